@@ -28,6 +28,9 @@ DOCUMENT = "document"
 PROMPT = "prompt"
 COMPLETION = "completion"
 
+UNATTENDED = -1.0
+"""The weight of a token that is not attended. Such a token is never trained, so one number says both: above 0 trained, 0 not, below 0 not attended."""
+
 
 class Record(Struct, frozen=True, gc=False):
     """One raw row of a source file.
@@ -52,7 +55,7 @@ class Region:
             (text is a path), or a name of the data set's own, which is treated as text. The JSON of a call may hold an ``"id"`` too.
         text: the content, exactly as the source has it.
         loss_weight: weight of its tokens in the loss; `None` leaves it to the mask policy of the turn's role.
-        attend: whether its tokens are attended to.
+        attend: whether its tokens are attended to. What is not attended to is never trained.
         drop: whether it is left out before rendering (LLaVA's first phase drops the prompt's text).
         size: width and height of an image in pixels, as its row or its file says; `None` where neither does.
         placeholder: what stands for an image in the render, where that depends on its size; ``""`` where all images have the same.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from prep_assets.assets.columns import TOKENS as COLUMNS
 from prep_assets.assets.options import IMAGES, TOKENIZER
 from prep_assets.assets.previews import record_preview
 from prep_assets.assets.reading.domain import Reading, passed_over
-from prep_assets.assets.reading.examples import held_out, reading_recipe
+from prep_assets.assets.reading.examples import attention_recipe, held_out, reading_recipe
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.reading.source import Source
 from prep_assets.assets.selftest.tokens import document_trials
@@ -34,8 +34,8 @@ from prep_assets.assets.writing.documents import Documents, Sizes, document_text
 from prep_assets.assets.writing.domain_in_shards import encode_domain
 from prep_assets.assets.writing.images import stored_image_id
 from prep_assets.assets.writing.in_shards import Streams
-from prep_assets.assets.writing.masked_documents import NeedsMask, stop_at_masks, write_masked_documents
-from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
+from prep_assets.assets.writing.masked_documents import stop_at_masks, write_masked_documents
+from prep_assets.assets.writing.tokens import NeedsColumns, audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.config.models import Pretrain
 from prep_assets.disk.ahead import ahead
 from prep_assets.errors import ConfigError, StoreError
@@ -66,6 +66,7 @@ def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
         "domain": name,
         "raw": workspace.content(RAW, name),
         "schema": reading_recipe(domain),
+        **attention_recipe(domain),
         "tokenizer": tokenizer_recipe(workspace, family),
         # without a rate nothing is cut, and the other options of fim mean nothing
         "preprocessing": family.preprocessing.model_dump(exclude=None if family.preprocessing.fim.rate else {"fim"}),
@@ -81,24 +82,24 @@ def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
 
 def _write(workspace: Workspace, name: str, payload: Path, quarantine_path: Path) -> Draft:
     """Tokenize one domain; once more with a mask where a document turns out to need one."""
-    mask: str | None = None
+    masks: Mapping[str, str] = {}
     while True:
         try:
-            return _write_streams(workspace, name, payload, quarantine_path, mask)
-        except NeedsMask as needed:
+            return _write_streams(workspace, name, payload, quarantine_path, masks)
+        except NeedsColumns as needed:
             if workspace.family(Pretrain).split_sentences is not None:
                 raise ConfigError(
                     f"{name} has images or regions that are not trained: split_sentences would cut documents through them. Leave it out"
                 ) from needed
-            mask = needed.dtype
+            masks = {**masks, **needed.dtypes}
             for leftover in payload.iterdir():
                 shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
             quarantine_path.unlink(missing_ok=True)
 
 
-def _write_streams(workspace: Workspace, name: str, payload: Path, quarantine_path: Path, mask: str | None) -> Draft:
+def _write_streams(workspace: Workspace, name: str, payload: Path, quarantine_path: Path, masks: Mapping[str, str]) -> Draft:
     family = workspace.family(Pretrain)
-    dtypes = {"tokens": ids_dtype(family, workspace.vocabulary(family)), **({"loss_mask": mask} if mask else {})}
+    dtypes = {"tokens": ids_dtype(family, workspace.vocabulary(family)), **masks}
     if family.split_sentences is not None:
         refuse_other_bytes(workspace.vocabulary(family))
         dtypes[STARTS] = "uint8"
@@ -111,8 +112,8 @@ def _write_streams(workspace: Workspace, name: str, payload: Path, quarantine_pa
             for stream in names
         }
         source = Source.of(workspace, Pretrain, RAW, name, gives=Sample)
-        encode = partial(write_masked_documents, dtype=mask) if mask else write_documents
-        found = encode_domain(source, encode, Streams(payload, dict.fromkeys(names, dtypes), writers, quarantine), busy=1 if mask else 2)
+        encode = partial(write_masked_documents, masks=masks) if masks else write_documents
+        found = encode_domain(source, encode, Streams(payload, dict.fromkeys(names, dtypes), writers, quarantine), busy=1 if masks else 2)
         counts: dict[str, Any] = {**found, "refused": quarantine.counts}
     metrics = {"tokens_per_document": counts["tokens"] / max(1, counts["kept"])}
     return Draft(counts, metrics, ("ids inside the vocabulary", "documents end with eos"))

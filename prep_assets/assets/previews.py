@@ -26,7 +26,7 @@ class Preview:
     Attributes:
         title: what and where it is.
         tokens: text of each token; parts of one character that lie in several tokens are shown as the bytes' hex, e.g. ``⟨f0⟩``.
-        weights: loss weight of each token; empty where the store has no mask.
+        weights: loss weight of each token, below 0 where it is not attended; empty where the store has no mask.
         positions: position of each token in its document.
         origins: (first token, record id) of each document in the row.
         ids: id of each token, where the row is not a record of one stream.
@@ -121,7 +121,7 @@ def record_preview(store: Store, row: int, stream: str | None, limit: int) -> Pr
     tokens = streams[name]
     check_row(store, row, len(tokens))
     ids = tokens.record(row, "tokens")[:limit]
-    weights = tokens.record(row, "loss_mask")[:limit].astype(float).tolist() if "loss_mask" in tokens.arrays else ()
+    weights = tokens.weights(row)[:limit].astype(float).tolist() if "loss_mask" in tokens.arrays else ()
     where = f"line {int(tokens.row[row])}"
     if isinstance(store.asset.source, FromRows):
         where = record_name(store, store.partition, int(tokens.file[row]), int(tokens.row[row])) + _answer(tokens, row)
@@ -134,7 +134,7 @@ def packed_preview(store: Store, row: int, stream: str | None, limit: int) -> Pr
     name = stream or next(iter(store.asset.streams))
     table = open_packed(store.directory, name)
     check_row(store, row, len(table))
-    ids, mask = np.asarray(table.tokens[row]), np.asarray(table.loss_mask[row])
+    ids, weights = np.asarray(table.tokens[row]), table.weights(row)
     positions = np.zeros(table.row_len, np.int64)
     origins = []
     used = 0
@@ -144,9 +144,9 @@ def packed_preview(store: Store, row: int, stream: str | None, limit: int) -> Pr
         domain = table.sources[int(table.documents["source"][piece])]
         origins.append((start, _origin(store, domain, int(table.documents["record"][piece]), name)))
         used = start + length
-    title = f"{name} row {row:,} of {len(table):,}: {used:,} of {table.row_len:,} places used, {int((mask != 0).sum()):,} trained"
+    title = f"{name} row {row:,} of {len(table):,}: {used:,} of {table.row_len:,} places used, {int((weights > 0).sum()):,} trained"
     texts = token_texts(store.vocabulary, ids[:used].tolist())
-    return Preview(title, texts, tuple(mask[:used].astype(float).tolist()), tuple(positions[:used].tolist()), tuple(origins))
+    return Preview(title, texts, tuple(weights[:used].astype(float).tolist()), tuple(positions[:used].tolist()), tuple(origins))
 
 
 def _origin(store: Store, domain: str, record: int, table: str) -> str:

@@ -32,7 +32,7 @@ from prep_assets.stores.guards import compared
 from prep_assets.stores.packed import PackedStore, PackedWriter, open_packed, write_documents
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.shards import Segmented
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens
 
 TOKENS = "sft_tokens"
 BLOCK = 1 << 22
@@ -102,7 +102,7 @@ def _write_table(workspace: Workspace, table: str, split: str, domains: list[str
     plan.check(mixture.lengths)
     ordered = [stores[name] for name in mixture.domains]
     starts = _record_starts(mixture, ordered)
-    loss = _end_to_end(ordered, "loss_mask")
+    loss, attention = _end_to_end(ordered, "loss_mask"), _attention(ordered)
     plan, untrained = _without_untrained_rows(plan, loss, starts, mixture.lengths)
     if not plan.rows and (split == "train" or len(mixture.lengths)):
         raise PrepAssetsError(
@@ -110,7 +110,7 @@ def _write_table(workspace: Workspace, table: str, split: str, domains: list[str
             f"are in rows of {options.row_len:,} without a trained token, the others left out by packing.tail or packing.overlong. "
             "Change row_len, tail or overlong, or hold out another share"
         )
-    trained = _write_rows(workspace, table, plan, ordered, starts, loss, payload)
+    trained = _write_rows(workspace, table, plan, ordered, starts, loss, attention, payload)
     fields = {name: getattr(plan, name) for name in ("row", "row_offset", "length", "start")}
     fields |= {"source": at(mixture.domain, plan.record), "record": at(mixture.record, plan.record)}
     write_documents(payload, table, fields, mixture.domains, options.row_len)
@@ -134,9 +134,17 @@ def _write_table(workspace: Workspace, table: str, split: str, domains: list[str
     return counts, {"fill_rate": plan.fill, "trained_fraction": trained / max(1, plan.used), **shares}
 
 
+def _attention(stores: Sequence[TokenStore]) -> PerToken | None:
+    """The attention masks of several stores as one; `None` where all tokens of all are attended."""
+    return _end_to_end(stores, ATTENTION) if any(ATTENTION in store.arrays for store in stores) else None
+
+
 def _end_to_end(stores: Sequence[TokenStore], key: str) -> PerToken:
-    """A per-token array of several stores as one."""
-    arrays: list[PerToken] = [compared(store.arrays[key]) for store in stores]
+    """A per-token array of several stores as one; ones for a store that has none."""
+    ones = np.ones(1, np.uint8)
+    arrays: list[PerToken] = [
+        compared(store.arrays[key]) if key in store.arrays else np.broadcast_to(ones, store.tokens) for store in stores
+    ]
     if len(arrays) == 1:
         return arrays[0]
     joined = Segmented(arrays)
@@ -198,6 +206,7 @@ def _write_rows(
     stores: list[TokenStore],
     starts: npt.NDArray[np.int64],
     loss: PerToken,
+    attention: PerToken | None,
     payload: Path,
 ) -> int:
     family = workspace.family(Sft)
@@ -205,14 +214,15 @@ def _write_rows(
     tokens = _end_to_end(stores, "tokens")
     pad, trained = vocabulary.pad_id, 0
     loss_dtype = "float32" if loss.dtype.kind == "f" else "int8"
-    options = {"dtype": ids_dtype(family, vocabulary), "loss_dtype": loss_dtype}
+    options: dict[str, Any] = {"dtype": ids_dtype(family, vocabulary), "loss_dtype": loss_dtype, "attention": attention is not None}
     shard = output.max_tokens_per_shard
     with PackedWriter(output.storage_format, payload, table, plan.rows, plan.row_len, **options, max_tokens_per_shard=shard) as writer:
         for rows in _blocks(plan):
             mask = gather_rows(loss, starts, plan, rows, fill=0)
             ids = gather_rows(tokens, starts, plan, rows, fill=pad)
             positions = {"position_ids": position_ids(plan, rows, "doc_reset")} if output.storage_format == "bin" else {}
-            writer.append({"tokens": ids, "loss_mask": mask, **positions})
+            attended = {} if attention is None else {ATTENTION: gather_rows(attention, starts, plan, rows, fill=0)}
+            writer.append({"tokens": ids, "loss_mask": mask, **positions, **attended})
             trained += int(np.count_nonzero(mask != 0))
             if workspace.progress:
                 workspace.progress(f"pack {table}", rows.stop, plan.rows)

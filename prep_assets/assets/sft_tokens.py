@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from prep_assets.assets.columns import MASKED_TOKENS as COLUMNS
 from prep_assets.assets.options import IMAGES, REASONING, TEMPLATE
 from prep_assets.assets.previews import record_preview
 from prep_assets.assets.reading.domain import Reading, passed_over
-from prep_assets.assets.reading.examples import content_digest, held_out, reading_recipe
+from prep_assets.assets.reading.examples import attention_recipe, content_digest, held_out, reading_recipe
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.reading.reasoning import reasoning_recipe
 from prep_assets.assets.reading.source import Source
@@ -36,7 +36,7 @@ from prep_assets.assets.writing.conversations import conversations_of, write_rec
 from prep_assets.assets.writing.domain_in_shards import encode_domain
 from prep_assets.assets.writing.images import stored_image_id
 from prep_assets.assets.writing.in_shards import Streams
-from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
+from prep_assets.assets.writing.tokens import NeedsColumns, audit_stream, ids_dtype, mask_columns, tokenizer_recipe
 from prep_assets.config.models import Sft
 from prep_assets.errors import StoreError
 from prep_assets.records.quarantine import Quarantine
@@ -61,10 +61,6 @@ MASK = (
 """Options that decide the loss mask."""
 
 
-class _FractionalWeights(Exception):
-    """A loss weight is neither 0 nor 1, so the mask needs float32."""
-
-
 def splits(workspace: Workspace, name: str) -> tuple[str, ...]:
     """Streams of a domain's token store: ``train``, and ``dev`` where anything is held out."""
     family = workspace.family(Sft)
@@ -78,6 +74,7 @@ def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
         "domain": name,
         "raw": workspace.content(RAW, name),
         "schema": reading_recipe(domain_of(family, name)),
+        **attention_recipe(domain_of(family, name)),
         "tokenizer": tokenizer_recipe(workspace, family),
         "template": workspace.template(family).hash,
         **({"image_rule": rule.model_dump()} if (rule := workspace.image_rule(family)) else {}),
@@ -94,12 +91,14 @@ def _write(workspace: Workspace, name: str, payload: Path, quarantine: Path) -> 
     """Render, tokenize and mask one domain. The store is always `bin`: the canonical, memory-mapped one that packs and exports read."""
     check_policy(workspace)
     stored_image_id(workspace, workspace.family(Sft))  # an image token that cannot be one is refused before a record is read
-    try:
-        return _write_streams(workspace, name, payload, quarantine, "uint8")
-    except _FractionalWeights:
-        for leftover in payload.iterdir():
-            shutil.rmtree(leftover)
-        return _write_streams(workspace, name, payload, quarantine, "float32")
+    masks: Mapping[str, str] = {"loss_mask": "uint8"}
+    while True:
+        try:
+            return _write_streams(workspace, name, payload, quarantine, masks)
+        except NeedsColumns as needed:
+            masks = {**masks, **needed.dtypes}
+            for leftover in payload.iterdir():
+                shutil.rmtree(leftover)
 
 
 def _audit(workspace: Workspace, name: str, payload: Path) -> None:
@@ -113,9 +112,9 @@ def _audit(workspace: Workspace, name: str, payload: Path) -> None:
                 raise StoreError(f"{name}/{stream}: a record has no trained token")
 
 
-def _write_streams(workspace: Workspace, name: str, payload: Path, quarantine_path: Path, loss_dtype: str) -> Draft:
+def _write_streams(workspace: Workspace, name: str, payload: Path, quarantine_path: Path, masks: Mapping[str, str]) -> Draft:
     family, names = workspace.family(Sft), splits(workspace, name)
-    dtypes = {"tokens": ids_dtype(family, workspace.vocabulary(family)), "loss_mask": loss_dtype}
+    dtypes = {"tokens": ids_dtype(family, workspace.vocabulary(family)), **masks}
     with ExitStack() as stack:
         quarantine = stack.enter_context(Quarantine(quarantine_path))
         shard = family.output.max_tokens_per_shard
@@ -123,7 +122,7 @@ def _write_streams(workspace: Workspace, name: str, payload: Path, quarantine_pa
             stream: stack.enter_context(record_writer("bin", payload, stream, dtypes, max_tokens_per_shard=shard)) for stream in names
         }
         source = Source.of(workspace, Sft, RAW, name, gives=Sample)
-        encode = partial(encode_chats, loss_dtype=loss_dtype)
+        encode = partial(encode_chats, masks=masks)
         counts = encode_domain(source, encode, Streams(payload, dict.fromkeys(names, dtypes), writers, quarantine))
         counts["refused"] = quarantine.counts
     metrics = {"trained_fraction": counts["trained_tokens"] / max(1, counts["tokens"])}
@@ -131,23 +130,28 @@ def _write_streams(workspace: Workspace, name: str, payload: Path, quarantine_pa
 
 
 def encode_chats(
-    workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine, *, loss_dtype: str
+    workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine, *, masks: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Render, tokenize, mask and write a domain, or a part of one; see `Encode`."""
+    """Render, tokenize, mask and write a domain, or a part of one; see `Encode`.
+
+    Args:
+        masks: the masks that writers take beside the tokens, and their dtypes.
+
+    Raises:
+        NeedsColumns: they cannot hold the weights.
+    """
     family = workspace.family(Sft)
     counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
     conversations = conversations_of(workspace, reading.domain, quarantine)
     images = examples = cut_away = 0
     for items, in_test in reading.examples("tokenize", quarantine, plain=True):
         kept, encoded = conversations.encode(items)
-        trained = int(np.count_nonzero(encoded.loss != 0))
-        if loss_dtype != "float32" and trained != np.count_nonzero(encoded.loss == 1):
-            raise _FractionalWeights
+        arrays = {"tokens": encoded.ids, **mask_columns(encoded.loss, masks)}
+        trained = int(np.count_nonzero(arrays["loss_mask"]))
         to_dev = np.full(len(kept), in_test)
         if family.test_fraction > 0 and not in_test:
             to_dev = np.array([held_out(content_digest(item.record), family.test_fraction) for item in kept], bool)
         for split, writer in enumerate(writers):
-            arrays = {"tokens": encoded.ids, "loss_mask": encoded.loss}
             write_records(writer, encoded, kept, to_dev == bool(split), arrays, conversations.images.files)
         first = firsts(kept) if family.expand == "turns" else np.ones(len(kept), bool)
         counts["kept"] += int(np.count_nonzero(first))

@@ -113,9 +113,10 @@ def _show_tokens(console: Console, shown: Preview, ids: list[int], most: int | N
 def _footer(shown: Preview, engines: Mapping[str, int], colour: bool) -> str:
     parts = [counted(len(shown.tokens), "position")]
     if shown.weights:
-        trained = sum(weight != 0 for weight in shown.weights)
+        trained, unattended = (sum(weight * sign > 0 for weight in shown.weights) for sign in (1, -1))
         how = "bold and green" if colour else "in ⟦ ⟧"
         parts.append(f"{trained:,} trained ({trained / max(1, len(shown.tokens)):.1%}, {how})")
+        parts += [f"{unattended:,} not attended ({'struck through' if colour else 'in ⟪ ⟫'})"] if unattended else []
     else:
         parts.append("no loss mask")
     parts.append(counted(len(shown.origins) - 1, "response") if shown.ids else counted(len(shown.origins), "document"))

@@ -111,8 +111,8 @@ def _facts(trace: Trace, token: Token, traced: Traced | None) -> Iterator[tuple[
     yield "token", _named(token.token)
     if token.expected is not None:
         yield "its source gives", Text(_named(token.expected), "bold red")
-    state = Text("trained", "bold green") if token.weight else Text("not trained", "yellow")
-    yield "loss weight", Text.assemble(f"{token.weight:g}, ", state)
+    state = Text("trained", "bold green") if token.weight > 0 else Text("not attended" if token.weight < 0 else "not trained", "yellow")
+    yield "loss weight", Text.assemble(f"{max(token.weight, 0.0):g}, ", state)
     yield "because", why.because
     yield "predicted at", _predicted_at(token)
     yield "label there", "none: the next token is not trained" if token.predicts is None else _named(token.predicts)
@@ -140,7 +140,7 @@ def _facts(trace: Trace, token: Token, traced: Traced | None) -> Iterator[tuple[
 def _predicted_at(token: Token) -> str:
     if token.predicted_at is not None:
         return f"token {token.predicted_at:,}: trainers shift labels by one"
-    return "nowhere: it is the first token of the row" if token.weight else "nowhere: it is not trained"
+    return "nowhere: it is the first token of the row" if token.weight > 0 else "nowhere: it is not trained"
 
 
 def _named(token: Named) -> str:

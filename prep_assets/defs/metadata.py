@@ -203,7 +203,9 @@ def _worst_row(workspace: Workspace, asset: Asset, worst: Worst) -> dict[str, An
     known = 0 <= worst.at < len(worst.ids)
     wrong = worst.at - first if known else -1
     token = f"token {worst.at:,} of {len(worst.ids):,}: {texts[wrong]!r}, id {ids[wrong]}" if known else ""
-    weight = f", loss weight {worst.weights[worst.at]:g}" if known and worst.weights else ""
+    weight = (
+        f", loss weight {worst.weights[worst.at]:g}{' (not attended)' * (worst.weights[worst.at] < 0)}" if known and worst.weights else ""
+    )
     shown = Preview(f"{worst.where}: {worst.note}", texts, worst.weights[first : first + SHOWN_TOKENS], tuple(range(len(texts))), ())
     return {
         **({"wrong_token": token + weight} if known else {}),

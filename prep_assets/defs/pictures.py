@@ -45,7 +45,7 @@ def diff_block(preview: Preview, wrong: int = -1) -> str:
     starts = {at for at, _ in preview.origins}
     previous, ended = "", False
     for i, text in enumerate(preview.tokens):
-        sign = "- " if i == wrong else "+ " if preview.weights and preview.weights[i] else "  "
+        sign = "- " if i == wrong else "+ " if preview.weights and preview.weights[i] > 0 else "  "
         shown = _one_line(text)
         begins = sign != previous or i in starts or ended or len(lines[-1]) + len(shown) > LINE_CHARACTERS
         room -= len(shown) + 3 * begins
@@ -77,7 +77,7 @@ def _svg(preview: Preview, wrong: int) -> str:
         box = 8 * len(label) + 10
         if x + box > width:
             x, y = 6, y + height + 6
-        fill, ink = WRONG if i == wrong else TRAINED if preview.weights and preview.weights[i] else MASKED
+        fill, ink = WRONG if i == wrong else TRAINED if preview.weights and preview.weights[i] > 0 else MASKED
         if i in starts:
             parts.append(f'<rect x="{x - 3}" y="{y - 2}" width="2" height="{height + 4}" fill="#cf222e"/>')
         parts.append(f'<rect x="{x}" y="{y}" width="{box}" height="{height}" rx="3" fill="{fill}"/>')

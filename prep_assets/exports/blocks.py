@@ -4,6 +4,7 @@ A row is what the trainer gets at once: a row of a packed table without its padd
 rows, of documents of 3 and 2 and of 4 tokens::
 
     tokens            a  a  a  b  b  c  c  c  c
+    attended          T  F  T  T  T  T  T  T  T      false where a region of the source is not attended
     trained           F  T  T  F  T  F  T  T  T      never the first token of a document
     next_trained      T  T  F  T  F  T  T  T  F      `trained` moved one to the left: whether the prediction made here counts
     position_ids      0  1  2  0  1  0  1  2  3
@@ -18,18 +19,18 @@ is masked in every export, which changes nothing for those and is right for the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports.source import Pairs
+from prep_assets.exports.source import Pairs, has_unattended
 from prep_assets.packing.pieces import within
 from prep_assets.stores.groups import LOGPROBS, GroupStore
 from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.tokens import TokenStore, unsigned
 from prep_assets.workers.memory import require_memory
 
 BLOCK = 1 << 20
@@ -52,6 +53,7 @@ class Block:
         trained: bool[T].
         document_lengths: int64[D]. row_lengths, row_documents: int64[R].
         done: rows read with this block and before it.
+        attended: bool[T]; `None` where the source has no attention mask, so that all tokens are.
     """
 
     tokens: npt.NDArray[Any]
@@ -60,6 +62,7 @@ class Block:
     row_lengths: Ints
     row_documents: Ints
     done: int
+    attended: npt.NDArray[np.bool_] | None = None
 
     def ids(self, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """The tokens as `dtype`.
@@ -142,7 +145,8 @@ def documents(source: PackedStore | TokenStore) -> Iterator[Block]:
     done = 0
     for block in rows(source):
         done += len(block.document_lengths)
-        yield Block(block.tokens, block.trained, block.document_lengths, block.document_lengths, np.ones_like(block.document_lengths), done)
+        lengths = block.document_lengths
+        yield replace(block, row_lengths=lengths, row_documents=np.ones_like(lengths), done=done)
 
 
 def count(source: PackedStore | TokenStore, *, of_documents: bool = False) -> int:
@@ -162,8 +166,8 @@ def records(source: TokenStore, first: int, stop: int) -> Block:
     begin = int(source.ends[first - 1]) if first else 0
     lengths = np.diff(source.ends[first:stop], prepend=begin)
     part = slice(begin, begin + int(lengths.sum()))
-    loss = source.arrays["loss_mask"][part] if "loss_mask" in source.arrays else np.ones(part.stop - begin, np.uint8)
-    return _block(np.asarray(source.arrays["tokens"][part]), np.asarray(loss), lengths, lengths, np.ones_like(lengths), stop)
+    weights = source.weights(part) if "loss_mask" in source.arrays else np.ones(part.stop - begin, np.uint8)
+    return _block(source, np.asarray(source.arrays["tokens"][part]), weights, lengths, lengths, np.ones_like(lengths), stop)
 
 
 def _stream(source: TokenStore) -> Iterator[Block]:
@@ -177,7 +181,8 @@ def _stream(source: TokenStore) -> Iterator[Block]:
 
 def _packed(source: PackedStore) -> Iterator[Block]:
     row, offset, length = (np.asarray(source.documents[name]) for name in ("row", "row_offset", "length"))
-    for first, tokens, loss in source.blocks(BLOCK):
+    for first, tokens, _ in source.blocks(BLOCK):
+        weights = source.weights(slice(first, first + len(tokens)))
         low, high = np.searchsorted(row, [first, first + len(tokens)])
         here = slice(int(low), int(high))
         number = row[here] - first
@@ -185,17 +190,26 @@ def _packed(source: PackedStore) -> Iterator[Block]:
         np.maximum.at(used, number, offset[here] + length[here])
         places = np.arange(source.row_len) < used[:, None]
         per_row = np.bincount(number, minlength=len(tokens))
-        yield _block(tokens[places], loss[places], length[here], used, per_row, first + len(tokens))
+        yield _block(source, tokens[places], weights[places], length[here], used, per_row, first + len(tokens))
 
 
-def _block(tokens: npt.NDArray[Any], loss: npt.NDArray[Any], lengths: Ints, row_lengths: Ints, per_row: Ints, done: int) -> Block:
+def _block(
+    source: PackedStore | TokenStore,
+    tokens: npt.NDArray[Any],
+    weights: npt.NDArray[Any],
+    lengths: Ints,
+    row_lengths: Ints,
+    per_row: Ints,
+    done: int,
+) -> Block:
+    loss, attended = unsigned(weights) if has_unattended(source) else (weights, None)
     trained = loss != 0
     if loss.dtype.kind == "f" and (loss[trained] != 1).any():
         raise ConfigError(
             "loss weights that are neither 0 nor 1: trainers' formats have masks. Train from the store itself, or set weights to 0 and 1"
         )
     trained[np.cumsum(lengths) - lengths] = False
-    return Block(tokens, trained, lengths, row_lengths, per_row, done)
+    return Block(tokens, trained, lengths, row_lengths, per_row, done, attended)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,6 +26,7 @@ class Tokens:
         tokens: int64[T], perhaps with padding at the end; or the rewards of a group, float32[G].
         trained: bool[T], whether a token is trained, at its own place; `None` where the format does not say.
         starts: where documents start in it; `None` where the format does not say. Padding may count as documents.
+        attended: int8[T], 1 where a token is attended, 0 where not, -1 where the format leaves it open; `None` where it does not say.
         images: path of each image and the places of its tokens, `None` where the format does not say them; `None` as well where it has no images.
     """
 
@@ -33,6 +34,7 @@ class Tokens:
     trained: npt.NDArray[np.bool_] | None = None
     starts: Ints | None = None
     images: tuple[tuple[str, tuple[int, ...] | None], ...] | None = None
+    attended: npt.NDArray[Any] | None = None
 
 
 def without_nulls(value: Any) -> Any:

@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 from prep_assets.config.base import MOST
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.exports.readable import Options, Readable
-from prep_assets.exports.source import Source, open_source
+from prep_assets.exports.source import Source, has_unattended, open_source
 from prep_assets.stores.folders import whole_folder
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.packed import PackedStore
@@ -41,6 +41,7 @@ class Export:
         write: called with the source, an empty folder, a `Progress` and the options.
         options: names and defaults of its options.
         images: whether it can say which images stand where.
+        attention: whether it can say which tokens are not attended.
         keeps_borders: whether its files say where documents of a token stream end, whatever their ids are.
         only: which options mean something for some sources only.
         keeps_mask: whether a token stream keeps its loss mask, with these options.
@@ -52,6 +53,7 @@ class Export:
     write: Callable[..., None]
     options: Mapping[str, inspect.Parameter] = field(default_factory=dict)
     images: bool = False
+    attention: bool = False
     only: Only = field(default_factory=dict)
     keeps_borders: bool = True
     keeps_mask: Callable[[Mapping[str, Any]], bool] = lambda options: True
@@ -154,6 +156,7 @@ def export(
         takes = ", ".join(each.__name__ for each in found.takes)
         raise ConfigError(f"export {format!r} writes {takes}; this is a {type(opened).__name__}")
     _refuse_lost_images(found, opened)
+    _refuse_lost_attention(found, opened)
     if not len(opened):
         raise ConfigError("nothing to export: the source has no rows")
     out = Path(out_dir)
@@ -191,6 +194,14 @@ def _refuse_lost_images(found: Export, source: Source) -> None:
         raise ConfigError(
             f"export {found.name!r} would lose {count:,} images: it has no place for their paths, and their tokens would be left without meaning. "
             f"Formats with images: {able}"
+        )
+
+
+def _refuse_lost_attention(found: Export, source: Source) -> None:
+    if has_unattended(source) and not found.attention:
+        able = ", ".join(name for name, each in exports().items() if each.attention)
+        raise ConfigError(
+            f"export {found.name!r} cannot say which tokens are not attended, so a model would attend to all of them. Formats that can: {able}"
         )
 
 

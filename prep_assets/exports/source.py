@@ -13,7 +13,7 @@ from prep_assets.stores.guards import Guards
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.published import Published
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens
 
 SIDES = ("chosen", "rejected")
 BLOCK = 1 << 24
@@ -76,6 +76,13 @@ def open_source(where: Published | Path | str, stream: str | None = None, guards
     if name not in streams:
         raise StoreError(f"{folder} has no stream {name!r}{nearest(name, names) or '.'} It has: {', '.join(names) or 'none'}")
     return open_lines(folder, name, guards) if (folder / f"{name}.jsonl").is_file() else open_tokens(folder, name, guards)
+
+
+def has_unattended(source: Source) -> bool:
+    """Whether a source says of its tokens which are attended."""
+    if isinstance(source, PackedStore):
+        return source.attention_mask is not None
+    return isinstance(source, TokenStore) and ATTENTION in source.arrays
 
 
 def _stems(folder: Path, suffix: str) -> list[str]:

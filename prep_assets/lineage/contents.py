@@ -33,7 +33,7 @@ class Held:
     Attributes:
         stream, domain: where it is, and what it is of.
         id: of the row that it comes from, ``gsm8k.jsonl:17``; its number where the row is no longer known.
-        ids, weights: int64[T], float32[T]: its tokens and their weights in the loss; empty of a line.
+        ids, weights: int64[T], float32[T]: its tokens and their weights in the loss, below 0 where they are not attended; empty of a line.
         line: a line of text; empty of tokens.
     """
 
@@ -112,8 +112,8 @@ def _of_stream(store: TokenStore, stream: str, domain: str, name: Name) -> Itera
 
 def _arrays(store: TokenStore, number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     ids = store.record(number, "tokens").astype(np.int64)
-    mask = store.record(number, "loss_mask") if "loss_mask" in store.arrays else np.ones(len(ids))
-    return ids, mask.astype(np.float32)
+    weights = store.weights(number) if "loss_mask" in store.arrays else np.ones(len(ids))
+    return ids, weights.astype(np.float32)
 
 
 def _packed(workspace: Workspace, published: Published, stream: str) -> Iterator[Held]:
@@ -145,7 +145,7 @@ def _joined(table: PackedStore, pieces: Sequence[Sequence[int]], stream: str, id
     domain = table.sources[pieces[0][0]]
     places = [(row, slice(offset, offset + length)) for _, _, _, length, row, offset in pieces]
     tokens = np.concatenate([np.asarray(table.tokens[row])[part] for row, part in places]).astype(np.int64)
-    weights = np.concatenate([np.asarray(table.loss_mask[row])[part] for row, part in places]).astype(np.float32)
+    weights = np.concatenate([table.weights(row)[part] for row, part in places]).astype(np.float32)
     return Held(stream, domain, ids[domain](pieces[0][1]), tokens, weights)
 
 

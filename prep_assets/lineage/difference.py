@@ -31,7 +31,7 @@ class Amount:
         """Count one record."""
         self.records += 1
         self.tokens += len(held.ids)
-        self.trained += int(np.count_nonzero(held.weights))
+        self.trained += int(np.count_nonzero(held.weights > 0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

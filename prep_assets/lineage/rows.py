@@ -74,7 +74,7 @@ class Row:
         place: where it is.
         count: how many rows its stream has.
         ids: int64[T]; empty for a line of text.
-        weights: float32[T], the loss weight of each token; `None` where the store has no mask.
+        weights: float32[T], the loss weight of each token, below 0 where it is not attended; `None` where the store has no mask.
         pieces: what it is made of, ascending.
     """
 
@@ -137,7 +137,7 @@ def _packed(opened: Opened, place: Place) -> Row:
     for start, length, source, record, first in entries:
         [piece] = _record(opened, Place("sft_tokens", table.sources[source], split, record)).pieces
         pieces.append(replace(piece, start=start, end=start + length, first=first, path=(place, *piece.path)))
-    weights = np.asarray(table.loss_mask[place.row]).astype(np.float32)
+    weights = table.weights(place.row).astype(np.float32)
     return Row(place, len(table), np.asarray(table.tokens[place.row]).astype(np.int64), weights, tuple(pieces))
 
 
@@ -156,7 +156,7 @@ def _record(opened: Opened, place: Place) -> Row:
 
 def _arrays(store: Any, record: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32] | None]:
     ids = store.record(record, "tokens").astype(np.int64)
-    return ids, store.record(record, "loss_mask").astype(np.float32) if "loss_mask" in store.arrays else None
+    return ids, store.weights(record).astype(np.float32) if "loss_mask" in store.arrays else None
 
 
 def _line(opened: Opened, place: Place) -> Row:

@@ -23,7 +23,7 @@ class Sequence:
 
     Attributes:
         text: its text: the render, or what sampled ids decode to.
-        ids, loss: int64[T], float32[T]: what the store must hold.
+        ids, loss: int64[T], float32[T]: what the store must hold; weights below 0 where a token is not attended.
         starts, ends: int64[T], the characters of `text` that each token stands for; none, for tokens that the house writes around it.
         why: number of a token → why it is trained or not.
     """
@@ -74,7 +74,7 @@ def rendered_sequence(encoder: Encoder, rendered: Rendered, *, binary: bool = Fa
         Refused: the encoder refuses it.
     """
     found = encoder.places(rendered)
-    loss = (found.loss != 0).astype(np.float32) if binary else found.loss
+    loss = (found.loss > 0).astype(np.float32) if binary else found.loss
 
     def why(token: int) -> Why:
         span = int(found.starts[token]), int(found.ends[token])

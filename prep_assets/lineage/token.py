@@ -37,7 +37,7 @@ class Token:
     Attributes:
         place: in the row.
         token: what the store holds there.
-        weight: its weight in the loss, 1 where the store has no mask.
+        weight: its weight in the loss, 1 where the store has no mask; below 0 where it is not attended.
         expected: what the source gives instead, where the store is wrong.
         why: why it is trained or not.
         span: the characters (start, end) that it stands for in the text of its record.
@@ -77,8 +77,8 @@ def token_of(trace: Trace, place: int) -> tuple[Token, Traced | None]:
     weights = _weights(trace).tolist()
     named = _Names(trace.made_with, row.place.asset)
     after = place + 1
-    predicts = named(int(row.ids[after])) if after < len(row.ids) and weights[after] else None
-    predicted_at = place - 1 if weights[place] and place else None
+    predicts = named(int(row.ids[after])) if after < len(row.ids) and weights[after] > 0 else None
+    predicted_at = place - 1 if weights[place] > 0 and place else None
     here = named(int(row.ids[place])), weights[place]
     traced = next((each for each in trace.pieces if each.piece.start <= place < each.piece.end), None)
     if traced is None or traced.sequence is None:

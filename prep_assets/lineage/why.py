@@ -48,7 +48,7 @@ def why_in_render(rendered: Rendered, policy: MaskPolicy, span: tuple[int, int],
 
     Args:
         span: the characters that it stands for.
-        weight: its weight in the loss.
+        weight: its weight in the loss, below 0 where it is not attended.
         replaced: whether truncation put it where another token was.
     """
     if replaced:
@@ -62,7 +62,7 @@ def why_in_render(rendered: Rendered, policy: MaskPolicy, span: tuple[int, int],
     # a token that begins in front of an answer with white space and is trained belongs to the answer
     for place in (start, max(end - 1, start)):
         found = _at(rendered, policy, place)
-        if found.trained == (weight != 0):
+        if found.trained == (weight > 0):
             return found
     return _at(rendered, policy, start)
 
@@ -87,7 +87,9 @@ def _content(span: Span, weight: float, policy: MaskPolicy) -> Why:
     if region.kind == IMAGE:
         return Why(False, "image", "it stands for an image; placeholders are never trained", **where)
     alone = policy.weight(role, region)
-    if region.kind == THINKING and not policy.thinking:
+    if not region.attend:
+        because, option = f"the {region.kind} of this {role} turn is not attended to, and what is not is never trained", ""
+    elif region.kind == THINKING and not policy.thinking:
         because, option = "train_thinking is false: reasoning is not trained", "train_thinking"
     elif region.kind == TOOL_CALL and not policy.tool_calls:
         because, option = "train_tool_calls is false: tool calls are not trained", "train_tool_calls"
@@ -99,7 +101,7 @@ def _content(span: Span, weight: float, policy: MaskPolicy) -> Why:
         because, option = f"mask.{role}: {policy.roles[role]}", f"mask.{role}"
     else:
         because, option = f"mask_default: {policy.default}, and mask does not name the role {role!r}", "mask_default"
-    return Why(weight != 0, "content", because, option, **where)
+    return Why(weight > 0, "content", because, option, **where)
 
 
 def _stop(rendered: Rendered, turn: int, weight: float, policy: MaskPolicy) -> Why:
@@ -122,7 +124,7 @@ def _template(rendered: Rendered, place: int, weights: list[float], policy: Mask
         starts_turn = before is None or before.turn != span.turn
         if not starts_turn:
             break
-        if not weights[number]:
+        if weights[number] <= 0:
             return Why(False, "template", f"the template writes it before turn {span.turn}, which is not trained", "", span.turn, span.role)
         end = max(
             (stop.end for stop in rendered.stops if before is not None and stop.turn == before.turn), default=before.end if before else 0

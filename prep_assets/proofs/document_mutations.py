@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.proofs.mutations import ATTENTION_CHANGES
+
 Ids = npt.NDArray[Any]
 
 
@@ -93,6 +95,10 @@ MASK_MUTATIONS: tuple[MaskMutation, ...] = (
     MaskMutation("a document's weights halved", _other_mask(_half)),
 )
 """Corruptions of the masks of documents. A border moved by one token is not among them: the token may hold white space only."""
+ATTENTION_MASK_MUTATIONS = tuple(
+    MaskMutation(name, _other_mask(change)) for name, change in ATTENTION_CHANGES.items() if "shifted" not in name
+)
+"""Those that only documents with tokens that are not attended can have."""
 
 IDENTITY, ROWS = "tokenization_identity", "row_integrity"
 

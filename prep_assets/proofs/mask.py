@@ -1,4 +1,5 @@
-"""Mask alignment: trained tokens decode to exactly the trained texts, each with the tokens that end its turn, and to nothing else.
+"""Mask alignment: trained tokens decode to exactly the trained texts, each with the tokens that end its turn, and to nothing else; tokens that are not
+attended decode to exactly the texts of regions without attention.
 
 The mask was made from character offsets of a render with marks. This check goes the other way and shares no code with it: it cuts each record where
 the weight of its mask changes, decodes every trained run with the tokenizer's own decoder, and compares with the texts of the source.
@@ -19,6 +20,7 @@ from prep_assets.proofs.token_bytes import ByteTable
 from prep_assets.proofs.trained_texts import Expected
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.proofs.wrong_token import BROKEN, first_wrong
+from prep_assets.samples import UNATTENDED
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 Cut = Literal["none", "start", "end"]
@@ -27,12 +29,13 @@ Cut = Literal["none", "start", "end"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One record to be proven: its id, token ids and loss mask (both 1-D and equally long), what must be trained of what truncation has left,
-    where it was cut, the weight of each token where the row itself says it, and whether a template's tags say the same (`Derived.tagged`)."""
+    """One record to be proven: its id, token ids and weights (both 1-D and equally long; below 0 where a token is not attended, see
+    `TokenStore.weights`), what must be trained or not attended of what truncation has left, where it was cut, the weight of each token where the row
+    itself says it, and whether a template's tags say the same (`Derived.tagged`)."""
 
     id: str
     ids: npt.NDArray[np.integer]
-    mask: npt.NDArray[np.generic]
+    mask: npt.NDArray[Any]
     expected: tuple[Expected, ...]
     cut: Cut = "none"
     weights: npt.NDArray[np.float32] | None = None
@@ -57,6 +60,7 @@ class MaskProof:
 
     Attributes:
         checked, failed, trained, tagged: rows and tokens so far, and rows of which a template's tags say the same.
+        unattended: tokens that are not attended so far.
         stops: the tokens that end turns so far.
         worst: the first row that fails.
     """
@@ -66,6 +70,7 @@ class MaskProof:
     failed: int = 0
     trained: int = 0
     tagged: int = 0
+    unattended: int = 0
     stops: set[str] = field(default_factory=set)
     worst: Worst | None = None
 
@@ -74,9 +79,10 @@ class MaskProof:
         """The bytes of each id."""
         return ByteTable(self.vocabulary)
 
-    def proven(self, rows: int, trained: int, stops: Iterable[str], tagged: int = 0) -> None:
+    def proven(self, rows: int, trained: int, stops: Iterable[str], tagged: int = 0, unattended: int = 0) -> None:
         """Count rows that somebody else has proven."""
         self.checked += rows
+        self.unattended += unattended
         self.tagged += tagged
         self.trained += trained
         self.stops.update(stops)
@@ -87,7 +93,8 @@ class MaskProof:
         exact = _exact(part, runs_of, self.table)
         decoded = iter(_decode_runs([each for each in zip(part, runs_of, exact, strict=True) if not each[2]], self.vocabulary))
         for row, runs, is_exact in zip(part, runs_of, exact, strict=True):
-            self.proven(1, int(sum(end - start for start, end in runs)), (), row.tagged)
+            trained = sum(end - start for start, end in runs if row.mask[start] > 0)
+            self.proven(1, trained, (), row.tagged, sum(end - start for start, end in runs) - trained)
             if is_exact:
                 self.stops.update(expected.stop for expected in row.expected if expected.stop)
                 continue
@@ -102,9 +109,12 @@ class MaskProof:
         numbers = {"rows_checked": self.checked, "rows_failed": self.failed, "trained_tokens": self.trained}
         if self.tagged:
             numbers["rows_by_tags_too"] = self.tagged
+        if self.unattended:
+            numbers["unattended_tokens"] = self.unattended
         if self.worst is None:
             by_tags = f"; tags in the template say the same of {self.tagged:,} rows" if self.tagged else ""
             said = f"{self.trained:,} trained tokens of {self.checked:,} rows decode to exactly the trained texts and {_ends(self.stops)}{by_tags}"
+            said += f"; {self.unattended:,} tokens without attention decode to exactly the texts without it" if self.unattended else ""
             return Verdict(True, said, numbers)
         said = f"{self.failed:,} of {self.checked:,} rows train the wrong tokens; first {self.worst.where}: {self.worst.note}"
         return Verdict(False, said, numbers, self.worst)
@@ -142,7 +152,7 @@ def _batches(rows: Iterable[Row], size: int) -> Iterable[list[Row]]:
 
 
 def _runs(mask: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
-    """Start and end of each run of trained tokens of one weight."""
+    """Start and end of each run of tokens of one weight other than 0."""
     edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1
     bounds = [0, *edges.tolist(), len(mask)] if len(mask) else []
     return [(start, end) for start, end in pairwise(bounds) if mask[start]]
@@ -182,8 +192,9 @@ def _compare(row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], 
     if row.weights is not None and (fault := _weight_fault(row.mask, row.weights)):
         return fault
     if len(decoded) != len(row.expected):
-        shown = [text[:60] for text in decoded]
-        return f"{len(decoded)} trained stretches, the source has {len(row.expected)} trained texts; trained: {shown}"
+        shown, hidden = [text[:60] for text in decoded], (row.mask < 0).any() or any(each.weight < 0 for each in row.expected)
+        word = "trained or unattended" if hidden else "trained"
+        return f"{len(decoded)} {word} stretches, the source has {len(row.expected)} {word} texts; {word}: {shown}"
     for i, ((start, end), found, expected) in enumerate(zip(runs, decoded, row.expected, strict=True)):
         wanted = expected.text
         if row.cut == "end" and i == len(runs) - 1 and end == len(row.ids):
@@ -194,22 +205,30 @@ def _compare(row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], 
         if row.cut == "start" and i == 0 and start == 0:
             found, wanted = found.lstrip(BROKEN), wanted.lstrip(BROKEN)
         weight = float(row.mask[start])
+        word = "unattended" if weight < 0 else "trained"
         if np.float32(weight) != np.float32(expected.weight):
-            return f"loss weight {weight:g} on {expected.text[:40]!r}, to which the source gives {expected.weight:g}"
+            given = "no attention" if expected.weight < 0 else f"{expected.weight:g}"
+            return f"{_said(weight)} on {expected.text[:40]!r}, to which the source gives {given}"
         if expected.stop and not found.rstrip().endswith(expected.stop):
             return f"the trained text ends {found[-40:]!r}, without {expected.stop!r}, which ends the turn"
         if found.strip() != wanted.strip() and (
             vocabulary.token_bytes is not None or _solid(found, vocabulary) != _solid(wanted, vocabulary)
         ):
-            return f"trained {_difference(found.strip(), wanted.strip())}"
+            return f"{word} {_difference(found.strip(), wanted.strip())}"
         if expected.stop:
             stops.add(expected.stop)
         blank = found[:1].isspace() and not expected.text[:1].isspace() and (i or row.cut != "start")
         if blank and vocabulary.decode(row.ids[start : start + 1]).isspace():
-            return f"the template's white space before {expected.text[:40]!r} is trained"
+            return f"the template's white space before {expected.text[:40]!r} is {word}"
         if found[-1:].isspace() and not expected.text[-1:].isspace() and vocabulary.decode(row.ids[end - 1 : end]).isspace():
-            return f"the template's white space after {expected.text[-40:]!r} is trained"
+            return f"the template's white space after {expected.text[-40:]!r} is {word}"
     return None
+
+
+def _said(weight: float) -> str:
+    if weight >= 0:
+        return f"loss weight {weight:g}"
+    return "no attention" if weight == UNATTENDED else f"loss weight {UNATTENDED - weight:g} and no attention"
 
 
 def _solid(text: str, vocabulary: Vocabulary) -> str:

@@ -5,7 +5,7 @@ Each mutation names the check that must catch it. It changes one record (or two)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.proofs.mask import Row
+from prep_assets.stores.tokens import signed, unsigned
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 Change = Callable[[Sequence[Row], int, Vocabulary], list[Row] | None]
@@ -161,6 +162,40 @@ def _placeholder(by: int) -> Change:
     return change
 
 
+def _attention(
+    change: Callable[[npt.NDArray[np.bool_], npt.NDArray[Any]], npt.NDArray[np.bool_]],
+) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:
+    """What of the weights of a row another attention makes; `change`: whether each token is attended, and its loss weight → attended."""
+
+    def changed(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        loss, attended = unsigned(weights)
+        return signed(loss, change(attended, loss))
+
+    return changed
+
+
+ATTENTION_CHANGES: Mapping[str, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
+    "attention lost": _attention(lambda attended, loss: np.ones_like(attended)),
+    "attention turned round": _attention(lambda attended, loss: ~attended),
+    "attention shifted by +1": _attention(lambda attended, loss: np.append(True, attended[:-1])),
+    "attention shifted by -1": _attention(lambda attended, loss: np.append(attended[1:], True)),
+    "trained tokens not attended": _attention(lambda attended, loss: attended & (loss == 0)),
+}
+"""Corruptions of an attention mask: what was done → weights, as `TokenStore.weights` has them, → those of the corrupted row."""
+
+
+def _unattended(change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Change:
+    def changed(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
+        return _with(rows, at, mask=change(rows[at].mask)) if (rows[at].mask < 0).any() else None
+
+    return changed
+
+
+ATTENTION_MUTATIONS = (
+    *(Mutation(name, "mask_alignment", _unattended(change)) for name, change in ATTENTION_CHANGES.items()),
+    Mutation("a trained token not attended", "row_integrity", _unattended(ATTENTION_CHANGES["trained tokens not attended"])),
+)
+"""Those that only rows with tokens that are not attended can have."""
 IMAGE_MUTATIONS = (
     Mutation("an image has a token too many", "tokenization_identity", _placeholder(1)),
     Mutation("an image has a token too few", "tokenization_identity", _placeholder(-1)),

@@ -1,4 +1,5 @@
-"""A packed table against the token stores it was made from: every piece is those tokens with that mask, and no record is used twice over."""
+"""A packed table against the token stores it was made from: every piece is those tokens with that loss mask and that
+attention, and no record is used twice over."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import numpy as np
 from prep_assets.disk.columns import together
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.tokens import ATTENTION, TokenStore
 
 
 def check_pieces(packed: PackedStore, tokens: Mapping[str, TokenStore], *, once: bool) -> Verdict:
@@ -21,10 +22,11 @@ def check_pieces(packed: PackedStore, tokens: Mapping[str, TokenStore], *, once:
     """
     documents = {field: np.asarray(values) for field, values in packed.documents.items()}
     checked = 0
-    for first, block_ids, block_mask in packed.blocks():
+    for first, block_ids, _ in packed.blocks():
+        block = {"tokens": block_ids, "loss_mask": packed.weights(slice(first, first + len(block_ids)))}
         low, high = np.searchsorted(documents["row"], [first, first + len(block_ids)]).tolist()
         own = {field: values[low:high] for field, values in documents.items()}
-        if _alike({"tokens": block_ids, "loss_mask": block_mask}, first, own, packed.sources, tokens):
+        if _alike(block, first, own, packed.sources, tokens):
             checked += int(own["length"].sum(dtype=np.int64))
             continue
         for piece in range(low, high):
@@ -39,12 +41,13 @@ def check_pieces(packed: PackedStore, tokens: Mapping[str, TokenStore], *, once:
             if start + length > int(store.ends[record]):
                 return _failed(packed, row, f"{domain} record {record:,} is shorter than its piece", checked)
             here = slice(at, at + length)
-            for key, found in (("tokens", block_ids[row - first, here]), ("loss_mask", block_mask[row - first, here])):
-                expected = np.asarray(store.arrays[key][start : start + length])
+            for key, rows in block.items():
+                found, expected = rows[row - first, here], _stored(store, key, start, start + length)
                 if not np.array_equal(found, expected):
-                    place = at + int((found != expected).argmax())
+                    wrong = int((found != expected).argmax())
+                    place, what = at + wrong, ATTENTION if key == "loss_mask" and min(found[wrong], expected[wrong]) < 0 else key
                     return _failed(
-                        packed, row, f"{key} differs from {domain} record {record:,} at place {place} of the row", checked, place
+                        packed, row, f"{what} differs from {domain} record {record:,} at place {place} of the row", checked, place
                     )
             checked += length
     if once and _used_twice(documents):
@@ -81,9 +84,14 @@ def _alike(
     for key, rows in block.items():
         flat = np.ascontiguousarray(rows).ravel()
         found = np.concatenate([flat[begin:end] for begin, end in zip(at.tolist(), (at + length).tolist(), strict=True)])
-        if not np.array_equal(found, np.concatenate([store.arrays[key][begin:end] for store, begin, end in spans])):
+        if not np.array_equal(found, np.concatenate([_stored(store, key, begin, end) for store, begin, end in spans])):
             return False
     return True
+
+
+def _stored(store: TokenStore, key: str, begin: int, end: int) -> np.ndarray:
+    """What a store has of some tokens; of its loss mask, the weights with the attention in them."""
+    return store.weights(slice(begin, end)) if key == "loss_mask" else np.asarray(store.arrays[key][begin:end])
 
 
 def _used_twice(documents: Mapping[str, np.ndarray]) -> bool:
@@ -101,7 +109,7 @@ def _failed(packed: PackedStore, row: int, what: str, checked: int, at: int = -1
         f"row {row:,}",
         what,
         tuple(np.asarray(packed.tokens[row]).tolist()),
-        tuple(map(float, np.asarray(packed.loss_mask[row]).tolist())),
+        tuple(map(float, packed.weights(row).tolist())),
         at,
     )
     return Verdict(False, f"row {row:,}: {what}", {"tokens_checked": checked}, worst)

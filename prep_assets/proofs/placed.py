@@ -41,7 +41,9 @@ def with_placeholders(derived: Derived, images: Sequence[Region], template: Chat
     return replace(
         derived,
         text=text,
-        expected=tuple(replace(each, start=now(each.start), end=now(each.end)) for each in derived.expected),
+        expected=tuple(
+            replace(each, text=text[now(each.start) : now(each.end)], start=now(each.start), end=now(each.end)) for each in derived.expected
+        ),
         controls=tuple(new for old in derived.controls for new in inside.get(old, [(now(old[0]), now(old[1]))])),
         shortenable=tuple((now(start), now(end), role) for start, end, role in derived.shortenable),
     )

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from prep_assets.disk.columns import before, sizes, stretches
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.samples import UNATTENDED
 from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.tokens import ATTENTION, TokenStore
 
 BLOCK = 1 << 20
 _before = partial(before, first=-1)  # no row and no record has this number
@@ -21,8 +22,8 @@ def check_records(
     store: TokenStore, *, vocabulary_size: int, eos_id: int | None = None, bos_id: int | None = None, ended: bool = True
 ) -> Verdict:
     """A ragged token store: records that are not empty, ids inside the vocabulary, a mask (where there is one) of weights in [0, 1] with
-    something trained in every record; with `eos_id`, exactly one end-of-text token in each record, its last, or none where not `ended`; with `bos_id`, one
-    begin-of-text token, its first."""
+    something trained in every record, an attention mask (where there is one) of 0 and 1 with nothing trained where it is 0; with `eos_id`, exactly one
+    end-of-text token in each record, its last, or none where not `ended`; with `bos_id`, one begin-of-text token, its first."""
     lengths = sizes(store.ends)
     numbers = {"records": len(store), "tokens": store.tokens}
     if len(lengths) and lengths.min() < 1:
@@ -32,6 +33,8 @@ def check_records(
         fault = _ids_fault(ids, at, vocabulary_size) or _ends_fault(ids, at, eos_id, bos_id, ended)
         if fault is None and "loss_mask" in store.arrays:
             fault = _mask_fault(np.asarray(store.arrays["loss_mask"][tokens]), at)
+        if fault is None and ATTENTION in store.arrays:
+            fault = _attention_fault(np.asarray(store.arrays[ATTENTION][tokens]), store.weights(tokens), at)
         if fault is not None:
             return _failed(numbers, low + fault[0], fault[1], store)
     return Verdict(True, f"{len(store):,} records, {store.tokens:,} tokens: lengths, ids and mask are sound", numbers)
@@ -72,19 +75,27 @@ def _mask_fault(mask: npt.NDArray[Any], starts: npt.NDArray[np.int64]) -> tuple[
     return None
 
 
+def _attention_fault(attention: npt.NDArray[Any], weights: npt.NDArray[Any], starts: npt.NDArray[np.int64]) -> tuple[int, str] | None:
+    for wrong, what in ((attention > 1, "an attention of {attention}"), (weights < UNATTENDED, "trained, and not attended")):
+        if wrong.any():
+            at = int(wrong.argmax())
+            return _record_of(starts, at), f"token {at - int(starts[_record_of(starts, at)])}: {what.format(attention=attention[at])}"
+    return None
+
+
 def _record_of(starts: npt.NDArray[np.int64], at: int) -> int:
     return int(np.searchsorted(starts, at, "right")) - 1
 
 
 def _failed(numbers: dict[str, int], record: int, what: str, store: TokenStore | None = None) -> Verdict:
     ids = tuple(store.record(record, "tokens").tolist()) if store is not None else ()
-    weights = tuple(map(float, store.record(record, "loss_mask").tolist())) if store is not None and "loss_mask" in store.arrays else ()
+    weights = tuple(map(float, store.weights(record).tolist())) if store is not None and "loss_mask" in store.arrays else ()
     return Verdict(False, f"record {record:,}: {what}", numbers, Worst(f"record {record:,}", what, ids, weights))
 
 
 def check_packed(store: PackedStore, *, vocabulary_size: int, pad_id: int) -> Verdict:
     """A packed table: ids inside the vocabulary; pieces that fill each row from its start without gap or overlap; padding after them that
-    is `pad_id` and untrained; something trained in every row."""
+    is `pad_id`, untrained and unattended; something trained in every row, and nothing that is not attended."""
     documents = {field: np.asarray(values) for field, values in store.documents.items()}
     numbers = {"rows": len(store), "pieces": len(documents["row"])}
     borders = _border_fault(documents, len(store), store.row_len)
@@ -101,6 +112,13 @@ def check_packed(store: PackedStore, *, vocabulary_size: int, pad_id: int) -> Ve
             f"padding is not token {pad_id}": ((tokens != pad_id) & padding).any(axis=1),
             "a loss weight is negative or no number": ~((mask >= 0) & np.isfinite(mask)).all(axis=1),
         }
+        if store.attention_mask is not None:
+            attention = np.asarray(store.attention_mask[first : first + len(tokens)])
+            faults |= {
+                "an attention is neither 0 nor 1": (attention > 1).any(axis=1),
+                "a trained token is not attended": ((mask != 0) & (attention == 0)).any(axis=1),
+                "padding is attended": ((attention != 0) & padding).any(axis=1),
+            }
         for what, rows in faults.items():
             if rows.any():
                 row = int(rows.argmax())

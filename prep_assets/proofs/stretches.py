@@ -1,4 +1,4 @@
-"""What is trained of a conversation, and the policies that give its texts their loss weights: for the second derivation of masks."""
+"""What is trained of a conversation and what is not attended, and the policies that give its texts their loss weights: for the second derivation of masks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from prep_assets.samples import ASSISTANT, COMPLETION, IMAGE, THINKING, TOOL_CALL, Region
+from prep_assets.samples import ASSISTANT, COMPLETION, IMAGE, THINKING, TOOL_CALL, UNATTENDED, Region
 
 if TYPE_CHECKING:
     from prep_assets.templates.chat_template import ChatTemplate
@@ -21,11 +21,11 @@ Prompt = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One unbroken stretch of tokens that are trained with one weight.
+    """One unbroken stretch of tokens that are trained with one weight, or not attended.
 
     Attributes:
         text: what it must decode to, white space at both ends aside: a token may hold some of the template's.
-        weight: the loss weight of its tokens.
+        weight: the loss weight of its tokens; `UNATTENDED` of those that are not attended.
         stop: the control tokens at its end that end a turn, ``""`` where it ends with none.
         start, end: its characters in the render.
     """
@@ -56,7 +56,7 @@ class Derived:
 
     Attributes:
         text: its render.
-        expected: what must be trained of it, in order.
+        expected: what of it must be trained, and what must not be attended, in order.
         controls: characters of the control tokens that the template wrote, ascending.
         typed: how many control tokens the source's own texts hold.
         shortenable: the untrained texts that truncation may shorten, by characters, ascending.
@@ -88,7 +88,9 @@ def pattern(template: ChatTemplate) -> re.Pattern[str]:
 
 
 def weight_of(region: Region, role: str, options: MaskOptions) -> float:
-    """The loss weight of a region; an image's placeholder is never trained."""
+    """The weight of a region; an image's placeholder is never trained, nor is what is not attended."""
+    if not region.attend:
+        return UNATTENDED
     if region.kind == IMAGE or (region.kind == THINKING and not options.train_thinking):
         return 0.0
     if region.kind == TOOL_CALL and not options.train_tool_calls:
@@ -99,15 +101,15 @@ def weight_of(region: Region, role: str, options: MaskOptions) -> float:
 
 
 def only_last(turns: Sequence[Sequence[Part]]) -> None:
-    """Take the weight of all turns but the last that has any."""
-    trained = [parts for parts in turns if any(part.weight for part in parts)]
+    """Take the loss weight of all turns but the last that has any."""
+    trained = [parts for parts in turns if any(part.weight > 0 for part in parts)]
     for part in (part for parts in trained[:-1] for part in parts):
-        part.weight = 0.0
+        part.weight = min(part.weight, 0.0)
 
 
 def stop_weights(turns: Sequence[Sequence[Part]], train_on_eos: str) -> list[float]:
-    """The loss weight of what ends each turn, from that of its last text."""
-    weights = [next((part.weight for part in reversed(parts) if part.kind != IMAGE), 0.0) for parts in turns]
+    """The loss weight of what ends each turn, from that of its last text; it is attended in any case."""
+    weights = [max(0.0, next((part.weight for part in reversed(parts) if part.kind != IMAGE), 0.0)) for parts in turns]
     if train_on_eos == "all":
         return [weight or 1.0 for weight in weights]
     if train_on_eos == "turn":

@@ -115,7 +115,9 @@ class _Derivation:
         blocks = blocks_of(self.chat)
         turns = [self._parts(block) for block in blocks]
         trained = [any(part.weight for part in parts) for parts in turns]
-        self._check_order([block for block, is_trained in zip(blocks, trained, strict=True) if is_trained])
+        hidden = any(part.weight < 0 for parts in turns for part in parts)
+        named = "trained or unattended" if hidden else "trained"
+        self._check_order([block for block, is_trained in zip(blocks, trained, strict=True) if is_trained], named)
         starts = [self._start(blocks, number) for number in range(len(blocks))]
         ends = [self._stop(blocks, number) for number in range(len(blocks))]
         self._check_tags(blocks, starts, ends)
@@ -128,7 +130,7 @@ class _Derivation:
         weights = stop_weights(turns, self.options.train_on_eos)
         for block, parts, start, end, weight in zip(blocks, turns, starts, ends, weights, strict=True):
             parts[0].start = min(start, parts[0].start)
-            if self.options.train_headers and parts[0].weight:
+            if self.options.train_headers and parts[0].weight > 0:
                 parts[0].start = before
             if parts[-1].kind == TEXT:
                 parts[-1].end += self._margins(block.places[-1])[1]
@@ -137,7 +139,7 @@ class _Derivation:
             last = parts[-1].end
             if end is not None:
                 # white space before it is generated with the text
-                steps.append((last if parts[-1].weight else end[0], end[1], weight))
+                steps.append((last if parts[-1].weight > 0 else end[0], end[1], weight))
                 stops.append(end)
             before = end[1] if end is not None else last
         return Derived(
@@ -181,7 +183,7 @@ class _Derivation:
     def _between(self, block: Block, left: Part, right: Part) -> None:
         """What stands between two texts of a turn: tags of reasoning are the reasoning's, all around tool calls is theirs."""
         if right.kind == TOOL_CALL:
-            if left.kind == TOOL_CALL and left.region != right.region and bool(left.weight) != bool(right.weight):
+            if left.kind == TOOL_CALL and left.region != right.region and _kind(left.weight) != _kind(right.weight):
                 raise CheckFailed(
                     f"of several tool calls in turn {block.turn} some are trained and some are not; where one ends is not proven"
                 )
@@ -252,10 +254,10 @@ class _Derivation:
             found += joined(own, block.role)
         return found
 
-    def _check_order(self, trained: Sequence[Block]) -> None:
-        """Stop where the template moves trained turns, such as a system turn into the last user turn."""
+    def _check_order(self, trained: Sequence[Block], named: str) -> None:
+        """Stop where the template moves turns that are trained or not attended, such as a system turn into the last user turn."""
         if [block.turn for block in trained] != sorted(block.turn for block in trained):
-            raise CheckFailed(f"template {self.chat.chat.template.name} writes trained turns in another order, so nothing is proven")
+            raise CheckFailed(f"template {self.chat.chat.template.name} writes {named} turns in another order, so nothing is proven")
 
     def _check_tags(self, blocks: Sequence[Block], starts: Sequence[int], ends: Sequence[Range | None]) -> None:
         """Where the template itself marks what is generated, that must be the answers: from where a model goes on, or from a part of what it is given to go
@@ -290,6 +292,11 @@ class _Derivation:
         stop = end[1] if end else last
         is_header = end is not None and marked <= end[0] and not self.chat.text[marked : end[0]].strip()
         return is_header or not self.chat.text[min(stop, marked) : max(stop, marked)].strip()
+
+
+def _kind(weight: float) -> tuple[bool, bool]:
+    """Whether that is trained, and whether it is attended."""
+    return weight > 0, weight >= 0
 
 
 def _shortened(text: str) -> str:

@@ -105,7 +105,8 @@ def _cut(derived: Derived, ids: npt.NDArray[np.int64], limit: int, truncation: T
         return Left(derived, derived.expected, ids[_shortened(spans, limit, derived.shortenable, truncation.keeps)])
     if truncation.mode == "start":
         low = int(spans[-limit - 1, 1])
-        kept = tuple(_clipped(each, low, len(derived.text)) for each in derived.expected if each.end > low)
+        first = min(low, int(spans[-limit, 0]))  # of the character through which the cut goes, a part may be left
+        kept = tuple(_clipped(each, low, len(derived.text)) for each in derived.expected if each.end > first)
         return Left(derived, kept, ids[-limit:], "start")
     return _beginning(derived, ids[:limit], spans, truncation, vocabulary)
 
@@ -145,7 +146,7 @@ def _beginning(derived: Derived, ids: npt.NDArray[np.int64], spans: Spans, trunc
     high, last = int(spans[len(ids), 0]), spans[len(ids) - 1]
     # the last token may be a part of the character at which the cut is
     touched = [each for each in derived.expected if each.start < max(high, int(last[1]))]
-    through = next((each for each in touched if each.start <= last[0] < each.end), None)
+    through = next((each for each in touched if each.weight > 0 and each.start <= last[0] < each.end), None)
     stop = _last_stop(derived.expected, through, vocabulary) if truncation.keeps_stop else None
     if stop is None or through is None:
         return Left(derived, tuple(_clipped(each, 0, max(high, each.start)) for each in touched), ids, "end")
@@ -160,7 +161,7 @@ def _last_stop(expected: Sequence[Expected], through: Expected | None, vocabular
     if through is None:
         return None
     for each in expected[expected.index(through) :]:
-        if each.start > through.end:
+        if each.start > through.end or each.weight < 0:
             break
         through = each
     return next((token for token in sorted(vocabulary.control, key=len, reverse=True) if through.text.endswith(token)), None)

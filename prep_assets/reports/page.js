@@ -124,7 +124,7 @@ const browse = async () => {
     const box = make("p", { class: "flow", dir: "auto" });
     let mark = null, wasTrained = false;
     for (const group of grouped(row.i, vocabulary, start, end)) {
-      const trained = weights !== null && weights[group.at] !== 0;
+      const trained = weights !== null && weights[group.at] > 0;
       if (trained && !wasTrained) { mark = make("mark", {}, make("span", { class: "said" }, "[trained] ")); box.append(mark); }
       if (!trained && wasTrained) { mark.append(make("span", { class: "said" }, " [end of trained]")); mark = null; }
       wasTrained = trained;
@@ -138,8 +138,8 @@ const browse = async () => {
     });
     return box;
   };
-  const label = (row, weights, at) => weights === null ? row.i[at] : weights[at] ? row.i[at] : -100;
-  const said = (row, weights, at) => "place " + at + ", id " + row.i[at] + (weights === null ? "" : ", weight " + weights[at] + ", label " + label(row, weights, at));
+  const label = (row, weights, at) => weights === null ? row.i[at] : weights[at] > 0 ? row.i[at] : -100;
+  const said = (row, weights, at) => "place " + at + ", id " + row.i[at] + (weights === null ? "" : (weights[at] < 0 ? ", not attended" : ", weight " + weights[at]) + ", label " + label(row, weights, at));
   /* a link to the trace of a row or of one token where a server answers it, the command elsewhere */
   const traced = (at, token, text) => {
     const { traced: address, trace: command } = streams[index.stream[at]], row = index.number[at];
@@ -151,9 +151,9 @@ const browse = async () => {
     const body = make("tbody");
     for (let at = start; at < end; at++) {
       const next = at + 1 < row.i.length ? label(row, weights, at + 1) : -100;
-      body.append(make("tr", { class: weights !== null && weights[at] ? "on" : null }, make("td", { class: "n" }, traced(which, at, number(at))),
+      body.append(make("tr", { class: weights !== null && weights[at] > 0 ? "on" : null }, make("td", { class: "n" }, traced(which, at, number(at))),
         make("td", { dir: "auto" }, make("code", {}, (vocabulary[row.i[at]] ?? "").replaceAll("⏎\n", "⏎"))), make("td", { class: "n" }, String(row.i[at])),
-        make("td", { class: "n" }, weights === null ? "" : String(weights[at])), make("td", { class: "n" }, String(label(row, weights, at))), make("td", { class: "n" }, String(next))));
+        make("td", { class: "n" }, weights === null ? "" : weights[at] < 0 ? "hidden" : String(weights[at])), make("td", { class: "n" }, String(label(row, weights, at))), make("td", { class: "n" }, String(next))));
     }
     return make("table", { class: "tokens" }, make("thead", {}, head), body);
   };

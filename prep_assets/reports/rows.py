@@ -132,7 +132,7 @@ class PackedRows:
                 start, offset, record, source = (int(documents[key][at]) for key in ("row_offset", "start", "record", "source"))
                 if start < used:
                     pieces.append(Piece(start, offset, Origin(self.store.sources[source], self.stream, record)))
-            ids, weights = self.store.tokens[number][:used], self.store.loss_mask[number][:used]
+            ids, weights = self.store.tokens[number][:used], self.store.weights(number)[:used]
             yield Row(number, ids.tolist(), weights.astype(float).tolist(), tuple(pieces))
 
     def parts(self) -> list[Part]:
@@ -246,7 +246,7 @@ def _beginning(store: TokenStore, number: int) -> tuple[list[int], list[float] |
     here = slice(start, min(int(store.ends[number]), start + MOST_TOKENS))
     ids = np.asarray(store.arrays["tokens"][here]).tolist()
     has_mask = "loss_mask" in store.arrays
-    return ids, np.asarray(store.arrays["loss_mask"][here]).astype(float).tolist() if has_mask else None
+    return ids, store.weights(here).astype(float).tolist() if has_mask else None
 
 
 def sampled(counts: Mapping[int, int], want: int, seed: int = 0) -> dict[int, list[int]]:

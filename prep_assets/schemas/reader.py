@@ -276,9 +276,10 @@ def apply(convert: Convert, payload: Mapping[str, Any]) -> Example:
 
 
 def _refuse_hidden(example: Example) -> None:
-    """Refuse (``not_attended``) a region that is shown and not attended to: no store and no trainer's format holds such an attention mask."""
+    """Refuse (``not_attended``) a region that is shown and not attended to, but in a document or a chat: no other store has an attention mask."""
     if isinstance(example, Contrast):
         return
+    has_mask = isinstance(example, Sample) and example.label is None
     parts = [*example.turns] if isinstance(example, Sample) else [*example.prompt]
     if isinstance(example, Pair):
         parts += [*example.chosen, *example.rejected]
@@ -287,6 +288,6 @@ def _refuse_hidden(example: Example) -> None:
     for turn in parts:
         refuse_weighted_space(turn)
         for region in turn.regions:
-            if not region.attend and not region.drop:
-                detail = f"region {region.kind!r} in a turn of role {turn.role} is not attended to, and no store has an attention mask. "
+            if not has_mask and not region.attend and not region.drop:
+                detail = f"region {region.kind!r} in a turn of role {turn.role} is not attended to; only tokens of documents and chats have an attention mask. "
                 raise Refused("not_attended", detail + "Drop it (semantic_drop_mask), or attend to it", stage="schema")

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from prep_assets.errors import Refused
-from prep_assets.samples import TEXT, THINKING, TOOL_CALL, Turn
+from prep_assets.samples import TEXT, THINKING, TOOL_CALL, Region, Turn
 from prep_assets.schemas.field_names import FLAGS, WEIGHTS
 from prep_assets.schemas.fields import as_number, inside, wrong_type
 
@@ -46,7 +46,7 @@ def weighted(turn: Turn, weight: float) -> Turn:
 
 
 def refuse_weighted_space(turn: Turn) -> None:
-    """Refuse (``weighted_space``) white space with a weight of its own beside reasoning or a tool call: in a render nothing tells it from the
+    """Refuse (``weighted_space``) white space with a weight or an attention of its own beside reasoning or a tool call: in a render nothing tells it from the
     template's own white space there, so its weight would be lost."""
     for left, right in pairwise(turn.regions):
         for space, other in ((left, right), (right, left)):
@@ -54,11 +54,15 @@ def refuse_weighted_space(turn: Turn) -> None:
                 space.kind == TEXT
                 and space.text.isspace()
                 and other.kind in (THINKING, TOOL_CALL)
-                and space.loss_weight != other.loss_weight
+                and (space.loss_weight, space.attend) != (other.loss_weight, other.attend)
             ):
                 raise Refused(
                     "weighted_space",
-                    f"a turn of role {turn.role} has white space of weight {space.loss_weight} beside a region {other.kind!r} of weight "
-                    f"{other.loss_weight}. Give both one weight, or leave the white space out",
+                    f"a turn of role {turn.role} has white space of weight {_said(space)} beside a region {other.kind!r} of weight "
+                    f"{_said(other)}. Give both one weight, or leave the white space out",
                     stage="schema",
                 )
+
+
+def _said(region: Region) -> str:
+    return f"{region.loss_weight}{'' if region.attend else ' and no attention'}"

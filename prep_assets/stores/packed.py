@@ -3,6 +3,8 @@
     h5    sft_packed.h5    tokens int32 (N, row_len), loss_mask int8 (N, row_len)      train-llm-from-scratch's layout
     bin   sft_packed/shard_0000/{meta.json, sequence.bin, loss_mask.bin, position_ids.bin} …   AstrAI's layout, whole rows end to end
 
+Where a token is not attended there is ``attention_mask`` uint8 as well, 0 at such tokens and in the padding.
+
 Beside either, ``sft_packed.documents/`` says what each row is made of, one entry for each piece of a document, ordered by row:
 
     row int64, row_offset int64, length int64     tokens row_offset … row_offset + length of that row
@@ -32,11 +34,11 @@ from prep_assets.stores.images import NO_IMAGES, Images, open_images
 from prep_assets.stores.read_bin import bin_rows
 from prep_assets.stores.read_h5 import H5Array, read_h5
 from prep_assets.stores.shards import BinShard
-from prep_assets.stores.tokens import StorageFormat
+from prep_assets.stores.tokens import ATTENTION, StorageFormat, signed
 
 DOCUMENT_FIELDS = {"row": np.int64, "row_offset": np.int64, "length": np.int64, "source": np.int32, "record": np.int64, "start": np.int64}
 KEYS = ("tokens", "loss_mask")
-BIN_KEYS = {"tokens": "sequence", "loss_mask": "loss_mask", "position_ids": "position_ids"}
+BIN_KEYS = {"tokens": "sequence", "loss_mask": "loss_mask", "position_ids": "position_ids", ATTENTION: ATTENTION}
 
 
 Documents = dict[str, npt.NDArray[Any]]
@@ -49,6 +51,7 @@ class PackedWriter:
     Args:
         dtype: of the tokens.
         loss_dtype: int8, or float32 where weights are fractions.
+        attention: whether there is an ``attention_mask``.
         max_tokens_per_shard: of `bin`. A shard holds whole rows, at least one.
     """
 
@@ -62,6 +65,7 @@ class PackedWriter:
         *,
         dtype: str = "int32",
         loss_dtype: str = "int8",
+        attention: bool = False,
         max_tokens_per_shard: int = 100_000_000,
     ) -> None:
         self._storage, self._directory, self._name = storage, directory, name
@@ -70,6 +74,8 @@ class PackedWriter:
         self._dtypes = {"tokens": dtype, "loss_mask": loss_dtype}
         if storage == "bin":
             self._dtypes["position_ids"] = "int32"
+        if attention:
+            self._dtypes[ATTENTION] = "uint8"
         self._open()
 
     def _open(self) -> None:
@@ -84,7 +90,7 @@ class PackedWriter:
         return self
 
     def append(self, block: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Write a block of rows: arrays (R, row_len) for ``tokens``, ``loss_mask`` and, in `bin`, ``position_ids``."""
+        """Write a block of rows: arrays (R, row_len) for ``tokens``, ``loss_mask`` and, in `bin`, ``position_ids``; ``attention_mask`` where there is one."""
         count, first = len(block["tokens"]), 0
         while self._storage == "bin" and (fits := self._rows_per_shard - (self._at - self._begin)) < count - first:
             self._write(block, first, first + fits)
@@ -130,6 +136,7 @@ class PackedStore:
         sources: domain names that ``documents["source"]`` numbers.
         row_len: tokens in a row.
         images: the images in the rows.
+        attention_mask: (N, row_len), 0 where a token is not attended and in the padding; `None` where all tokens are attended.
     """
 
     tokens: Any
@@ -138,9 +145,14 @@ class PackedStore:
     sources: tuple[str, ...]
     row_len: int
     images: Images = NO_IMAGES
+    attention_mask: Any = None
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def weights(self, rows: int | slice) -> npt.NDArray[Any]:
+        """The weights of a row, or of several, as `signed` has them."""
+        return signed(self.loss_mask[rows], None if self.attention_mask is None else self.attention_mask[rows])
 
     def pieces(self, row: int) -> slice:
         """Which entries of `documents` are in a row."""
@@ -165,14 +177,15 @@ def open_packed(directory: Path, name: str, guards: Guards | None = None) -> Pac
     documents, sources, row_len = open_documents(directory, name, guards)
     h5, folder = directory / f"{name}.h5", directory / name
     try:
-        rows = _h5_rows(h5, row_len, guards) if h5.is_file() else [bin_rows(folder, BIN_KEYS[key], row_len, guards) for key in KEYS]
+        rows = _h5_rows(h5, row_len, guards) if h5.is_file() else _bin_rows(folder, row_len, guards)
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{h5 if h5.is_file() else folder}: a file is missing or damaged ({error!r}). {_REMEDY}") from error
-    tokens, loss_mask = rows
-    if tokens.shape != loss_mask.shape or tokens.shape[1] != row_len:
-        raise StoreError(f"{directory}: tokens {tokens.shape}, loss_mask {loss_mask.shape}, row_len {row_len} do not fit together")
+    tokens, loss_mask, *attention = rows
+    if any(each.shape != tokens.shape for each in rows) or tokens.shape[1] != row_len:
+        shapes = ", ".join(f"{key} {each.shape}" for key, each in zip((*KEYS, ATTENTION), rows, strict=False))
+        raise StoreError(f"{directory}: {shapes}, row_len {row_len} do not fit together")
     _check_rows(directory / f"{name}.documents", documents, len(tokens))
-    return PackedStore(tokens, loss_mask, documents, sources, row_len, open_images(directory, name, guards))
+    return PackedStore(tokens, loss_mask, documents, sources, row_len, open_images(directory, name, guards), *attention)
 
 
 def open_documents(directory: Path, name: str, guards: Guards | None = None) -> tuple[Documents, tuple[str, ...], int]:
@@ -236,7 +249,13 @@ def _h5_rows(path: Path, row_len: int, guards: Guards) -> list[Any]:
     shard = read_h5([path], guards)[0]
     if shard.row_len != row_len:
         raise StoreError(f"{path}: rows of {shard.row_len:,} tokens, {path.stem}.documents says {row_len:,}. {_REMEDY}")
-    return [_as_rows(shard.arrays[key], row_len) for key in KEYS]
+    return [_as_rows(shard.arrays[key], row_len) for key in (*KEYS, *({ATTENTION} & shard.arrays.keys()))]
+
+
+def _bin_rows(folder: Path, row_len: int, guards: Guards) -> list[Any]:
+    """The rows of each key; of the attention mask where a shard has one, and then all have."""
+    extra = [ATTENTION] if any(ATTENTION in load_json(meta, guards) for meta in folder.glob("shard_*/meta.json")) else []
+    return [bin_rows(folder, BIN_KEYS[key], row_len, guards) for key in (*KEYS, *extra)]
 
 
 def _as_rows(array: Any, row_len: int) -> Any:

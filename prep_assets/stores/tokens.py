@@ -26,6 +26,7 @@ from prep_assets.disk.columns import before, made, repeats, sizes
 from prep_assets.disk.h5 import GrowingH5
 from prep_assets.disk.pages import went_through
 from prep_assets.errors import StoreError
+from prep_assets.samples import UNATTENDED
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.images import NO_IMAGES, ImageBlock, Images, ImageWriter, open_images
 from prep_assets.stores.read_bin import read_bin
@@ -38,9 +39,24 @@ BIN_NAMES = {"tokens": "sequence"}
 Block = Mapping[str, npt.NDArray[Any]]
 H5_CHUNK = 1 << 16
 """Elements in a chunk of a flat HDF5 dataset."""
+ATTENTION = "attention_mask"
+"""uint8: 1 where a token is attended, 0 where it is not. A store in which all are attended has none."""
 INDEX_FIELDS = {"ends": np.int64, "file": np.int32, "row": np.int64}
 H5_PIECE = 4_000_000
 """Elements by which the datasets of a file grow."""
+
+
+def signed(loss: Any, attention: Any) -> npt.NDArray[Any]:
+    """Loss weights and attention as one number each: the loss weight of a token that is attended, `UNATTENDED` minus the loss weight of one that is
+    not; so one that is trained without attention, as none may be, is told from both. Without `attention`, the loss weights."""
+    weights = np.asarray(loss)
+    return weights if attention is None else np.where(np.asarray(attention) != 0, weights, UNATTENDED - weights.astype(np.float32))
+
+
+def unsigned(weights: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """The loss weights, and whether tokens are attended, that `signed` made one."""
+    attended = weights >= 0
+    return weights if attended.all() else np.where(attended, weights, UNATTENDED - weights), attended
 
 
 class TokenWriter(Protocol):
@@ -231,7 +247,15 @@ class TokenStore:
 
     def record(self, i: int, key: str) -> npt.NDArray[Any]:
         """One record's array."""
-        return np.asarray(self.arrays[key][int(self.ends[i - 1]) if i else 0 : int(self.ends[i])])
+        return np.asarray(self.arrays[key][self._place(i)])
+
+    def weights(self, tokens: int | slice) -> npt.NDArray[Any]:
+        """The weights of a record, or of a stretch of tokens, as `signed` has them: loss mask and attention mask in one."""
+        here = tokens if isinstance(tokens, slice) else self._place(tokens)
+        return signed(self.arrays["loss_mask"][here], self.arrays[ATTENTION][here] if ATTENTION in self.arrays else None)
+
+    def _place(self, i: int) -> slice:
+        return slice(int(self.ends[i - 1]) if i else 0, int(self.ends[i]))
 
     @property
     def begins_row(self) -> npt.NDArray[np.bool_]:

@@ -36,7 +36,7 @@ class Encoded:
 
     Attributes:
         ids: uint32[T].
-        loss: float32[T], the loss weight of each token; 0 where it is not trained.
+        loss: float32[T], the loss weight of each token; 0 where it is not trained, `UNATTENDED` where it is not attended.
         offsets: int64[n + 1]; example `i` has tokens ``offsets[i]:offsets[i + 1]``.
         kept: positions in the batch of the `n` examples that are here, ascending.
         refused: position in the batch and reason of every other example.
@@ -59,7 +59,7 @@ class Places:
 
     Attributes:
         ids: uint32[T].
-        loss: float32[T], the loss weight of each token.
+        loss: float32[T], as of `Encoded`.
         starts, ends: int64[T], the characters of the render that each token stands for; whole ones, where it stands for a part.
         replaced: bool[T], whether truncation put another token there.
     """
@@ -138,7 +138,7 @@ class Encoder:
         return Cutter(self.vocabulary.control, self.policy, self.truncation == "prompt")
 
     def trained(self, rendered: Rendered) -> list[tuple[int, int, float]]:
-        """Characters (start, end) of a render that are trained, and their loss weight, ascending."""
+        """Characters (start, end) of a render that are trained or not attended, and their weight, ascending."""
         return trained(rendered, self.policy)
 
     def _cut_to_length(
@@ -172,9 +172,9 @@ class Encoder:
 
     def _end_with_stop(self, ids: npt.NDArray[np.uint32], loss: npt.NDArray[np.float32], last: int, high: int) -> None:
         """Where the cut goes through a trained answer, its last token becomes the control token that ends that answer."""
-        if not loss[last]:
+        if loss[last] <= 0:
             return
-        end_of_run = last + int(np.argmax(loss[last:high] == 0)) if (loss[last:high] == 0).any() else high
+        end_of_run = last + int(np.argmax(loss[last:high] <= 0)) if (loss[last:high] <= 0).any() else high
         stop = int(ids[end_of_run - 1])
         if stop in self.vocabulary.control.values():
             ids[last] = stop
@@ -191,7 +191,7 @@ class Encoder:
         everything = bool(chosen.all())
         lengths = np.diff(offsets) if everything else _sums(chosen, offsets)
         if self.trains:
-            for example in np.flatnonzero(~_any(loss != 0 if everything else (loss != 0) & chosen, offsets)).tolist():
+            for example in np.flatnonzero(~_any(loss > 0 if everything else (loss > 0) & chosen, offsets)).tolist():
                 faults.setdefault(example, Refused("nothing_to_train", "no token of this example carries loss", stage="tokenize"))
         keep = np.ones(len(lengths), bool)
         keep[list(faults)] = False
@@ -241,7 +241,7 @@ def weigh(cuts: Cuts, tokens: Tokens, offsets: Ints) -> tuple[npt.NDArray[np.flo
 
 def _across(cuts: Cuts, tokens: Tokens, offsets: Ints, loss: npt.NDArray[np.float32], across: Ints) -> Faults:
     """Faults of the tokens that lie across a break. White space that the template writes before an answer, merged with its first word, takes the
-    answer's weight: the model has to produce this token."""
+    answer's weight: the model has to produce this token. So it does before a region that is not attended."""
     faults: Faults = {}
     for token in dict.fromkeys(across.tolist()):  # several breaks may lie in one
         start, end = int(tokens.starts[token]), int(tokens.ends[token])
@@ -253,7 +253,8 @@ def _across(cuts: Cuts, tokens: Tokens, offsets: Ints, loss: npt.NDArray[np.floa
             loss[token] = cuts.weights[last]
             continue
         text = cuts.between(example, start, end)
-        detail = f"token {text!r} lies half inside a trained region; the template needs a control token or a line break there"
+        which = "an unattended" if (cuts.weights[first : last + 1] < 0).any() else "a trained"
+        detail = f"token {text!r} lies half inside {which} region; the template needs a control token or a line break there"
         faults.setdefault(example, Refused("mask_border_inside_token", detail, stage="tokenize"))
     return faults
 

@@ -1,4 +1,4 @@
-"""Mask policies: which regions carry loss, and which of the tokens that end turns do; and the loss weight of a render as a step function."""
+"""Mask policies: which regions carry loss, and which of the tokens that end turns do; and the weight of a render as a step function."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Literal
 
 from prep_assets.errors import Refused
-from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, THINKING, TOOL_CALL, Region
+from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, THINKING, TOOL_CALL, UNATTENDED, Region
 from prep_assets.templates.rendered import Rendered, Span
 
 Action = Literal["train", "mask"]
@@ -38,15 +38,28 @@ class MaskPolicy:
     headers: bool = False
 
     def weights(self, spans: Sequence[Span]) -> list[float]:
-        """Loss weight of each region of a conversation: its own where the source gives one, else its role's."""
+        """Weight of each region of a conversation: its own where the source gives one, else its role's; `UNATTENDED` where it is not attended."""
+        return [weight if span.region.attend else UNATTENDED for span, weight in zip(spans, self._loss_weights(spans), strict=True)]
+
+    def _loss_weights(self, spans: Sequence[Span]) -> list[float]:
         weights = [self.weight(span.role, span.region) for span in spans]
         if self.turns == "all":
             return weights
         last = max((span.turn for span, weight in zip(spans, weights, strict=True) if weight), default=-1)
         return [weight if span.turn == last else 0.0 for span, weight in zip(spans, weights, strict=True)]
 
+    def check_attention(self, rendered: Rendered) -> None:
+        """Refuse (``trained_unattended``) a conversation with a region that is to be trained and not to be attended."""
+        for span, weight in zip(rendered.spans, self._loss_weights(rendered.spans), strict=True):
+            if weight and not span.region.attend:
+                detail = (
+                    f"region {span.region.kind!r} in turn {span.turn} of role {span.role} is not attended, and its loss weight is {weight:g}. What is not "
+                    "attended is never trained: give the region the weight 0, or attend to it"
+                )
+                raise Refused("trained_unattended", detail, stage="render")
+
     def weight(self, role: str, region: Region) -> float:
-        """Loss weight of a region in a turn of `role`, before `turns` leaves only the last one trained."""
+        """Loss weight of a region in a turn of `role`, before `turns` leaves only the last one trained, attended or not."""
         if region.kind == IMAGE:  # placeholders are not predicted
             return 0.0
         if (region.kind == THINKING and not self.thinking) or (region.kind == TOOL_CALL and not self.tool_calls):
@@ -68,11 +81,12 @@ class MaskPolicy:
             raise Refused("no_stop_token", detail, stage="render")
 
     def stop_weights(self, spans: Sequence[Span], weights: Sequence[float]) -> dict[int, float]:
-        """For each turn, the loss weight of the stop token that ends it: that of the turn's last region other than an image, as the policy allows."""
+        """For each turn, the loss weight of the stop token that ends it: that of the turn's last region other than an image, as the policy allows.
+        It is the template's, so it is attended whatever that region is."""
         ends: dict[int, float] = {}
         for span, weight in zip(spans, weights, strict=True):
             if span.region.kind != IMAGE or span.turn not in ends:
-                ends[span.turn] = weight
+                ends[span.turn] = max(weight, 0.0)
         trained = [turn for turn, weight in ends.items() if weight]
         if self.train_on_eos == "all":
             return {turn: weight or 1.0 for turn, weight in ends.items()}
@@ -85,7 +99,7 @@ Step = tuple[int, float]
 
 
 def steps(rendered: Rendered, policy: MaskPolicy) -> list[Step]:
-    """Where the loss weight of a render changes, ascending, the first at 0."""
+    """Where the weight of a render changes, ascending, the first at 0."""
     found: list[Step] = [(0, 0.0)]
     spans = rendered.spans
     weights = policy.weights(spans)
@@ -94,14 +108,13 @@ def steps(rendered: Rendered, policy: MaskPolicy) -> list[Step]:
     turn_end = 0
     for i, (span, weight) in enumerate(zip(spans, weights, strict=True)):
         starts_turn = i == 0 or spans[i - 1].turn != span.turn
-        start = turn_end if policy.headers and starts_turn and weight else span.start
+        start = turn_end if policy.headers and starts_turn and weight > 0 else span.start
         found += [(start, weight), (span.end, 0.0)]
         if i + 1 == len(spans) or spans[i + 1].turn != span.turn:
             stop, turn_end = ends.get(span.turn, (span.end, span.end))
             if stops.get(span.turn) and turn_end > stop:
                 # white space before the stop token is generated with the text, so it is trained where the text is
-                found[-1] = (span.end if weight else stop, stops[span.turn])
-                found.append((turn_end, 0.0))
+                found += [(span.end if weight > 0 else stop, stops[span.turn]), (turn_end, 0.0)]
     return _changes(found)
 
 
@@ -117,6 +130,6 @@ def _changes(found: list[Step]) -> list[Step]:
 
 
 def trained(rendered: Rendered, policy: MaskPolicy) -> list[tuple[int, int, float]]:
-    """Characters (start, end) of a render that are trained, and their loss weight, ascending."""
+    """Characters (start, end) of a render that are trained or not attended, and their weight, ascending."""
     found = [*steps(rendered, policy), (len(rendered.text), 0.0)]
     return [(start, end, weight) for (start, weight), (end, _) in pairwise(found) if weight and end > start]

@@ -66,12 +66,25 @@ def _used(item: dict[str, Tensor]) -> int:
     return int(item["seq_lengths"].sum()) if "seq_lengths" in item else len(item["input_ids"])
 
 
+def _attended(item: dict[str, Tensor]) -> Tensor:
+    """bool[n]: which of the tokens before the padding are attended; all, where the item does not say."""
+    found = item.get("attention_mask", torch.ones_like(item["input_ids"]))
+    return found[: _used(item)] != 0
+
+
+def _seen(lengths: Tensor, attended: Tensor) -> Tensor:
+    """bool[1, 1, T, T]: which token (row) attends to which (column): to itself, and to those before it in its document that are attended."""
+    document, place = torch.repeat_interleave(torch.arange(len(lengths)), lengths), torch.arange(len(attended))
+    before = (document[:, None] == document) & (place[:, None] > place)
+    return ((before & attended) | (place[:, None] == place))[None, None]
+
+
 @dataclass(frozen=True)
 class Pad:
     """Right-pads ``input_ids`` and ``labels`` (unshifted; the inputs themselves where no item has any), one document a row.
 
     Batch: ``input_ids, labels`` int64[B, L], ``attention_mask`` int64[B, L], 1 on tokens and 0 on padding, also on what a packed row ends
-    with (after its ``seq_lengths``); ``position_ids`` where items have them.
+    with (after its ``seq_lengths``), and on tokens that the item's own ``attention_mask`` leaves out; ``position_ids`` where items have them.
 
     Raises:
         ConfigError: items that have ``loss_mask`` or ``target_ids`` and no ``labels``, as windows do; an item with several documents, which
@@ -97,7 +110,7 @@ class Pad:
         batch = {
             "input_ids": padded(inputs, self.pad_id, width=width),
             "labels": padded(labels, IGNORE, width=width),
-            "attention_mask": padded([inputs[0].new_ones(_used(item)) for item in items], 0, width=width),
+            "attention_mask": padded([_attended(item).to(inputs[0].dtype) for item in items], 0, width=width),
         }
         if "position_ids" in items[0]:
             batch["position_ids"] = padded([item["position_ids"] for item in items], 0, width=width)
@@ -115,6 +128,9 @@ class PaddingFree:
     transformers take: ``cu_seq_lens_q``, ``cu_seq_lens_k``, ``max_length_q``, ``max_length_k``. There is no attention mask: one of ones would
     switch off what transformers does with restarting positions.
 
+    Where an item's own ``attention_mask`` leaves a token out, for which those kernels have no place, there is one: bool[1, 1, T, T], true where a token
+    (row) attends to another (column) of its document. Models of transformers take it with ``attn_implementation="sdpa"``.
+
     Raises:
         ConfigError: as `Pad`.
     """
@@ -127,12 +143,14 @@ class PaddingFree:
         ends = lengths.cumsum(0)
         borders = torch.cat([torch.zeros(1, dtype=torch.int32), ends.to(torch.int32)])
         positions = torch.arange(len(tokens)) - torch.repeat_interleave(ends - lengths, lengths)
+        attended = torch.cat([_attended(item) for item in items])
         return {
             "input_ids": tokens[None],
             "labels": torch.where(positions == 0, IGNORE, labels)[None],
             "position_ids": positions[None],
             **dict.fromkeys(("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k"), borders),
             **dict.fromkeys(("max_seqlen", "max_length_q", "max_length_k"), int(lengths.max())),
+            **({} if attended.all() else {"attention_mask": _seen(lengths, attended)}),
         }
 
 

@@ -1,7 +1,7 @@
 """Map-style data sets over a store, with AstrAI's training types, keys and types.
 
     seq    input_ids, target_ids                               windows of the token stream
-    sft    input_ids, target_ids, loss_mask, position_ids      windows of the token stream
+    sft    input_ids, target_ids, loss_mask, position_ids      windows of the token stream; attention_mask where it has one
     dpo    chosen, rejected, chosen_mask, rejected_mask        records of any length
     grpo   prompts, responses, masks, rewards                  records with groups of responses
 

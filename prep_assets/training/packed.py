@@ -30,6 +30,7 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
     * ``input_ids`` int64[L].
     * ``labels`` int64[L], **unshifted**: -100 where the token is not trained, in the padding, and at the first token of each document.
     * ``position_ids`` int64[L], from 0 in each document, 0 in the padding.
+    * ``attention_mask`` int64[L], 1 where a token is attended, 0 where it is not and in the padding; only where the table has one.
     * ``seq_lengths`` int64[k], tokens in each document; ``cu_seqlens`` int32[k + 1], their cumulative sums. Neither counts the padding.
 
     Args:
@@ -58,7 +59,8 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
         return self._store.num_records
 
     def __getitem__(self, i: int) -> dict[str, Tensor]:
-        found = self._store.fetch_record(i, ["sequence", "loss_mask", "position_ids"])
+        attention = [key for key in ("attention_mask",) if key in self._store.keys]
+        found = self._store.fetch_record(i, ["sequence", "loss_mask", "position_ids", *attention])
         low, high = np.searchsorted(self._row, [i % len(self), i % len(self) + 1])
         lengths, offsets = long(self._length[low:high]), long(self._offset[low:high])
         tokens, mask = long(found["sequence"]), found["loss_mask"]
@@ -70,7 +72,8 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
         labels[offsets] = IGNORE
         cu_seqlens = torch.cat([torch.zeros(1, dtype=torch.int32), lengths.cumsum(0).to(torch.int32)])
         positions = long(found["position_ids"])
-        return {"input_ids": tokens, "labels": labels, "position_ids": positions, "seq_lengths": lengths, "cu_seqlens": cu_seqlens}
+        item = {"input_ids": tokens, "labels": labels, "position_ids": positions, "seq_lengths": lengths, "cu_seqlens": cu_seqlens}
+        return item | {key: long(found[key]) for key in attention}
 
 
 def _find(path: Path, name: str | None) -> tuple[Path, str]:

@@ -26,6 +26,7 @@ class SequenceDataset(Dataset[dict[str, Tensor]]):
     """
 
     required: ClassVar[tuple[str, ...]] = ("sequence",)
+    optional: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, store: Store, window_size: int, stride: int | None = None, offset: int = 0) -> None:
         store.require(self.required)
@@ -36,7 +37,7 @@ class SequenceDataset(Dataset[dict[str, Tensor]]):
             )
         self.store, self.windows = store, store.windows(window_size, stride, offset)
         self._count, self._stride, self._offset, self._more = len(self.windows), self.windows.stride, offset, window_size + 1
-        self._read = Compared([store.array(key) for key in self.required])
+        self._read = Compared([store.array(key) for key in (*self.required, *(key for key in self.optional if key in store.keys))])
         self._arrays = self._read.bare
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -84,13 +85,14 @@ class SftDataset(SequenceDataset):
 
     Item: as `SequenceDataset`, ``loss_mask`` bool[W], shifted like the targets (float32 where the store has floating-point weights), and
     ``position_ids`` int64[W] of the inputs. A target at position 0 begins a document and would be predicted from another one, so it is not
-    in the loss.
+    in the loss. Where the store has one, ``attention_mask`` bool[W] of the inputs as well, false where a token is not attended.
 
     Raises:
         StoreError: all positions are 0.
     """
 
     required: ClassVar[tuple[str, ...]] = ("sequence", "loss_mask", "position_ids")
+    optional: ClassVar[tuple[str, ...]] = ("attention_mask",)
 
     def __init__(self, store: Store, window_size: int, stride: int | None = None, offset: int = 0) -> None:
         super().__init__(store, window_size, stride, offset)
@@ -106,14 +108,15 @@ class SftDataset(SequenceDataset):
         begin = self._begin(i)
         end = begin + self._more
         self._read.check(begin, end)
-        sequence, loss_mask, position_ids = self._arrays
+        sequence, loss_mask, position_ids, *attention = self._arrays
         tokens, positions = sequence[begin:end].astype(np.int64), position_ids[begin:end]
-        return {
+        item = {
             "input_ids": from_numpy(tokens[:-1]),
             "target_ids": from_numpy(tokens[1:]),
             "loss_mask": from_numpy(_inside(loss_mask[begin + 1 : end], positions[1:])),
             "position_ids": from_numpy(positions[:-1].astype(np.int64)),
         }
+        return item | {"attention_mask": from_numpy(attention[0][begin : end - 1] != 0)} if attention else item
 
 
 def _inside(mask: npt.NDArray[Any], positions: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -53,6 +53,26 @@ def turns(number: int) -> list[dict[str, str]]:
     return [{"role": "user", "content": f"{number}?"}, {"role": "assistant", "content": f"{number}!"}]
 
 
+def hidden(folder: Path) -> Mapping[str, Any]:
+    """Chats of which the later ones need an attention mask, and the last ones fractions too."""
+    folder.mkdir(parents=True)
+    rows: list[dict[str, Any]] = []
+    for n in range(400):
+        answer = {
+            "type": "assistant",
+            "content": [{"a": "Perhaps."}, {"b": f" It is {n}."}],
+            "semantic_loss_weight": [0, 0.5 if n > 390 else 1],
+        }
+        asked = {
+            "type": "user",
+            "content": [{"q": f"What is {n}?" + " Please." * (n % 50)}],
+            "semantic_attention_mask": [int(n < 200 or n % 2)],
+        }
+        rows.append({"semantic_data_array": [asked, {**answer, "semantic_attention_mask": [int(n < 300), 1]}]})
+    path = with_bad_lines(jsonl(folder / "rows.jsonl", spoiled(rows, 9)))
+    return minimal("sft", {"hidden": domain(path, "semantic")}, test_fraction=0.1, preprocessing={"max_seq_len": 60})
+
+
 def documents(folder: Path) -> Mapping[str, Any]:
     """A compressed file; one document weighs less, so that all of it has a mask."""
     folder.mkdir(parents=True)

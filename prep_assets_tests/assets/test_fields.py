@@ -124,13 +124,13 @@ def test_a_condition_carries_neither_a_system_prompt_nor_a_weight(make: Make, tm
 def test_fields_of_a_row_that_is_refused_for_what_it_became_are_not_counted(make: Make, tmp_path: Path) -> None:
     """They were, and a second reading, which counts kept rows, failed the store."""
     says = [{"type": "user", "content": [{"a": "q"}]}, {"type": "assistant", "content": [{"b": "a"}]}]
-    hidden = [{**says[0], "semantic_attention_mask": [0]}, says[1]]
-    file = jsonl(tmp_path / "a.jsonl", [{"id": 1, "semantic_data_array": says}, {"id": 2, "semantic_data_array": hidden}])
+    spaced = [says[0], {"type": "assistant", "content": [{"text": " "}, {"thinking": "a"}], "semantic_loss_weight": [0, 1]}]
+    file = jsonl(tmp_path / "a.jsonl", [{"id": 1, "semantic_data_array": says}, {"id": 2, "semantic_data_array": spaced}])
     workspace = make(minimal("sft", {"a": domain(file, "semantic")}))
     build(workspace, "sft_raw", "a")
     published = build(workspace, "sft_tokens", "a")
     assert published.manifest.counts["fields_passed_over"] == {"a": {"id": 1}}
-    assert [each.reason for each in refusals(published)] == ["not_attended"]
+    assert [each.reason for each in refusals(published)] == ["weighted_space"]
 
 
 def test_an_answer_labelled_bad_is_never_trained(make: Make, tmp_path: Path) -> None:

@@ -124,14 +124,6 @@ def test_fill_in_the_middle_cannot_cut_them(make: Make, tmp_path: Path) -> None:
         built(make, tmp_path, "semantic", {}, SEMANTIC[:2], preprocessing={"fim": fim})
 
 
-def test_a_region_that_is_not_attended_to_is_refused(make: Make, tmp_path: Path) -> None:
-    """`semantic_attention_mask` was read and dropped."""
-    hidden = {"semantic_data_array": [{"content": [{"a": "Seen."}, {"b": " Hidden."}], "semantic_attention_mask": [1, 0]}]}
-    seen = {"semantic_data_array": [{"content": [{"a": "Seen."}, {"b": " Too."}], "semantic_attention_mask": [1, 1]}]}
-    _, published = built(make, tmp_path, "semantic", {}, [hidden, seen])
-    assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == ["schema/not_attended"]
-
-
 def test_selftest_spoils_masks(make: Make, tmp_path: Path) -> None:
     """Masked documents had no corruptions of their masks."""
     row = {"semantic_data_array": [{"content": [{"a": "Half."}, {"b": " Whole."}], "semantic_loss_weight": [0.5, 1]}]}

@@ -36,7 +36,7 @@ from prep_assets.workers.count import worker_count
 from prep_assets.workers.pool import Pool
 from prep_assets.workers.process import answer_of
 from prep_assets.workers.shards import Effort, Plan, ShardResult, Work
-from prep_assets_tests.assets.shard_inputs import chats, documents, pairs, prompts, turns
+from prep_assets_tests.assets.shard_inputs import chats, documents, hidden, pairs, prompts, turns
 from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspace_in
 
 
@@ -73,6 +73,7 @@ def built_by(count: int, workspace: Workspace, asset: str, pool: Pool) -> tuple[
     ("make", "asset", "most"),
     [
         (chats, "sft_tokens", 2),
+        (hidden, "sft_tokens", 2),
         (documents, "pretrain_tokens", 4),
         (pairs, "preference_tokens_by_domain", 2),
         (prompts, "rl_tokens_by_domain", 2),

@@ -11,32 +11,37 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from prep_assets.assets.workspace import Workspace
-from prep_assets.cli.tokens import BAR, CLOSE, OPEN, flowing, joined, listed, runs, texts_of, visible
+from prep_assets.cli.tokens import BAR, CLOSE, HIDE, OPEN, SHOW, flowing, joined, listed, runs, texts_of, visible
 from prep_assets_tests.assets.workspaces import TOKENIZER
 from prep_assets_tests.effort import examples
 
 FEW = settings(max_examples=examples(60), deadline=None)
-WEIGHTED = st.lists(st.tuples(st.text(alphabet="ab \n", min_size=1, max_size=3), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=30)
+WEIGHTED = st.lists(
+    st.tuples(st.text(alphabet="ab \n", min_size=1, max_size=3), st.sampled_from([0.0, 0.5, 1.0, -1.0])), min_size=1, max_size=30
+)
 
 
-def unmark(shown: str) -> list[tuple[str, bool]]:
-    """Each character with whether it stands in brackets, from what a person sees: the way back, written on its own."""
-    found, trained = [], False
+MARKS = {OPEN: 1, CLOSE: 0, HIDE: -1, SHOW: 0}
+
+
+def unmark(shown: str) -> list[tuple[str, int]]:
+    """Each character with the brackets that it stands in, 1 and -1, from what a person sees: the way back, written on its own."""
+    found, state = [], 0
     for char in "".join(line for line in shown.splitlines() if not line.startswith(f"{BAR} ")):
-        if char in (OPEN, CLOSE):
-            trained = char == OPEN
+        if char in MARKS:
+            state = MARKS[char]
         else:
-            found.append(("\n" if char == "⏎" else char, trained))
+            found.append(("\n" if char == "⏎" else char, state))
     return found
 
 
-def expected(tokens: Sequence[str], weights: Sequence[float]) -> list[tuple[str, bool]]:
-    return [(char, weight > 0) for token, weight in zip(tokens, weights, strict=True) for char in token]
+def expected(tokens: Sequence[str], weights: Sequence[float]) -> list[tuple[str, int]]:
+    return [(char, int(np.sign(weight))) for token, weight in zip(tokens, weights, strict=True) for char in token]
 
 
 @FEW
 @given(WEIGHTED, st.data())
-def test_brackets_hold_exactly_the_trained_characters(row: list[tuple[str, float]], data: st.DataObject) -> None:
+def test_brackets_hold_exactly_the_trained_and_the_hidden_characters(row: list[tuple[str, float]], data: st.DataObject) -> None:
     tokens, weights = zip(*row, strict=True)
     borders = {at: f"record {at}" for at in data.draw(st.sets(st.integers(0, len(row) - 1)))}
     shown = flowing(tokens, weights, borders, colour=False).plain
@@ -46,13 +51,13 @@ def test_brackets_hold_exactly_the_trained_characters(row: list[tuple[str, float
 
 @FEW
 @given(WEIGHTED)
-def test_colour_covers_exactly_the_trained_characters(row: list[tuple[str, float]]) -> None:
+def test_colour_covers_exactly_the_trained_and_the_hidden_characters(row: list[tuple[str, float]]) -> None:
     tokens, weights = zip(*row, strict=True)
     text = flowing(tokens, weights, {}, colour=True)
-    green = np.zeros(len(text.plain), bool)
+    marks = np.zeros(len(text.plain), int)
     for span in text.spans:
-        green[span.start : span.end] |= str(span.style) == "bold green"
-    seen = [(char, bool(mark)) for char, mark in zip(text.plain, green, strict=True) if char != "\n"]
+        marks[span.start : span.end] += {"bold green": 1, "dim strike": -1}.get(str(span.style), 0)
+    seen = [(char, int(mark)) for char, mark in zip(text.plain, marks, strict=True) if char != "\n"]
     assert [("\n" if char == "⏎" else char, mark) for char, mark in seen] == expected(tokens, weights)
 
 

@@ -31,7 +31,7 @@ SILENT: Mapping[str, tuple[str, ...]] = {
     "W11 system and history columns": ("schemas/test_columns.py::Audit W11", "assets/test_fields.py::Audit W11"),
     "W12 what weighs nothing is trained": (
         "assets/test_masked_documents.py::def test_what_weighs_0_is_not_trained",
-        "assets/test_masked_documents.py::def test_a_region_that_is_not_attended_to_is_refused",
+        "assets/test_attention.py::def test_what_is_not_attended_is_never_trained",
         "assets/test_weighted_pairs.py::def test_answers_keep_their_weights",
     ),
     "W13 ids of Mistral's calls": ("templates/test_matrix.py::W10, W13",),

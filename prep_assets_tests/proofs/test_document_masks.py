@@ -106,3 +106,26 @@ def test_regions_that_are_dropped_and_texts_that_are_normalized() -> None:
     lower = vocabulary("<e>", "one", normalized=str.lower)
     given = MaskedDocument("a:0", dropped, np.array([1, 0]), np.array([0.5, 0.5], np.float32))
     assert check_document_masks([given], lower, ()).passed
+
+
+def hidden(ids: list[int], mask: list[float], *, image: bool = False) -> MaskedDocument:
+    """One is trained, two is not attended, three is trained; with an image before it that is not attended either."""
+    made = document([*([("@", None)] if image else []), ("One", None), (" two", 0.0), (" three", 0.0)], ids, mask)
+    regions = [replace(each, attend=each.kind != IMAGE and each.text != " two") for each in made.sample.turns[0].regions]
+    return replace(made, sample=Sample((Turn(DOCUMENT, tuple(regions)),)))
+
+
+def test_documents_with_regions_that_are_not_attended() -> None:
+    right = [hidden([ONE, TWO, THREE, EOS], [1, -1, 0, 0]), hidden([IMG, ONE, TWO, THREE, EOS], [-1, 1, -1, 0, 0], image=True)]
+    verdict = check_document_masks(right, WORDS, [IMG])
+    assert verdict.numbers == {"documents_masked": 2, "masked_tokens": 7, "unattended_tokens": 3}
+    assert verdict.passed and verdict.summary.endswith("; 7 tokens are not trained, 3 of them not attended")
+    wrong = [
+        hidden([ONE, TWO, THREE, EOS], [1, 0, 0, 0]),
+        hidden([ONE, TWO, THREE, EOS], [1, -1, -1, 0]),
+        hidden([ONE, TWO, THREE, EOS], [-2, -1, 0, 0]),
+        hidden([ONE, TWO, THREE, EOS], [1, -2, 0, 0]),
+        hidden([ONE, TWO, THREE, EOS], [1, -1, 0, -1]),
+        hidden([IMG, ONE, TWO, THREE, EOS], [0, 1, -1, 0, 0], image=True),
+    ]
+    assert [check_document_masks([each], WORDS, [IMG]).passed for each in wrong] == [False] * len(wrong)

@@ -31,7 +31,7 @@ from prep_assets.workers.pool import Pool
 from prep_assets.workers.shards import Plan, ShardResult, Work
 from prep_assets.workers.staging import carry_out
 from prep_assets_tests.assets.pictures import TOKEN, pictures_in, tokenizer_in
-from prep_assets_tests.assets.shard_inputs import chats
+from prep_assets_tests.assets.shard_inputs import chats, hidden
 from prep_assets_tests.assets.workspaces import build, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.proofs.conftest import spoilable
 from prep_assets_tests.proofs.corruption import Mutation
@@ -190,11 +190,30 @@ def test_answers_that_are_records_of_their_own_are_proven_in_parts(tmp_path: Pat
     assert all(verdict.passed for verdict in found.values())
 
 
+def test_chats_of_which_a_part_is_not_attended_are_proven_in_parts(tmp_path: Path) -> None:
+    workspace = workspace_in(tmp_path, {"sft": {**hidden(tmp_path / "data")["sft"], "workers": 1}})
+    for asset in ("sft_raw", "sft_template", "sft_tokens"):
+        build(workspace, asset, *EVERY[asset].partitions(workspace)[:1])
+    published = workspace.published("sft_tokens", "hidden")
+    assert published is not None
+    found, plans = in_parts(workspace, published, 2)
+    assert found == whole(workspace, published) and len(plans) == 1 and len(plans[0].shards) > 8
+    assert all(verdict.passed for verdict in found.values()) and found["mask_alignment"].numbers["unattended_tokens"] > 400
+
+
 WORDS = [f"Document {n}: {'many words and ' * (n % 40)} an end." for n in range(120)]
 DOCUMENTS: dict[str, list[dict[str, Any]]] = {
     "text": [{"text": text} for text in WORDS],
     "semantic": [
-        {"semantic_data_array": [{"content": [{"a": text}, {"b": " This is trained."}], "semantic_loss_weight": [n % 2, 1]}]}
+        {
+            "semantic_data_array": [
+                {
+                    "content": [{"a": text}, {"b": " This is trained."}],
+                    "semantic_loss_weight": [n % 2, 1],
+                    "semantic_attention_mask": [int(n % 4 != 0), 1],
+                }
+            ]
+        }
         for n, text in enumerate(WORDS)
     ],
     "interleaved": [{"images": [None, "1.png"], "texts": [text, None]} for text in WORDS],

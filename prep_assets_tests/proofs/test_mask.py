@@ -300,3 +300,33 @@ def test_a_tokenizer_that_changes_texts_trains_what_it_makes_of_them() -> None:
 
 def test_white_space_counts_nothing_where_texts_are_compared_as_they_normalize() -> None:
     assert module._solid(" a b\n c", vocabulary(*TOKENS, normalized=str.upper)) == "ABC"
+
+
+HIDDEN = Expected("Hi there", -1.0)
+BOTH = {3: -1.0, 4: -1.0, 10: 1.0, 11: 1.0, 12: 1.0, 13: 1.0}
+
+
+def test_tokens_without_attention() -> None:
+    right = row(BOTH, (HIDDEN, ANSWER))
+    verdict = prove_masks([right, RIGHT], WORDS)
+    assert verdict.passed and verdict.numbers["unattended_tokens"] == 2 and verdict.numbers["trained_tokens"] == 8
+    assert verdict.summary.endswith("and their stop token '<e>'; 2 tokens without attention decode to exactly the texts without it")
+    proof = MaskProof(WORDS)
+    proof.proven(2, 8, [], unattended=1200)
+    assert "; 1,200 tokens without attention" in proof.verdict().summary
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [
+        ({**BOTH, 3: 0.0, 4: 0.0}, "1 trained or unattended stretches, the source has 2 trained or unattended texts"),
+        ({**BOTH, 3: 0.0}, "unattended …'there'…, the source says …'Hi there'… (character 0)"),
+        ({**BOTH, 5: -1.0}, "unattended …'Hi there<e>'…, the source says …'Hi there'… (character 8)"),
+        ({**BOTH, 3: 1.0, 4: 1.0}, "loss weight 1 on 'Hi there', to which the source gives no attention"),
+        ({**BOTH, 3: -2.0, 4: -2.0}, "loss weight 1 and no attention on 'Hi there', to which the source gives no attention"),
+        ({**BOTH, **dict.fromkeys(range(10, 14), -2.0)}, "loss weight 1 and no attention on 'Hello.<e>', to which the source gives 1"),
+    ],
+)
+def test_wrong_attention(weights: dict[int, float], says: str) -> None:
+    verdict = prove_masks([row(weights, (HIDDEN, ANSWER))], WORDS)
+    assert verdict.worst is not None and says in verdict.worst.note

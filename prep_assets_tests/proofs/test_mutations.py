@@ -10,7 +10,7 @@ import pytest
 
 from prep_assets.proofs import mutations as kit
 from prep_assets.proofs.mask import Row
-from prep_assets.proofs.mutations import MUTATIONS
+from prep_assets.proofs.mutations import ATTENTION_MUTATIONS, MUTATIONS
 from prep_assets_tests.proofs.words import vocabulary
 
 WORDS = vocabulary("<e>", "<s>", "a", "b", "c", "d", "e", "f")
@@ -154,3 +154,27 @@ def test_what_does_not_lend_itself() -> None:
     assert kit._zero_filled([row("x", [2, 3, 4], [1, 1, 0])], 0, WORDS)[0].mask.tolist() == [1, 0, 0]  # type: ignore[index]
     doubled = kit._doubled_bos(ROWS, 0, WORDS)
     assert doubled is not None and doubled[0].ids.dtype == np.uint16
+
+
+HIDDEN = row("hidden", [2, 3, 4, 5, 6], [0, -1, -1, 0.5, 0])
+
+
+@pytest.mark.parametrize(
+    ("name", "caught_by", "result"),
+    [
+        ("attention lost", "mask_alignment", [0, 0, 0, 0.5, 0]),
+        ("attention turned round", "mask_alignment", [-1, 0, 0, -1.5, -1]),
+        ("attention shifted by +1", "mask_alignment", [0, 0, -1, -1.5, 0]),
+        ("attention shifted by -1", "mask_alignment", [-1, -1, 0, 0.5, 0]),
+        ("trained tokens not attended", "mask_alignment", [0, -1, -1, -1.5, 0]),
+        ("a trained token not attended", "row_integrity", [0, -1, -1, -1.5, 0]),
+    ],
+)
+def test_each_corruption_of_attention(name: str, caught_by: str, result: list[float]) -> None:
+    """Weights below 0 are those of tokens that are not attended: -1, less the loss weight that none may have there."""
+    [mutation] = [each for each in ATTENTION_MUTATIONS if each.name == name]
+    rows = [LONG, HIDDEN]
+    assert mutation.caught_by == caught_by and mutation.change(rows, 0, WORDS) is None
+    changed = mutation.change(rows, 1, WORDS)
+    assert changed is not None and changed[0] is LONG
+    assert changed[1].mask.tolist() == result and HIDDEN.mask.tolist() == [0, -1, -1, 0.5, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partialmethod
 from itertools import chain
 from typing import Any
@@ -331,3 +332,57 @@ def test_a_packed_table_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
     wrong = table(tokens=[[8, 9, 8, 9, PAD], [5, 5, 5, 5, 6]])
     worst = check_packed(wrong, vocabulary_size=SIZE, pad_id=PAD).worst
     assert worst is not None and (worst.where, worst.note) == ("row 1", f"padding is not token {PAD}")
+
+
+@pytest.mark.parametrize(
+    ("attention", "says"),
+    [
+        ([1, 0, 1, 1, 1, 1, 1, 1, 0], None),
+        ([1, 1, 1, 1, 0, 1, 1, 1, 1], "record 1: token 1: trained, and not attended"),
+        ([1, 1, 1, 1, 1, 1, 1, 1, 2], "record 2: token 3: an attention of 2"),
+    ],
+)
+def test_records_with_attention(attention: list[int], says: str | None) -> None:
+    """A token that is not attended is not trained; the mask has 0 and 1."""
+    masks = [[0.0, 0.0, 1.0], [0.0, 0.5], [1.0, 0.0, 0.0, 0.0]]
+    records = store(*TOKENS, masks=masks)
+    with_it = TokenStore({**records.arrays, "attention_mask": np.array(attention, np.uint8)}, records.ends, records.file, records.row)
+    verdict = check_records(with_it, vocabulary_size=SIZE)
+    assert verdict.passed == (says is None) and (says is None or verdict.summary == says)
+
+
+SEEN = [[1, 1, 1, 0, 1], [1, 0, 1, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("attention", "says"),
+    [
+        (SEEN, None),
+        ([[1, 1, 1, 0, 1], [1, 0, 1, 1, 1]], "padding is attended: row 1 "),
+        ([[1, 1, 0, 0, 1], [1, 0, 1, 1, 0]], "a trained token is not attended: row 0 "),
+        ([[1, 1, 1, 0, 1], [1, 0, 2, 1, 0]], "an attention is neither 0 nor 1: row 1 "),
+    ],
+)
+def test_a_table_with_attention(attention: list[list[int]], says: str | None) -> None:
+    verdict = check_packed(replace(table(), attention_mask=np.array(attention, np.uint8)), vocabulary_size=SIZE, pad_id=PAD)
+    assert verdict.passed == (says is None) and (says is None or verdict.summary.startswith(says))
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (SEEN, None),
+        (None, "row 0: attention_mask differs from a record 1 at place 3 of the row"),
+        ([[0, 1, 1, 1, 1], [1, 0, 1, 1, 0]], "row 0: attention_mask differs from a record 0 at place 0 of the row"),
+        ([[1, 1, 1, 0, 1], [1, 1, 1, 1, 0]], "row 1: attention_mask differs from a record 2 at place 1 of the row"),
+    ],
+)
+def test_pieces_have_the_attention_of_their_records(changed: list[list[int]] | None, says: str | None) -> None:
+    records = store(*TOKENS, masks=MASKS)
+    own = np.array([1, 1, 1, 0, 1, 1, 0, 1, 1], np.uint8)
+    tokens = {"a": TokenStore({**records.arrays, "attention_mask": own}, records.ends, records.file, records.row)}
+    packed = replace(table(), attention_mask=None if changed is None else np.array(changed, np.uint8))
+    verdict = check_pieces(packed, tokens, once=True)
+    assert verdict.passed == (says is None) and (says is None or verdict.summary == says)
+    all_seen = check_pieces(replace(table(), attention_mask=np.array(SEEN, np.uint8)), {"a": records}, once=True)
+    assert all_seen.summary == "row 0: attention_mask differs from a record 1 at place 3 of the row"

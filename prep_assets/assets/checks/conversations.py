@@ -73,7 +73,7 @@ def _of_all(store: Store, proofs: Iterable[Proofs]) -> tuple[Verdict, Verdict]:
 
 
 MASKS, IDENTITIES = "mask_alignment", "tokenization_identity"
-Counted = list[tuple[tuple[int, int, frozenset[str], int], tuple[int, int, int]]]
+Counted = list[tuple[tuple[int, int, frozenset[str], int, int], tuple[int, int, int]]]
 """Of each stream what `MaskProof.proven` and `IdentityProof.proven` count."""
 
 
@@ -83,7 +83,10 @@ def _part(proofs: Iterator[Proofs]) -> Counted:
     if any(masks.worst or identities.worst for masks, identities in found):
         raise Unsound
     return [
-        ((masks.checked, masks.trained, frozenset(masks.stops), masks.tagged), (identities.tokenized, identities.typed, identities.taken))
+        (
+            (masks.checked, masks.trained, frozenset(masks.stops), masks.tagged, masks.unattended),
+            (identities.tokenized, identities.typed, identities.taken),
+        )
         for masks, identities in found
     ]
 
@@ -124,7 +127,7 @@ def _proven(stream: TokenStore, examples: Iterable[Examples], rules: Rules, tags
     for block in _blocks(lengths, examples):
         first, last = block[0].numbers[0], block[-1].numbers[-1]
         tokens = slice(int(stream.ends[first] - lengths[first]), int(stream.ends[last]))
-        ids, mask = (np.asarray(stream.arrays[key][tokens]) for key in ("tokens", "loss_mask"))
+        ids, mask = np.asarray(stream.arrays["tokens"][tokens]), stream.weights(tokens)
         sizes = lengths[first : last + 1]
         whole = np.fromiter(map(rules.truncation.leaves_whole, sizes.tolist()), bool, len(sizes))
         chats = ChatColumns.joined([_in_columns(each.sources) for each in block]).only(whole)

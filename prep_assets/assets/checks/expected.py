@@ -240,7 +240,7 @@ def numbered_sft_rows(store: Store, name: str, only: Sequence[int] | None = None
     """The same with the number of each record in the stream; `only` of some, and of those that come from the same rows of the source."""
     stream = store.streams()[name]
     for number, identity, left in _sft_left(store, stream, only):
-        yield number, left.row(identity, stream.record(number, "tokens"), stream.record(number, "loss_mask"))
+        yield number, left.row(identity, stream.record(number, "tokens"), stream.weights(number))
 
 
 def sft_conversations(store: Store, name: str) -> Iterator[Conversation]:

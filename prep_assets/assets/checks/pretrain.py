@@ -77,7 +77,7 @@ def masked_documents(store: Store, stream: TokenStore) -> Iterator[MaskedDocumen
     convert = converter(domain_of(family, store.partition), Sample)
     begin = int(documents_begin_with(store.vocabulary, family.bos) is not None)
     for number, identity, payload in source_records(store, store.partition, stream):
-        ids, mask = (stream.record(number, key)[begin:] for key in ("tokens", "loss_mask"))
+        ids, mask = stream.record(number, "tokens")[begin:], stream.weights(number)[begin:]
         yield MaskedDocument(identity, sample_of(convert, payload, identity), ids, mask, family.append_eod)
 
 
@@ -99,8 +99,11 @@ def _all_trained(store: Store) -> Verdict:
             shown = [
                 region for turn in sample_of(convert, payload, identity).turns for region in turn.regions if not region.drop and region.text
             ]
-            if (weights := [region.loss_weight for region in shown if region.loss_weight not in (None, 1)]) != []:
-                problem = f"{identity}: a region weighs {weights[0]:g}, and the stream has no loss mask"
+            weights = [region.loss_weight for region in shown if region.loss_weight not in (None, 1)]
+            if weights or not all(region.attend for region in shown):
+                problem = (
+                    f"{identity}: a region {f'weighs {weights[0]:g}' if weights else 'is not attended'}, and the stream has no loss mask"
+                )
                 return Verdict(False, problem, {"documents_masked": 0}, Worst(identity, problem))
             count += 1
     return _trained_hold(store, {"documents": count})

@@ -21,7 +21,7 @@ from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.groups import LOGPROBS, GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.tokens import ATTENTION, TokenStore
 
 SAMPLE = 100
 """Rows that are compared besides the first and the last."""
@@ -96,14 +96,16 @@ def _row(source: PackedStore | TokenStore | Pairs | GroupStore, row: int) -> tup
     pieces = [_document(source, piece)[0] for piece in range(*source.pieces(row).indices(len(source.documents["row"])))]
     lengths = [len(piece.tokens) for piece in pieces]
     starts = np.array([sum(lengths[:number]) for number in range(len(lengths))])
-    masks = [piece.trained for piece in pieces if piece.trained is not None]
-    return (Tokens(np.concatenate([piece.tokens for piece in pieces]), np.concatenate(masks), starts, _images(source, row)),)
+    masks, attended = ([mask for piece in pieces if (mask := getattr(piece, name)) is not None] for name in ("trained", "attended"))
+    tokens = np.concatenate([piece.tokens for piece in pieces])
+    return (Tokens(tokens, np.concatenate(masks), starts, _images(source, row), np.concatenate(attended)),)
 
 
 def _record(source: TokenStore, number: int) -> Tokens:
     ids = source.record(number, "tokens").astype(np.int64)
     mask = source.record(number, "loss_mask") != 0 if "loss_mask" in source.arrays else np.ones(len(ids), bool)
-    return Tokens(ids, _but_first(mask), np.zeros(1, np.int64), _images(source, number))
+    attended = source.record(number, ATTENTION) if ATTENTION in source.arrays else np.ones(len(ids), np.uint8)
+    return Tokens(ids, _but_first(mask), np.zeros(1, np.int64), _images(source, number), attended)
 
 
 def _images(source: PackedStore | TokenStore, row: int) -> tuple[tuple[str, tuple[int, ...] | None], ...]:
@@ -120,7 +122,8 @@ def _document(source: PackedStore, piece: int) -> tuple[Tokens]:
     row, start, length = (int(source.documents[field][piece]) for field in ("row", "row_offset", "length"))
     ids = np.asarray(source.tokens[row])[start : start + length].astype(np.int64)
     mask = np.asarray(source.loss_mask[row])[start : start + length] != 0
-    return (Tokens(ids, _but_first(mask), np.zeros(1, np.int64)),)
+    attention = np.ones(source.row_len, np.uint8) if source.attention_mask is None else np.asarray(source.attention_mask[row])
+    return (Tokens(ids, _but_first(mask), np.zeros(1, np.int64), attended=attention[start : start + length]),)
 
 
 def _but_first(mask: Any) -> Any:
@@ -159,6 +162,14 @@ def _difference(found: Tokens, expected: Tokens, pad_id: int) -> str:
         starts = found.starts[found.starts < count].tolist()
         if starts != expected.starts.tolist():
             return f"documents start at {starts[:20]}, in the store at {expected.starts[:20].tolist()}"
+    if found.attended is not None and expected.attended is not None:
+        said = found.attended[: count - 1]  # nothing attends to the last token of a row, which is no input
+        wrong = np.flatnonzero((said >= 0) & (said != expected.attended[:-1]))
+        if len(wrong):
+            state = "attended" if said[wrong[0]] else "not attended"
+            return f"token {wrong[0]} is {state}, in the store it is the other way round"
+        if (found.attended[count:] > 0).any():
+            return "padding is attended"
     if found.images is not None and expected.images is not None and not _same_images(found.images, expected.images):
         return f"has the images {found.images[:3]}, the store {expected.images[:3]}"
     return ""

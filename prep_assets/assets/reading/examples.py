@@ -93,6 +93,11 @@ def reading_recipe(domain: Domain) -> list[Any]:
     return [*domain.reading, *own]
 
 
+def attention_recipe(domain: Domain) -> dict[str, Any]:
+    """That rows are kept of which a part is not attended to, where a schema can say so; once they were refused, and only these stores are made anew."""
+    return {"attention": True} if domain.schema_name == "semantic" or ":" in domain.schema_name else {}
+
+
 def domain_recipe(workspace: Workspace, family: Family, raw: str, name: str) -> dict[str, Any]:
     """What a store depends on of the domain that it is read from."""
     return {"domain": name, "raw": workspace.content(raw, name), "schema": reading_recipe(family.domains[name])}

@@ -19,7 +19,7 @@ from prep_assets.config.models import Sft
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.identity import Conversation, prove_identity
 from prep_assets.proofs.mask import Row, prove_masks
-from prep_assets.proofs.mutations import MUTATIONS, Mutation
+from prep_assets.proofs.mutations import ATTENTION_MUTATIONS, MUTATIONS, Mutation
 from prep_assets.proofs.reward_mutations import REWARD_MUTATIONS
 from prep_assets.proofs.rewards import check_rewards
 from prep_assets.proofs.rows import check_records
@@ -29,7 +29,7 @@ from prep_assets.proofs.stretches import MaskOptions
 from prep_assets.proofs.trained_texts import derive
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import PlainChat, Sample
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.tokens import ATTENTION, TokenStore, unsigned
 from prep_assets.templates.chat_template import ChatTemplate, marks_generated
 from prep_assets.tokenization.vocabulary import Vocabulary
 
@@ -98,7 +98,8 @@ def _rows(rows: list[Row], renders: list[Conversation], vocabulary: Vocabulary) 
     trials = [
         Trial("", "every check", len(clean), sum(passed for passed, _ in clean), "; ".join(text for passed, text in clean if not passed))
     ]
-    return [*trials, *(_try(mutation, rows, checks[mutation.caught_by], vocabulary) for mutation in MUTATIONS)]
+    mutations = (*MUTATIONS, *(ATTENTION_MUTATIONS if any((row.mask < 0).any() for row in rows) else ()))
+    return [*trials, *(_try(mutation, rows, checks[mutation.caught_by], vocabulary) for mutation in mutations)]
 
 
 def _groups(store: Store, folder: Path) -> list[Trial]:
@@ -158,5 +159,6 @@ def _outcome(verdict: Verdict) -> tuple[bool, str]:
 
 def _store(rows: Sequence[Row]) -> TokenStore:
     ends = np.cumsum([len(row.ids) for row in rows])
-    arrays = {"tokens": np.concatenate([row.ids for row in rows]), "loss_mask": np.concatenate([row.mask for row in rows])}
+    loss, attended = unsigned(np.concatenate([row.mask for row in rows]))
+    arrays = {"tokens": np.concatenate([row.ids for row in rows]), "loss_mask": loss, ATTENTION: attended.view(np.uint8)}
     return TokenStore(arrays, ends, np.zeros(len(rows), np.int32), np.arange(len(rows)))

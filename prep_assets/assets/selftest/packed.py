@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from prep_assets.proofs.positions import check_positions
 from prep_assets.proofs.rows import check_packed
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.packed import PackedStore, open_packed
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.tokens import ATTENTION, open_tokens
 
 
 def packed_trials(store: Store) -> list[Trial]:
@@ -24,7 +24,10 @@ def packed_trials(store: Store) -> list[Trial]:
     vocabulary, table = store.vocabulary, open_packed(store.directory, "sft_packed")
     tokens = {name: open_tokens(store.above("sft_tokens", name).directory, "train") for name in table.sources}
     once = not store.recipe["packing"].get("epochs")
-    packed = PackedStore(np.asarray(table.tokens), np.asarray(table.loss_mask), table.documents, table.sources, table.row_len)
+    attention = None if table.attention_mask is None else np.asarray(table.attention_mask)
+    packed = PackedStore(
+        np.asarray(table.tokens), np.asarray(table.loss_mask), table.documents, table.sources, table.row_len, attention_mask=attention
+    )
 
     def integrity(changed: PackedStore) -> Verdict:
         return check_packed(changed, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id)
@@ -56,14 +59,23 @@ def packed_trials(store: Store) -> list[Trial]:
         ("position ids all zero", "row_integrity"): positions(np.zeros_like(counted)),
         ("position ids from 1", "row_integrity"): positions(counted + 1),
         ("a border inside a document", "row_integrity"): integrity(replace(packed, documents=_split(packed))),
-        ("padding trained", "row_integrity"): integrity(_with_padding(packed, vocabulary.pad_id, trained=True)),
-        ("padding of another token", "row_integrity"): integrity(_with_padding(packed, vocabulary.pad_id, trained=False)),
+        ("padding trained", "row_integrity"): integrity(_with_padding(packed, vocabulary.pad_id, "trained")),
+        ("padding of another token", "row_integrity"): integrity(_with_padding(packed, vocabulary.pad_id, "another token")),
         ("a document replaced by padding", "mixture"): mixture({field: values[number != piece] for field, values in documents.items()}),
         ("a domain missing", "mixture"): mixture({field: values[documents["source"] > 0] for field, values in documents.items()}),
         ("a record used again", "mixture"): mixture({field: np.append(values, values[piece]) for field, values in documents.items()}),
         ("a record replaced by another", "mixture"): mixture({**documents, "record": documents["record"] + (number == piece)}),
         ("a record cut short", "mixture"): mixture({**documents, "length": documents["length"] - (number == piece)}),
     }
+    if attention is not None:
+        shifted, trained = np.roll(attention, 1, axis=1), packed.loss_mask != 0
+        found |= {
+            ("attention lost", "mask_alignment"): alignment(replace(packed, attention_mask=None)),
+            ("attention shifted by +1 in every row", "mask_alignment"): alignment(replace(packed, attention_mask=shifted)),
+            ("attention turned round", "mask_alignment"): alignment(replace(packed, attention_mask=1 - attention)),
+            ("trained tokens not attended", "row_integrity"): integrity(replace(packed, attention_mask=attention * ~trained)),
+            ("padding attended", "row_integrity"): integrity(_with_padding(packed, vocabulary.pad_id, "attended")),
+        }
     whole = [integrity(packed), alignment(packed), positions(counted), mixture(documents)]
     return [clean("every check", whole), *each_once(found)]
 
@@ -88,14 +100,17 @@ def _split(packed: PackedStore) -> dict[str, npt.NDArray[Any]]:
     return documents
 
 
-def _with_padding(packed: PackedStore, pad: int, *, trained: bool) -> PackedStore:
-    """The last piece becomes padding that is trained, or that is of another token."""
+def _with_padding(packed: PackedStore, pad: int, fault: Literal["trained", "another token", "attended"]) -> PackedStore:
+    """The last piece becomes padding with a fault."""
     documents = {field: np.array(values) for field, values in packed.documents.items()}
     row, offset, length = (int(documents[field][-1]) for field in ("row", "row_offset", "length"))
-    tokens, mask = packed.tokens.copy(), packed.loss_mask.copy()
-    tokens[row, offset : offset + length] = pad if trained else pad + 1
-    mask[row, offset : offset + length] = trained
-    return replace(packed, tokens=tokens, loss_mask=mask, documents={field: values[:-1] for field, values in documents.items()})
+    here = row, slice(offset, offset + length)
+    changed = {"tokens": packed.tokens.copy(), "loss_mask": packed.loss_mask.copy()}
+    changed["tokens"][here], changed["loss_mask"][here] = pad + (fault == "another token"), fault == "trained"
+    if packed.attention_mask is not None:
+        changed[ATTENTION] = packed.attention_mask.copy()
+        changed[ATTENTION][here] = fault == "attended"
+    return replace(packed, **changed, documents={field: values[:-1] for field, values in documents.items()})
 
 
 def _one_changed(tokens: np.ndarray, size: int) -> np.ndarray:

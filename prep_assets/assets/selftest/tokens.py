@@ -16,6 +16,7 @@ from prep_assets.assets.selftest.trials import ROWS, Trial, chosen, clean, tried
 from prep_assets.assets.stage import Store
 from prep_assets.config.models import Pretrain
 from prep_assets.proofs.document_mutations import (
+    ATTENTION_MASK_MUTATIONS,
     DOCUMENT_MUTATIONS,
     MASK_MUTATIONS,
     PROMPT_TOKEN_MUTATIONS,
@@ -65,7 +66,8 @@ def document_trials(store: Store) -> list[Trial]:
 def _mask_trials(store: Store, stream: TokenStore) -> list[Trial]:
     documents = list(islice(masked_documents(store, stream), ROWS))
     trials = [clean("mask_alignment", [prove_document_masks(store, documents)])] if documents else []
-    for mutation in MASK_MUTATIONS if documents else ():
+    unattended = ATTENTION_MASK_MUTATIONS if any((document.mask < 0).any() for document in documents) else ()
+    for mutation in (*MASK_MUTATIONS, *unattended) if documents else ():
         masks = [(at, mask) for at in chosen(documents) if (mask := mutation.change(documents[at].mask)) is not None]
         verdicts = [prove_document_masks(store, [replace(documents[at], mask=mask)]) for at, mask in masks]
         trials.append(tried(mutation.name, "mask_alignment", verdicts))

@@ -194,6 +194,7 @@ class Conversations:
 
     def _render(self, sample: Sample) -> Rendered:
         rendered = render(sample, self.template)
+        self.encoder.policy.check_attention(rendered)
         self.encoder.policy.check_stops(rendered)
         if self.special_in_content == "allow":
             self._refuse_typed_images(sample)

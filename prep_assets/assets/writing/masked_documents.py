@@ -1,13 +1,14 @@
-"""Pretraining documents with images or with regions that are not trained in full: as `pretrain`, with a loss mask, and images beside it.
+"""Pretraining documents with images or with regions that are not trained in full, or not attended: as `pretrain`, with a loss mask, an attention
+mask where a token is not attended, and images beside it.
 
 A token of a region has the region's weight, 1 where the source gives none; tokens of images have 0; the end-of-text token has the weight of the
-last region before it that is no image. It is slower than the way of plain documents, so a domain takes it from its first such document on, and
+last region before it that is no image, and is attended. It is slower than the way of plain documents, so a domain takes it from its first such document on, and
 from the start again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,11 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.documents import Sizes
 from prep_assets.assets.writing.image_parts import ImageParts
 from prep_assets.assets.writing.images import shown_images
+from prep_assets.assets.writing.tokens import NeedsColumns, mask_columns
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import IMAGE, Example, Sample
+from prep_assets.samples import IMAGE, Example, Region, Sample
 from prep_assets.stores.tokens import RecordWriter
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.rendering import Rendered, render
@@ -34,30 +36,25 @@ from prep_assets.tokenization.policy import MaskPolicy
 Ints = npt.NDArray[np.int64]
 
 
-class NeedsMask(Exception):
-    """A document that is not trained in full, met while a stream without a mask, or with a mask of 0 and 1, was written.
-
-    Attributes:
-        dtype: what the mask needs.
-    """
-
-    def __init__(self, dtype: str) -> None:
-        super().__init__(dtype)
-        self.dtype = dtype
-
-
 def stop_at_masks(example: Example, *, images: bool) -> None:
     """Raises:
-    NeedsMask: the example is a document with a region whose weight is not 1, or with an image where there may be `images`.
+    NeedsColumns: the example is a document with a region whose weight is not 1 or that is not attended, or with an image where there may be `images`.
     """
-    if isinstance(example, Sample) and (any(weight != 1 for weight in _weights(example)) or (images and shown_images(example.turns))):
-        raise NeedsMask("uint8")
+    if not isinstance(example, Sample):
+        return
+    plain = all(region.loss_weight in (None, 1) and region.attend for region in _shown(example))
+    if not plain or (images and shown_images(example.turns)):
+        raise NeedsColumns({"loss_mask": "uint8"})
+
+
+def _shown(sample: Sample) -> list[Region]:
+    """The regions that are shown and are no images."""
+    return [region for turn in sample.turns for region in turn.regions if region.kind != IMAGE and not region.drop and region.text]
 
 
 def _weights(sample: Sample) -> list[float]:
-    """The weights of the regions that are shown and are no images."""
-    regions = (region for turn in sample.turns for region in turn.regions if region.kind != IMAGE and not region.drop and region.text)
-    return [1.0 if region.loss_weight is None else float(region.loss_weight) for region in regions]
+    """Their loss weights."""
+    return [1.0 if region.loss_weight is None else float(region.loss_weight) for region in _shown(sample)]
 
 
 def untemplated(workspace: Workspace, family: Pretrain) -> ChatTemplate:
@@ -67,13 +64,13 @@ def untemplated(workspace: Workspace, family: Pretrain) -> ChatTemplate:
 
 
 def write_masked_documents(
-    workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine, *, dtype: str
+    workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine, *, masks: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Read, tokenize and write one domain, in the order of the source. Writers take ``tokens`` and ``loss_mask``, the latter of `dtype`.
+    """Read, tokenize and write one domain, in the order of the source. Writers take ``tokens`` and the `masks`, by name with their dtypes.
 
     Raises:
         ConfigError: such documents cannot be cut for fill-in-the-middle.
-        NeedsMask: a weight is neither 0 nor 1, which `dtype` cannot hold.
+        NeedsColumns: the masks cannot hold the weights.
     """
     family = workspace.family(Pretrain)
     vocabulary = workspace.vocabulary(family)
@@ -94,8 +91,6 @@ def write_masked_documents(
         sound = np.array([int(at) not in faults for at in encoded.kept], bool)
         digests = [xxhash.xxh3_128_digest(rendered[int(at)].text.encode()) for at in encoded.kept]
         dev = np.array([in_test or held_out(digest, family.test_fraction) for digest in digests], bool)
-        if dtype == "uint8" and not np.isin(encoded.loss, (0, 1)).all():
-            raise NeedsMask("float32")
         ending = np.array([documents.ending(kept[int(at)].example) for at in encoded.kept], np.float32)
         for split, writer in enumerate(writers):
             rows = sound & (dev == bool(split))
@@ -105,12 +100,12 @@ def write_masked_documents(
             loss = ends.weights_around(encoded.loss[chosen], per_document[rows], ending[rows])
             records = [kept[int(at)].record for at in encoded.kept[rows]]
             images = documents.images.files.block(encoded.images.of(rows))
-            block = {"tokens": ids, "loss_mask": loss.astype(dtype)}
+            block = {"tokens": ids, **mask_columns(loss, masks)}
             writer.append(block, lengths, [each.file for each in records], [each.row for each in records], images)
             counts["tokens_dev" if split else "tokens_train"] += len(ids)
             counts["images"] += len(images.images)
             counts["kept"] += len(records)
-            counts["trained_tokens"] += int((loss != 0).sum())
+            counts["trained_tokens"] += int((loss > 0).sum())
     return {**counts, "read": reading.read, "tokens": counts["tokens_train"] + counts["tokens_dev"], **passed_over(reading)}
 
 
@@ -143,6 +138,7 @@ class MaskedDocuments:
         if not any(_weights(example) or [1.0]):
             raise Refused("nothing_to_train", "every region of this document weighs 0", stage="pretrain")
         rendered = render(example, self._template)
+        POLICY.check_attention(rendered)
         regions = (region for turn in example.turns for region in turn.regions)
         self._sizes.check("".join(region.text for region in regions if region.kind != IMAGE and not region.drop))
         return rendered

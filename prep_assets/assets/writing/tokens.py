@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.image_rules import ImageRule, tokens_around
@@ -14,7 +16,7 @@ from prep_assets.config.models import Family
 from prep_assets.disk.columns import stretches
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.images import image_fault
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens, unsigned
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 BLOCK = 1 << 20
@@ -70,6 +72,36 @@ def ids_dtype(family: Family, vocabulary: Vocabulary) -> str:
             f"output.dtype {family.output.dtype} holds ids up to {np.iinfo(family.output.dtype).max:,}, the vocabulary has {size:,}"
         )
     return family.output.dtype
+
+
+class NeedsColumns(Exception):
+    """Tokens have weights that the columns of a stream cannot hold, met while it was written.
+
+    Attributes:
+        dtypes: the masks that can, by name.
+    """
+
+    def __init__(self, dtypes: Mapping[str, str]) -> None:
+        super().__init__(dtypes)
+        self.dtypes = dtypes
+
+
+def mask_columns(weights: npt.NDArray[np.float32], dtypes: Mapping[str, str]) -> dict[str, npt.NDArray[Any]]:
+    """The ``loss_mask`` of weights of which each is a loss weight or `UNATTENDED`; and the ``attention_mask``, where `dtypes` names one.
+
+    Raises:
+        NeedsColumns: a weight is neither 0 nor 1, or a token is not attended, and `dtypes` has no place for that.
+    """
+    loss, attended = unsigned(weights)
+    needed = dict(dtypes)
+    if ((loss != 0) & (loss != 1)).any():
+        needed["loss_mask"] = "float32"
+    if not attended.all():
+        needed[ATTENTION] = "uint8"
+    if needed != dtypes:
+        raise NeedsColumns(needed)
+    columns = {"loss_mask": loss, ATTENTION: attended}
+    return {name: columns[name].astype(dtype) for name, dtype in dtypes.items()}
 
 
 def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary, image: int | None = None, rule: ImageRule | None = None) -> TokenStore:

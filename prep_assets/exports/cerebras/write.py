@@ -7,7 +7,9 @@
 
 With images there are three more data sets: ``img_path`` (N, max_num_img), ``has_img`` (N, 1), and ``img_data_loc`` (N, max_num_img, num_patches),
 the places of each image's tokens among the inputs. Where a sample has fewer images a path is the string ``None`` and a place S.
-``key_padding_mask`` is 1 in the padding, ``token_modality_idx`` 1 on tokens of images.
+``key_padding_mask`` is 1 in the padding and at tokens that are not attended, ``token_modality_idx`` 1 on tokens of images.
+
+``attention_span`` says how many later tokens attend to one, so it is 0 at tokens that are not attended. Documents without images have no row for that.
 
 Labels are **shifted**: ``labels[i]`` is token i + 1. The row named attention_mask is a loss mask, shifted with the labels. Where the Model
 Zoo's own preprocessing masks wrongly, the masks here are right: the last token of a document never counts (there: trained on the next
@@ -29,7 +31,7 @@ from prep_assets.disk.written import write_json
 from prep_assets.errors import ConfigError
 from prep_assets.exports.blocks import Block, rows, sides
 from prep_assets.exports.registry import Count, Progress, TokenId, exporter
-from prep_assets.exports.source import Pairs
+from prep_assets.exports.source import Pairs, has_unattended
 from prep_assets.stores.images import Images
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -49,6 +51,7 @@ NO_PATH = "None"
     "cerebras",
     *(TokenStore, PackedStore, Pairs),
     images=True,
+    attention=True,
     kind="hdf5",
     only={"max_seq_length": lambda kind, _: kind is not PackedStore, "max_num_img": lambda kind, _: kind is not Pairs},
 )
@@ -95,6 +98,11 @@ def _form(
         return multimodal_samples(source, layout, pad_id), MULTIMODAL, {"dataset": sizes}
     if max_num_img is not None:
         raise ConfigError(f"export 'cerebras', option 'max_num_img' = {max_num_img} means nothing: the source has no images. Leave it out")
+    if isinstance(source, TokenStore) and has_unattended(source):
+        raise ConfigError(
+            "export 'cerebras': samples of single documents (input_ids, attention_mask, labels) cannot say which tokens are not attended. Export "
+            "sft_packed, whose attention_span can, or to packed_parquet or hf_parquet"
+        )
     features = PREFERENCE if isinstance(source, Pairs) else PACKED if isinstance(source, PackedStore) else FEATURES
     return ((table, {}) for table in _samples(source, width, pad_id)), features, {}
 
@@ -146,14 +154,15 @@ def pair_side(block: Block, width: int, pad_id: int) -> Table:
 
 
 def _spans(block: Block) -> npt.NDArray[np.int64]:
-    """How many later tokens may attend to this one: down to 0 at the end of each document, one less in a row's last, whose end is not an input."""
+    """How many later tokens may attend to this one: down to 0 at the end of each document, one less in a row's last, whose end is not an input;
+    and 0 where the token is not attended."""
     lengths = block.document_lengths.copy()
     last = np.cumsum(block.row_documents) - 1
     spans = np.repeat(lengths, lengths) - 1 - block.position_ids
     is_last = np.zeros(len(lengths), bool)
     is_last[last] = True
     found: npt.NDArray[np.int64] = np.maximum(spans - np.repeat(is_last, lengths), 0)
-    return found
+    return found if block.attended is None else found * block.attended
 
 
 def spans_and_positions(block: Block, width: int) -> Table:
@@ -199,6 +208,8 @@ def multimodal_samples(source: TokenStore | PackedStore, layout: Layout, pad_id:
         modality = np.zeros((count, layout.width + 1), np.int32)
         modality[np.arange(count)[:, None, None], places["img_data_loc"]] = 1
         padding = np.arange(layout.width) >= block.row_lengths[:, None] - 1
+        if block.attended is not None:
+            padding |= block.padded(block.attended, layout.width + 1, 0)[:, :-1] == 0
         extra = np.stack([padding, modality[:, :-1]], axis=1).astype(np.int32)
         yield np.concatenate([shifted(block, layout.width, pad_id), extra], axis=1), places
 

@@ -17,8 +17,13 @@ NO_MEDIA = 1 << 32
 
 
 def trl(block: Block) -> dict[str, Any]:
-    """TRL, one document a row: ``input_ids, labels``."""
-    return {"input_ids": ragged(block.tokens, block.row_lengths, "int32"), "labels": ragged(block.labels, block.row_lengths, "int64")}
+    """TRL, one document a row: ``input_ids, labels``; and ``attention_mask`` where some tokens are not attended."""
+    attended = {} if block.attended is None else {"attention_mask": ragged(block.attended, block.row_lengths, "int8")}
+    return {
+        "input_ids": ragged(block.tokens, block.row_lengths, "int32"),
+        "labels": ragged(block.labels, block.row_lengths, "int64"),
+        **attended,
+    }
 
 
 def trl_packed(block: Block) -> dict[str, Any]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from prep_assets.exports.readable import Options, Readable, hf_row, parquet, said_in_columns
 from prep_assets.exports.source import Source
@@ -11,4 +15,12 @@ from prep_assets.exports.source import Source
 def read(folder: Path, source: Source, options: Options) -> Readable:
     """The files of an export, opened by code that did not write them."""
     table = parquet(sorted((folder / "data").glob(f"{options['split']}-*-of-*.parquet")))
-    return Readable(len(table), lambda number: hf_row(table.slice(number, 1).to_pylist()[0]), expected=said_in_columns)
+
+    def row(number: int) -> Any:
+        found = table.slice(number, 1).to_pylist()[0]
+        read = hf_row(found)
+        if "labels" not in found:
+            return read
+        return (replace(read[0], attended=np.array(found.get("attention_mask", np.ones(len(found["labels"]))))),)
+
+    return Readable(len(table), row, expected=said_in_columns)

@@ -1,6 +1,7 @@
 """Parquet for ``datasets.load_dataset`` and the Hugging Face Hub: ``data/<split>-00000-of-00001.parquet`` …
 
-Columns are those of `hf_arrow` with layout ``trl``: labels unshifted, -100 where there is no loss.
+Columns are those of `hf_arrow` with layout ``trl``: labels unshifted, -100 where there is no loss; and
+``attention_mask``, 0 at tokens that are not attended, where there are some.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 
 
-@exporter("hf_parquet", *(PackedStore, TokenStore, Pairs, GroupStore, Lines), kind="parquet")
+@exporter("hf_parquet", *(PackedStore, TokenStore, Pairs, GroupStore, Lines), attention=True, kind="parquet")
 def hf_parquet(
     source: PackedStore | TokenStore | Pairs | GroupStore | Lines,
     out: Path,

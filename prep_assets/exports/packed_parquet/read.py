@@ -17,6 +17,7 @@ def read(folder: Path, source: Source, options: Options) -> Readable:
     def row(number: int) -> tuple[Tokens]:
         found = {name: np.asarray(values[0], np.int64) for name, values in table.slice(number, 1).to_pydict().items()}
         # the mask stands where the prediction is made, one place before the token that it is about
-        return (Tokens(found["input_ids"], np.roll(found["loss_mask"] != 0, 1), found["seq_start_id"]),)
+        attended = found.get("attention_mask", np.ones_like(found["input_ids"]))
+        return (Tokens(found["input_ids"], np.roll(found["loss_mask"] != 0, 1), found["seq_start_id"], attended=attended),)
 
     return Readable(len(table), row)

@@ -1,6 +1,7 @@
 """Packed Parquet: Nemotron's data preparation for Megatron-Bridge (`GPTSFTPackedParquetDataset`) and NeMo-RL.
 
-Columns ``input_ids`` list<int32>, ``loss_mask`` list<uint8>, ``seq_start_id`` list<int32>, without padding.
+Columns ``input_ids`` list<int32>, ``loss_mask`` list<uint8>, ``seq_start_id`` list<int32>, without padding; and where some tokens are not attended
+``attention_mask`` list<uint8>, 0 at the places of those.
 
 The trainer takes tokens ``start … end - 2`` of each document as inputs, the tokens after them as labels, and the mask at the places of the
 **inputs**. So ``loss_mask`` is shifted by one to the left: ``loss_mask[i]`` says whether the prediction of token i + 1 counts, and the last
@@ -16,11 +17,12 @@ from typing import Any
 from prep_assets.exports.arrow import parquet_files, ragged
 from prep_assets.exports.blocks import rows
 from prep_assets.exports.registry import Count, FileName, Progress, exporter
+from prep_assets.exports.source import has_unattended
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 
 
-@exporter("packed_parquet", PackedStore, TokenStore, kind="parquet")
+@exporter("packed_parquet", PackedStore, TokenStore, attention=True, kind="parquet")
 def packed_parquet(
     source: PackedStore | TokenStore, out: Path, progress: Progress, *, split: FileName = "train", rows_per_file: Count = 100_000
 ) -> None:
@@ -30,6 +32,8 @@ def packed_parquet(
     folder = out / "splits" / split
     folder.mkdir(parents=True)
     kinds = {"input_ids": "int32", "loss_mask": "uint8", "seq_start_id": "int32"}
+    if has_unattended(source):
+        kinds["attention_mask"] = "uint8"
     schema = pa.schema([(name, pa.list_(getattr(pa, kind)())) for name, kind in kinds.items()])
 
     def tables() -> Iterator[Any]:
@@ -39,6 +43,8 @@ def packed_parquet(
                 ragged(block.next_trained, block.row_lengths, "uint8"),
                 ragged(block.document_starts, block.row_documents, "int32"),
             ]
+            if block.attended is not None:
+                columns.append(ragged(block.attended, block.row_lengths, "uint8"))
             yield pa.table(columns, schema=schema)
             progress(block.done, len(source))
 
