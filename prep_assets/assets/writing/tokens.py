@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from prep_assets.assets.workspace import Workspace
+from prep_assets.caches import bounded_cache
 from prep_assets.config.image_rules import ImageRule, tokens_around
 from prep_assets.config.models import Family
 from prep_assets.disk.columns import stretches
@@ -32,7 +32,7 @@ def tokenizer_recipe(workspace: Workspace, family: Family) -> dict[str, Any]:
     return {"sha256": vocabulary.hash, "loader": loader, "tokenizers": _version("tokenizers"), "engine": family.engine, **padded, **pieces}
 
 
-@cache
+@bounded_cache("versions of packages", 16)
 def _version(package: str) -> str:
     """Finding it reads through the folder of packages, and a run may ask for a thousand domains."""
     from importlib.metadata import version
