@@ -114,6 +114,7 @@ fuzz: $(VENV)/.installed-fuzz
 
 memory: $(VENV)/.installed-test
 	@$(BIN)/python -m prep_assets_tests.harness.large_record
+	@$(BIN)/python -m prep_assets_tests.harness.tokenizers
 	@$(BIN)/python -m prep_assets_tests.harness.memory
 
 fulldisk: $(VENV)/.installed-test

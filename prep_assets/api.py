@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from prep_assets.assets.graph import assets_of
 from prep_assets.assets.workspace import Workspace
+from prep_assets.caches import bounded_cache
 from prep_assets.engine.building import stores_of
 from prep_assets.engine.planning import Step
 from prep_assets.engine.planning import plan as planned
@@ -139,7 +139,7 @@ def encode(
     return Tokens(encoded.ids.astype(np.int64), encoded.loss)
 
 
-@lru_cache(maxsize=8)
+@bounded_cache("tokenizers of functions", 4)
 def _vocabulary(tokenizer: str, revision: str | None) -> Vocabulary:
     from prep_assets.tokenization.load import load_vocabulary
 

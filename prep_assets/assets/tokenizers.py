@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from prep_assets.config.models import Family
+from prep_assets.caches import bounded_cache
+from prep_assets.config.models import FAMILIES, Family
 from prep_assets.errors import ConfigError
 from prep_assets.schemas.own_code import own_code_hash
 from prep_assets.templates.chat_template import ChatTemplate
@@ -17,6 +17,7 @@ from prep_assets.tokenization.code_proof import prove
 from prep_assets.tokenization.code_tokenizer import from_code
 from prep_assets.tokenization.engines import Engines, choose_engine
 from prep_assets.tokenization.load import folder_of, from_file, from_transformers, published_file
+from prep_assets.tokenization.reference_engine import ReferenceEngine
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 _Changes = tuple[tuple[str, int, int], ...]
@@ -37,11 +38,13 @@ class Opened:
     agreement: Agreement | None
 
 
-_OPENED: dict[tuple[Path, str, str | None, str, _Changes], Opened] = {}
-_BOUND: dict[tuple[str, str], Vocabulary] = {}
-_ENGINES: dict[tuple[str, str, str], Engines] = {}
+def _files(family: Family, configs: Path, cache: Path) -> tuple[Path, str, str | None, str, _Changes]:
+    local = configs / family.tokenizer
+    own = "" if family.tokenizer_class is None else f"{family.tokenizer_class} {own_code_hash(family.tokenizer_class)}"
+    return local, family.tokenizer, family.tokenizer_revision, f"{family.tokenizer_loader} {own}", _last_changes(local)
 
 
+@bounded_cache("tokenizers", len(FAMILIES), key=_files, large=True)
 def open_tokenizer(family: Family, configs: Path, cache: Path) -> Opened:
     """The tokenizer that a family names.
 
@@ -52,41 +55,37 @@ def open_tokenizer(family: Family, configs: Path, cache: Path) -> Opened:
         ConfigError: it does not open, a hub id has no commit, or transformers reads it otherwise and the configuration does not choose.
     """
     local = configs / family.tokenizer
-    own = "" if family.tokenizer_class is None else f"{family.tokenizer_class} {own_code_hash(family.tokenizer_class)}"
-    key = (local, family.tokenizer, family.tokenizer_revision, f"{family.tokenizer_loader} {own}", _last_changes(local))
-    if key not in _OPENED and family.tokenizer_class is not None:
+    if family.tokenizer_class is not None:
         vocabulary = from_code(family.tokenizer, local, family.tokenizer_class)
         assert vocabulary.code is not None
         prove(vocabulary.code, cache)
-        _OPENED[key] = Opened(vocabulary, local, None)
-    if key not in _OPENED:
-        if not local.exists() and family.tokenizer_revision is None:
-            raise ConfigError(
-                f"tokenizer {family.tokenizer!r} is not a directory under {configs}; a hub id needs tokenizer_revision, the commit, "
-                "so that the same build gives the same tokens tomorrow"
-            )
-        if local.exists() and family.tokenizer_revision is not None:
-            raise ConfigError(
-                f"tokenizer {family.tokenizer!r} is a directory under {configs}, which has no revisions. Leave tokenizer_revision "
-                f"({family.tokenizer_revision!r}) out"
-            )
-        folder = folder_of(family.tokenizer, base=configs, revision=family.tokenizer_revision)
-        read = from_transformers if family.tokenizer_loader == "transformers" else from_file
-        vocabulary = read(family.tokenizer, folder)
-        found = None
-        # a converted file is proven whatever the configuration chooses
-        if family.tokenizer_loader == "auto" or vocabulary.file != "tokenizer.json":
-            found = refuse_disagreement(vocabulary, folder)
-        _OPENED[key] = Opened(vocabulary, folder, found)
-    return _OPENED[key]
+        return Opened(vocabulary, local, None)
+    if not local.exists() and family.tokenizer_revision is None:
+        raise ConfigError(
+            f"tokenizer {family.tokenizer!r} is not a directory under {configs}; a hub id needs tokenizer_revision, the commit, "
+            "so that the same build gives the same tokens tomorrow"
+        )
+    if local.exists() and family.tokenizer_revision is not None:
+        raise ConfigError(
+            f"tokenizer {family.tokenizer!r} is a directory under {configs}, which has no revisions. Leave tokenizer_revision "
+            f"({family.tokenizer_revision!r}) out"
+        )
+    folder = folder_of(family.tokenizer, base=configs, revision=family.tokenizer_revision)
+    read = from_transformers if family.tokenizer_loader == "transformers" else from_file
+    vocabulary = read(family.tokenizer, folder)
+    found = None
+    # a converted file is proven whatever the configuration chooses
+    if family.tokenizer_loader == "auto" or vocabulary.file != "tokenizer.json":
+        found = refuse_disagreement(vocabulary, folder)
+    return Opened(vocabulary, folder, found)
 
 
+@bounded_cache(
+    "bound tokenizers", len(FAMILIES), key=lambda opened, template: (opened.vocabulary.hash, template.hash, template.control), large=True
+)
 def bound_vocabulary(opened: Opened, template: ChatTemplate) -> Vocabulary:
     """The tokenizer as a family with a chat template uses it: the added tokens that the template writes are control tokens."""
-    key = (opened.vocabulary.hash, json.dumps([template.hash, template.control]))
-    if key not in _BOUND:
-        _BOUND[key] = bind(opened.vocabulary, template)
-    return _BOUND[key]
+    return bind(opened.vocabulary, template)
 
 
 def check_made_by(opened: Opened, made_by: str, configs: Path) -> None:
@@ -112,16 +111,18 @@ def check_made_by(opened: Opened, made_by: str, configs: Path) -> None:
         raise ConfigError(f"{name} differs from {opened.vocabulary.name} in {', '.join(differing)}: its ids mean something else here")
 
 
+@bounded_cache("engines", 2, key=lambda opened, vocabulary, engine: (vocabulary.hash, engine, _verdict(opened)), large=True)
 def engines_of(opened: Opened, vocabulary: Vocabulary, engine: str) -> Engines:
     """The engines that tokenize; where transformers has another definition that gave the same ids so far, a sample of the data is compared."""
-    verdict = "" if opened.agreement is None or opened.agreement.same else opened.agreement.verdict
-    key = (vocabulary.hash, engine, verdict)
-    if key not in _ENGINES:
-        engines = choose_engine(vocabulary, reference_only=engine == "reference")
-        if verdict:
-            engines = compared(engines, vocabulary, from_transformers(vocabulary.name, opened.folder))
-        _ENGINES[key] = engines
-    return _ENGINES[key]
+    engines = choose_engine(vocabulary, reference_only=engine == "reference")
+    for each in (engines.first, engines.rest):
+        if isinstance(each, ReferenceEngine):
+            each.take_charge()
+    return compared(engines, vocabulary, from_transformers(vocabulary.name, opened.folder)) if _verdict(opened) else engines
+
+
+def _verdict(opened: Opened) -> str:
+    return "" if opened.agreement is None or opened.agreement.same else opened.agreement.verdict
 
 
 def _last_changes(directory: Path) -> _Changes:

@@ -79,40 +79,18 @@ def prep_assets(
     """
 
 
-commands = (
-    demo,
-    build,
-    status,
-    inspect,
-    trace,
-    where,
-    diff,
-    impact,
-    forget,
-    verify,
-    scrub,
-    stats,
-    path,
-    export,
-    launch_snippet,
-    describe,
-    release,
-    push,
-    quarantine,
-    report,
-    view,
-    prune,
-    schemas,
-    sniff,
-    dataset_info,
-    certify,
-    doctor,
-    selftest,
-    preprocess,
-    migrate,
-)
-for command in commands:
-    app.command(cls=AlsoModelLink if command in (preprocess, migrate) else None)(command)
+GROUPS = {
+    "Every day": (build, status, inspect, verify, report),
+    "Build: schemas, templates, pipelines": (demo, schemas, sniff, dataset_info, certify, preprocess, migrate),
+    "Look: figures, refused records, labels": (stats, view, quarantine, doctor),
+    "Find: where rows come from, what changes": (trace, where, diff, impact),
+    "Ship: to trainers and to others": (path, export, launch_snippet, describe, release, push),
+    "Keep: damage, old versions, deletion": (scrub, selftest, prune, forget),
+}
+"""What people want → the commands for it, in the order of ``--help`` and of docs/cli.md."""
+for group, commands in GROUPS.items():
+    for command in commands:
+        app.command(cls=AlsoModelLink if command in (preprocess, migrate) else None, rich_help_panel=group)(command)
 
 if __name__ == "__main__":
     app()

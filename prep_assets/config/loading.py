@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args
@@ -13,6 +12,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from prep_assets.caches import bounded_cache
 from prep_assets.config.models import FAMILIES, Family
 from prep_assets.errors import ConfigError, nearest
 
@@ -95,7 +95,7 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-@lru_cache(maxsize=64)
+@bounded_cache("configurations", 64)
 def _family(name: str, text: str, path: Path) -> Family:
     """The model of a file's text. It is frozen, so that everybody who asks for the same text can have the same one."""
     try:

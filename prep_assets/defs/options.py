@@ -7,13 +7,13 @@ is a choice of words, means "as the file says", so a run that sets nothing alway
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from types import UnionType
 from typing import Any, Literal, Optional, Union, get_args, get_origin
 
 import dagster as dg
 from pydantic import BaseModel, Field, create_model
 
+from prep_assets.caches import bounded_cache
 from prep_assets.config.models import FAMILIES
 
 AS_CONFIGURED = "as_configured"
@@ -23,7 +23,7 @@ NOT_FOR_ONE_RUN = ("domains", "refresh", "exports", "image_tokens")
 has is a matter of the model."""
 
 
-@cache
+@bounded_cache("run configs", len(FAMILIES))
 def options(family: str) -> type[dg.Config]:
     """The run config of a family's assets."""
     publish = (bool, Field(default=False, description="Make what these options give the current store. false: it is a draft."))

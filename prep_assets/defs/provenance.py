@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from prep_assets.assets.graph import EVERY
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
+from prep_assets.caches import bounded_cache
 from prep_assets.config.models import FAMILIES
 from prep_assets.defs.metadata import check_metadata, data_version
 from prep_assets.defs.site import Site
@@ -164,7 +164,7 @@ def _content(path: Path) -> Any:
     return [[file.name, _hash(file, file.stat().st_size, file.stat().st_mtime_ns)] for file in files if file.is_file()]
 
 
-@cache
+@bounded_cache("hashes of files", 4096)
 def _hash(file: Path, size: int, changed: int) -> str:
     """sha256 of a file, which is read again only where it looks changed."""
     return file_hash(file)

@@ -12,12 +12,13 @@ import sys
 import tempfile
 import unicodedata
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from prep_assets.caches import bounded_cache
 
 FOLDER = "PREP_ASSETS_CACHE"
 """Environment variable that names another folder; the empty text keeps nothing."""
@@ -82,7 +83,7 @@ def _checksum(key: str, data: bytes) -> bytes:
     return hashlib.sha256(key.encode() + data).digest()
 
 
-@cache
+@bounded_cache("versions of engines", 16)
 def _version(package: str) -> str:
     try:
         return version(package)

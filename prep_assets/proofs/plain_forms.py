@@ -16,6 +16,7 @@ from functools import cached_property
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
+from prep_assets.caches import bounded_cache
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.listed_arguments import Listed
 from prep_assets.proofs.plain_samples import roles_and_answer, roles_and_texts, searching
@@ -159,12 +160,10 @@ def _names(roles: Sequence[str]) -> list[str]:
     return [f"Qz{number:05d}zQ" for number in range(len(roles))]
 
 
-_FORMS: dict[str, PlainForms] = {}
-
-
+@bounded_cache("derived forms", 16, key=lambda template, options, *, prompted: repr((template.hash, template.control, options, prompted)))
 def forms_of(template: ChatTemplate, options: MaskOptions, *, prompted: bool) -> PlainForms:
     """The forms of a template under a policy, which are found once in a process."""
-    return _FORMS.setdefault(repr((template.hash, template.control, options, prompted)), PlainForms(template, options, prompted))
+    return PlainForms(template, options, prompted)
 
 
 def _ends_between(form: PlainForm) -> bool:

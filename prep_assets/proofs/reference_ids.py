@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.caches import CACHES, bounded_cache
 from prep_assets.disk.columns import stretches
 from prep_assets.disk.kept import key_of
 from prep_assets.proofs import ids_together, word_cuts, words
@@ -186,19 +187,18 @@ class ReferenceIds:
         return len(part) if part.isascii() else len(self._normalizer.normalize_str(part.decode()).encode())
 
 
+@bounded_cache("reference ids", 1, key=lambda vocabulary: vocabulary.hash)
 def reference_ids(vocabulary: Vocabulary) -> ReferenceIds:
     """The `ReferenceIds` of a tokenizer, with the words that are on disk. The last one is kept, with those that it has met since."""
-    if _LAST.get(vocabulary.hash) is None:
-        _LAST.clear()
-        _LAST[vocabulary.hash] = found = ReferenceIds(vocabulary)
-        if found.cuts and (key := _key(vocabulary.hash)):
-            found.words = Words.found(key)
-    return _LAST[vocabulary.hash]
+    found = ReferenceIds(vocabulary)
+    if found.cuts and (key := _key(vocabulary.hash)):
+        found.words = Words.found(key)
+    return found
 
 
 def keep_words() -> None:
     """Put the words that were met on disk."""
-    for tokenizer, reference in _LAST.items():
+    for tokenizer, reference in CACHES["reference ids"].items():
         # where it does not cut, its words were found to be none
         if reference.cuts and reference.words.fresh and (key := _key(tokenizer)):
             reference.words.keep(key)
@@ -211,9 +211,6 @@ def _key(tokenizer: str) -> str | None:
     except OSError:  # an installation without sources
         return None
     return key_of(tokenizer, *(sha256(each).hexdigest() for each in code))
-
-
-_LAST: dict[str, ReferenceIds] = {}
 
 
 def _encoded(engine: Engine, texts: Iterable[bytes]) -> Flat:

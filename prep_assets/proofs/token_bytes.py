@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.caches import bounded_cache
 from prep_assets.disk.columns import in_arrow, stretches
 from prep_assets.disk.kept import Kept, key_of
 from prep_assets.tokenization.vocabulary import Vocabulary
@@ -47,21 +48,20 @@ def unproven_id(vocabulary: Vocabulary) -> int | None:
     return next((number for (number, _, text), decoded in zip(doubtful, alone, strict=True) if decoded != text), None)
 
 
+@bounded_cache("proven token bytes", 256, key=lambda vocabulary: vocabulary.hash)
 def is_proven(vocabulary: Vocabulary) -> bool:
     """Whether the decoder confirms the bytes of every id; found out once for each tokenizer on a machine."""
-    if vocabulary.hash not in _PROVEN:
-        key = key_of(vocabulary.hash, sha256(Path(__file__).read_bytes()).hexdigest())
-        kept = KEPT.find(key) is not None
-        _PROVEN[vocabulary.hash] = kept or unproven_id(vocabulary) is None
-        if _PROVEN[vocabulary.hash] and not kept:
-            KEPT.keep(key, b"")
-    return _PROVEN[vocabulary.hash]
+    key = key_of(vocabulary.hash, sha256(Path(__file__).read_bytes()).hexdigest())
+    if KEPT.find(key) is not None:
+        return True
+    if unproven_id(vocabulary) is not None:
+        return False
+    KEPT.keep(key, b"")
+    return True
 
 
 KEPT = Kept("bytes", 256)
 """An empty file for each tokenizer of which it is proven."""
-_PROVEN: dict[str, bool] = {}
-"""Whether the decoder confirms the bytes of every id, by tokenizer."""
 
 
 class ByteTable:

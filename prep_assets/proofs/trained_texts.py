@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from prep_assets.caches import bounded_cache
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.placed import with_placeholders
 from prep_assets.proofs.rebuilt import Rebuilder, Rebuilt
@@ -90,16 +91,10 @@ def _check_images_in_order(chat: Rebuilt, images: Sequence[Region]) -> None:
         raise CheckFailed(f"template {chat.chat.template.name} writes turns in another order, so which image stands where is not proven")
 
 
+@bounded_cache("rebuilders", 1, key=lambda template: template.hash)
 def _known(template: ChatTemplate) -> tuple[Rebuilder, Borders]:
-    if template.hash not in _KNOWN:
-        _KNOWN.clear()
-        rebuilder = Rebuilder(template)
-        _KNOWN[template.hash] = rebuilder, Borders(rebuilder)
-    return _KNOWN[template.hash]
-
-
-_KNOWN: dict[str, tuple[Rebuilder, Borders]] = {}
-"""What was found out about the last template."""
+    rebuilder = Rebuilder(template)
+    return rebuilder, Borders(rebuilder)
 
 
 # -- chats ------------------------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import hashlib
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -124,7 +124,7 @@ def _line(name: str, stores: Sequence[Published], link: str) -> Line:
     )
 
 
-@lru_cache
+@cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_file),

@@ -13,12 +13,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.samples import Example
 from prep_assets.schemas.embedding import EMBEDDING, embedded
@@ -145,7 +145,7 @@ def _check_options(name: str, found: Schema, options: Mapping[str, Any]) -> None
             raise ConfigError(f"schema {name!r}, option {option!r} = {value!r}: {problem}") from error
 
 
-@cache
+@bounded_cache("type hints of schemas", 256)
 def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
     return get_type_hints(factory)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
+from prep_assets.caches import bounded_cache
 from prep_assets.disk.strict_json import loads
 from prep_assets.errors import Refused
 from prep_assets.schemas.fields import as_list, as_mapping, as_text, value_at
@@ -76,13 +76,15 @@ def tools_at(row: Mapping[str, Any], key: str | None) -> tuple[Mapping[str, Any]
     value = None if key is None else whole(row.get(key))
     if not isinstance(value, str):
         return _tools(value, str(key))
-    return (_tools_of if len(value) <= MOST_SHARED else _tools_of.__wrapped__)(value, str(key))
+    return (_shared_tools if len(value) <= MOST_SHARED else _tools_of)(value, str(key))
 
 
-@lru_cache(maxsize=256)
 def _tools_of(text: str, where: str) -> tuple[Mapping[str, Any], ...]:
     """The tools of JSON text, which many rows share. Nobody changes them."""
     return _tools(_parsed(text, "bad_tools", where) if text.strip() else None, where)
+
+
+_shared_tools = bounded_cache("tools", 256)(_tools_of)
 
 
 def _tools(value: Any, where: str) -> tuple[Mapping[str, Any], ...]:

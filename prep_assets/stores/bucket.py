@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, StoreError, without_secrets
 from prep_assets.stores.objects import Entry, Held, Unanswered
 
@@ -240,7 +240,7 @@ _FIRST: list[int] = []
 """The process that opened the first client here, or the one that this one was forked from."""
 
 
-@cache
+@bounded_cache("clients of buckets", 64)
 def _opened(bucket: str, process: int) -> Any:
     """The client of a bucket.
 

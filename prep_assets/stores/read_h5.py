@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.caches import CACHES, bounded_cache
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import UNGUARDED, Guard, Guards, load_json
 from prep_assets.stores.mapped_h5 import Bytes, layout, map_dataset, map_file, readable
@@ -26,7 +27,7 @@ from prep_assets.stores.shards import Segmented
 
 Identity = tuple[int, int, int, int]
 """Device, inode, time of change and size: which file a path led to."""
-_HANDLES: dict[tuple[int, Path, Identity], Any] = {}
+_HANDLES = "HDF5 handles"
 
 
 def read_h5(files: Sequence[Path], guards: Guards = UNGUARDED) -> list[Shard]:
@@ -114,7 +115,8 @@ class H5Array:
         begin, end, _ = part.indices(len(self))
         if end <= begin:
             return np.zeros(0, self.dtype)
-        dataset = _handle(self._path, self._identity)[self._name]
+        file = _handle(self._path, self._identity)  # held, so that it stays open
+        dataset = file[self._name]
         if len(self._shape) == 1:
             return np.asarray(dataset[begin:end])
         width = self._shape[1]
@@ -127,15 +129,13 @@ def _identity(path: Path) -> Identity:
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
+@bounded_cache(_HANDLES, 256, key=lambda path, identity: (os.getpid(), path, identity))
 def _handle(path: Path, identity: Identity) -> Any:
     import h5py
 
-    key = (os.getpid(), path, identity)
-    if key not in _HANDLES:
-        if not path.exists() or _identity(path) != identity:
-            raise StoreError(f"{path} was replaced or changed since it was opened. Open the store again")
-        _HANDLES[key] = h5py.File(path, "r")
-    return _HANDLES[key]
+    if not path.exists() or _identity(path) != identity:
+        raise StoreError(f"{path} was replaced or changed since it was opened. Open the store again")
+    return h5py.File(path, "r")
 
 
 def _close_outdated(path: Path, identity: Identity) -> None:
@@ -143,6 +143,7 @@ def _close_outdated(path: Path, identity: Identity) -> None:
 
     A file that another one replaced keeps its handle, so that a store that has it open can be read on.
     """
-    outdated = [key for key in _HANDLES if key[:2] == (os.getpid(), path) and key[2][:2] == identity[:2] and key[2] != identity]
+    handles = CACHES[_HANDLES]
+    outdated = [key for key in handles if key[:2] == (os.getpid(), path) and key[2][:2] == identity[:2] and key[2] != identity]
     for key in outdated:
-        _HANDLES.pop(key).close()
+        handles.pop(key).close()

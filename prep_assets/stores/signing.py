@@ -9,10 +9,10 @@ Without the second, the key that signs is the one that is trusted.
 from __future__ import annotations
 
 import os
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError
 
 SIGNING, TRUSTED = "PREP_ASSETS_SIGNING_KEY", "PREP_ASSETS_TRUSTED_KEYS"
@@ -68,7 +68,7 @@ def _trusted() -> frozenset[str]:
     return _public_keys(named)
 
 
-@lru_cache(maxsize=4)
+@bounded_cache("signing key", 4)
 def _signing_key(named: str) -> Any:
     if not named:
         return None
@@ -79,7 +79,7 @@ def _signing_key(named: str) -> Any:
     return key
 
 
-@lru_cache(maxsize=4)
+@bounded_cache("public keys", 4)
 def _public_keys(named: str) -> frozenset[str]:
     found = set()
     for each in filter(None, named.split(os.pathsep)):

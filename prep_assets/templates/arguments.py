@@ -15,10 +15,10 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from prep_assets.caches import bounded_cache
 from prep_assets.templates.questions import LETTERS, REAL, WHOLE, Questions
 
 MOST_ITEMS = 8
@@ -89,7 +89,7 @@ class OneByOne:
         return not any(low < found.end() and found.start() < high for found in tokens.finditer(f"{before}{written}{after}"))
 
 
-@lru_cache(maxsize=16)
+@bounded_cache("searches for control tokens", 16)
 def _tokens(control: tuple[str, ...]) -> tuple[re.Pattern[str], int]:
     """What matches control tokens, and the length of the longest."""
     listed = sorted(control, key=len, reverse=True)

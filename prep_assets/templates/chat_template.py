@@ -16,6 +16,7 @@ from traceback import walk_tb
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from prep_assets.caches import bounded_cache
 from prep_assets.errors import Refused, TemplateError, nearest
 from prep_assets.limits import limited
 from prep_assets.templates.borders import Borders
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from prep_assets.templates.layouts import Layouts
 
 Message = Mapping[str, Any]
-_PROBED: dict[str, tuple[str, ...]] = {}
-"""Renders of the probes, by the hash of the template: one process opens a template many times."""
 _TAGS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 OF_CHATS = ("messages", "tools", "documents", "add_generation_prompt", "strftime_now")
 """Variables that a conversation gives, or the frozen clock."""
@@ -77,14 +76,8 @@ class ChatTemplate:
     def writes(self, texts: Iterable[str]) -> tuple[str, ...]:
         """Those of `texts` that the template itself writes: they stand in its source, or in its renders of the probes of its form."""
         wanted = tuple(texts)
-        places = (self.source, *self._probed) if wanted else ()
+        places = (self.source, *_probed(self)) if wanted else ()
         return tuple(text for text in wanted if any(text in place for place in places))
-
-    @cached_property
-    def _probed(self) -> tuple[str, ...]:
-        if self.hash not in _PROBED:
-            _PROBED[self.hash] = probe_renders(self.render)
-        return _PROBED[self.hash]
 
     @cached_property
     def form(self) -> MessageForm:
@@ -115,16 +108,7 @@ class ChatTemplate:
 
     def with_options(self, options: Mapping[str, Any]) -> ChatTemplate:
         """The template with further options, such as those of one row."""
-        if not options:
-            return self
-        key = json.dumps(options, sort_keys=True, default=str)
-        if key not in self._variants:
-            self._variants[key] = replace(self, options={**self.options, **options})
-        return self._variants[key]
-
-    @cached_property
-    def _variants(self) -> dict[str, ChatTemplate]:
-        return {}
+        return _variant(self, json.dumps(options, sort_keys=True, default=str), options) if options else self
 
     @cached_property
     def variables(self) -> frozenset[str]:
@@ -261,6 +245,18 @@ class ChatTemplate:
         """The text of a conversation of invented words, and what the template asks about them."""
         with limited(self._over(self._watched.template)):
             return self._watched.render(self._given(messages, tools))
+
+
+@bounded_cache("renders of probes", 64, key=lambda template: template.hash)
+def _probed(template: ChatTemplate) -> tuple[str, ...]:
+    return probe_renders(template.render)
+
+
+@bounded_cache(
+    "chat templates with options of rows", 4096, key=lambda template, shown, _: (template.name, template.hash, template.control, shown)
+)
+def _variant(template: ChatTemplate, shown: str, options: Mapping[str, Any]) -> ChatTemplate:
+    return replace(template, options={**template.options, **options})
 
 
 def _line(trace: TracebackType | None, running: Any = None) -> str:

@@ -10,15 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from prep_assets.caches import bounded_cache
 from prep_assets.errors import TemplateError, nearest
 from prep_assets.templates.chat_template import ChatTemplate, marks_generated
 from prep_assets.templates.prompt_types import load_prompt_type
 from prep_assets.templates.written import marks
 from prep_assets.tokenization.beside import read_text
 from prep_assets.tokenization.vocabulary import Vocabulary
-
-_LOADED: dict[tuple[str, str, tuple[str, ...]], ChatTemplate] = {}
-"""One of each kind in a process: what was found out about it stays known."""
 
 
 @cache
@@ -68,7 +66,13 @@ def load_template(
     if training is not None:
         template = _with_training(template, training, _file(training, base))
     control = tuple(sorted({*vocabulary.control, *template.writes(marks(vocabulary))}))
-    return _LOADED.setdefault((name, template.hash, control), replace(template, control=control))
+    return _known(replace(template, control=control))
+
+
+@bounded_cache("chat templates", 16, key=lambda template: (template.name, template.hash, template.control))
+def _known(template: ChatTemplate) -> ChatTemplate:
+    """The one of its kind that was loaded before, with what was found out about it."""
+    return template
 
 
 def _file(name: str, base: Path | None) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.caches import bounded_cache
 from prep_assets.samples import PlainChat
 from prep_assets.templates.shapes import ShapedChat
 
@@ -89,7 +89,7 @@ class Search:
         return {listed[at][0] for at in np.searchsorted(np.cumsum([len(chat.texts) for _, chat in listed]), text, "right").tolist()}
 
 
-search_for = lru_cache(maxsize=8)(Search)
+search_for = bounded_cache("searches of chats", 8)(Search)
 """The search for a frozen set of strings, which is prepared once."""
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import cache, lru_cache, wraps
+from functools import cache, wraps
 from typing import Any
 
+from prep_assets.caches import bounded_cache
 from prep_assets.templates.environment import chat_template_utils
 
 LARGEST = 1 << 26
@@ -22,7 +23,7 @@ _SIZED_METHODS = ("center", "ljust", "rjust", "zfill", "expandtabs")
 """They are told how much to write."""
 
 
-@lru_cache(maxsize=256)
+@bounded_cache("compiled templates", 64)
 def compiled(source: str) -> Any:
     """A template as transformers compiles it, with its operations held to `LARGEST`, those too that the compiler does ahead."""
     from jinja2 import Template

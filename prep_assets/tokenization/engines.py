@@ -88,6 +88,7 @@ def _gated(vocabulary: Vocabulary, spec: dict[str, Any], reference: ReferenceEng
     if found is None:
         found = _compared(vocabulary, spec, fast, reference, composing)
         verdicts.keep(key, found)
+        fast = GigatokenEngine(spec)  # one that does not remember every code point
     if not found.fast:
         return reference, found.verdict
     return RoutedEngine(fast, reference, suspect_table(found.suspects), composes=composing), found.verdict

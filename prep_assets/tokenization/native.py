@@ -18,6 +18,8 @@ MOST_BYTES = 256 << 20
 """Of one file of a tokenizer: eight times the largest that is known (a vocabulary of 262,144 tokens has 33 MB)."""
 MOST_IDS = 1 << 24
 """A vocabulary is written out with a place for each id up to the largest. The largest that are known have 262,144."""
+WORDS_BESIDE, WORDS_IN_CHARGE = 2048, 10_000
+"""Words that the library remembers of a tokenizer, in each of its threads: where another engine encodes most texts, and where it encodes all."""
 _RUN = 48
 PROBES = tuple(
     f"{start}{unit * _RUN}{end}"
@@ -58,12 +60,19 @@ def in_words(what: str) -> Iterator[None]:
         raise ConfigError(f"{what}: {kind}{str(error)[:300]}") from error
 
 
+def remember_words(backend: Any, most: int) -> None:
+    """Bound what the library remembers of a tokenizer. It keeps those words when the tokenizer is gone, some 300 bytes each, until the thread ends."""
+    if (resize := getattr(backend.model, "_resize_cache", None)) is not None:  # not in tokenizers 0.21.0
+        resize(most)
+
+
 def try_out(path: Path, backend: Any) -> None:
     """Encode what patterns blow up at.
 
     Raises:
         ConfigError: one does, or the tokenizer encodes nothing.
     """
+    remember_words(backend, WORDS_BESIDE)
     for probe in PROBES:
         with in_words(f"{path}: this tokenizer does not encode {probe[:12]!r}… ({len(probe)} characters). Use one that reads any text"):
             backend.encode(probe, add_special_tokens=False)

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from prep_assets.tokenization.flat import NO_TEXTS, Flat, Ids, offsets_of
-from prep_assets.tokenization.native import in_words
+from prep_assets.tokenization.native import WORDS_BESIDE, WORDS_IN_CHARGE, in_words, remember_words
 from prep_assets.tokenization.ordinary import ordinary
 
 BATCH_CHARACTERS = 1 << 17
@@ -38,10 +38,15 @@ class ReferenceEngine:
         opened = _around(self._backend.model, form) if same else None
         if opened is None:
             opened = Tokenizer.from_buffer(msgspec.json.encode(form))
+            remember_words(opened, WORDS_BESIDE)
         opened.no_truncation()
         opened.no_padding()
         opened.encode_special_tokens = True
         return opened
+
+    def take_charge(self) -> None:
+        """Get ready to encode all texts."""
+        remember_words(self._tokenizer, WORDS_IN_CHARGE)
 
     def encode(self, texts: Sequence[str]) -> Flat:
         """Ids of each text, in order."""

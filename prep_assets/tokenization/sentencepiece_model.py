@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError
 from prep_assets.tokenization.flat import NO_TEXTS, Flat, offsets_of
 from prep_assets.tokenization.ordinary import HIDDEN
@@ -109,7 +110,7 @@ def _unigram(trainer: Any, pieces: list[Any]) -> dict[str, Any]:
     return {"type": "Unigram", "unk_id": trainer.unk_id, "vocab": entries, "byte_fallback": trainer.byte_fallback}
 
 
-@lru_cache(maxsize=4)
+@bounded_cache("SentencePiece models", 4)
 def library_of(model: bytes) -> Any:
     """The library with a model."""
     import sentencepiece

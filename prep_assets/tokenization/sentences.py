@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from importlib.metadata import version
 from itertools import pairwise
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError
 from prep_assets.tokenization.flat import Engine, Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
@@ -77,7 +78,7 @@ class Sentences:
         return Flat(flat.ids, flat.offsets[counts]), starts
 
 
-@lru_cache(maxsize=8)
+@bounded_cache("sentences", 8)
 def sentences_of(language: str | None) -> Sentences | None:
     """What cuts documents; `None` where they stay whole."""
     return None if language is None else Sentences(language)

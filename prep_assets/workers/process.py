@@ -17,6 +17,7 @@ from multiprocessing.reduction import recv_handle
 from pathlib import Path
 from typing import Any
 
+from prep_assets.caches import bounded_cache
 from prep_assets.errors import PrepAssetsError
 from prep_assets.workers.garbage import rare_collections
 from prep_assets.workers.hello import hello
@@ -120,15 +121,12 @@ def answer_of(shard: Shard, work: bytes, plan: Plan) -> tuple[str, Any]:
         return "failed", portable(error)
 
 
-_LOADED: dict[bytes, Any] = {}
+_loaded = bounded_cache("work", 1)(pickle.loads)
 
 
 def _carried_out(shard: Shard, work: bytes, plan: Plan) -> ShardResult:
-    if work not in _LOADED:
-        _LOADED.clear()
-        _LOADED[work] = pickle.loads(work)
     with rare_collections():
-        return carry_out(shard, _LOADED[work], plan)
+        return carry_out(shard, _loaded(work), plan)
 
 
 def portable(error: Exception) -> Exception:

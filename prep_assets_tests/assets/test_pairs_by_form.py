@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from prep_assets.assets.writing import plain_chats
 from prep_assets.assets.writing.pairs import PairEncoder
+from prep_assets.caches import CACHES
 from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspace_in
 from prep_assets_tests.effort import examples
 
@@ -58,7 +59,7 @@ def test_by_form_and_one_by_one(template: str, truncation: str, reasoning: str, 
 
     def encoded(rows: list[dict[str, Any]], learn_after: int) -> Any:
         monkeypatch.setattr(plain_chats, "LEARN_AFTER", learn_after)
-        monkeypatch.setattr(plain_chats, "_SAME", {})
+        CACHES["plain chats"].clear()
         quarantine, encoder = Mock(), PairEncoder(workspace)
         kept, sides = encoder.encode(rows, 0, quarantine)
         by_form.add((learn_after, encoder._plain.by_layout > 0))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from prep_assets.assets.workspace import Workspace
+from prep_assets.caches import CACHES
 from prep_assets.config.models import FAMILIES
 from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.refresh import schedules
@@ -102,7 +103,7 @@ def _reader(workspace: Workspace, family: str) -> Any:
         return read
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("prep_assets.assets.tokenizers._OPENED", {})
+        CACHES["tokenizers"].clear()
         for name in ("from_file", "from_transformers"):
             patch.setattr(f"prep_assets.assets.tokenizers.{name}", reads(name))
         with pytest.raises(PrepAssetsError) as caught:

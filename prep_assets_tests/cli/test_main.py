@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from prep_assets import __version__
+from prep_assets.cli.main import app
 from prep_assets.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,11 +25,21 @@ def test_importing_the_command_line_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_help_names_every_command(run: Any) -> None:
+def test_help_lists_every_command_in_one_panel(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     result = run("--help")
     assert result.exit_code == 0
-    for command in ("path", "inspect", "verify", "stats", "status", "quarantine", "schemas", "sniff", "demo"):
-        assert command in result.stdout
+    shown: dict[str, list[str]] = {}
+    for line in result.stdout.splitlines():
+        if title := re.match(r"╭─ (.+?) ─+╮", line):
+            names = shown.setdefault(title[1], [])
+        elif name := re.match(r"│ ([a-z][a-z-]*)  ", line):
+            names.append(name[1])
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert sorted(name for panel in shown.values() for name in panel) == sorted(commands)
+    assert [title.partition(":")[0] for title in shown] == ["Options", "Every day", "Build", "Look", "Find", "Ship", "Keep"]
+    assert shown["Every day"] == ["build", "status", "inspect", "verify", "report"]
+    for command in commands:
         assert run(command, "--help").exit_code == 0
 
 

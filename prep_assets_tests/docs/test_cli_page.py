@@ -8,11 +8,12 @@ import shlex
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from prep_assets.cli.main import app
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.docs.pages import DOCS, blocks, read
+from prep_assets_tests.docs.pages import DOCS, blocks, prose, read
 
 PAGE = DOCS / "cli.md"
 SHOWN = {
@@ -49,3 +50,24 @@ def test_the_page_shows_what_is_printed(command: str, data_h5: Path, monkeypatch
         PAGE.write_text(read(PAGE).replace(f"$ prep-assets {command}\n{SHOWN[command]}", f"$ prep-assets {command}\n{said}"), "utf-8")
     else:
         assert _alike(said) == _alike(SHOWN[command])
+
+
+def test_the_page_has_the_groups_of_the_help() -> None:
+    """Its table all commands, its sections those that it describes itself."""
+    groups: dict[str, list[str]] = {}
+    sections: dict[str, list[str]] = {}
+    for line in prose(PAGE).splitlines():
+        if row := re.fullmatch(r"\| \*\*(.+)\*\* \| \|", line):
+            group = groups.setdefault(row[1], [])
+        elif line.startswith("| [`"):
+            group += re.findall(r"\[`([a-z-]+)`\]", line.split(" | ")[0])
+        elif line.startswith("## "):
+            section = sections.setdefault(line[3:], [])
+        elif line.startswith("### "):
+            section.append(line[4:])
+    helped: dict[str, list[str]] = {}
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        helped.setdefault(command.rich_help_panel, []).append(name)
+    assert groups == helped and list(groups) == list(helped)
+    own = {title: [name for name in names if f"[`{name}`](#{name})" in read(PAGE)] for title, names in helped.items()}
+    assert sections == {title: names for title, names in own.items() if names}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from prep_assets.caches import CACHES
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs import plain_forms
 from prep_assets.proofs.listed_arguments import Listed
@@ -129,7 +130,7 @@ def test_what_becomes_of_white_space(shown: str, strips: tuple[bool, bool], keep
 
 def test_white_space_is_learned_where_a_text_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_forms, "ONE_IN", 1 << 40)
-    monkeypatch.setattr(plain_forms, "_FORMS", {})
+    CACHES["derived forms"].clear()
     asked: list[bool] = []
     of = PlainForms.of
     monkeypatch.setattr(PlainForms, "of", lambda self, form, *, spaced: (asked.append(spaced), of(self, form, spaced=spaced))[1])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prep_assets.caches import CACHES
 from prep_assets.disk import columns
 from prep_assets.disk.kept import Kept
 from prep_assets.proofs import reference_ids as module
@@ -178,20 +179,20 @@ def test_characters_of_tokens() -> None:
     assert (again.char_spans("x", first=True), again.char_spans("x", first=False)) == ("f", "r")
 
 
-def test_the_last_tokenizer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LAST", {})
+def test_the_last_tokenizer_is_kept() -> None:
+    CACHES["reference ids"].clear()
     one = module.reference_ids(SHIPPED)
     other = module.reference_ids(normalizing(SHIPPED))
-    assert one is not other and list(module._LAST.values()) == [other]
+    assert one is not other and list(CACHES["reference ids"].values()) == [other]
     assert module.reference_ids(normalizing(SHIPPED)) is other
 
 
 def test_words_are_on_disk_for_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(words, "KEPT", Kept(str(tmp_path), 4))
-    monkeypatch.setattr(module, "_LAST", {})
+    CACHES["reference ids"].clear()
     module.reference_ids(SHIPPED).encode(TALE)
     module.keep_words()
-    module._LAST.clear()
+    CACHES["reference ids"].clear()
     again = module.reference_ids(SHIPPED)
     rest = Noting(again._rest)
     monkeypatch.setattr(again, "_rest", rest)
@@ -322,7 +323,7 @@ def test_bytes_of_ids() -> None:
 def test_without_its_sources_nothing_is_found_or_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[str] = []
     monkeypatch.setattr(words.Words, "keep", lambda self, key: kept.append(key))
-    monkeypatch.setattr(module, "_LAST", {})
+    CACHES["reference ids"].clear()
     monkeypatch.setattr(module.word_cuts, "__file__", "/nowhere/word_cuts.py")
     found = module.reference_ids(SHIPPED)
     assert found.cuts and not found.words.known

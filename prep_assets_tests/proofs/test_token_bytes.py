@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prep_assets.caches import CACHES
 from prep_assets.disk.kept import Kept
 from prep_assets.proofs import token_bytes as module
 from prep_assets.proofs.token_bytes import ByteTable, unproven_id
@@ -112,7 +113,7 @@ def ids(*values: int) -> Any:
 def test_bytes_are_taken_once_they_are_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(module, "unproven_id", asked.append)
-    monkeypatch.setattr(module, "_PROVEN", {})
+    CACHES["proven token bytes"].clear()
     words: Any = SimpleNamespace(hash="x", size=5, token_bytes=(b"ab", b"", b"\xff"))
     table = ByteTable(words)
     assert table.take(2, ids(0, 1)) is None and table.take(3, ids(0, 1, 2)) is None and asked == [], "so few ids are decoded as quickly"
@@ -142,7 +143,7 @@ def test_what_is_proven_is_on_disk_for_the_next_process(monkeypatch: pytest.Monk
     wrong, keys = other(5, b"x"), set[str]()
     for own, proven in ((TABLE, True), (wrong, False)):
         for again in (False, True):
-            monkeypatch.setattr(module, "_PROVEN", {})
+            CACHES["proven token bytes"].clear()
             tokenizer = vocabulary(own)
             assert module.is_proven(tokenizer) is proven
             assert bool(tokenizer.calls) is not (again and proven)
@@ -150,5 +151,5 @@ def test_what_is_proven_is_on_disk_for_the_next_process(monkeypatch: pytest.Monk
     assert len(keys) == 1
     (tmp_path / "code.py").write_text("another")
     monkeypatch.setattr(module, "__file__", str(tmp_path / "code.py"))
-    monkeypatch.setattr(module, "_PROVEN", {})
+    CACHES["proven token bytes"].clear()
     assert module.is_proven(tokenizer := vocabulary()) and tokenizer.calls

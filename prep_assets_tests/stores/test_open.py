@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prep_assets.caches import CACHES
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.stores import read_h5
 from prep_assets.stores.detect import detect_format
 from prep_assets.stores.open import Store, open_store
 from prep_assets_tests.effort import examples
@@ -290,8 +290,8 @@ def test_empty_bin(tmp_path: Path) -> None:
 
 def _child_reads(store: Store, parent: int, queue: Any) -> None:
     tokens, windows = store.fetch(2, 6, "sequence").tolist(), len(store.windows(3))
-    inherited = {pid for pid, *_ in read_h5._HANDLES} - {parent, os.getpid()}
-    own = [path for pid, path, _ in read_h5._HANDLES if pid == os.getpid()]
+    inherited = {pid for pid, *_ in CACHES["HDF5 handles"]} - {parent, os.getpid()}
+    own = [path for pid, path, _ in CACHES["HDF5 handles"] if pid == os.getpid()]
     queue.put((os.getpid() != parent and not inherited, tokens, windows, len(own)))
 
 

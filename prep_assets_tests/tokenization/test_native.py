@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -69,3 +71,28 @@ def test_an_id_beyond_every_vocabulary_is_refused(tmp_path: Path, far: int) -> N
     model = {**SHIPPED["model"], "vocab": {**SHIPPED["model"]["vocab"], "</s>": end["id"]}}
     with patch.object(Vocabulary, "spec", None), pytest.raises(ConfigError, match=rf"the largest id is {far:,}; ids are below 16,777,216"):
         from_file("far", _write(tmp_path, model=model, added_tokens=[end]))
+
+
+LEFT = """
+import sys
+from pathlib import Path
+from prep_assets.tokenization.load import from_file
+from prep_assets_tests.harness.tokenizers import memory
+words = [f"x{number:b}" for number in range(10_000)]
+def used():
+    backend = from_file("one", Path(sys.argv[1])).backend
+    for word in words:
+        backend.encode(word)
+used()
+before = memory("VmRSS")
+for _ in range(10):
+    used()
+print(memory("VmRSS") - before)
+"""
+
+
+def test_little_is_left_of_a_tokenizer_that_is_gone() -> None:
+    """The library itself leaves 5 MiB of these words for each."""
+    command = [sys.executable, "-c", LEFT, str(CONFIGS / "tokenizer")]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert int(said) < 25 << 20

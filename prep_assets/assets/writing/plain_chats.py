@@ -10,6 +10,7 @@ from itertools import chain
 import numpy as np
 import xxhash
 
+from prep_assets.caches import bounded_cache
 from prep_assets.errors import Refused, TemplateError
 from prep_assets.proofs.agreement import disagreement
 from prep_assets.proofs.plain_forms import MOST_KNOWN, PlainForm, PlainForms, derived_of, forms_of
@@ -169,13 +170,14 @@ class PlainChats:
                 )
 
 
-_SAME: dict[str, PlainChats] = {}
+def _cut_alike(template: ChatTemplate, encoder: Encoder, options: MaskOptions, looked_for: tuple[str, ...]) -> str:
+    return repr((template.hash, template.control, options, encoder.policy, encoder.truncation, encoder.vocabulary.hash, looked_for))
 
 
+@bounded_cache("plain chats", 2, key=_cut_alike)
 def plain_chats_of(template: ChatTemplate, encoder: Encoder, options: MaskOptions, looked_for: tuple[str, ...]) -> PlainChats:
     """What cuts plain chats in this process: one for all shards and domains that are cut alike, so that each form is learned once."""
-    key = repr((template.hash, template.control, options, encoder.policy, encoder.truncation, encoder.vocabulary.hash, looked_for))
-    return _SAME.setdefault(key, PlainChats(template, encoder, options, looked_for))
+    return PlainChats(template, encoder, options, looked_for)
 
 
 def _holds(known: _Known, texts: Sequence[str], words: Sequence[str]) -> bool:

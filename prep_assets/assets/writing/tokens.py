@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.workspace import Workspace
+from prep_assets.caches import bounded_cache
 from prep_assets.config.image_rules import ImageRule, tokens_around
 from prep_assets.config.models import Family
 from prep_assets.disk.columns import stretches
@@ -34,7 +34,7 @@ def tokenizer_recipe(workspace: Workspace, family: Family) -> dict[str, Any]:
     return {"sha256": vocabulary.hash, "loader": loader, "tokenizers": _version("tokenizers"), "engine": family.engine, **padded, **pieces}
 
 
-@cache
+@bounded_cache("versions of packages", 16)
 def _version(package: str) -> str:
     """Finding it reads through the folder of packages, and a run may ask for a thousand domains."""
     from importlib.metadata import version

@@ -1,0 +1,159 @@
+"""What a process remembers is bounded, whatever it works with."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from threading import Barrier
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prep_assets.caches import CACHES, bounded_cache
+from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.harness import tokenizers
+
+PACKAGE = ROOT / "prep_assets"
+
+
+@pytest.mark.parametrize("large", [False, True])
+@given(most=st.integers(1, 5), asked=st.lists(st.integers(0, 7)))
+def test_it_calls_as_often_as_the_cache_of_the_standard_library(large: bool, most: int, asked: list[int]) -> None:
+    ours, theirs = list[int](), list[int]()
+    own = bounded_cache("of a test", most, lambda number, text: number, large=large)(lambda number, text: (ours.append(number), -number)[1])
+    other = lru_cache(maxsize=most)(lambda number: (theirs.append(number), -number)[1])
+    assert [own(number, str(at)) for at, number in enumerate(asked)] == list(map(other, asked))
+    assert ours == theirs and len(CACHES["of a test"]) <= most
+
+
+def test_errors_are_not_remembered() -> None:
+    answers: Iterator[int] = iter((0, 1))
+    inverse = bounded_cache("of a test", 2)(lambda: 1 // next(answers))
+    with pytest.raises(ZeroDivisionError):
+        inverse()
+    assert inverse() == inverse() == 1
+
+
+def test_threads_that_ask_at_once_get_the_same() -> None:
+    both = Barrier(2)
+    made = bounded_cache("of a test", 2)(lambda key: (both.wait(), object())[1])
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(made, "aa")
+    assert one is other is made("a")
+
+
+FREED = """
+import gc
+from weakref import ref
+from prep_assets.caches import bounded_cache
+
+class Engine:
+    def __init__(self):
+        self.itself = self
+
+made, alive = [], []
+
+@bounded_cache("engines", 2, large=True)
+def engine(number):
+    alive.append([each() is not None for each in made])
+    made.append(ref(found := Engine()))
+    gc.freeze()  # as builds do
+    return found
+
+gc.disable()
+for number in range(4):
+    engine(number)
+print(alive, gc.get_freeze_count() > 0)
+"""
+
+
+def test_large_results_are_gone_before_the_next_is_made() -> None:
+    """Also one that refers to itself and that a build has frozen."""
+    said = subprocess.run([sys.executable, "-c", FREED], check=True, capture_output=True, text=True).stdout
+    assert said == "[[], [True], [False, True], [False, False, True]] True\n"
+
+
+# -- all caches of the package ----------------------------------------------------------------------------------------------------------
+
+FILLED = {
+    "limits._CALLS": "calls under way",
+    "limits._WATCH": "one thread",
+    "caches.CACHES": "one entry for each place in the code",
+    "disk/ledger._OPEN": "folders that are being written",
+    "records/stream._WAITING": "one stream",
+    "schemas/registry._SCHEMAS": "one entry for each schema, registered as modules load",
+    "schemas/registry._ALIASES": "the same",
+    "exports/registry._EXPORTS": "one entry for each format, registered as modules load",
+    "stores/bucket._FIRST": "one process",
+    "stores/leases._HELD": "weak: stores that are open",
+    "tokenization/code_tokenizer._LOADED": "a hash for each class that was imported, which stays imported",
+    "workers/on_ray._ADDRESS": "one address",
+    "defs/materialize._LOOKS": "one run",
+}
+"""Collections of modules that are filled as the process runs, and what bounds them."""
+COLLECTIONS = ("dict", "list", "set", "Counter", "OrderedDict", "defaultdict", "WeakKeyDictionary", "WeakValueDictionary")
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path.relative_to(PACKAGE).with_suffix("").as_posix(), ast.parse(path.read_text("utf-8"))
+
+
+def called(node: ast.expr) -> str:
+    """The last name of what is called or named: ``cache`` of ``functools.cache``."""
+    target = node.func if isinstance(node, ast.Call) else node
+    target = target.value if isinstance(target, ast.Subscript) else target
+    return target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
+
+
+def test_functions_with_arguments_have_a_cache_with_a_bound() -> None:
+    faults = []
+    for module, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and (node.args.args or node.args.kwonlyargs or node.args.vararg):
+                bare = (each for each in node.decorator_list if not (isinstance(each, ast.Call) and each.args))
+                faults += [f"{module}.{node.name}" for each in bare if called(each) in ("cache", "lru_cache")]
+    assert faults == []
+
+
+def test_what_modules_collect_is_bounded() -> None:
+    found = set()
+    for module, tree in modules():
+        for node in tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and is_empty(node.value):
+                found.add(f"{module}.{ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])}")
+    assert found == set(FILLED)
+
+
+def is_empty(value: ast.expr) -> bool:
+    """Whether it is a collection that has yet to be filled."""
+    if isinstance(value, ast.Call):
+        return not value.args and called(value) in COLLECTIONS
+    return (isinstance(value, ast.Dict) and not value.keys) or (isinstance(value, ast.List) and not value.elts)
+
+
+def test_each_cache_has_a_name_of_its_own() -> None:
+    calls = (node for _, tree in modules() for node in ast.walk(tree) if isinstance(node, ast.Call) and called(node) == "bounded_cache")
+    names = Counter(ast.unparse(call.args[0]) for call in calls)
+    assert len(names) > 20 and max(names.values()) == 1
+
+
+# -- the memory of a process ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_process_with_many_tokenizers_does_not_grow() -> None:
+    """Each tokenizer took 70 MiB when nothing was forgotten."""
+    after, _ = tokenizers.measured(8, domains=2)
+    assert after[7] - after[2] < 120 << 20, after
+
+
+@pytest.mark.soak
+def test_forty_tokenizers() -> None:
+    after, peak = tokenizers.measured(40, domains=31)
+    assert peak < tokenizers.MOST, after
