@@ -83,20 +83,28 @@ def _spaces(kind: str) -> dict[str, Any]:
     }
 
 
-def outcome(folder: Path, source: str, tokens: Path, rows: Sequence[Any], **options: Any) -> tuple[Workspace, Published]:
+def outcome(folder: Path, source: str, tokens: Path, rows: Sequence[Any], **options: Any) -> Published:
     """A store of `rows`, in whose quarantine all that are not kept have a reason.
 
     Raises:
-        CheckFailed: it is blocked.
+        CheckFailed: it is blocked, because a check does not hold.
     """
-    folder.mkdir(parents=True)
-    configuration = minimal("sft", {"d": domain(jsonl(folder / "rows.jsonl", rows), "messages")}, template="own.jinja", **options)
-    configuration["sft"]["tokenizer"] = str(tokens)
-    workspace = workspace_in(folder, configuration)
-    (workspace.configs / "own.jinja").write_text(source, "utf-8")
-    build(workspace, "sft_raw", "d")
-    build(workspace, "sft_template")
+    workspace = workspace_of(folder, source, tokens, {"d": (rows, {})}, **options)
     store = build(workspace, "sft_tokens", "d")
     found = refusals(store)
     assert all(each.detail for each in found) and store.manifest.counts["kept"] + len(found) == len(rows)
-    return workspace, store
+    return store
+
+
+def workspace_of(folder: Path, source: str, tokens: Path, rows: Mapping[str, tuple[Sequence[Any], Any]], **options: Any) -> Workspace:
+    """A workspace with the raw store of each domain, and with the template's certificate; of each domain its rows and what it says beside them."""
+    folder.mkdir(parents=True)
+    domains = {name: domain(jsonl(folder / f"{name}.jsonl", listed), "messages", **more) for name, (listed, more) in rows.items()}
+    configuration = minimal("sft", domains, template="own.jinja", **options)
+    configuration["sft"]["tokenizer"] = str(tokens)
+    workspace = workspace_in(folder, configuration)
+    (workspace.configs / "own.jinja").write_text(source, "utf-8")
+    for name in rows:
+        build(workspace, "sft_raw", name)
+    build(workspace, "sft_template")
+    return workspace
