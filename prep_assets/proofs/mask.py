@@ -155,13 +155,10 @@ Runs = list[tuple[int, int]]
 def trained_runs(row: Row, vocabulary: Vocabulary) -> Runs:
     """Start and end of each run of trained tokens of one weight. Where one token holds the white space between two trained texts and begins the
     second, they stand in one run, which is cut where the first ends."""
-    runs = _runs(row.mask)
+    runs, cut = _runs(row.mask), list[tuple[int, int]]()
     missing = len(row.expected) - len(runs)
-    if missing <= 0:
-        return runs
-    cut: Runs = []
     for start, end in runs:
-        while missing and (between := start + _length(row.expected[len(cut)].text, row.ids[start:end], vocabulary)) < end:
+        while missing > 0 and (between := start + _length(row.expected[len(cut)].text, row.ids[start:end], vocabulary)) < end:
             cut.append((start, between))
             start, missing = between, missing - 1
         cut.append((start, end))
@@ -260,8 +257,7 @@ def _own_space(row: Row, start: int, vocabulary: Vocabulary) -> int:
 
 def _is_blank(token: npt.NDArray[np.integer], most: int, vocabulary: Vocabulary) -> bool:
     """Whether a token is nothing but so much white space."""
-    text = vocabulary.decode(token) if most > 0 else ""
-    return text.isspace() and len(text) <= most
+    return most > 0 and (text := vocabulary.decode(token)).isspace() and len(text) <= most
 
 
 def _solid(text: str, vocabulary: Vocabulary) -> str:

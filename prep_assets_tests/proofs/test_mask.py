@@ -152,6 +152,7 @@ def test_a_token_that_holds_what_stands_between_two_answers_parts_them(given: Ro
         ),
         (two(["Hi", ".", "<e>", " ", " Lo"], FIRST, Expected("Lo")), "the template's white space before 'Lo' is trained"),
         (two(["Hi", ".", "<e>", "\n", "  Lo"], FIRST, Expected("  Lo")), "the template's white space before '  Lo' is trained"),
+        (two(["Hi", ".", "\n", " ", " Lo"], Expected("Hi.\n"), Expected("Lo")), "the template's white space before 'Lo' is trained"),
         (two(["Hi", ".", " ", " Lo"], Expected("Hi."), Expected("Lo")), "the template's white space before 'Lo' is trained"),
         (two(["Hi", ".", "<e>", " Lo", "  "], FIRST, Expected("Lo ")), ""),  # a token that is the text's own in part
         (two(["Hi", ".", "<e>", " Lo", " ", " "], FIRST, Expected("Lo ")), "the template's white space after 'Lo ' is trained"),
@@ -182,6 +183,28 @@ def test_a_space_of_the_tokenizers_own_may_be_trained(tokens: list[str], scheme:
     given = two(tokens, Expected("Hi"))
     given.mask[: tokens.index("<s>") + 1 if "<s>" in tokens else 0] = 0
     assert verdict_of(given, prefix_space=scheme)[0] is right
+
+
+def test_a_character_of_several_tokens_parts_no_answers() -> None:
+    pieces = [b"Hi", b"\xf0\x9f", b"\x98\x80", b" Lo"]
+
+    def decode(ids: Any) -> str:
+        return b"".join(pieces[each] for each in ids).decode(errors="replace")
+
+    words = vocabulary(*TWO)
+    words.decode, words.decode_batch = decode, lambda rows: [decode(ids) for ids in rows]
+    given = Row("a:0", np.arange(4), np.ones(4, np.float32), (Expected("Hi\U0001f600"), Expected("Lo")))
+    assert module.trained_runs(given, words) == [(0, 3), (3, 4)]
+    assert prove_masks([given], words).passed
+
+
+def test_a_tokenizer_that_writes_its_spaces_otherwise() -> None:
+    def normalized(text: str) -> str:
+        return "▁" + text.replace(" ", "▁")
+
+    given = two(["Hi", "<s>", " Lo"], Expected("Hi<s>Lo"))
+    assert verdict_of(given, normalized=normalized) == (True, "")
+    assert not verdict_of(two(["Hi", "<s>", " Lo"], Expected("Hi<s>La")), normalized=normalized)[0]
 
 
 def test_a_space_of_the_tokenizers_own_stands_amid_a_text() -> None:
