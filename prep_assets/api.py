@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +15,7 @@ from prep_assets.engine.planning import Step
 from prep_assets.engine.planning import plan as planned
 from prep_assets.engine.standing import Look, Standing
 from prep_assets.proofs.verdict import Verdict
+from prep_assets.templates.rendered import Rendered
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,8 +23,19 @@ if TYPE_CHECKING:
 
     from prep_assets.stores.open import Store
     from prep_assets.templates.chat_template import ChatTemplate
-    from prep_assets.templates.rendering import Rendered
     from prep_assets.tokenization.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedChat(Rendered):
+    """A rendered chat, and what it was rendered with, so that `encode` needs nothing else.
+
+    Attributes:
+        vocabulary, template: the tokenizer and the template.
+    """
+
+    vocabulary: Vocabulary = field(kw_only=True, repr=False)
+    template: ChatTemplate = field(kw_only=True, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +91,7 @@ def render(
     tools: Sequence[Mapping[str, Any]] = (),
     revision: str | None = None,
     options: Mapping[str, Any] | None = None,
-) -> Rendered:
+) -> RenderedChat:
     """One chat as text, with the place of every part of it.
 
     Args:
@@ -95,28 +107,28 @@ def render(
     from prep_assets.samples import Sample
     from prep_assets.schemas.reader import apply
     from prep_assets.schemas.registry import convert_with
+    from prep_assets.templates.load import load_template
     from prep_assets.templates.rendering import render as rendered
 
     row = {"messages": list(messages), **({"tools": list(tools)} if tools else {})}
     sample = apply(convert_with("messages", gives=Sample), row)
     assert isinstance(sample, Sample)
-    return rendered(sample, _template(template, str(tokenizer), revision, options))
+    vocabulary = _vocabulary(str(tokenizer), revision)
+    bound = load_template(template, vocabulary, base=Path.cwd(), options=dict(options or {}))
+    found = rendered(sample, bound)
+    return RenderedChat(**{each.name: getattr(found, each.name) for each in fields(found)}, vocabulary=vocabulary, template=bound)
 
 
 def encode(
-    rendered: Rendered,
+    rendered: RenderedChat,
     *,
-    tokenizer: Path | str,
-    template: str = "tokenizer",
-    revision: str | None = None,
     mask: Mapping[str, Literal["train", "mask"]] | None = None,
     train_on_eos: Literal["turn", "last", "all", "none"] = "turn",
     max_seq_len: int | None = None,
 ) -> Tokens:
-    """A rendered chat as token ids and loss mask.
+    """What `render` gives as token ids and loss mask, by the same tokenizer and template; the tokens that the template writes are control tokens.
 
     Args:
-        tokenizer, template, revision: as it was rendered with; the tokens that the template writes are control tokens.
         mask: role → ``train`` or ``mask``; the assistant is trained where it is left out.
         train_on_eos: which stop tokens are trained: ``turn``, ``last``, ``all`` or ``none``.
         max_seq_len: a longer chat is refused.
@@ -131,7 +143,7 @@ def encode(
     from prep_assets.tokenization.engines import choose_engine
     from prep_assets.tokenization.policy import MaskPolicy
 
-    vocabulary = bind(_vocabulary(str(tokenizer), revision), _template(template, str(tokenizer), revision, None))
+    vocabulary = bind(rendered.vocabulary, rendered.template)
     policy = MaskPolicy(mask, train_on_eos=train_on_eos) if mask else MaskPolicy(train_on_eos=train_on_eos)
     encoded = Encoder(vocabulary, choose_engine(vocabulary, reference_only=True), policy, max_seq_len).encode([rendered])
     for _, refusal in encoded.refused:
@@ -144,9 +156,3 @@ def _vocabulary(tokenizer: str, revision: str | None) -> Vocabulary:
     from prep_assets.tokenization.load import load_vocabulary
 
     return load_vocabulary(tokenizer, base=Path.cwd(), revision=revision)
-
-
-def _template(name: str, tokenizer: str, revision: str | None, options: Mapping[str, Any] | None) -> ChatTemplate:
-    from prep_assets.templates.load import load_template
-
-    return load_template(name, _vocabulary(tokenizer, revision), base=Path.cwd(), options=dict(options or {}))

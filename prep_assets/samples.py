@@ -9,9 +9,9 @@ several times as fast as data classes; nothing that they hold refers back to the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -246,6 +246,22 @@ class Contrast:
 
 
 Example = Sample | Pair | Prompt | Group | Contrast
+
+
+_Example = TypeVar("_Example", Sample, Pair, Prompt, Group, Example)
+
+
+def over_turns(example: _Example, change: Callable[[Sequence[Turn]], tuple[Turn, ...]]) -> _Example:
+    """`example` with each of its conversations changed; one of anything else as it is."""
+    if isinstance(example, Sample):
+        return replace(example, turns=change(example.turns))
+    if isinstance(example, Prompt):
+        return replace(example, prompt=change(example.prompt))
+    if isinstance(example, Pair):
+        return replace(example, prompt=change(example.prompt), chosen=change(example.chosen), rejected=change(example.rejected))
+    if isinstance(example, Group):
+        return replace(example, prompt=change(example.prompt), responses=tuple(map(change, example.responses)))
+    return example  # a schema of somebody's own may give anything; the family says what it needs
 
 
 def turn(role: str, text: str, *, loss_weight: float | None = None) -> Turn:

@@ -62,7 +62,11 @@ class Domain(Model):
         default=(),
         description="Fields that are left out before a row is read, dotted inside others, e.g. [category, messages.score]; they are counted.",
     )
-
+    speaker_names: Literal["keep", "leave_out", "write"] = Field(
+        default="keep",
+        description="The `name` of a message, unless a tool's: keep gives it to the template, and refuses a row whose template does not show it; "
+        "leave_out leaves it out, counted; write puts it in front of the text, `ann: …`.",
+    )
     weigh: str | None = Field(
         default=None,
         description="A function 'package.module:function' of your own, from the Sample of a row to the loss weights of its turns or regions.",
@@ -83,6 +87,7 @@ class Domain(Model):
         further = {
             "ignore": sorted(self.ignore),
             "forgotten": sorted(self._forgotten),
+            "speaker_names": self.speaker_names if self.speaker_names != "keep" else None,
             "weigh": self.weigh,
             "tokenized_by": self.tokenized_by,
         }

@@ -172,7 +172,7 @@ def faults(family: Any) -> Iterator[str]:
 
 
 def _of_ids_and_weights(family: Any, domain: Any) -> Iterator[str]:
-    """What is wrong with a domain about rows that bring token ids, and about turns without a weight."""
+    """What is wrong with a domain about rows that bring token ids, and about the weights and names of turns."""
     sft, schema = hasattr(family, "mask"), domain.schema_name
     if schema == "tokenized" and not sft:
         yield "schema: tokenized brings token ids, which only sft takes"
@@ -184,6 +184,10 @@ def _of_ids_and_weights(family: Any, domain: Any) -> Iterator[str]:
         yield "tokenized_by: means nothing here: rows that bring ids are proven with a published tokenizer, and tokenizer_class is code"
     if domain.weigh is not None and (schema == "tokenized" or not (sft or hasattr(family, "bos"))):
         yield f"weigh: {domain.weigh!r} means nothing here: the turns of samples are weighed, in pretrain and sft. Leave it out"
+    if domain.speaker_names != "keep" and not hasattr(family, "template"):
+        yield f"speaker_names: {domain.speaker_names!r} means nothing here: only messages have names. Leave it out"
+    elif domain.speaker_names == "leave_out" and ":" in schema:
+        yield f"speaker_names: leave_out cannot count the names that {schema!r} reads. Leave them out in that function"
 
 
 def _idle(model: BaseModel, rule: Rule, shown_to: Any, prefix: str = "") -> Iterator[str]:

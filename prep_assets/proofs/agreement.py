@@ -12,8 +12,8 @@ Weighted = tuple[int, int, float]
 
 
 def disagreement(derived: Derived, text: str, trained: Iterable[Weighted]) -> str | None:
-    """The first difference between a derivation and what a build made of the same conversation: its render, and what it trains of it. White space
-    that a template writes beside a text may be trained or not. `None` where they agree."""
+    """The first difference between a derivation and what a build made of the same conversation: its render, and what it trains of it, white
+    space too: the proof of the tokens asks whose it is. `None` where they agree."""
     if text != derived.text:
         at = next((i for i, (a, b) in enumerate(zip(text, derived.text, strict=False)) if a != b), min(len(text), len(derived.text)))
         return f"two renders of it differ: …{text[max(0, at - 20) : at + 40]!r}…, …{derived.text[max(0, at - 20) : at + 40]!r}…"
@@ -27,6 +27,6 @@ def disagreement(derived: Derived, text: str, trained: Iterable[Weighted]) -> st
                 next_of[side] += 1
             at = next_of[side]
             weights.append(listed[at][2] if at < len(listed) and listed[at][0] <= start else 0.0)
-        if weights[0] != weights[1] and text[start:end].strip():
+        if weights[0] != weights[1]:
             return f"{text[start:end][:80]!r} has loss weight {weights[0]:g} by its marks and {weights[1]:g} by its frames"
     return None

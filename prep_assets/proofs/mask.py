@@ -7,6 +7,7 @@ the weight of its mask changes, decodes every trained run with the tokenizer's o
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -89,7 +90,7 @@ class MaskProof:
 
     def add(self, part: Sequence[Row]) -> None:
         """Check some rows."""
-        runs_of = [_runs(row.mask) for row in part]
+        runs_of = [trained_runs(row, self.vocabulary) for row in part]
         exact = _exact(part, runs_of, self.table)
         decoded = iter(_decode_runs([each for each in zip(part, runs_of, exact, strict=True) if not each[2]], self.vocabulary))
         for row, runs, is_exact in zip(part, runs_of, exact, strict=True):
@@ -161,6 +162,35 @@ def _runs(mask: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
 Runs = list[tuple[int, int]]
 
 
+def trained_runs(row: Row, vocabulary: Vocabulary) -> Runs:
+    """Start and end of each run of trained tokens of one weight. Where one token holds the white space between two trained texts and begins the
+    second, they stand in one run, which is cut where the first ends."""
+    runs, cut = _runs(row.mask), list[tuple[int, int]]()
+    missing = len(row.expected) - len(runs)
+    for start, end in runs:
+        while missing > 0 and (between := start + _length(row.expected[len(cut)].text, row.ids[start:end], vocabulary)) < end:
+            cut.append((start, between))
+            start, missing = between, missing - 1
+        cut.append((start, end))
+    return cut
+
+
+def _length(text: str, ids: npt.NDArray[np.integer], vocabulary: Vocabulary) -> int:
+    """How many of `ids` stand for a text and for white space before it; all, where they do not begin with it."""
+
+    def solid(count: int) -> str:
+        return _solid(vocabulary.decode(ids[:count]).rstrip(BROKEN), vocabulary)
+
+    wanted = _solid(text, vocabulary)
+    count = bisect_left(range(len(ids)), len(wanted), key=lambda count: len(solid(count)))
+    if solid(count) != wanted:
+        return len(ids)
+    own = len(text) - len(text.rstrip())
+    while own > 0 and (blank := vocabulary.decode(ids[count : count + 1])).isspace():
+        count, own = count + 1, own - len(blank)
+    return count
+
+
 def _decode_runs(rows: Sequence[tuple[Row, Runs, bool]], vocabulary: Vocabulary) -> list[str]:
     return vocabulary.decode_batch([row.ids[start:end].tolist() for row, runs, _ in rows for start, end in runs])
 
@@ -212,15 +242,16 @@ def _compare(row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], 
         if expected.stop and not found.rstrip().endswith(expected.stop):
             return f"the trained text ends {found[-40:]!r}, without {expected.stop!r}, which ends the turn"
         if found.strip() != wanted.strip() and (
-            vocabulary.token_bytes is not None or _solid(found, vocabulary) != _solid(wanted, vocabulary)
+            (vocabulary.token_bytes is not None and not _puts_spaces(vocabulary)) or _solid(found, vocabulary) != _solid(wanted, vocabulary)
         ):
             return f"{word} {_difference(found.strip(), wanted.strip())}"
         if expected.stop:
             stops.add(expected.stop)
-        blank = found[:1].isspace() and not expected.text[:1].isspace() and (i or row.cut != "start")
-        if blank and vocabulary.decode(row.ids[start : start + 1]).isspace():
+        before = len(found) - len(found.lstrip()) - (len(expected.text) - len(expected.text.lstrip())) - _own_space(row, start, vocabulary)
+        if (i or row.cut != "start") and _is_blank(row.ids[start : start + 1], before, vocabulary):
             return f"the template's white space before {expected.text[:40]!r} is {word}"
-        if found[-1:].isspace() and not expected.text[-1:].isspace() and vocabulary.decode(row.ids[end - 1 : end]).isspace():
+        after = len(found) - len(found.rstrip()) - (len(expected.text) - len(expected.text.rstrip()))
+        if _is_blank(row.ids[end - 1 : end], after, vocabulary):
             return f"the template's white space after {expected.text[-40:]!r} is {word}"
     return None
 
@@ -231,9 +262,26 @@ def _said(weight: float) -> str:
     return "no attention" if weight == UNATTENDED else f"loss weight {UNATTENDED - weight:g} and no attention"
 
 
+def _puts_spaces(vocabulary: Vocabulary) -> bool:
+    """Whether a tokenizer puts a space of its own after each control token."""
+    return vocabulary.prefix_space == "always" or vocabulary.normalized("x") != "x"
+
+
+def _own_space(row: Row, start: int, vocabulary: Vocabulary) -> int:
+    """1 where the token at `start` may begin with a space of the tokenizer's own, else 0."""
+    if start == 0:
+        return int(vocabulary.prefix_space != "never" or _puts_spaces(vocabulary))
+    return int(_puts_spaces(vocabulary) and row.ids[start - 1] in vocabulary.control.values())
+
+
+def _is_blank(token: npt.NDArray[np.integer], most: int, vocabulary: Vocabulary) -> bool:
+    """Whether a token is nothing but so much white space."""
+    return most > 0 and (text := vocabulary.decode(token)).isspace() and len(text) <= most
+
+
 def _solid(text: str, vocabulary: Vocabulary) -> str:
     """A text as a tokenizer reads it that changes texts before it tokenizes them, and decodes what it made of them; white space aside."""
-    return "".join(vocabulary.normalized(text).split())
+    return "".join(vocabulary.normalized(text).replace("▁", " ").split())
 
 
 def _weight_fault(mask: npt.NDArray[np.generic], weights: npt.NDArray[np.float32]) -> str | None:

@@ -83,6 +83,13 @@ class Rebuilt:
         first, last = len(slot.text) - len(slot.text.lstrip()), len(slot.text.rstrip())
         return min(lead, max(0, first - start)), min(trail, max(0, end - last))
 
+    def own_start(self, place: int) -> int:
+        """Where a text begins in the invented render, with the white space of its first words' own region."""
+        slot = self.slotted.slots[self.invented[place].slot]
+        first = len(slot.text) - len(slot.text.lstrip())
+        region = next(at for at, _, end in slot.parts if end > first)
+        return self.invented[place].start - self.own_margins(place, region)[0]
+
     def beginning(self, turns: int, *, prompted: bool) -> str | None:
         """The render of the first turns, with invented words; `None` where the template refuses them."""
         try:

@@ -98,7 +98,7 @@ class Borders:
             start = low + header + len(prompt)
         # a template without a prompt writes its headers all the same; they are no answer
         is_header = not prompt and block.kinds[0] == TEXT and gap[start - low :].strip()
-        return block.start if is_header else start
+        return chat.own_start(block.places[0]) if is_header else start
 
     def _begin(self, chat: Rebuilt, before: Block | None, block: Block, gap: str, low: int) -> int:
         prompt = self._prompt(chat, before, block, gap)
@@ -115,7 +115,7 @@ class Borders:
             return low + at + len(prompt)
         if any(kind != TEXT for kind in block.kinds):
             raise CheckFailed(f"nothing in the render says where turn {block.turn} begins, so nothing is proven")
-        return block.start
+        return chat.own_start(block.places[0])
 
     def _prompt(self, chat: Rebuilt, before: Block | None, block: Block, gap: str) -> str | None:
         """What stands between the turn before and the place where a model takes over."""

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-import numpy as np
-
 from prep_assets.assets.checks.expected import numbered_sft_rows
 from prep_assets.assets.checks.expected_pairs import numbered_preference_rows
 from prep_assets.assets.checks.merged import merged_streams
@@ -15,9 +13,9 @@ from prep_assets.assets.graph import store_of
 from prep_assets.assets.stage import Store
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import PrepAssetsError
-from prep_assets.proofs.mask import Row, prove_masks
+from prep_assets.proofs.mask import Row, prove_masks, trained_runs
 from prep_assets.reports.opened import tokens_of
-from prep_assets.reports.rows import Origin, weight_runs
+from prep_assets.reports.rows import Origin
 from prep_assets.stores.published import Published
 from prep_assets.tokenization.vocabulary import Vocabulary
 
@@ -94,11 +92,11 @@ def _merged_pairs(store: Store, stream: str, records: Sequence[int]) -> Iterator
 
 def prove(row: Row, vocabulary: Vocabulary) -> Proof:
     """Both derivations of one record, and what the check says of them."""
-    runs = [run for run in weight_runs(row.mask.astype(np.float64).tolist()) if run[2]]
-    texts = vocabulary.decode_batch([row.ids[start:end].tolist() for start, end, _ in runs])
+    runs = trained_runs(row, vocabulary)
+    texts = vocabulary.decode_batch([row.ids[start:end].tolist() for start, end in runs])
     stretches = []
     for run, text, expected in zip_longest(runs, texts, row.expected):
-        first = None if run is None else (text[:MOST_CHARACTERS], run[2])
+        first = None if run is None else (text[:MOST_CHARACTERS], float(row.mask[run[0]]))
         second = None if expected is None else (expected.text[:MOST_CHARACTERS], expected.weight)
         stretches.append(Stretch(run[0] if run else -1, run[1] if run else -1, first, second))
     verdict = prove_masks([row], vocabulary)

@@ -95,7 +95,10 @@ def check_shown(sample: Sample, texts: Mapping[int, str], places: Places, templa
         raise Refused("template_drops_documents", detail, stage="render")
     for number, turn in enumerate(sample.turns):
         if turn.name and turn.name.strip() and turn.role != TOOL and NAMES + number not in places:
-            detail = f"template {template.name} does not show that {turn.name[:60]!r} speaks in turn {number}; put the name into the text"
+            detail = (
+                f"template {template.name} does not show that {turn.name[:60]!r} speaks in turn {number}. In the domain, speaker_names: write puts "
+                "names in front of texts, and speaker_names: leave_out leaves them out, counted"
+            )
             raise Refused("template_drops_names", detail, stage="render")
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Literal, TypeVar
 
 from prep_assets.errors import Refused
-from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Example, Group, Pair, Prompt, Region, Sample, Turn
+from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Example, Group, Pair, Prompt, Region, Sample, Turn, over_turns
 
 ReasoningMode = Literal["auto", "inline", "field"]
 _Example = TypeVar("_Example", Sample, Pair, Prompt, Group, Example)
@@ -49,17 +49,7 @@ class InlineReasoning:
         Raises:
             Refused: tags that do not pair up, a block that differs from the reasoning given beside it, or one where ``field`` forbids it.
         """
-        if isinstance(example, Sample):
-            return replace(example, turns=self._turns(example.turns))
-        if isinstance(example, Prompt):
-            return replace(example, prompt=self._turns(example.prompt))
-        if isinstance(example, Pair):
-            prompt, chosen, rejected = (self._turns(turns) for turns in (example.prompt, example.chosen, example.rejected))
-            return replace(example, prompt=prompt, chosen=chosen, rejected=rejected)
-        if isinstance(example, Group):
-            responses = tuple(self._turns(response) for response in example.responses)
-            return replace(example, prompt=self._turns(example.prompt), responses=responses)
-        return example  # a schema of somebody's own may give anything; the family says what it needs
+        return over_turns(example, self._turns)
 
     def _turns(self, turns: Sequence[Turn]) -> tuple[Turn, ...]:
         return tuple(self._turn(number, turn) if turn.role == ASSISTANT else turn for number, turn in enumerate(turns))

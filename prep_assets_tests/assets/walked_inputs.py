@@ -104,6 +104,22 @@ OWN_SCHEMAS = {
 }
 
 
+def _asked(number: int) -> list[dict[str, str]]:
+    return [{"role": "user", "name": "ann", "content": f"What is {number}?"}]
+
+
+def _said(text: str) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": text}]
+
+
+NAMED = {
+    "sft": [{"messages": [*_asked(number), *_said("Four.")]} for number in range(4)],
+    "preference": [{"prompt": _asked(number), "chosen": _said("Four."), "rejected": _said("Five.")} for number in range(4)],
+    "rl": [{"prompt": _asked(number), "gold": "4"} for number in range(4)],
+}
+"""Questions of a named speaker."""
+
+
 def write_inputs(folder: Path) -> None:
     """Write every input, a module with schemas of the user's own among them."""
     for name in ("tokenizer", "fewer_merges"):
@@ -122,6 +138,8 @@ def write_inputs(folder: Path) -> None:
             folder / f"{family}_more.jsonl",
             [json.loads(json.dumps(row).replace("What", "Which").replace("Document", "Text")) for row in rows],
         )
+    for family, rows in NAMED.items():
+        jsonl(folder / f"{family}_named.jsonl", rows)
     jsonl(folder / "groups.jsonl", GROUPS)
     jsonl(folder / "ids.jsonl", [{"input_ids": [65, 66, 67], "labels": [-100, 66, 67]}])
     jsonl(folder / "long_question.jsonl", [messages(LONG, "Yes.")])

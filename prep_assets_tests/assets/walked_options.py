@@ -16,7 +16,7 @@ from prep_assets.defs.refresh import schedules
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.errors import PrepAssetsError
 from prep_assets.templates.certify import certify
-from prep_assets_tests.assets.walked_inputs import OWN_SCHEMAS
+from prep_assets_tests.assets.walked_inputs import NAMED, OWN_SCHEMAS
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,9 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
         ),
         "domains.*.domains": By("auto", found, stops="no domain declares: 'b'"),
         "domains.*.max_domains": By(2, {**found, "domains.*.domains": "auto", "domains.*.max_domains": 1}, stops="max_domains is 1"),
+        "domains.*.speaker_names": By("write", {"domains.*.files": [f"@{family}_named.jsonl"]}, stops="speaker_names: write")
+        if family in NAMED
+        else Elsewhere(MEANS_NOTHING),
         "domains.*.weigh": By("walk_schemas:weights") if family in ("sft", "pretrain") else Elsewhere(MEANS_NOTHING),
         "domains.*.tokenized_by": By("@tokenizer", IDS, stops="tokenized_by: needed") if family == "sft" else Elsewhere(MEANS_NOTHING),
         "domains.*.ignore": By(["mood"], {"domains.*.files": [f"@{family}_mood.jsonl"]}, stops=r"ignore: \[mood\]"),

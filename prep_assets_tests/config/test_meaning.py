@@ -93,10 +93,16 @@ def test_an_option_that_means_nothing_is_refused(fault: Fault, family: str, more
         ("preference", "image_dir: x", "domains.a.image_dir: means nothing here: records with images are refused. Leave it out"),
         ("sft", "tokenized_by: x", "domains.a.tokenized_by: 'x' means nothing here: no row brings token ids"),
         ("preference", "weigh: a.b:c", "domains.a.weigh: 'a.b:c' means nothing here: the turns of samples are weighed"),
+        ("pretrain", "speaker_names: write", "domains.a.speaker_names: 'write' means nothing here: only messages have names. Leave it out"),
     ],
 )
 def test_an_option_of_a_domain_that_means_nothing_is_refused(fault: Fault, family: str, domain: str, said: str) -> None:
     assert said in fault(f"tokenizer: t\ndomains: {{a: {{files: [a.jsonl], schema: messages, {domain}}}}}\n", family)
+
+
+def test_names_that_a_function_reads_are_not_left_out(fault: Fault) -> None:
+    said = fault("tokenizer: t\ndomains: {a: {files: [a.jsonl], schema: 'own.code:read', speaker_names: leave_out}}\n", "sft")
+    assert "speaker_names: leave_out cannot count the names that 'own.code:read' reads. Leave them out in that function" in said
 
 
 def test_all_of_them_are_told_at_once(fault: Fault) -> None:

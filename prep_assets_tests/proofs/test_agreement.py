@@ -1,4 +1,4 @@
-"""Two derivations of a mask, side by side: every difference is told, and white space is none."""
+"""Two derivations of a mask, side by side: every difference is told, that of white space too."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ def derived(*trained: Weighted, text: str = TEXT) -> Derived:
     [
         ([], []),
         ([(14, 29, 1.0)], [(14, 29, 1.0)]),
-        ([(15, 29, 1.0)], [(14, 30, 1.0)]),  # white space beside a text
         ([(14, 20, 1.0), (20, 29, 1.0)], [(14, 29, 1.0)]),
         ([(14, 29, 1.0)], [(14, 16, 1.0), (16, 26, 1.0), (26, 29, 1.0)]),
         ([(0, 3, 0.5), (14, 29, 1.0)], [(0, 3, 0.5), (14, 29, 1.0)]),
@@ -48,7 +47,9 @@ def test_they_agree(mine: list[Weighted], theirs: list[Weighted]) -> None:
             [(3, 5, 1.0), (14, 29, 1.0)],
             "'th' has loss weight 0 by its marks and 1 by its frames",
         ),
-        ([(0, 30, 1.0)], [(0, 29, 1.0), (29, 30, 0.5)], None),
+        ([(15, 29, 1.0)], [(14, 29, 1.0)], "' ' has loss weight 1 by its marks and 0 by its frames"),
+        ([(14, 29, 1.0)], [(15, 29, 1.0)], "' ' has loss weight 0 by its marks and 1 by its frames"),
+        ([(0, 30, 1.0)], [(0, 29, 1.0), (29, 30, 0.5)], "'\\n' has loss weight 0.5 by its marks and 1 by its frames"),
     ],
 )
 def test_they_differ(derivation: list[Weighted], build: list[Weighted], says: str | None) -> None:

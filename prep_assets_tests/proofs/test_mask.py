@@ -115,6 +115,105 @@ def test_white_space_of_the_text_itself_is_trained() -> None:
     assert prove_masks([row(range(4, 6), (led,))], WORDS).passed, "a token that begins with a space"
 
 
+TWO = ("Hi", ".", "<e>", " ", "  ", " Lo", "  Lo", "\n", "<s>")
+FIRST = Expected("Hi.<e>", 1.0, "<e>", 0, 6)
+
+
+def two(tokens: list[str], *expected: Expected) -> Row:
+    """A row of two answers, all of whose tokens are trained."""
+    return Row("a:0", np.array([TWO.index(token) for token in tokens]), np.ones(len(tokens), np.float32), expected)
+
+
+def verdict_of(given: Row, **tokenizer: Any) -> tuple[bool, str]:
+    found = prove_masks([given], vocabulary(*TWO, **tokenizer))
+    return found.passed, found.worst.note if found.worst else ""
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        two(["Hi", ".", "<e>", "  Lo", "<e>"], FIRST, Expected(" Lo<e>", 1.0, "<e>", 7, 13)),
+        two(["Hi", ".", "<e>", " Lo", "<e>"], FIRST, Expected("Lo<e>", 1.0, "<e>", 7, 12)),
+        two(["Hi", ".", "<e>", " Lo", "<e>", " Lo", "<e>"], FIRST, *[Expected("Lo<e>", 1.0, "<e>")] * 2),
+        two(["Hi", ".", " Lo"], Expected("Hi."), Expected("Lo")),
+        two(["Hi", ".", "\n", " Lo"], Expected("Hi.\n"), Expected("Lo")),  # of its white space the first has some
+    ],
+)
+def test_a_token_that_holds_what_stands_between_two_answers_parts_them(given: Row) -> None:
+    assert verdict_of(given) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (
+            two(["Hi", ".", "<e>", " ", " Lo", "<e>"], FIRST, Expected(" Lo<e>", 1.0, "<e>")),
+            "the template's white space before ' Lo<e>' is trained",
+        ),
+        (two(["Hi", ".", "<e>", " ", " Lo"], FIRST, Expected("Lo")), "the template's white space before 'Lo' is trained"),
+        (two(["Hi", ".", "<e>", "\n", "  Lo"], FIRST, Expected("  Lo")), "the template's white space before '  Lo' is trained"),
+        (two(["Hi", ".", "\n", " ", " Lo"], Expected("Hi.\n"), Expected("Lo")), "the template's white space before 'Lo' is trained"),
+        (two(["Hi", ".", " ", " Lo"], Expected("Hi."), Expected("Lo")), "the template's white space before 'Lo' is trained"),
+        (two(["Hi", ".", "<e>", " Lo", "  "], FIRST, Expected("Lo ")), ""),  # a token that is the text's own in part
+        (two(["Hi", ".", "<e>", " Lo", " ", " "], FIRST, Expected("Lo ")), "the template's white space after 'Lo ' is trained"),
+        (
+            two(["Hi", ".", "<e>", "<s>", " Lo"], FIRST, Expected("Lo")),
+            "trained …'<s> Lo'…, the source says …'Lo'… (character 0)",
+        ),
+        (two([" Lo"], FIRST, Expected("Lo")), "1 trained stretches, the source has 2 trained texts; trained: [' Lo']"),
+        (two(["Hi", ".", "<e>"], FIRST, Expected("Lo")), "1 trained stretches, the source has 2 trained texts; trained: ['Hi.<e>']"),
+    ],
+)
+def test_white_space_between_two_answers_is_not_trained(given: Row, says: str) -> None:
+    assert verdict_of(given) == (not says, says)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "scheme", "right"),
+    [
+        ([" ", "Hi"], "never", False),
+        ([" ", "Hi"], "first", True),
+        ([" ", " ", "Hi"], "first", False),
+        (["Hi", "<s>", " ", "Hi"], "first", False),
+        (["Hi", "<s>", " ", "Hi"], "always", True),
+        (["Hi", "<s>", "\n", " ", "Hi"], "always", False),
+    ],
+)
+def test_a_space_of_the_tokenizers_own_may_be_trained(tokens: list[str], scheme: str, right: bool) -> None:
+    given = two(tokens, Expected("Hi"))
+    given.mask[: tokens.index("<s>") + 1 if "<s>" in tokens else 0] = 0
+    assert verdict_of(given, prefix_space=scheme)[0] is right
+
+
+def test_a_character_of_several_tokens_parts_no_answers() -> None:
+    pieces = [b"Hi", b"\xf0\x9f", b"\x98\x80", b" Lo"]
+
+    def decode(ids: Any) -> str:
+        return b"".join(pieces[each] for each in ids).decode(errors="replace")
+
+    words = vocabulary(*TWO)
+    words.decode, words.decode_batch = decode, lambda rows: [decode(ids) for ids in rows]
+    given = Row("a:0", np.arange(4), np.ones(4, np.float32), (Expected("Hi\U0001f600"), Expected("Lo")))
+    assert module.trained_runs(given, words) == [(0, 3), (3, 4)]
+    assert prove_masks([given], words).passed
+
+
+def test_a_tokenizer_that_writes_its_spaces_otherwise() -> None:
+    def normalized(text: str) -> str:
+        return "▁" + text.replace(" ", "▁")
+
+    given = two(["Hi", "<s>", " Lo"], Expected("Hi<s>Lo"))
+    assert verdict_of(given, normalized=normalized) == (True, "")
+    assert not verdict_of(two(["Hi", "<s>", " Lo"], Expected("Hi<s>La")), normalized=normalized)[0]
+
+
+def test_a_space_of_the_tokenizers_own_stands_amid_a_text() -> None:
+    given = two(["Hi", "<s>", " Lo"], Expected("Hi<s>Lo"))
+    exact = (b"",)
+    assert verdict_of(given, prefix_space="always", token_bytes=exact)[0]
+    assert not verdict_of(given, prefix_space="first", token_bytes=exact)[0]
+
+
 def test_long_texts_are_shown_by_their_ends() -> None:
     tokens = [*["Hi"] * 40, "<e>"]
     wrong = Expected("Hi" * 39 + "Ho<s>", 1.0, "<s>")

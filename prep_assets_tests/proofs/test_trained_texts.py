@@ -89,6 +89,19 @@ def test_reasoning_that_is_left_out_of_history() -> None:
     assert trained(sample, source) == [("<|message|>One.<|end|>", "<|end|>"), ("<|message|>Hm.~Two.<|return|>", "<|return|>")]
 
 
+@pytest.mark.parametrize("parts", [("  Hello. ",), ("  Hello.", " "), (" \n", "  Hello."), ("  ", "Hello.")])
+@pytest.mark.parametrize("back", ["messages[-2].content", "''"], ids=["refuses a lone question", "has no prompt"])
+def test_white_space_before_an_answer_is_its_own(parts: tuple[str, ...], back: str) -> None:
+    """Where nothing but its text says where it begins. A region of nothing else is none of its text."""
+    source = "{% for m in messages %}{{ m.role }}\n{{ m.content }}{% if 'please' in BACK %}!{% endif %}<|end|>\n{% endfor %}"
+    sample = Sample(
+        (turn(USER, "Hi"), Turn(ASSISTANT, tuple(Region(TEXT, part) for part in parts)), turn(USER, "Bye"), turn(ASSISTANT, " So."))
+    )
+    first = next(part for part in parts if part.strip())
+    wanted = [first.rstrip() + "".join(parts)[len("".join(parts).rstrip()) :] + "<|end|>", " So.<|end|>"]
+    assert [text for text, _ in trained(sample, source.replace("BACK", back))] == wanted
+
+
 def test_chats_of_one_shape_share_the_render_with_invented_words(monkeypatch: pytest.MonkeyPatch) -> None:
     rebuilder = Rebuilder(template(HARMONY))
     renders = []

@@ -199,9 +199,9 @@ def test_where_an_answer_begins(gap: str, prompt: str | None, lone: str, kinds: 
     borders, low = plain_borders(lone), 3
     borders._prompt = Mock(return_value=prompt)  # type: ignore[method-assign]
     block = Block(2, "assistant", kinds, (0,), low + len(gap), low + len(gap) + 9)
-    found: Any = None
+    found: Any = SimpleNamespace(own_start={0: block.start - 1}.get)
     start = borders._begin(found, None, block, gap, low)
-    assert start == (block.start if rest is None else block.start - len(rest))
+    assert start == (block.start - 1 if rest is None else block.start - len(rest))
     borders._prompt.assert_called_once_with(found, None, block, gap)
 
 
@@ -222,8 +222,8 @@ def test_calls_that_begin_nowhere_prove_nothing() -> None:
         (f"{ASKED}{ASKED}x", 0, ASKED, ("text",), 30),
         (f"{ASKED}x", 15, ASKED, ("text",), 15),
         (f"{ASKED}x", 16, ASKED, ("text",), 16),
-        ("header:", 0, "", ("text",), 7),
-        ("header:", 0, "", ("thinking", "text"), 0),
+        ("header: ", 0, "", ("text",), 7),  # the space is the text's own
+        ("header: ", 0, "", ("thinking", "text"), 0),
         ("header: \n", 7, "", ("text",), 7),
     ],
 )
@@ -233,7 +233,7 @@ def test_a_header_that_the_prompt_leaves_out(
 ) -> None:
     borders, low = plain_borders(lone), before.end if before else 0
     borders._begin = Mock(return_value=low + begins)  # type: ignore[method-assign]
-    chat: Any = SimpleNamespace(invented_text="." * low + gap + "answer")
+    chat: Any = SimpleNamespace(invented_text="." * low + gap + "answer", own_start={1: low + len(gap) - 1}.get)
     block = Block(1, "assistant", kinds, (1,), low + len(gap), low + len(gap) + 6)
     assert borders.start(chat, before, block) == low + start
     borders._begin.assert_called_once_with(chat, before, block, gap, low)

@@ -22,7 +22,7 @@ def vocabulary(*tokens: str, control: Sequence[str] = ("<e>", "<s>"), **more: An
         decode=decode,
         decode_batch=lambda rows: [decode(ids) for ids in rows],
         backend=SimpleNamespace(normalizer=None),
-        **{"token_bytes": None, "normalized": lambda text: text, **more},
+        **{"token_bytes": None, "prefix_space": "never", "normalized": lambda text: text, **more},
     )
 
 

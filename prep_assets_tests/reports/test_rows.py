@@ -9,11 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.assets.workspace import Workspace
+from prep_assets.proofs.mask import Row
+from prep_assets.proofs.stretches import Expected
 from prep_assets.reports.facts import measure
 from prep_assets.reports.opened import streams
+from prep_assets.reports.proof import prove
 from prep_assets.reports.rows import sampled, weight_runs
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Published
+from prep_assets_tests.proofs.words import vocabulary
 
 
 def test_figures_of_a_packed_table_are_those_of_a_plain_loop(built: tuple[Workspace, dict[tuple[str, str], Published]]) -> None:
@@ -71,3 +75,12 @@ def test_runs_of_weights(weights: list[float]) -> None:
     runs = weight_runs(weights)
     assert [weight for start, end, weight in runs for _ in range(start, end)] == weights
     assert all(one[2] != other[2] and one[1] == other[0] for one, other in pairwise(runs))
+
+
+def test_two_answers_in_one_run_stand_beside_their_texts() -> None:
+    """A token that holds what stands between them parts them, as it does for the check."""
+    words = vocabulary("Hi", ".", "<e>", "  Lo")
+    row = Row("a:0", np.arange(4), np.ones(4, np.float32), (Expected("Hi.<e>", 1.0, "<e>"), Expected(" Lo")))
+    found = prove(row, words)
+    assert [(each.first, each.second) for each in found.stretches] == [(("Hi.<e>", 1.0), ("Hi.<e>", 1.0)), (("  Lo", 1.0), (" Lo", 1.0))]
+    assert found.fault == ""

@@ -22,6 +22,9 @@ from prep_assets.stores.tokens import TokenStore
 def accounting(store: Store) -> Verdict:
     """The counts of a store whose records come from rows or lines."""
     ignored = [f"{name}/{path}" for name, domain in store.family.domains.items() for path in domain.ignore]
+    for name, found in store.manifest.counts.get("fields_passed_over", {}).items():
+        if store.family.domains[name].speaker_names == "leave_out":
+            ignored += [f"{name}/{path}" for path in found if path.endswith(".name")]
     return account(
         store.manifest.counts,
         _refusals(store),

@@ -89,7 +89,7 @@ def matched_pairs(store: Store, given: Given = None) -> Iterator[Line | Alike]:
     form, reasoning = form_of(store.directory), unrendered_reasoning(store.workspace.family(Preference))
 
     def whole(payloads: Sequence[Mapping[str, Any]], domain: Domain) -> Sequence[Mapping[str, Any] | None]:
-        if domain.weigh is not None or any("." in path or path in SIDES for path in domain.ignore):
+        if domain.weigh is not None or domain.speaker_names != "keep" or any("." in path or path in SIDES for path in domain.ignore):
             return _unread(payloads, domain)
         ignored = set(domain.ignore)
         rows = [{key: row[key] for key in row if key not in ignored} for row in payloads] if ignored else payloads

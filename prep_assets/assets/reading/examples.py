@@ -21,6 +21,7 @@ from prep_assets.samples import Example, Pair, PlainChat, PlainPair, Record
 from prep_assets.schemas.own_code import own_code_hash
 from prep_assets.schemas.reader import Account, Reader
 from prep_assets.schemas.registry import convert_with
+from prep_assets.schemas.speakers import without_speakers
 from prep_assets.schemas.weighing import weighed_by
 
 
@@ -158,6 +159,8 @@ def converter(domain: Domain, gives: type) -> Reader:
         ConfigError: no such schema or option, or its schema has no such form.
     """
     convert = convert_with(domain.schema_name, domain.options, gives=gives, or_labels=gives is Pair)
+    if domain.speaker_names != "keep":
+        convert = without_speakers(domain.speaker_names, convert)
     if domain.weigh is not None:
         convert = weighed_by(domain.weigh, convert)
     used = [*domain.where, *([domain.domain_key] if domain.domain_key else [])]
