@@ -188,8 +188,9 @@ class PlainBlocks:
         here, there = good[rows], good[laid.stretches[:, 0]]
         found, wanted = runs[here], laid.stretches[there]
         same = weights[here] == laid.weights[there]
+        inner = np.stack([bounds[starts + 1] - bounds[first[rows]], bounds[ends - 1] - bounds[first[rows]]], axis=1)[here]
         for at in np.flatnonzero(same & (found != wanted).any(axis=1)).tolist():
-            same[at] = _but_for_spaces(laid, found[at].tolist(), wanted[at].tolist())
+            same[at] = _but_for_spaces(laid, found[at].tolist(), wanted[at].tolist(), *inner[at].tolist())
         good[found[~same, 0]] = False
         return good
 
@@ -238,16 +239,21 @@ def _bytes_agree(laid: _Laid, data: memoryview, base: Ints) -> Bools:
     return np.array([np.array_equal(found[low:high], wanted[start:end]) for low, high, start, end in borders])
 
 
-def _but_for_spaces(laid: _Laid, run: Sequence[int], stretch: Sequence[int]) -> bool:
+def _but_for_spaces(laid: _Laid, run: Sequence[int], stretch: Sequence[int], first_ends: int, last_begins: int) -> bool:
     """Whether a trained run is its stretch, white space aside where the stretch itself begins or ends with some: one token may hold that and some of the
-    template's."""
+    template's. A token that holds nothing of the stretch is none of it.
+
+    Args:
+        first_ends, last_begins: where the first token of the run ends, and where its last one begins.
+    """
     base = int(laid.base[run[0]])
 
     def alike(mine: int, other: int, own: int) -> bool:
         low, high = sorted((mine, other))
         return low == high or (laid.data[base + low : base + high].isspace() and laid.data[base + own : base + own + 1].isspace())
 
-    return alike(run[1], stretch[1], stretch[1]) and alike(run[2], stretch[2], stretch[2] - 1)
+    holds = first_ends > stretch[1] and last_begins < stretch[2]
+    return holds and alike(run[1], stretch[1], stretch[1]) and alike(run[2], stretch[2], stretch[2] - 1)
 
 
 def _runs(mask: npt.NDArray[np.generic], first: Ints) -> tuple[Ints, Ints, npt.NDArray[np.generic]]:
