@@ -157,7 +157,8 @@ def store(folder: Path) -> dict[str, Any]:
         path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json"
     }
     manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
-    said = json.loads(folder.with_name(f"{folder.name}.checks.json").read_text("utf-8"))
+    checked = folder.with_name(f"{folder.name}.checks.json")
+    said = json.loads(checked.read_text("utf-8")) if checked.is_file() else {"checks": {}}
     return {
         "files": {name: hashlib.sha256(path.read_bytes()).hexdigest()[:24] for name, path in files.items()},
         "counts": {key: value for key, value in manifest["counts"].items() if key != "quarantine"},
