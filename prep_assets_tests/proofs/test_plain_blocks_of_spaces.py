@@ -48,7 +48,18 @@ def test_only_a_stretch_that_ends_with_white_space_may_end_elsewhere_in_it(
     row: int, stretch: tuple[int, int], run: tuple[int, int], alike: bool
 ) -> None:
     laid: Any = SimpleNamespace(data=RENDER + b" " * row + RENDER, base=np.array([0, len(RENDER) + row]))
-    assert module._but_for_spaces(laid, [row, *run], [row, *stretch]) is alike
+    inner = stretch[0] + 1, stretch[1] - 1
+    assert module._but_for_spaces(laid, [row, *run], [row, *stretch], *inner) is alike
+
+
+@pytest.mark.parametrize(
+    ("first_ends", "last_begins", "alike"),
+    [(3, 5, True), (7, 1, True), (2, 5, False), (1, 5, False), (3, 6, False), (3, 7, False)],
+)
+def test_a_token_that_holds_nothing_of_a_stretch_is_none_of_it(first_ends: int, last_begins: int, alike: bool) -> None:
+    """A run from 1 to 7 for a stretch from 2 to 6, which has white space at both edges: what its first and its last token hold decides."""
+    laid: Any = SimpleNamespace(data=RENDER, base=np.array([0]))
+    assert module._but_for_spaces(laid, [0, 1, 7], [0, 2, 6], first_ends, last_begins) is alike
 
 
 def test_kinds_that_no_chat_has_any_more() -> None:
