@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,17 @@ def read(path: Path) -> Any:
     return found if fits else f"{path}: {found.dtype.name} of shape {found.shape}, expected numbers of one dimension. Build the store again"
 
 
+def without_addresses(message: str) -> str:
+    """A message without addresses of objects, which NumPy names for some headers and which differ from call to call."""
+    return re.sub("0x[0-9a-f]+", "0x", message)
+
+
 def same(path: Path) -> None:
     expected = read(path)
     if isinstance(expected, str):
         with pytest.raises(StoreError) as caught:
             load_array(path, UNGUARDED)
-        assert str(caught.value) == expected
+        assert without_addresses(str(caught.value)) == without_addresses(expected)
     else:
         found = load_array(path, UNGUARDED)
         assert (found.dtype, found.shape, found.tobytes()) == (expected.dtype, expected.shape, expected.tobytes())
