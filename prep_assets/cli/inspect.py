@@ -61,7 +61,7 @@ def show_row(
     from prep_assets.assets.by_engine import by_engine
     from prep_assets.assets.graph import store_of
     from prep_assets.assets.previews import Preview
-    from prep_assets.lineage.rows import streams
+    from prep_assets.lineage.opened import streams
 
     with reading(published):
         names = streams(published)
@@ -83,15 +83,15 @@ def show_row(
 
 
 def _ids(published: Published, stream: str, row: int, shown: Preview) -> list[int]:
-    from prep_assets.stores.packed import open_packed
-    from prep_assets.stores.tokens import open_tokens
+    from prep_assets.lineage.opened import open_stream
+    from prep_assets.stores.packed import PackedStore
+    from prep_assets.stores.tokens import TokenStore
 
     if shown.ids:
         return list(shown.ids)
-    if (published.directory / f"{stream}.documents").is_dir():
-        found = open_packed(published.directory, stream).tokens[row]
-    else:
-        found = open_tokens(published.directory, stream).record(row, "tokens")
+    store = open_stream(published, stream)
+    assert isinstance(store, PackedStore | TokenStore)
+    found = store.tokens[row] if isinstance(store, PackedStore) else store.record(row, "tokens")
     return [int(token) for token in found[: len(shown.tokens)]]
 
 

@@ -13,7 +13,8 @@ from prep_assets.assets.graph import EVERY
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Sft
 from prep_assets.errors import StoreError
-from prep_assets.lineage.rows import Place, streams
+from prep_assets.lineage.opened import streams
+from prep_assets.lineage.rows import Place
 from prep_assets.lineage.token import token_of
 from prep_assets.lineage.trace import Tracer, trace
 from prep_assets.lineage.where import where

@@ -12,7 +12,8 @@ import pytest
 from prep_assets.assets.graph import assets_of
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
-from prep_assets.lineage.rows import Place, streams
+from prep_assets.lineage.opened import streams
+from prep_assets.lineage.rows import Place
 from prep_assets.lineage.token import field_of, token_of
 from prep_assets.lineage.trace import Trace, Tracer, trace
 from prep_assets_tests.assets.test_fill_in_the_middle import TOKENS, tokenizer_with_sentinels

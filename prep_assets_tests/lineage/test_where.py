@@ -11,8 +11,7 @@ import pytest
 
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import ConfigError
-from prep_assets.lineage.holding import pieces_of
-from prep_assets.lineage.rows import Origin, Piece, Place
+from prep_assets.lineage.rows import Origin, Piece, Place, pieces_of
 from prep_assets.lineage.trace import Tracer
 from prep_assets.lineage.where import Whereabouts, where
 from prep_assets.stores.packed import open_documents
