@@ -8,11 +8,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.text import Text
+
 from prep_assets.cli.console import Live, counted, near, out, size, table
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from prep_assets.assets.workspace import Workspace
     from prep_assets.stores.published import Published
 
@@ -93,8 +94,6 @@ def _preview(console: Console, workspace: Workspace, published: Published) -> No
 
 
 def _next(console: Console) -> None:
-    from rich.text import Text
-
     shown = table("what to type next", "")
     programs = Path(sys.executable).parent
     if shutil.which("prep-assets") is None and (programs / "activate").is_file():

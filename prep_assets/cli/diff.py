@@ -6,15 +6,14 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from prep_assets.cli.console import counted, has_colour, near_url, number, out, print_json, table
 from prep_assets.cli.find import AssetName, Partition
 from prep_assets.cli.tokens import flowing, texts_of, visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
     from prep_assets.assets.workspace import Workspace
     from prep_assets.lineage.contents import Held
     from prep_assets.lineage.difference import Amount, Changed, Difference
@@ -125,8 +124,6 @@ def _show_record(console: Console, old: Vocabulary | None, new: Vocabulary | Non
 
 
 def _text(held: Held | None, vocabulary: Vocabulary | None, *, colour: bool) -> Text:
-    from rich.text import Text
-
     if held is None:
         return Text("not here", "dim")
     if not len(held.ids):

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from prep_assets.cli.console import counted, err, has_colour, out, print_json, table
 from prep_assets.cli.tokens import visible
 from prep_assets.errors import ConfigError, PrepAssetsError
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from prep_assets.doctor.run import Compared, Diagnosis
     from prep_assets.samples import Sample
 
@@ -149,8 +148,6 @@ def _as_json(found: Diagnosis) -> dict[str, Any]:
 
 
 def _show(found: Diagnosis, schema: str) -> None:
-    from rich.text import Text
-
     console = out()
     console.print(f"{found.trainer}: {found.how}", style="bold")
     console.print(f"rows are read with the schema {schema}", style="dim")
@@ -173,8 +170,6 @@ def _show(found: Diagnosis, schema: str) -> None:
 
 def _row(row: Compared, colour: bool) -> Text:
     """A row as text: what both train, what only one side does, and why."""
-    from rich.text import Text
-
     text = Text.assemble((f"│ {visible(row.id)}\n", "cyan"))
     steps = [(each.start, each.end, each) for each in row.differences if each.side != "ids"]
     places, low = row.ours, 0

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from prep_assets.cli.console import Live, counted, err, near, near_url, out, print_json
 from prep_assets.cli.tokens import visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from prep_assets.assets.workspace import Workspace
     from prep_assets.lineage.forget import Forgotten
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from prep_assets.cli.build import put_option
 from prep_assets.cli.console import Live, counted, err, out, print_json, table
@@ -15,8 +17,6 @@ from prep_assets.cli.tokens import visible
 from prep_assets.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from prep_assets.assets.workspace import Workspace
     from prep_assets.lineage.impact import Effect
 
@@ -107,8 +107,6 @@ def _as_json(effect: Effect) -> dict[str, Any]:
 
 
 def _show(console: Console, workspace: Workspace, effects: list[Effect]) -> None:
-    from rich.text import Text
-
     from prep_assets.lineage.impact import STALE
 
     stale = [each for each in effects if each.outcome in STALE]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from prep_assets.cli.console import counted, err, has_colour, near_url, number, out, size, table
 from prep_assets.cli.find import AssetName, Partition, one_store, reading
@@ -13,8 +14,6 @@ from prep_assets.cli.tokens import flowing, listed, visible
 from prep_assets.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from prep_assets.assets.previews import Preview
     from prep_assets.assets.workspace import Workspace
     from prep_assets.stores.published import Published

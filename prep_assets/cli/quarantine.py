@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from prep_assets.cli.console import out, table
 from prep_assets.cli.find import AssetName, Partition, stores_of
@@ -13,8 +14,6 @@ from prep_assets.cli.tokens import visible
 from prep_assets.errors import ConfigError, StoreError, nearest
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from prep_assets.records.quarantine import Refusal
     from prep_assets.stores.published import Published
 
@@ -83,8 +82,6 @@ def _refusals(published: list[Published], reason: str | None) -> Iterator[tuple[
 
 
 def _described(name: str, refusal: Refusal) -> Text:
-    from rich.text import Text
-
     cut = "" if len(refusal.payload) >= refusal.payload_length else f" … ({refusal.payload_length:,} long)"
     return Text.assemble(
         (f"{name} {visible(refusal.id)}", "bold"),

@@ -9,14 +9,14 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from prep_assets.cli.console import counted, out, table
 from prep_assets.cli.tokens import visible
 from prep_assets.errors import ConfigError, SourceError, nearest
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from prep_assets.records.files import SourceFile
     from prep_assets.schemas.registry import Schema
     from prep_assets.schemas.sniff import Fit
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 def schemas(name: Annotated[str | None, typer.Argument(show_default=False, help="A schema: show its options and a row.")] = None) -> None:
     """List all schemas; or show the options of one and a row that it reads."""
-    from rich.text import Text
-
     from prep_assets.schemas import registry
 
     known = registry.schemas()
@@ -54,8 +52,6 @@ def _named(name: str, known: dict[str, Schema]) -> Schema:
 
 
 def _show_one(console: Console, found: Schema) -> None:
-    from rich.text import Text
-
     also = f" (also called {', '.join(found.aliases)})" if found.aliases else ""
     console.print(Text.assemble((found.name, "bold"), f"{also} gives {gives(found.gives)}"))
     console.print(Text("\n" + (inspect.getdoc(found.factory) or "") + "\n"))
@@ -88,8 +84,6 @@ def sniff(
     every: Annotated[bool, typer.Option("--all", help="List also the schemas that need a field which these records lack.")] = False,
 ) -> None:
     """Try every schema on the first records of a file: which fit, and why the others do not. Exit code 1 when none fits."""
-    from rich.text import Text
-
     from prep_assets.records.files import find_files
     from prep_assets.schemas.registry import schemas as registered
     from prep_assets.schemas.sniff import sniff as try_all

@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from prep_assets.cli.console import near_url, number, out, print_json, size, table
 from prep_assets.cli.find import AssetName, Partition, stores_of
 from prep_assets.cli.tokens import visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from prep_assets.stores.published import Published
 
 

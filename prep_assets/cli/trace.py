@@ -8,15 +8,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from prep_assets.cli.console import counted, out, print_json, table
 from prep_assets.cli.find import AssetName, Partition
 from prep_assets.cli.tokens import visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
     from prep_assets.lineage.token import Named, Token
     from prep_assets.lineage.trace import Trace, Traced
     from prep_assets.lineage.where import Found, NotHere, Whereabouts
@@ -90,8 +89,6 @@ def _show_row(console: Console, trace: Trace) -> None:
 
 
 def _show_token(console: Console, trace: Trace, token: Token, traced: Traced | None) -> None:
-    from rich.text import Text
-
     console.print(f"token {token.place:,} of {_title(trace)}", style="bold")
     grid = table("", "")
     grid.show_header = False
@@ -105,8 +102,6 @@ def _show_token(console: Console, trace: Trace, token: Token, traced: Traced | N
 
 
 def _facts(trace: Trace, token: Token, traced: Traced | None) -> Iterator[tuple[str, Text | str]]:
-    from rich.text import Text
-
     why = token.why
     yield "token", _named(token.token)
     if token.expected is not None:

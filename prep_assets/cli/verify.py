@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from prep_assets.cli.console import Live, bar, counted, err, has_colour, out, size, table
 from prep_assets.cli.find import Partition, build_commands, named_stores
@@ -15,9 +17,6 @@ from prep_assets.cli.tokens import flowing, texts_of, visible
 from prep_assets.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
     from prep_assets.assets.workspace import Workspace
     from prep_assets.engine.events import Refused
     from prep_assets.proofs.verdict import Verdict, Worst
@@ -110,8 +109,6 @@ def _unreadable(refused: Refused) -> Verdict:
 
 
 def _show(console: Console, outcomes: list[Outcome]) -> None:
-    from rich.text import Text
-
     shown = table("asset", "partition", "check", "verdict", "summary")
     for outcome in outcomes:
         verdict = Text("passed", "green") if outcome.verdict.passed else Text("FAILED", "bold red")
@@ -121,8 +118,6 @@ def _show(console: Console, outcomes: list[Outcome]) -> None:
 
 
 def _show_failure(console: Console, workspace: Workspace, outcome: Outcome) -> None:
-    from rich.text import Text
-
     name = workspace.place(outcome.asset, outcome.partition).label
     console.print(Text.assemble(("✗ ", "bold red"), (f"{name} {outcome.check}", "bold")))
     for line in _paragraphs(outcome.verdict):
