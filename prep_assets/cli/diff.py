@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from prep_assets.cli.console import counted, has_colour, near_url, number, out, print_json, table
-from prep_assets.cli.find import AssetName, Partition
+from prep_assets.cli.find import AssetName, Partition, opened
 from prep_assets.cli.tokens import flowing, texts_of, visible
 
 if TYPE_CHECKING:
@@ -39,10 +39,9 @@ def diff(
 ) -> None:
     """Compare the current store with another version: records in, out and changed, tokens by domain, and rows side by side with their masks."""
     from prep_assets.assets.graph import one_partition
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.lineage.difference import diff as compared
 
-    workspace = Workspace.open()
+    workspace = opened()
     found, each = one_partition(workspace, asset, partition)
     difference = compared(workspace, found.name, version, partition=each, examples=count)
     if as_json:
@@ -89,11 +88,11 @@ def show_difference(console: Console, workspace: Workspace, found: Difference, *
 
 def _domains(found: Difference) -> Any:
     names = ("records", "tokens", "trained")
-    shown = table("domain", *names, numbers=names)
-    for name, (before, after) in found.amounts.items():
-        pairs = ((before.records, after.records), (before.tokens, after.tokens), (before.trained, after.trained))
-        shown.add_row(name, *(number(new) if old == new else f"{old:,} → {new:,}" for old, new in pairs))
-    return shown
+    rows = []
+    for name, sides in found.amounts.items():
+        pairs = [[getattr(side, each) for side in sides] for each in names]
+        rows.append([name, *(number(new) if old == new else f"{old:,} → {new:,}" for old, new in pairs)])
+    return table("domain", *names, rows=rows, numbers=names)
 
 
 def _vocabulary(workspace: Workspace, published: Any) -> Vocabulary | None:

@@ -156,14 +156,12 @@ def _show(found: Diagnosis, schema: str) -> None:
         console.print(_row(row, has_colour(console)))
     console.print()
     if found.reasons:
-        shown = table("trained by", "why they differ", "rows", "tokens", numbers=("rows", "tokens"))
-        for (side, reason), rows in found.reasons.most_common():
-            who = {"theirs": "the trainer", "ours": "us", "ids": "other ids"}[side]
-            shown.add_row(who, reason, f"{rows:,}", f"{found.tokens[side, reason]:,}")
-        console.print(shown)
-    for who, why in (("we refuse", found.refused), ("the trainer stops at", found.stopped)):
+        who = {"theirs": "the trainer", "ours": "us", "ids": "other ids"}
+        counts = [(who[key[0]], key[1], f"{rows:,}", f"{found.tokens[key]:,}") for key, rows in found.reasons.most_common()]
+        console.print(table("trained by", "why they differ", "rows", "tokens", rows=counts, numbers=("rows", "tokens")))
+    for side, why in (("we refuse", found.refused), ("the trainer stops at", found.stopped)):
         for reason, rows in why.most_common(5):
-            console.print(Text(f"{who} {counted(rows, 'row')}: {visible(reason)[:400]}", "yellow"))
+            console.print(Text(f"{side} {counted(rows, 'row')}: {visible(reason)[:400]}", "yellow"))
     verdict = f"labels are equal on {found.equal:,} of {found.compared:,} rows that both sides take, of {found.rows:,}"
     console.print(verdict, style="bold green" if found.equal == found.compared else "bold red")
 

@@ -20,6 +20,18 @@ Partition = Annotated[
     str | None, typer.Option("--partition", "-p", metavar="P", help="A domain, for an asset that has one store for each.")
 ]
 
+Stream = Annotated[
+    str | None, typer.Option("--stream", "-s", metavar="S", help="Which stream, table or file of the store, where it has several.")
+]
+Draft = Annotated[bool, typer.Option("--draft", help="The last store that options of one run gave, instead of the current one.")]
+
+
+def opened() -> Workspace:
+    """The workspace that the environment names, or that of this folder."""
+    from prep_assets.assets.workspace import Workspace
+
+    return Workspace.open()
+
 
 def one_store(workspace: Workspace, name: str, partition: str | None) -> Published:
     """The one store that an asset and a partition name; a partition may be left out where there is only one.

@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 
 NAMED = 3
 """Refused records that are named of each reason."""
-STYLES = {
-    "changed": "yellow",
-    "equal": "dim",
-    "new": "yellow",
-    "removed": "yellow",
-    "fails": "bold red",
-    "waits": "yellow",
-    "absent": "dim",
+OUTCOMES = {
+    "changed": ("built again, with other content", "yellow"),
+    "equal": ("built again, with the same content", "dim"),
+    "new": ("built for the first time", "yellow"),
+    "removed": ("left behind", "yellow"),
+    "fails": ("refused", "bold red"),
+    "blocked": ("not built", ""),
+    "waits": ("built again", "yellow"),
 }
+"""What becomes of a store, in words, and their style."""
 
 
 def impact(
@@ -114,12 +115,9 @@ def _show(console: Console, workspace: Workspace, effects: list[Effect]) -> None
         if each.difference is not None:
             show_difference(console, workspace, each.difference, title=_title(each))
         _show_refused(console, each)
-    shown = table("store", "would be", "because")
-    for each in effects:
-        if each.outcome not in ("same", "absent"):
-            shown.add_row(each.label, Text(_outcome(each), STYLES[each.outcome]), visible(each.why))
-    if shown.row_count:
-        console.print(shown)
+    rows = [(each.label, Text(*OUTCOMES[each.outcome]), visible(each.why)) for each in effects if each.outcome in OUTCOMES]
+    if rows:
+        console.print(table("store", "would be", "because", rows=rows))
     same, absent = (sum(each.outcome == outcome for each in effects) for outcome in ("same", "absent"))
     left = (
         {each.partition for each in effects if each.outcome == "same"}
@@ -133,19 +131,6 @@ def _show(console: Console, workspace: Workspace, effects: list[Effect]) -> None
 
 def _title(effect: Effect) -> str:
     return effect.label + (f", tried on the first {effect.sample:,} rows of each domain" if effect.sample else "")
-
-
-def _outcome(effect: Effect) -> str:
-    return {
-        "changed": "built again, with other content",
-        "equal": "built again, with the same content",
-        "new": "built for the first time",
-        "removed": "left behind",
-        "fails": "refused",
-        "blocked": "not built",
-        "waits": "built again",
-        "absent": "as it is: not built",
-    }[effect.outcome]
 
 
 def _show_refused(console: Console, effect: Effect) -> None:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from prep_assets.cli.console import counted, err, has_colour, near_url, number, out, size, table
-from prep_assets.cli.find import AssetName, Partition, one_store, reading
+from prep_assets.cli.find import AssetName, Partition, Stream, one_store, opened, reading
 from prep_assets.cli.tokens import flowing, listed, visible
 from prep_assets.errors import ConfigError, nearest
 
@@ -28,15 +28,11 @@ def inspect(
     asset: AssetName,
     partition: Partition = None,
     row: Annotated[int, typer.Option("--row", "-r", help="Row, record or line, counted from 0.")] = 0,
-    stream: Annotated[
-        str | None, typer.Option("--stream", "-s", metavar="S", help="Which stream, table or file of the store, where it has several.")
-    ] = None,
+    stream: Stream = None,
     ids: Annotated[bool, typer.Option("--ids", help="One token a line, with its id, position and loss weight.")] = False,
 ) -> None:
     """Show a row: trained tokens bold and green (in ⟦ ⟧ where there is no colour), masked ones dim, │ where a document begins."""
-    from prep_assets.assets.workspace import Workspace
-
-    workspace = Workspace.open()
+    workspace = opened()
     published = one_store(workspace, asset, partition)
     show_row(out(), workspace, published, row, stream=stream, ids=ids)
 
@@ -125,10 +121,12 @@ def _footer(shown: Preview, engines: Mapping[str, int], colour: bool) -> str:
 
 def _show_files(console: Console, published: Published, sources: dict[str, Any]) -> None:
     manifest = published.manifest
-    shown = table("file", "used for", "records", "size", "sha256", numbers=("records", "size"), title=manifest.label)
-    for which, used in (("files", "training"), ("test_files", "testing")):
-        for entry in sources[which]:
-            shown.add_row(visible(entry["name"]), used, number(entry["rows"]), size(entry["size"]), entry["sha256"][:16])
-    console.print(shown)
+    rows = [
+        (visible(entry["name"]), used, number(entry["rows"]), size(entry["size"]), entry["sha256"][:16])
+        for which, used in (("files", "training"), ("test_files", "testing"))
+        for entry in sources[which]
+    ]
+    headings = ("file", "used for", "records", "size", "sha256")
+    console.print(table(*headings, rows=rows, numbers=("records", "size"), title=manifest.label))
     counts = counted(manifest.counts["files"], "file"), counted(manifest.counts["read"], "record")
     console.print(f"── {' · '.join(counts)} · {near_url(published.where)}", style="dim")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prep_assets.cli.console import counted, err, out, size, table
-from prep_assets.cli.find import Partition, named_stores
+from prep_assets.cli.find import Partition, named_stores, opened
 from prep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,10 +43,9 @@ def prune(
 
     A store that is current, a candidate or a draft is never deleted.
     """
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.engine.left import forgotten
 
-    workspace = Workspace.open()
+    workspace = opened()
     places = [workspace.place(*each) for each in named_stores(workspace, asset, partition)]
     gone = [] if asset else forgotten(workspace)
     doomed = [each for place in places for each in _doomed(place)]
@@ -79,10 +78,8 @@ def _doomed(place: Place) -> list[Doomed]:
 
 def _show(doomed: list[Doomed]) -> None:
     if doomed:
-        shown = table("store", "folder", "why", "size", numbers=("size",))
-        for each in doomed:
-            shown.add_row(each.place.label, each.name, each.why, size(each.size))
-        out().print(shown)
+        rows = [(each.place.label, each.name, each.why, size(each.size)) for each in doomed]
+        out().print(table("store", "folder", "why", "size", rows=rows, numbers=("size",)))
 
 
 def _name(gone: list[Place]) -> None:

@@ -30,10 +30,10 @@ def schemas(name: Annotated[str | None, typer.Argument(show_default=False, help=
     if name is not None:
         _show_one(out(), _named(name, known))
         return
-    shown = table("schema", "gives", "what it reads", "aliases")
+    listed = sorted(known.values(), key=lambda each: each.name.lower())
+    rows = [(found.name, gives(found.gives), Text(found.summary), "\n".join(found.aliases)) for found in listed]
+    shown = table("schema", "gives", "what it reads", "aliases", rows=rows)
     shown.columns[0].no_wrap = True  # a name is copied, so it stays whole
-    for found in sorted(known.values(), key=lambda each: each.name.lower()):
-        shown.add_row(found.name, gives(found.gives), Text(found.summary), "\n".join(found.aliases))
     console = out()
     console.print(shown)
     console.print("prep-assets schemas NAME shows the options of one; prep-assets sniff FILE finds the ones that fit a file", style="dim")
@@ -56,10 +56,8 @@ def _show_one(console: Console, found: Schema) -> None:
     console.print(Text.assemble((found.name, "bold"), f"{also} gives {gives(found.gives)}"))
     console.print(Text("\n" + (inspect.getdoc(found.factory) or "") + "\n"))
     if found.options:
-        shown = table("option", "type", "default", title="options")
-        for name, parameter in found.options.items():
-            shown.add_row(name, Text(_annotation(parameter)), Text(_default(parameter)))
-        console.print(shown)
+        rows = [(name, Text(_annotation(parameter)), Text(_default(parameter))) for name, parameter in found.options.items()]
+        console.print(table("option", "type", "default", rows=rows, title="options"))
     else:
         console.print("It has no options.")
     console.print("a row that it reads:", style="bold")
@@ -94,21 +92,14 @@ def sniff(
     fitting = [fit for fit in fits if fit.fitting]
     console = out()
     if fitting:
-        shown = table("schema", "gives", "records", "fields it does not use", "first refusal", numbers=("records",), title=f"fits {file}")
-        for fit in fitting:
-            style = "bold green" if fit.fitting == fit.rows else "yellow"
-            records = Text(f"{fit.fitting:,} of {fit.rows:,}", style)
-            shown.add_row(
-                fit.schema, gives(known[fit.schema].gives), records, Text(", ".join((*fit.unread, *fit.passed_over))), Text(_reason(fit))
-            )
-        console.print(shown)
+        headings = ("schema", "gives", "records", "fields it does not use", "first refusal")
+        lines = [_line(fit, gives(known[fit.schema].gives)) for fit in fitting]
+        console.print(table(*headings, rows=lines, numbers=("records",), title=f"fits {file}"))
     others = [fit for fit in fits if not fit.fitting]
-    shown = table("schema", "first reason why not", title="does not fit")
     near = [fit for fit in others if every or not fit.refusal.startswith("missing_field: needs ")] or ([] if fitting else others)
-    for fit in near:
-        shown.add_row(fit.schema, Text(_reason(fit)))
     if near:
-        console.print(shown)
+        rejected = [(fit.schema, Text(_reason(fit))) for fit in near]
+        console.print(table("schema", "first reason why not", rows=rejected, title="does not fit"))
     if lacking := len(others) - len(near):
         console.print(f"{lacking} more need a field that these records lack; --all lists them", style="dim")
     for detail in unreadable[:1]:
@@ -117,6 +108,11 @@ def sniff(
         console.print("no schema fits; write one of your own and name it as package.module:function", style="bold")
         raise typer.Exit(1)
     console.print(f"in the configuration:\n  a_name: {_entry(file, format, fitting[0])}")
+
+
+def _line(fit: Fit, form: str) -> tuple[str | Text, ...]:
+    records = Text(f"{fit.fitting:,} of {fit.rows:,}", "bold green" if fit.fitting == fit.rows else "yellow")
+    return fit.schema, form, records, Text(", ".join((*fit.unread, *fit.passed_over))), Text(_reason(fit))
 
 
 def _entry(file: str, format: str | None, fit: Fit) -> str:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from prep_assets.cli.console import near, near_url, number, out, print_json, size, table
-from prep_assets.cli.find import configured
+from prep_assets.cli.find import configured, opened
 from prep_assets.errors import PrepAssetsError
 
 if TYPE_CHECKING:
@@ -27,10 +27,9 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print the store
 
     Exit code 1 where a store is "broken", because a source or its manifest cannot be read, or fails its checks, published or not.
     """
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.config.models import FAMILIES
 
-    workspace = Workspace.open()
+    workspace = opened()
     faults: list[str] = []
     found = list(_look(workspace, faults))
     if as_json:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from prep_assets.cli.console import Live, bar, counted, err, has_colour, out, size, table
-from prep_assets.cli.find import Partition, build_commands, named_stores
+from prep_assets.cli.find import Partition, build_commands, named_stores, opened
 from prep_assets.cli.tokens import flowing, texts_of, visible
 from prep_assets.errors import ConfigError, StoreError
 
@@ -44,9 +44,7 @@ def verify(
     partition: Partition = None,
 ) -> None:
     """Run every check on the published stores again. Exit code 1 when one fails, or when there is no store."""
-    from prep_assets.assets.workspace import Workspace
-
-    workspace = Workspace.open()
+    workspace = opened()
     wanted, missing = _stores(workspace, asset, partition)
     outcomes = _run_all(workspace, wanted)
     console = out()
@@ -164,11 +162,10 @@ def scrub(
 
     Nothing reads a damaged store from then on, and those made from it are checked again. A damaged source is named; no build repairs it.
     """
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.engine import build
     from prep_assets.engine.scrub import scrub as read_again
 
-    workspace = Workspace.open()
+    workspace = opened()
     found = read_again(workspace, _bytes(budget), remote=remote)
     console = out()
     console.print(f"read {size(found.read)} of {size(found.total)}, {counted(len(found.damaged), 'file')} damaged")
@@ -215,9 +212,8 @@ def selftest(
     from prep_assets.assets.graph import asset_and_partitions, assets_of
     from prep_assets.assets.selftest.run import TESTED
     from prep_assets.assets.selftest.run import selftest as tried
-    from prep_assets.assets.workspace import Workspace
 
-    workspace = Workspace.open()
+    workspace = opened()
     console = out()
     missed = stores = done = 0
     for name in (asset,) if asset else [name for name in TESTED if name in assets_of(workspace)]:
