@@ -144,10 +144,10 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "builds what is missing or stale upstream first": (
             "defs/test_command_line.py::def test_what_is_upstream_was_built_and_recorded_by_the_same_run",
         ),
-        "where a trainer's labels differ": ("cli/test_doctor.py::def test_labels_that_differ",),
+        "where a trainer's labels differ": ("cli/test_build.py::def test_labels_that_differ",),
         "with card and Croissant": ("neighbours/test_read.py::def test_mlcroissant_finds_no_fault_and_loads_ten_records",),
         "it becomes a partition": ("defs/test_building.py::def test_a_partition_brings_only_its_own_source_up_to_date",),
-        "says which schema fits a file": ("cli/test_sniff.py::def test_a_schema_that_fits_some_rows_says_why_not_all",),
+        "says which schema fits a file": ("cli/test_schemas.py::def test_a_schema_that_fits_some_rows_says_why_not_all",),
         "where they make a draft": ("engine/test_build.py::def test_a_draft_that_is_published",),
         "a store that fails one is not published": ("engine/test_build.py::def test_a_store_that_fails_a_check_is_not_published",),
         "shows that each is caught": ("proofs/test_selftest.py::def test_every_corruption_is_caught",),
@@ -171,8 +171,8 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "make_samples/test_regeneration.py::def test_two_processes_with_other_hash_seeds",
         ),
         "which row of which file": ("lineage/test_trace.py::def test_a_token_is_found_in_the_raw_row",),
-        "with nothing written": ("lineage/test_impact.py::def test_what_is_predicted_is_what_a_rebuild_changes",),
-        "and proven to be gone": ("lineage/test_forget.py::def test_every_family_forgets",),
+        "with nothing written": ("lineage/test_diff.py::def test_what_is_predicted_is_what_a_rebuild_changes",),
+        "and proven to be gone": ("lineage/test_where.py::def test_every_family_forgets",),
     },
 }
 
