@@ -15,10 +15,10 @@ TESTS = Path(__file__).resolve().parents[1]
 MISPLACED = "proofs/test_misplaced_rows.py"
 
 SILENT: Mapping[str, tuple[str, ...]] = {
-    "W1 arguments of calls become {}": ("schemas/test_columns.py::Audit W1:",),
+    "W1 arguments of calls become {}": ("schemas/test_view.py::Audit W1:",),
     "W2 truncated rows prove nothing": ("masks/test_truncation_proofs.py::Audit W2:",),
-    "W3 commands of moss merge": ("schemas/test_chinese_corpora.py::Audit W3:",),
-    "W4 parts out of order": ("schemas/test_columns.py::Audit W4:", "templates/test_matrix.py::Audit W4"),
+    "W3 commands of moss merge": ("schemas/test_sharegpt.py::Audit W3:",),
+    "W4 parts out of order": ("schemas/test_view.py::Audit W4:", "templates/test_matrix.py::Audit W4"),
     "W5 the stop of Cohere 2": ("templates/test_matrix.py::Audit W4, W5",),
     "W6 several stops": ("proofs/test_trained_texts.py::Audit W6:",),
     "W7 tools that vanish": ("templates/test_matrix.py::W6, W7",),
@@ -28,7 +28,7 @@ SILENT: Mapping[str, tuple[str, ...]] = {
         "assets/test_training_template.py::def test_tags_are_compared",
     ),
     "W10 renders that do not grow": ("templates/test_matrix.py::W7, W10",),
-    "W11 system and history columns": ("schemas/test_columns.py::Audit W11", "assets/test_fields.py::Audit W11"),
+    "W11 system and history columns": ("schemas/test_view.py::Audit W11", "assets/test_fields.py::Audit W11"),
     "W12 what weighs nothing is trained": (
         "assets/test_masked_documents.py::def test_what_weighs_0_is_not_trained",
         "assets/test_attention.py::def test_what_is_not_attended_is_never_trained",
@@ -37,10 +37,10 @@ SILENT: Mapping[str, tuple[str, ...]] = {
     "W13 ids of Mistral's calls": ("templates/test_matrix.py::W10, W13",),
     "W14 the published file": ("tokenization/test_load.py::Audit W14:",),
     "W15 identity of NFC tokenizers": ("proofs/test_reference_ids.py::Audit W15:",),
-    "W16 padded structs": ("records/test_struct_padding.py::Audit W16:",),
+    "W16 padded structs": ("records/test_jsonl.py::Audit W16:",),
     "W17 verl's verifier": ("exports/test_verl.py::def test_each_row_keeps_its_verifier",),
-    "W18 bad answers": ("schemas/test_columns.py::Audit W18:", "assets/test_fields.py::Audit W18:"),
-    "W19 columns without a word": ("schemas/test_columns.py::and W19:", "schemas/test_common_words_and_llama3.py::Audit W19:"),
+    "W18 bad answers": ("schemas/test_view.py::Audit W18:", "assets/test_fields.py::Audit W18:"),
+    "W19 columns without a word": ("schemas/test_view.py::and W19:", "schemas/test_sharegpt.py::Audit W19:"),
     "W20 reasoning twice": ("templates/test_reasoning.py::Audit W20:",),
     "W21 collators": (
         "training/test_collate.py::def test_rows_of_several_documents_are_not_padded",
