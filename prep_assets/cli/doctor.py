@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from prep_assets.cli.console import counted, err, has_colour, out, print_json, table
+from prep_assets.cli.find import first_rows
 from prep_assets.cli.tokens import visible
 from prep_assets.errors import ConfigError, PrepAssetsError
 
@@ -80,8 +81,7 @@ def _rows(dataset: str, schema: str | None, count: int) -> tuple[str, Iterator[t
     from prep_assets.samples import Sample
     from prep_assets.schemas.sniff import sniff
 
-    files = find_files([dataset], Path.cwd())
-    records = _first(files, count)
+    records, _ = first_rows(find_files([dataset], Path.cwd()), count)
     if schema is None:
         fits = [fit for fit in sniff([payload for _, payload in records[:100]]) if fit.fitting and _gives(fit.schema, Sample)]
         if not fits:
@@ -94,19 +94,6 @@ def _gives(schema: str, form: type) -> bool:
     from prep_assets.schemas.registry import schemas
 
     return schemas()[schema].can_give(form)
-
-
-def _first(files: Any, count: int) -> list[tuple[str, dict[str, Any]]]:
-    from prep_assets.records.files import record_id
-    from prep_assets.records.read import read_blocks
-
-    rows: list[tuple[str, dict[str, Any]]] = []
-    for index, file in enumerate(files):
-        for block in read_blocks(file, index, block_bytes=1 << 20):
-            rows += [(record_id(file, record.row), dict(record.payload)) for record in block.records]
-            if len(rows) >= count:
-                return rows[:count]
-    return rows
 
 
 def _converted(schema: str, records: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, Sample]]:

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.text import Text
 
 from prep_assets.cli.console import counted, out, table
+from prep_assets.cli.find import first_rows
 from prep_assets.cli.tokens import visible
 from prep_assets.errors import ConfigError, SourceError, nearest
 
 if TYPE_CHECKING:
-    from prep_assets.records.files import SourceFile
     from prep_assets.schemas.registry import Schema
     from prep_assets.schemas.sniff import Fit
 
@@ -86,8 +86,12 @@ def sniff(
     from prep_assets.schemas.registry import schemas as registered
     from prep_assets.schemas.sniff import sniff as try_all
 
-    rows, unreadable = _first(find_files([file], Path.cwd(), format=format), count)
-    fits = try_all(rows)
+    files = find_files([file], Path.cwd(), format=format)
+    rows, unreadable = first_rows(files, count)
+    if not rows:
+        why = f"; the first: {unreadable[0]}" if unreadable else ""
+        raise SourceError(f"{files[0].url}: no readable record, {counted(len(unreadable), 'unreadable row')}{why}")
+    fits = try_all([payload for _, payload in rows])
     known = registered()
     fitting = [fit for fit in fits if fit.fitting]
     console = out()
@@ -136,28 +140,6 @@ def _beside_configuration(file: str) -> str:
 
 def _reason(fit: Fit) -> str:
     return visible(fit.refusal[:200] + ("…" if len(fit.refusal) > 200 else ""))
-
-
-def _first(files: tuple[SourceFile, ...], count: int) -> tuple[list[dict[str, Any]], list[str]]:
-    """The first readable rows, and what is wrong with the unreadable ones between them.
-
-    Raises:
-        SourceError: no row can be read.
-    """
-    from prep_assets.records.read import read_blocks
-
-    rows: list[dict[str, Any]] = []
-    unreadable: list[str] = []
-    for index, file in enumerate(files):
-        for block in read_blocks(file, index, block_bytes=1 << 20):
-            rows += [dict(record.payload) for record in block.records[: count - len(rows)]]
-            unreadable += [f"{file.name}:{row.row} {row.reason}: {row.detail}" for row in block.unreadable]
-            if len(rows) >= count:
-                return rows, unreadable
-    if not rows:
-        why = f"; the first: {unreadable[0]}" if unreadable else ""
-        raise SourceError(f"{files[0].url}: no readable record, {counted(len(unreadable), 'unreadable row')}{why}")
-    return rows, unreadable
 
 
 def dataset_info(
