@@ -275,11 +275,15 @@ def test_records_tokens_and_refusals_are_counted(little: Workspace) -> None:
     assert one(back, "sft_tokens[three]").accepted == 1
 
 
-def test_a_change_that_cannot_be_built_says_so(little: Workspace) -> None:
+def test_a_change_that_cannot_be_built_says_so(little: Workspace, run: Command) -> None:
     effects = changing(little, "sft", {"preprocessing": {"max_seq_len": 2}})
     assert one(effects, "sft_tokens[one]").outcome == "fails"
     assert "too_long" in one(effects, "sft_tokens[one]").why
     assert one(effects, "sft_packed").outcome == "blocked"
+    said = run(little, "impact", "--set", "sft.preprocessing.max_seq_len=2")
+    assert said.exit_code == 1 and "not built" in said.stdout, (
+        said.output
+    )  # the table had no style for it, and the command ended with a KeyError
 
 
 def test_long_domains_are_tried_on_a_sample(little: Workspace) -> None:
