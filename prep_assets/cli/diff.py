@@ -15,7 +15,7 @@ from prep_assets.cli.tokens import flowing, texts_of, visible
 
 if TYPE_CHECKING:
     from prep_assets.assets.workspace import Workspace
-    from prep_assets.lineage.contents import Held
+    from prep_assets.lineage.contents import StoredRecord
     from prep_assets.lineage.difference import Amount, Changed, Difference
     from prep_assets.tokenization.vocabulary import Vocabulary
 
@@ -70,7 +70,7 @@ def _sides(each: Changed) -> dict[str, Any]:
     return {name: held and _held(held) for name, held in (("before", each.before), ("after", each.after))}
 
 
-def _held(held: Held) -> dict[str, Any]:
+def _held(held: StoredRecord) -> dict[str, Any]:
     return json.loads(held.line) if held.line and not len(held.ids) else {"ids": held.ids.tolist(), "weights": held.weights.tolist()}
 
 
@@ -97,12 +97,11 @@ def _domains(found: Difference) -> Any:
 
 def _vocabulary(workspace: Workspace, published: Any) -> Vocabulary | None:
     """The tokenizer of a version; `None` where the configuration has another one by now."""
-    from prep_assets.assets.graph import asset_named
     from prep_assets.assets.writing.tokens import tokenizer_recipe
-    from prep_assets.config.models import FAMILIES
     from prep_assets.errors import PrepAssetsError
+    from prep_assets.lineage.opened import family_of
 
-    family = workspace.family(FAMILIES[asset_named(published.manifest.asset, workspace).family])
+    family = family_of(workspace, published.manifest.asset)
     try:
         made = published.manifest.recipe.get("tokenizer")
         return workspace.vocabulary(family) if made in (None, json.loads(json.dumps(tokenizer_recipe(workspace, family)))) else None
@@ -122,7 +121,7 @@ def _show_record(console: Console, old: Vocabulary | None, new: Vocabulary | Non
     console.print(shown)
 
 
-def _text(held: Held | None, vocabulary: Vocabulary | None, *, colour: bool) -> Text:
+def _text(held: StoredRecord | None, vocabulary: Vocabulary | None, *, colour: bool) -> Text:
     if held is None:
         return Text("not here", "dim")
     if not len(held.ids):

@@ -136,10 +136,9 @@ def _paragraphs(verdict: Verdict) -> Iterator[str]:
 
 
 def _row(workspace: Workspace, asset: str, worst: Worst, *, colour: bool) -> Text:
-    from prep_assets.assets.graph import asset_named
-    from prep_assets.config.models import FAMILIES
+    from prep_assets.lineage.opened import family_of
 
-    vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset_named(asset, workspace).family]))
+    vocabulary = workspace.vocabulary(family_of(workspace, asset))
     tokens = texts_of(vocabulary, worst.ids[:MOST_TOKENS])
     more = len(worst.ids) - len(tokens)
     border = {0: f"{worst.where}: {len(worst.ids):,} tokens, trained ones {'green' if colour else 'in ⟦ ⟧'}"}

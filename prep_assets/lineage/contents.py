@@ -26,7 +26,7 @@ from prep_assets.stores.versions import version_with
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class StoredRecord:
     """One record of a store.
 
     Attributes:
@@ -52,7 +52,7 @@ class Held:
         return found.digest()
 
 
-def contents(workspace: Workspace, published: Published) -> Iterator[Held]:
+def contents(workspace: Workspace, published: Published) -> Iterator[StoredRecord]:
     """Every record of a version, held-out ones too, in the order in which it is stored.
 
     Raises:
@@ -93,7 +93,7 @@ def _names_of(workspace: Workspace, published: Published, domains: Iterable[str]
     return found
 
 
-def _contents(workspace: Workspace, published: Published, stream: str, store: AnyStream) -> Iterator[Held]:
+def _contents(workspace: Workspace, published: Published, stream: str, store: AnyStream) -> Iterator[StoredRecord]:
     partition = published.manifest.partition
     if isinstance(store, PackedStore):
         yield from _packed(workspace, published, stream, store)
@@ -106,15 +106,15 @@ def _contents(workspace: Workspace, published: Published, stream: str, store: An
         names = _names_of(workspace, published, rows.domains)
         for number, content in enumerate(_lines(store) if isinstance(store, Lines) else _groups(store)):
             domain, file, row = rows.of(number)
-            yield Held(stream, domain, names[domain](file, row), *content)
+            yield StoredRecord(stream, domain, names[domain](file, row), *content)
 
 
-def _records(store: TokenStore, stream: str, domain: str, name: Name) -> Iterator[Held]:
+def _records(store: TokenStore, stream: str, domain: str, name: Name) -> Iterator[StoredRecord]:
     first = store.begins_row
     part = 0
     for number in range(len(store)):
         part = 0 if first[number] else part + 1
-        yield Held(stream, domain, _part_name(name, store, number, part), *_arrays(store, number))
+        yield StoredRecord(stream, domain, _part_name(name, store, number, part), *_arrays(store, number))
 
 
 def _part_name(name: Name, store: TokenStore, number: int, part: int) -> str:
@@ -127,7 +127,7 @@ def _arrays(store: TokenStore, number: int) -> tuple[npt.NDArray[np.int64], npt.
     return ids, weights.astype(np.float32)
 
 
-def _packed(workspace: Workspace, published: Published, stream: str, table: PackedStore) -> Iterator[Held]:
+def _packed(workspace: Workspace, published: Published, stream: str, table: PackedStore) -> Iterator[StoredRecord]:
     """The pieces of each record put together again. A record that is in the table several times is so many records."""
     recipe = published.manifest.recipe["tokens"]
     ids = {domain: cache(_record_names(workspace, domain, recipe.get(domain), sft_split(stream))) for domain in table.sources}
@@ -150,12 +150,12 @@ def _copies(pieces: Iterable[Sequence[int]]) -> list[list[Sequence[int]]]:
     return copies
 
 
-def _joined(table: PackedStore, pieces: Sequence[Sequence[int]], stream: str, ids: Mapping[str, Callable[[int], str]]) -> Held:
+def _joined(table: PackedStore, pieces: Sequence[Sequence[int]], stream: str, ids: Mapping[str, Callable[[int], str]]) -> StoredRecord:
     domain = table.sources[pieces[0][0]]
     places = [(row, slice(offset, offset + length)) for _, _, _, length, row, offset in pieces]
     tokens = np.concatenate([np.asarray(table.tokens[row])[part] for row, part in places]).astype(np.int64)
     weights = np.concatenate([table.weights(row)[part] for row, part in places]).astype(np.float32)
-    return Held(stream, domain, ids[domain](pieces[0][1]), tokens, weights)
+    return StoredRecord(stream, domain, ids[domain](pieces[0][1]), tokens, weights)
 
 
 def _record_names(workspace: Workspace, domain: str, content: str | None, split: str) -> Callable[[int], str]:

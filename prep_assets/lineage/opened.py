@@ -20,6 +20,7 @@ from prep_assets.assets.exports import Exporting, family_of_export, open_export_
 from prep_assets.assets.graph import EVERY, asset_named, holds, upstream_of, with_parts
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.groups import splits
+from prep_assets.config.models import FAMILIES, Family
 from prep_assets.errors import StoreError
 from prep_assets.exports.readable import Readable
 from prep_assets.exports.registry import reader
@@ -40,6 +41,11 @@ WITH_ROWS = (
 """The assets whose stores have records of their own; exports have those of the store that they were made from."""
 _HELD_OUT = re.compile(r"(.*_)?(dev|test)(_packed|/.*)?")
 AnyStream = PackedStore | TokenStore | Lines | GroupStore
+
+
+def family_of(workspace: Workspace, asset: str) -> Family:
+    """The configuration of an asset's family."""
+    return workspace.family(FAMILIES[asset_named(asset, workspace).family])
 
 
 def streams(published: Published) -> list[str]:

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.graph import asset_named
 from prep_assets.assets.previews import token_texts
 from prep_assets.assets.writing.merging import BY_DOMAIN
-from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError
+from prep_assets.lineage.opened import family_of
 from prep_assets.lineage.trace import Trace, Traced
 from prep_assets.lineage.why import PADDING, Why
 from prep_assets.tokenization.vocabulary import Vocabulary
@@ -76,8 +75,7 @@ def token_of(trace: Trace, place: int) -> tuple[Token, Traced | None]:
     if not 0 <= place < len(row.ids):
         raise ConfigError(f"token {place:,} of row {row.place.row:,}: there are {len(row.ids):,}, numbered from 0")
     weights = _weights(trace).tolist()
-    family = FAMILIES[asset_named(row.place.asset, trace.made_with).family]
-    named = partial(_named, trace.made_with.vocabulary(trace.made_with.family(family)))
+    named = partial(_named, trace.made_with.vocabulary(family_of(trace.made_with, row.place.asset)))
     after = place + 1
     predicts = named(int(row.ids[after])) if after < len(row.ids) and weights[after] > 0 else None
     predicted_at = place - 1 if weights[place] > 0 and place else None
