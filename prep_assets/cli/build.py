@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prep_assets.cli.console import Live, counted, err, near_url, out, print_json, table
-from prep_assets.cli.find import Partition, configured
+from prep_assets.cli.find import Partition, configured, opened
 from prep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,12 +38,11 @@ def build(
 
     What is current is left alone. A domain that fails does not stop the others.
     """
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.engine import build as bring_up_to_date
     from prep_assets.engine import plan
     from prep_assets.engine.building import stores_of
 
-    workspace = replace(Workspace.open(), workers=workers)
+    workspace = replace(opened(), workers=workers)
     names = _names(workspace, assets or [], everything)
     workspace = _with_options(workspace, names, options or [])
     if dry_run:
@@ -93,15 +92,11 @@ def put_option(options: dict[str, Any], word: str) -> None:
 
 def _show_plan(steps: list[Step], *, as_json: bool) -> None:
     if as_json:
-        found = [{"asset": s.asset.name, "partition": s.partition, "state": s.state, "why": s.why, "asked": s.requested} for s in steps]
-        print_json(found)
+        print_json([{"asset": s.asset.name, "partition": s.partition, "state": s.state, "why": s.why, "asked": s.requested} for s in steps])
         return
     wanted = [step for step in steps if step.why]
     if wanted:
-        shown = table("would be built", "because")
-        for step in wanted:
-            shown.add_row(step.label, step.why)
-        out().print(shown)
+        out().print(table("would be built", "because", rows=[(step.label, step.why) for step in wanted]))
     out().print(f"{counted(len(wanted), 'store')} would be built, {len(steps) - len(wanted):,} up to date")
 
 

@@ -50,13 +50,9 @@ def certify(
     if as_json:
         print_json({**certificate.as_dict(), "faults": faults})
     else:
-        shown = table("", "", title=f"{template} with {tokenizer}")
-        for field, value in certificate.as_dict().items():
-            if field not in ("findings", "chats"):
-                shown.add_row(field.replace("_", " "), _shown(value))
-        for chat, outcome in certificate.chats.items():
-            shown.add_row(chat, outcome)
-        console.print(shown)
+        fields = {key: value for key, value in certificate.as_dict().items() if key not in ("findings", "chats")}
+        rows = [*((key.replace("_", " "), _shown(value)) for key, value in fields.items()), *certificate.chats.items()]
+        console.print(table("", "", rows=rows, title=f"{template} with {tokenizer}"))
         for finding in certificate.findings:
             console.print(f"finding: {finding}", style="yellow")
         for fault in faults:
@@ -106,10 +102,9 @@ def _other(against: str, vocabulary: Vocabulary) -> ChatTemplate:
 
 def _show(found: Sequence[Comparison], first: str, second: str) -> None:
     console = out()
-    shown = table("chat", "", title=f"{first} and {second}")
-    for each in found:
-        shown.add_row(each.chat, {"refused": "both refuse", "text": "text differs", "mask": "mask differs"}.get(each.outcome, each.outcome))
-    console.print(shown)
+    said = {"refused": "both refuse", "text": "text differs", "mask": "mask differs"}
+    rows = [(each.chat, said.get(each.outcome, each.outcome)) for each in found]
+    console.print(table("chat", "", rows=rows, title=f"{first} and {second}"))
     for each in found:
         if each.differs:
             console.print(f"{each.chat}\n  {first}: {each.first}\n  {second}: {each.second}")

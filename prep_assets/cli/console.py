@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.progress import Progress, ProgressColumn
     from rich.table import Table
 
@@ -59,14 +60,16 @@ def complain(message: str) -> None:
     err().print(Text.assemble(("error: ", "bold red"), (message, "red")))
 
 
-def table(*headings: str, numbers: tuple[str, ...] = (), title: str | None = None) -> Table:
-    """An empty table; the columns named in `numbers` are aligned to the right, and no column is cut short."""
+def table(*headings: str, rows: Iterable[Sequence[RenderableType]] = (), numbers: tuple[str, ...] = (), title: str | None = None) -> Table:
+    """A table; the columns named in `numbers` are aligned to the right, and no column is cut short."""
     from rich import box
     from rich.table import Table
 
     made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
     for heading in headings:
         made.add_column(heading, justify="right" if heading in numbers else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*row)
     return made
 
 

@@ -8,17 +8,19 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.text import Text
+
 from prep_assets.cli.console import Live, counted, near, out, size, table
+from prep_assets.cli.find import opened
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from prep_assets.assets.workspace import Workspace
     from prep_assets.stores.published import Published
 
 ASSET = "sft_packed"
 PREVIEW_TOKENS = 400
-NEXT = (
+NEXT: tuple[tuple[str, str], ...] = (
     (f"prep-assets build {ASSET}", "what a script calls; builds what is missing or out of date, and nothing else"),
     (f"dagster asset materialize --select {ASSET}", "the same, in Dagster's history"),
     ("dagster dev", "the same in the browser: the graph, checks, previews"),
@@ -29,11 +31,10 @@ NEXT = (
 
 def demo() -> None:
     """Build the packed SFT table from the configured data sets, if it is not there yet, and show what is in it."""
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.engine import build
 
     started = time.monotonic()
-    workspace = Workspace.open()
+    workspace = opened()
     console = out()
     console.print(f"building {ASSET} from {near(workspace.configs / 'sft.yaml')}", style="dim")
     with Live(console) as live:
@@ -93,12 +94,7 @@ def _preview(console: Console, workspace: Workspace, published: Published) -> No
 
 
 def _next(console: Console) -> None:
-    from rich.text import Text
-
-    shown = table("what to type next", "")
-    programs = Path(sys.executable).parent
+    programs, commands = Path(sys.executable).parent, NEXT
     if shutil.which("prep-assets") is None and (programs / "activate").is_file():
-        shown.add_row(Text(f". {near(programs / 'activate')}", "bold"), "first, so that the commands below are found")
-    for command, why in NEXT:
-        shown.add_row(Text(command, "bold"), why)
-    console.print(shown)
+        commands = ((f". {near(programs / 'activate')}", "first, so that the commands below are found"), *NEXT)
+    console.print(table("what to type next", "", rows=[(Text(command, "bold"), why) for command, why in commands]))

@@ -6,17 +6,16 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from prep_assets.cli.console import counted, has_colour, near_url, number, out, print_json, table
-from prep_assets.cli.find import AssetName, Partition
+from prep_assets.cli.find import AssetName, Partition, opened
 from prep_assets.cli.tokens import flowing, texts_of, visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
     from prep_assets.assets.workspace import Workspace
-    from prep_assets.lineage.contents import Held
+    from prep_assets.lineage.contents import StoredRecord
     from prep_assets.lineage.difference import Amount, Changed, Difference
     from prep_assets.tokenization.vocabulary import Vocabulary
 
@@ -40,10 +39,9 @@ def diff(
 ) -> None:
     """Compare the current store with another version: records in, out and changed, tokens by domain, and rows side by side with their masks."""
     from prep_assets.assets.graph import one_partition
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.lineage.difference import diff as compared
 
-    workspace = Workspace.open()
+    workspace = opened()
     found, each = one_partition(workspace, asset, partition)
     difference = compared(workspace, found.name, version, partition=each, examples=count)
     if as_json:
@@ -72,7 +70,7 @@ def _sides(each: Changed) -> dict[str, Any]:
     return {name: held and _held(held) for name, held in (("before", each.before), ("after", each.after))}
 
 
-def _held(held: Held) -> dict[str, Any]:
+def _held(held: StoredRecord) -> dict[str, Any]:
     return json.loads(held.line) if held.line and not len(held.ids) else {"ids": held.ids.tolist(), "weights": held.weights.tolist()}
 
 
@@ -90,21 +88,20 @@ def show_difference(console: Console, workspace: Workspace, found: Difference, *
 
 def _domains(found: Difference) -> Any:
     names = ("records", "tokens", "trained")
-    shown = table("domain", *names, numbers=names)
-    for name, (before, after) in found.amounts.items():
-        pairs = ((before.records, after.records), (before.tokens, after.tokens), (before.trained, after.trained))
-        shown.add_row(name, *(number(new) if old == new else f"{old:,} → {new:,}" for old, new in pairs))
-    return shown
+    rows = []
+    for name, sides in found.amounts.items():
+        pairs = [[getattr(side, each) for side in sides] for each in names]
+        rows.append([name, *(number(new) if old == new else f"{old:,} → {new:,}" for old, new in pairs)])
+    return table("domain", *names, rows=rows, numbers=names)
 
 
 def _vocabulary(workspace: Workspace, published: Any) -> Vocabulary | None:
     """The tokenizer of a version; `None` where the configuration has another one by now."""
-    from prep_assets.assets.graph import asset_named
     from prep_assets.assets.writing.tokens import tokenizer_recipe
-    from prep_assets.config.models import FAMILIES
     from prep_assets.errors import PrepAssetsError
+    from prep_assets.lineage.opened import family_of
 
-    family = workspace.family(FAMILIES[asset_named(published.manifest.asset, workspace).family])
+    family = family_of(workspace, published.manifest.asset)
     try:
         made = published.manifest.recipe.get("tokenizer")
         return workspace.vocabulary(family) if made in (None, json.loads(json.dumps(tokenizer_recipe(workspace, family)))) else None
@@ -124,9 +121,7 @@ def _show_record(console: Console, old: Vocabulary | None, new: Vocabulary | Non
     console.print(shown)
 
 
-def _text(held: Held | None, vocabulary: Vocabulary | None, *, colour: bool) -> Text:
-    from rich.text import Text
-
+def _text(held: StoredRecord | None, vocabulary: Vocabulary | None, *, colour: bool) -> Text:
     if held is None:
         return Text("not here", "dim")
     if not len(held.ids):

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from prep_assets.cli.console import counted, err, has_colour, out, print_json, table
+from prep_assets.cli.find import first_rows
 from prep_assets.cli.tokens import visible
 from prep_assets.errors import ConfigError, PrepAssetsError
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from prep_assets.doctor.run import Compared, Diagnosis
     from prep_assets.samples import Sample
 
@@ -81,8 +81,7 @@ def _rows(dataset: str, schema: str | None, count: int) -> tuple[str, Iterator[t
     from prep_assets.samples import Sample
     from prep_assets.schemas.sniff import sniff
 
-    files = find_files([dataset], Path.cwd())
-    records = _first(files, count)
+    records, _ = first_rows(find_files([dataset], Path.cwd()), count)
     if schema is None:
         fits = [fit for fit in sniff([payload for _, payload in records[:100]]) if fit.fitting and _gives(fit.schema, Sample)]
         if not fits:
@@ -95,19 +94,6 @@ def _gives(schema: str, form: type) -> bool:
     from prep_assets.schemas.registry import schemas
 
     return schemas()[schema].can_give(form)
-
-
-def _first(files: Any, count: int) -> list[tuple[str, dict[str, Any]]]:
-    from prep_assets.records.files import record_id
-    from prep_assets.records.read import read_blocks
-
-    rows: list[tuple[str, dict[str, Any]]] = []
-    for index, file in enumerate(files):
-        for block in read_blocks(file, index, block_bytes=1 << 20):
-            rows += [(record_id(file, record.row), dict(record.payload)) for record in block.records]
-            if len(rows) >= count:
-                return rows[:count]
-    return rows
 
 
 def _converted(schema: str, records: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, Sample]]:
@@ -149,8 +135,6 @@ def _as_json(found: Diagnosis) -> dict[str, Any]:
 
 
 def _show(found: Diagnosis, schema: str) -> None:
-    from rich.text import Text
-
     console = out()
     console.print(f"{found.trainer}: {found.how}", style="bold")
     console.print(f"rows are read with the schema {schema}", style="dim")
@@ -159,22 +143,18 @@ def _show(found: Diagnosis, schema: str) -> None:
         console.print(_row(row, has_colour(console)))
     console.print()
     if found.reasons:
-        shown = table("trained by", "why they differ", "rows", "tokens", numbers=("rows", "tokens"))
-        for (side, reason), rows in found.reasons.most_common():
-            who = {"theirs": "the trainer", "ours": "us", "ids": "other ids"}[side]
-            shown.add_row(who, reason, f"{rows:,}", f"{found.tokens[side, reason]:,}")
-        console.print(shown)
-    for who, why in (("we refuse", found.refused), ("the trainer stops at", found.stopped)):
+        who = {"theirs": "the trainer", "ours": "us", "ids": "other ids"}
+        counts = [(who[key[0]], key[1], f"{rows:,}", f"{found.tokens[key]:,}") for key, rows in found.reasons.most_common()]
+        console.print(table("trained by", "why they differ", "rows", "tokens", rows=counts, numbers=("rows", "tokens")))
+    for side, why in (("we refuse", found.refused), ("the trainer stops at", found.stopped)):
         for reason, rows in why.most_common(5):
-            console.print(Text(f"{who} {counted(rows, 'row')}: {visible(reason)[:400]}", "yellow"))
+            console.print(Text(f"{side} {counted(rows, 'row')}: {visible(reason)[:400]}", "yellow"))
     verdict = f"labels are equal on {found.equal:,} of {found.compared:,} rows that both sides take, of {found.rows:,}"
     console.print(verdict, style="bold green" if found.equal == found.compared else "bold red")
 
 
 def _row(row: Compared, colour: bool) -> Text:
     """A row as text: what both train, what only one side does, and why."""
-    from rich.text import Text
-
     text = Text.assemble((f"│ {visible(row.id)}\n", "cyan"))
     steps = [(each.start, each.end, each) for each in row.differences if each.side != "ids"]
     places, low = row.ours, 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prep_assets.cli.console import bar, counted, near, out, size, table
-from prep_assets.cli.find import Partition, one_store, reading
+from prep_assets.cli.find import Partition, one_store, opened, reading
 from prep_assets.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -44,12 +44,11 @@ def _export(asset: str, to: str, folder: Path, partition: str | None, stream: st
 
     from prep_assets.assets.exports import export_store, exporting
     from prep_assets.assets.graph import asset_and_partitions, exported
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.exports.opening import opening
     from prep_assets.exports.registry import check_folder
 
     check_folder(folder)
-    workspace = Workspace.open()
+    workspace = opened()
     found, _ = asset_and_partitions(workspace, asset, partition)
     each = exporting(exported(found.family, found.name), to, stream, format_options(to, words))
     published = one_store(workspace, asset, partition)
@@ -91,11 +90,9 @@ def _list() -> None:
     from prep_assets.exports import exports
     from prep_assets.exports.opening import read_by
 
-    shown = table("format", "takes", "read by", "options")
-    for name, each in exports().items():
-        shown.add_row(name, ", ".join(_taken(each)), read_by(name), ", ".join(_described(each)))
+    rows = [(name, ", ".join(_taken(each)), read_by(name), ", ".join(_described(each))) for name, each in exports().items()]
     console = out()
-    console.print(shown)
+    console.print(table("format", "takes", "read by", "options", rows=rows))
     console.print("a page for each: docs/formats", style="dim")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,12 +13,25 @@ from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
 if TYPE_CHECKING:
     from prep_assets.assets.stage import Asset
     from prep_assets.assets.workspace import Workspace
+    from prep_assets.records.files import SourceFile
     from prep_assets.stores.published import Published
 
 AssetName = Annotated[str, typer.Argument(metavar="ASSET", show_default=False, help="An asset, e.g. sft_packed.")]
 Partition = Annotated[
     str | None, typer.Option("--partition", "-p", metavar="P", help="A domain, for an asset that has one store for each.")
 ]
+
+Stream = Annotated[
+    str | None, typer.Option("--stream", "-s", metavar="S", help="Which stream, table or file of the store, where it has several.")
+]
+Draft = Annotated[bool, typer.Option("--draft", help="The last store that options of one run gave, instead of the current one.")]
+
+
+def opened() -> Workspace:
+    """The workspace that the environment names, or that of this folder."""
+    from prep_assets.assets.workspace import Workspace
+
+    return Workspace.open()
 
 
 def one_store(workspace: Workspace, name: str, partition: str | None) -> Published:
@@ -118,6 +131,22 @@ def configured(workspace: Workspace, faults: list[str] | None = None) -> list[As
                 raise
             faults.append(str(error))
     return found
+
+
+def first_rows(files: Sequence[SourceFile], count: int) -> tuple[list[tuple[str, dict[str, Any]]], list[str]]:
+    """Id and payload of the first readable rows, and what is wrong with the unreadable ones between them."""
+    from prep_assets.records.files import record_id
+    from prep_assets.records.read import read_blocks
+
+    rows: list[tuple[str, dict[str, Any]]] = []
+    unreadable: list[str] = []
+    for index, file in enumerate(files):
+        for block in read_blocks(file, index, block_bytes=1 << 20):
+            rows += [(record_id(file, record.row), dict(record.payload)) for record in block.records[: count - len(rows)]]
+            unreadable += [f"{file.name}:{row.row} {row.reason}: {row.detail}" for row in block.unreadable]
+            if len(rows) >= count:
+                return rows, unreadable
+    return rows, unreadable
 
 
 @contextmanager

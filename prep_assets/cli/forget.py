@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
+from rich.console import Console
 
 from prep_assets.cli.console import Live, counted, err, near, near_url, out, print_json
+from prep_assets.cli.find import opened
 from prep_assets.cli.tokens import visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from prep_assets.assets.workspace import Workspace
     from prep_assets.lineage.forget import Forgotten
 
@@ -32,10 +33,9 @@ def forget(
 
     Tombstones are lines of forgotten.jsonl in the configuration folder; no refresh undoes them. Exit code 1 where a store still holds a record.
     """
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.lineage.forget import forget as forgotten
 
-    workspace = Workspace.open()
+    workspace = opened()
     with Live(err() if as_json else out()) as live:
         done = forgotten(workspace, records, reason=reason, prune=prune, tell=live)
     if as_json:
@@ -48,9 +48,7 @@ def forget(
 
 def _as_json(done: Forgotten) -> dict[str, Any]:
     return {
-        "tombstones": [
-            {name: getattr(each, name) for name in ("family", "domain", "record", "digest", "reason")} for each in done.tombstones
-        ],
+        "tombstones": [msgspec.structs.asdict(each) for each in done.tombstones],
         "held": list(done.held),
         "left": {label: list(each) for label, each in done.left.items()},
         "searched": done.searched,

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from prep_assets.cli.build import put_option
 from prep_assets.cli.console import Live, counted, err, out, print_json, table
@@ -15,22 +17,21 @@ from prep_assets.cli.tokens import visible
 from prep_assets.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from prep_assets.assets.workspace import Workspace
     from prep_assets.lineage.impact import Effect
 
 NAMED = 3
 """Refused records that are named of each reason."""
-STYLES = {
-    "changed": "yellow",
-    "equal": "dim",
-    "new": "yellow",
-    "removed": "yellow",
-    "fails": "bold red",
-    "waits": "yellow",
-    "absent": "dim",
+OUTCOMES = {
+    "changed": ("built again, with other content", "yellow"),
+    "equal": ("built again, with the same content", "dim"),
+    "new": ("built for the first time", "yellow"),
+    "removed": ("left behind", "yellow"),
+    "fails": ("refused", "bold red"),
+    "blocked": ("not built", ""),
+    "waits": ("built again", "yellow"),
 }
+"""What becomes of a store, in words, and their style."""
 
 
 def impact(
@@ -107,8 +108,6 @@ def _as_json(effect: Effect) -> dict[str, Any]:
 
 
 def _show(console: Console, workspace: Workspace, effects: list[Effect]) -> None:
-    from rich.text import Text
-
     from prep_assets.lineage.impact import STALE
 
     stale = [each for each in effects if each.outcome in STALE]
@@ -116,12 +115,9 @@ def _show(console: Console, workspace: Workspace, effects: list[Effect]) -> None
         if each.difference is not None:
             show_difference(console, workspace, each.difference, title=_title(each))
         _show_refused(console, each)
-    shown = table("store", "would be", "because")
-    for each in effects:
-        if each.outcome not in ("same", "absent"):
-            shown.add_row(each.label, Text(_outcome(each), STYLES[each.outcome]), visible(each.why))
-    if shown.row_count:
-        console.print(shown)
+    rows = [(each.label, Text(*OUTCOMES[each.outcome]), visible(each.why)) for each in effects if each.outcome in OUTCOMES]
+    if rows:
+        console.print(table("store", "would be", "because", rows=rows))
     same, absent = (sum(each.outcome == outcome for each in effects) for outcome in ("same", "absent"))
     left = (
         {each.partition for each in effects if each.outcome == "same"}
@@ -135,19 +131,6 @@ def _show(console: Console, workspace: Workspace, effects: list[Effect]) -> None
 
 def _title(effect: Effect) -> str:
     return effect.label + (f", tried on the first {effect.sample:,} rows of each domain" if effect.sample else "")
-
-
-def _outcome(effect: Effect) -> str:
-    return {
-        "changed": "built again, with other content",
-        "equal": "built again, with the same content",
-        "new": "built for the first time",
-        "removed": "left behind",
-        "fails": "refused",
-        "blocked": "not built",
-        "waits": "built again",
-        "absent": "as it is: not built",
-    }[effect.outcome]
 
 
 def _show_refused(console: Console, effect: Effect) -> None:

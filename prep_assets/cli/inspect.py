@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from prep_assets.cli.console import counted, err, has_colour, near_url, number, out, size, table
-from prep_assets.cli.find import AssetName, Partition, one_store, reading
+from prep_assets.cli.find import AssetName, Partition, Stream, one_store, opened, reading
 from prep_assets.cli.tokens import flowing, listed, visible
 from prep_assets.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from prep_assets.assets.previews import Preview
     from prep_assets.assets.workspace import Workspace
     from prep_assets.stores.published import Published
@@ -29,15 +28,11 @@ def inspect(
     asset: AssetName,
     partition: Partition = None,
     row: Annotated[int, typer.Option("--row", "-r", help="Row, record or line, counted from 0.")] = 0,
-    stream: Annotated[
-        str | None, typer.Option("--stream", "-s", metavar="S", help="Which stream, table or file of the store, where it has several.")
-    ] = None,
+    stream: Stream = None,
     ids: Annotated[bool, typer.Option("--ids", help="One token a line, with its id, position and loss weight.")] = False,
 ) -> None:
     """Show a row: trained tokens bold and green (in ⟦ ⟧ where there is no colour), masked ones dim, │ where a document begins."""
-    from prep_assets.assets.workspace import Workspace
-
-    workspace = Workspace.open()
+    workspace = opened()
     published = one_store(workspace, asset, partition)
     show_row(out(), workspace, published, row, stream=stream, ids=ids)
 
@@ -61,7 +56,7 @@ def show_row(
     from prep_assets.assets.by_engine import by_engine
     from prep_assets.assets.graph import store_of
     from prep_assets.assets.previews import Preview
-    from prep_assets.lineage.rows import streams
+    from prep_assets.lineage.opened import streams
 
     with reading(published):
         names = streams(published)
@@ -83,15 +78,15 @@ def show_row(
 
 
 def _ids(published: Published, stream: str, row: int, shown: Preview) -> list[int]:
-    from prep_assets.stores.packed import open_packed
-    from prep_assets.stores.tokens import open_tokens
+    from prep_assets.lineage.opened import open_stream
+    from prep_assets.stores.packed import PackedStore
+    from prep_assets.stores.tokens import TokenStore
 
     if shown.ids:
         return list(shown.ids)
-    if (published.directory / f"{stream}.documents").is_dir():
-        found = open_packed(published.directory, stream).tokens[row]
-    else:
-        found = open_tokens(published.directory, stream).record(row, "tokens")
+    store = open_stream(published, stream)
+    assert isinstance(store, PackedStore | TokenStore)
+    found = store.tokens[row] if isinstance(store, PackedStore) else store.record(row, "tokens")
     return [int(token) for token in found[: len(shown.tokens)]]
 
 
@@ -126,10 +121,12 @@ def _footer(shown: Preview, engines: Mapping[str, int], colour: bool) -> str:
 
 def _show_files(console: Console, published: Published, sources: dict[str, Any]) -> None:
     manifest = published.manifest
-    shown = table("file", "used for", "records", "size", "sha256", numbers=("records", "size"), title=manifest.label)
-    for which, used in (("files", "training"), ("test_files", "testing")):
-        for entry in sources[which]:
-            shown.add_row(visible(entry["name"]), used, number(entry["rows"]), size(entry["size"]), entry["sha256"][:16])
-    console.print(shown)
+    rows = [
+        (visible(entry["name"]), used, number(entry["rows"]), size(entry["size"]), entry["sha256"][:16])
+        for which, used in (("files", "training"), ("test_files", "testing"))
+        for entry in sources[which]
+    ]
+    headings = ("file", "used for", "records", "size", "sha256")
+    console.print(table(*headings, rows=rows, numbers=("records", "size"), title=manifest.label))
     counts = counted(manifest.counts["files"], "file"), counted(manifest.counts["read"], "record")
     console.print(f"── {' · '.join(counts)} · {near_url(published.where)}", style="dim")

@@ -11,7 +11,7 @@ import typer
 
 from prep_assets.cli.console import err, out
 from prep_assets.cli.export import format_options
-from prep_assets.cli.find import AssetName, Partition, one_store, reading
+from prep_assets.cli.find import AssetName, Draft, Partition, one_store, opened, reading
 from prep_assets.errors import ConfigError, StoreError, nearest
 
 if TYPE_CHECKING:
@@ -59,11 +59,10 @@ def launch_snippet(
 ) -> None:
     """Print the command that writes a store for a trainer, and the configuration that makes the trainer read it there. Nothing is written."""
     from prep_assets.assets.graph import asset_and_partitions
-    from prep_assets.assets.workspace import Workspace
 
     if trainer not in TRAINERS:
         raise ConfigError(f"no trainer {trainer!r}{nearest(trainer, TRAINERS) or '.'} There are: {', '.join(TRAINERS)}")
-    launch, workspace = TRAINERS[trainer], Workspace.open()
+    launch, workspace = TRAINERS[trainer], opened()
     name = asset or launch.asset
     found, partitions = asset_and_partitions(workspace, name, partition)
     if asset is None and partition is None:
@@ -104,9 +103,7 @@ def _lines(workspace: Workspace, launch: Launch, asset: Asset, partition: str | 
 def path(
     asset: AssetName,
     partition: Partition = None,
-    draft: Annotated[
-        bool, typer.Option("--draft", help="The last store that options of one run gave, instead of the current one.")
-    ] = False,
+    draft: Draft = False,
     even_if_failed: Annotated[bool, typer.Option("--even-if-failed", help="Print it although its checks do not hold.")] = False,
 ) -> None:
     """Print the directory of a store: the stable link `current`, which trainers open. A store that fails its checks is refused.
@@ -114,10 +111,9 @@ def path(
     Notes about the store, e.g. that it is out of date or has options of one run, go to stderr.
     """
     from prep_assets.assets.graph import one_partition
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.engine import Look
 
-    workspace = Workspace.open()
+    workspace = opened()
     found, each = one_partition(workspace, asset, partition)
     place = workspace.place(found.name, each)
     if draft:

@@ -142,10 +142,8 @@ def _show(outcome: Outcome) -> None:
     shown.add_row("shards", number(len(totals.shards)))
     console.print(shown)
     if len(counts.domains) > 1:
-        domains = table("domain", "records", numbers=("records",))
-        for folder, count in counts.domains.items():
-            domains.add_row(folder, number(count))
-        console.print(domains)
+        domains = [(folder, number(count)) for folder, count in counts.domains.items()]
+        console.print(table("domain", "records", rows=domains, numbers=("records",)))
     if counts.refused:
         console.print(f"refused records: {near(outcome.directory.resolve() / 'quarantine.jsonl')}")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prep_assets.cli.console import counted, err, out, size, table
-from prep_assets.cli.find import Partition, named_stores
+from prep_assets.cli.find import Partition, named_stores, opened
 from prep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class Deletion:
     """What would be deleted, and why: a version, what a killed build left, or a whole store."""
 
     place: Place
@@ -43,28 +43,27 @@ def prune(
 
     A store that is current, a candidate or a draft is never deleted.
     """
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.engine.left import forgotten
 
-    workspace = Workspace.open()
+    workspace = opened()
     places = [workspace.place(*each) for each in named_stores(workspace, asset, partition)]
     gone = [] if asset else forgotten(workspace)
-    doomed = [each for place in places for each in _doomed(place)]
-    doomed += [Doomed(place, place.directory.name, "not in the configuration", place.size) for place in gone if removed]
-    _show(doomed)
+    deletions = [each for place in places for each in _deletions(place)]
+    deletions += [Deletion(place, place.directory.name, "not in the configuration", place.size) for place in gone if removed]
+    _show(deletions)
     if gone and not removed:
         _name(gone)
-    if not doomed or dry_run:
-        out().print(f"{counted(len(doomed), 'folder')}, {size(sum(each.size for each in doomed))}, would be deleted")
+    if not deletions or dry_run:
+        out().print(f"{counted(len(deletions), 'folder')}, {size(sum(each.size for each in deletions))}, would be deleted")
         return
-    _confirm(doomed, yes=yes)
+    _confirm(deletions, yes=yes)
     for place in places:
         place.remove_unused()
     for place in gone if removed else ():
         place.remove()
-    left = [each for each in doomed if each.stays]
-    freed = sum(each.size for each in doomed) - sum(each.size for each in left)
-    out().print(f"{counted(len(doomed) - len(left), 'folder')}, {size(freed)}, deleted")
+    left = [each for each in deletions if each.stays]
+    freed = sum(each.size for each in deletions) - sum(each.size for each in left)
+    out().print(f"{counted(len(deletions) - len(left), 'folder')}, {size(freed)}, deleted")
     for each in left:
         out().print(
             f"{each.place.label}: {each.name} is being read and stays. Prune again when its readers have ended",
@@ -72,17 +71,15 @@ def prune(
         )
 
 
-def _doomed(place: Place) -> list[Doomed]:
-    unused = [Doomed(place, name, "no longer used", place.shelf.size(name)) for name in place.unused()]
-    return unused + [Doomed(place, name, "left by a killed build", place.shelf.size(name)) for name in place.leftovers()]
+def _deletions(place: Place) -> list[Deletion]:
+    unused = [Deletion(place, name, "no longer used", place.shelf.size(name)) for name in place.unused()]
+    return unused + [Deletion(place, name, "left by a killed build", place.shelf.size(name)) for name in place.leftovers()]
 
 
-def _show(doomed: list[Doomed]) -> None:
-    if doomed:
-        shown = table("store", "folder", "why", "size", numbers=("size",))
-        for each in doomed:
-            shown.add_row(each.place.label, each.name, each.why, size(each.size))
-        out().print(shown)
+def _show(deletions: list[Deletion]) -> None:
+    if deletions:
+        rows = [(each.place.label, each.name, each.why, size(each.size)) for each in deletions]
+        out().print(table("store", "folder", "why", "size", rows=rows, numbers=("size",)))
 
 
 def _name(gone: list[Place]) -> None:
@@ -91,11 +88,13 @@ def _name(gone: list[Place]) -> None:
     out().print(f"not in the configuration any more, {total}, and deleted only with --removed: {names}", style="yellow")
 
 
-def _confirm(doomed: list[Doomed], *, yes: bool) -> None:
+def _confirm(deletions: list[Deletion], *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigError(f"{counted(len(doomed), 'folder')} would be deleted, and there is no terminal to ask at. Delete them with --yes")
-    if not typer.confirm(f"Delete {counted(len(doomed), 'folder')}, {size(sum(each.size for each in doomed))}?"):
+        raise ConfigError(
+            f"{counted(len(deletions), 'folder')} would be deleted, and there is no terminal to ask at. Delete them with --yes"
+        )
+    if not typer.confirm(f"Delete {counted(len(deletions), 'folder')}, {size(sum(each.size for each in deletions))}?"):
         err().print("nothing is deleted")
         raise typer.Exit(1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prep_assets.cli.console import counted, near, out, size, table
-from prep_assets.cli.find import AssetName, Partition
+from prep_assets.cli.find import AssetName, Partition, opened
 from prep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -68,10 +68,9 @@ def push(
 
 def _release(asset: str, partition: str | None) -> Release:
     from prep_assets.assets.graph import one_partition
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.neighbours.hub import release_of
 
-    workspace = Workspace.open()
+    workspace = opened()
     found, each = one_partition(workspace, asset, partition)
     return release_of(workspace, found.name, each)
 
@@ -81,10 +80,8 @@ def _size(found: Release) -> str:
 
 
 def _list(found: Release) -> None:
-    shown = table("file", "size", "sha256", numbers=("size",), title=f"{found.where}: what would be uploaded")
-    for name in found.files:
-        shown.add_row(name, size(found.size(name)), found.manifest.files.get(name, {}).get("sha256", "")[:16])
-    out().print(shown)
+    rows = [(name, size(found.size(name)), found.manifest.files.get(name, {}).get("sha256", "")[:16]) for name in found.files]
+    out().print(table("file", "size", "sha256", rows=rows, numbers=("size",), title=f"{found.where}: what would be uploaded"))
 
 
 class Form(StrEnum):
@@ -103,10 +100,9 @@ def describe(
 ) -> None:
     """Print what a store is: hashes, sources with theirs, licences, counts, refused records, files, columns, checks."""
     from prep_assets.assets.graph import one_partition
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.neighbours.description import describe
 
-    workspace = Workspace.open()
+    workspace = opened()
     found, each = one_partition(workspace, asset, partition)
     description, _ = describe(workspace, found.name, each)
     match form:

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from prep_assets.cli.console import out, table
-from prep_assets.cli.find import AssetName, Partition, stores_of
+from prep_assets.cli.find import AssetName, Partition, opened, stores_of
 from prep_assets.cli.tokens import visible
 from prep_assets.errors import ConfigError, StoreError, nearest
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from prep_assets.records.quarantine import Refusal
     from prep_assets.stores.published import Published
 
@@ -31,9 +30,8 @@ def quarantine(
     from itertools import islice
 
     from prep_assets.assets.graph import asset_named
-    from prep_assets.assets.workspace import Workspace
 
-    workspace = Workspace.open()
+    workspace = opened()
     published, _ = stores_of(workspace, asset, partition)
     above = asset_named(asset, workspace).upstream
     counts = _counts(published, reason)
@@ -41,10 +39,8 @@ def quarantine(
     if not counts:
         console.print(f"{asset}: no record was refused here" + "".join(f"; what feeds it: prep-assets quarantine {name}" for name in above))
         return
-    shown = table("store", "stage/reason", "records", numbers=("records",))
-    for name, which, number in counts:
-        shown.add_row(name, which, f"{number:,}")
-    console.print(shown)
+    rows = [(name, which, f"{number:,}") for name, which, number in counts]
+    console.print(table("store", "stage/reason", "records", rows=rows, numbers=("records",)))
     for store, refusal in islice(_refusals(published, reason), count):
         console.print(_described(store.manifest.label, refusal))
     total = sum(number for _, _, number in counts)
@@ -83,8 +79,6 @@ def _refusals(published: list[Published], reason: str | None) -> Iterator[tuple[
 
 
 def _described(name: str, refusal: Refusal) -> Text:
-    from rich.text import Text
-
     cut = "" if len(refusal.payload) >= refusal.payload_length else f" … ({refusal.payload_length:,} long)"
     return Text.assemble(
         (f"{name} {visible(refusal.id)}", "bold"),

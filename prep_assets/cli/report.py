@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from prep_assets.cli.console import err, near, size
 from prep_assets.cli.find import Partition, built, every_store, reading, stores_of
@@ -110,8 +111,6 @@ def view(
 def _trace(workspace: Workspace, asset: str, partition: str, query: Mapping[str, str]) -> str:
     """What `prep-assets trace` prints, as text."""
     import io
-
-    from rich.console import Console
 
     from prep_assets.cli.trace import show_trace
     from prep_assets.lineage.trace import trace

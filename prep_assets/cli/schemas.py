@@ -9,33 +9,31 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from prep_assets.cli.console import counted, out, table
+from prep_assets.cli.find import first_rows
 from prep_assets.cli.tokens import visible
 from prep_assets.errors import ConfigError, SourceError, nearest
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from prep_assets.records.files import SourceFile
     from prep_assets.schemas.registry import Schema
     from prep_assets.schemas.sniff import Fit
 
 
 def schemas(name: Annotated[str | None, typer.Argument(show_default=False, help="A schema: show its options and a row.")] = None) -> None:
     """List all schemas; or show the options of one and a row that it reads."""
-    from rich.text import Text
-
     from prep_assets.schemas import registry
 
     known = registry.schemas()
     if name is not None:
         _show_one(out(), _named(name, known))
         return
-    shown = table("schema", "gives", "what it reads", "aliases")
+    listed = sorted(known.values(), key=lambda each: each.name.lower())
+    rows = [(found.name, gives(found.gives), Text(found.summary), "\n".join(found.aliases)) for found in listed]
+    shown = table("schema", "gives", "what it reads", "aliases", rows=rows)
     shown.columns[0].no_wrap = True  # a name is copied, so it stays whole
-    for found in sorted(known.values(), key=lambda each: each.name.lower()):
-        shown.add_row(found.name, gives(found.gives), Text(found.summary), "\n".join(found.aliases))
     console = out()
     console.print(shown)
     console.print("prep-assets schemas NAME shows the options of one; prep-assets sniff FILE finds the ones that fit a file", style="dim")
@@ -54,16 +52,12 @@ def _named(name: str, known: dict[str, Schema]) -> Schema:
 
 
 def _show_one(console: Console, found: Schema) -> None:
-    from rich.text import Text
-
     also = f" (also called {', '.join(found.aliases)})" if found.aliases else ""
     console.print(Text.assemble((found.name, "bold"), f"{also} gives {gives(found.gives)}"))
     console.print(Text("\n" + (inspect.getdoc(found.factory) or "") + "\n"))
     if found.options:
-        shown = table("option", "type", "default", title="options")
-        for name, parameter in found.options.items():
-            shown.add_row(name, Text(_annotation(parameter)), Text(_default(parameter)))
-        console.print(shown)
+        rows = [(name, Text(_annotation(parameter)), Text(_default(parameter))) for name, parameter in found.options.items()]
+        console.print(table("option", "type", "default", rows=rows, title="options"))
     else:
         console.print("It has no options.")
     console.print("a row that it reads:", style="bold")
@@ -88,33 +82,28 @@ def sniff(
     every: Annotated[bool, typer.Option("--all", help="List also the schemas that need a field which these records lack.")] = False,
 ) -> None:
     """Try every schema on the first records of a file: which fit, and why the others do not. Exit code 1 when none fits."""
-    from rich.text import Text
-
     from prep_assets.records.files import find_files
     from prep_assets.schemas.registry import schemas as registered
     from prep_assets.schemas.sniff import sniff as try_all
 
-    rows, unreadable = _first(find_files([file], Path.cwd(), format=format), count)
-    fits = try_all(rows)
+    files = find_files([file], Path.cwd(), format=format)
+    rows, unreadable = first_rows(files, count)
+    if not rows:
+        why = f"; the first: {unreadable[0]}" if unreadable else ""
+        raise SourceError(f"{files[0].url}: no readable record, {counted(len(unreadable), 'unreadable row')}{why}")
+    fits = try_all([payload for _, payload in rows])
     known = registered()
     fitting = [fit for fit in fits if fit.fitting]
     console = out()
     if fitting:
-        shown = table("schema", "gives", "records", "fields it does not use", "first refusal", numbers=("records",), title=f"fits {file}")
-        for fit in fitting:
-            style = "bold green" if fit.fitting == fit.rows else "yellow"
-            records = Text(f"{fit.fitting:,} of {fit.rows:,}", style)
-            shown.add_row(
-                fit.schema, gives(known[fit.schema].gives), records, Text(", ".join((*fit.unread, *fit.passed_over))), Text(_reason(fit))
-            )
-        console.print(shown)
+        headings = ("schema", "gives", "records", "fields it does not use", "first refusal")
+        lines = [_line(fit, gives(known[fit.schema].gives)) for fit in fitting]
+        console.print(table(*headings, rows=lines, numbers=("records",), title=f"fits {file}"))
     others = [fit for fit in fits if not fit.fitting]
-    shown = table("schema", "first reason why not", title="does not fit")
     near = [fit for fit in others if every or not fit.refusal.startswith("missing_field: needs ")] or ([] if fitting else others)
-    for fit in near:
-        shown.add_row(fit.schema, Text(_reason(fit)))
     if near:
-        console.print(shown)
+        rejected = [(fit.schema, Text(_reason(fit))) for fit in near]
+        console.print(table("schema", "first reason why not", rows=rejected, title="does not fit"))
     if lacking := len(others) - len(near):
         console.print(f"{lacking} more need a field that these records lack; --all lists them", style="dim")
     for detail in unreadable[:1]:
@@ -123,6 +112,11 @@ def sniff(
         console.print("no schema fits; write one of your own and name it as package.module:function", style="bold")
         raise typer.Exit(1)
     console.print(f"in the configuration:\n  a_name: {_entry(file, format, fitting[0])}")
+
+
+def _line(fit: Fit, form: str) -> tuple[str | Text, ...]:
+    records = Text(f"{fit.fitting:,} of {fit.rows:,}", "bold green" if fit.fitting == fit.rows else "yellow")
+    return fit.schema, form, records, Text(", ".join((*fit.unread, *fit.passed_over))), Text(_reason(fit))
 
 
 def _entry(file: str, format: str | None, fit: Fit) -> str:
@@ -146,28 +140,6 @@ def _beside_configuration(file: str) -> str:
 
 def _reason(fit: Fit) -> str:
     return visible(fit.refusal[:200] + ("…" if len(fit.refusal) > 200 else ""))
-
-
-def _first(files: tuple[SourceFile, ...], count: int) -> tuple[list[dict[str, Any]], list[str]]:
-    """The first readable rows, and what is wrong with the unreadable ones between them.
-
-    Raises:
-        SourceError: no row can be read.
-    """
-    from prep_assets.records.read import read_blocks
-
-    rows: list[dict[str, Any]] = []
-    unreadable: list[str] = []
-    for index, file in enumerate(files):
-        for block in read_blocks(file, index, block_bytes=1 << 20):
-            rows += [dict(record.payload) for record in block.records[: count - len(rows)]]
-            unreadable += [f"{file.name}:{row.row} {row.reason}: {row.detail}" for row in block.unreadable]
-            if len(rows) >= count:
-                return rows, unreadable
-    if not rows:
-        why = f"; the first: {unreadable[0]}" if unreadable else ""
-        raise SourceError(f"{files[0].url}: no readable record, {counted(len(unreadable), 'unreadable row')}{why}")
-    return rows, unreadable
 
 
 def dataset_info(

@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from prep_assets.cli.console import near_url, number, out, print_json, size, table
-from prep_assets.cli.find import AssetName, Partition, stores_of
+from prep_assets.cli.find import AssetName, Partition, opened, stores_of
 from prep_assets.cli.tokens import visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from prep_assets.stores.published import Published
 
 
@@ -25,9 +24,7 @@ def stats(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show counts, metrics, refused records by reason, lineage and files; of all partitions and in total where none is named."""
-    from prep_assets.assets.workspace import Workspace
-
-    workspace = Workspace.open()
+    workspace = opened()
     published, missing = stores_of(workspace, asset, partition)
     stores = [_facts(each) for each in published]
     if as_json:
@@ -104,37 +101,32 @@ def _show_numbers(console: Console, asset: str, stores: list[dict[str, Any]]) ->
 def _show_refused(console: Console, stores: list[dict[str, Any]]) -> None:
     if not any(facts["refused"] for facts in stores):
         return
-    shown = table("partition", "stage/reason", "records", numbers=("records",), title="refused")
-    for facts in stores:
-        for reason, count in facts["refused"].items():
-            shown.add_row(facts["partition"], reason, number(count))
-    console.print(shown)
+    rows = [(facts["partition"], reason, number(count)) for facts in stores for reason, count in facts["refused"].items()]
+    console.print(table("partition", "stage/reason", "records", rows=rows, numbers=("records",), title="refused"))
 
 
 def _show_places(console: Console, asset: str, published: list[Published]) -> None:
-    shown = table("partition", "files", "size", "content", "store", numbers=("files", "size"), title="stores")
-    for each in published:
-        files = each.manifest.files
-        total = size(sum(entry["bytes"] for entry in files.values()))
-        shown.add_row(each.manifest.partition, number(len(files)), total, each.manifest.content_hash[:16], near_url(each.where))
-    console.print(shown)
+    made = [(each, each.manifest) for each in published]
+    rows = [(m.partition, number(len(m.files)), size(_bytes(each)), m.content_hash[:16], near_url(each.where)) for each, m in made]
+    console.print(table("partition", "files", "size", "content", "store", rows=rows, numbers=("files", "size"), title="stores"))
     console.print(f"lineage and files of one: prep-assets stats {asset} -p {published[0].manifest.partition}", style="dim")
 
 
 def _show_lineage(console: Console, name: str, facts: dict[str, Any]) -> None:
-    shown = table("ingredient", "value", title=f"{name}: made from")
-    for key, value in facts["recipe"].items():
-        shown.add_row(key, visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
-    console.print(shown)
+    said = {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in facts["recipe"].items()}
+    rows = [(key, visible(value)) for key, value in said.items()]
+    console.print(table("ingredient", "value", rows=rows, title=f"{name}: made from"))
 
 
 def _show_files(console: Console, published: Published) -> None:
-    files = published.manifest.files
-    shown = table("file", "size", "sha256", numbers=("size",), title=f"{published.manifest.label}: files in {near_url(published.where)}")
-    for name, entry in files.items():
-        shown.add_row(visible(name), size(entry["bytes"]), entry["sha256"][:16])
+    manifest = published.manifest
+    rows = [(visible(name), size(entry["bytes"]), entry["sha256"][:16]) for name, entry in manifest.files.items()]
+    title = f"{manifest.label}: files in {near_url(published.where)}"
+    shown = table("file", "size", "sha256", rows=rows, numbers=("size",), title=title)
     shown.add_section()
-    shown.add_row(
-        "total", size(sum(entry["bytes"] for entry in files.values())), f"content {published.manifest.content_hash[:16]}", style="bold"
-    )
+    shown.add_row("total", size(_bytes(published)), f"content {manifest.content_hash[:16]}", style="bold")
     console.print(shown)
+
+
+def _bytes(published: Published) -> int:
+    return sum(entry["bytes"] for entry in published.manifest.files.values())

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from prep_assets.cli.console import near, near_url, number, out, print_json, size, table
-from prep_assets.cli.find import configured
+from prep_assets.cli.find import configured, opened
 from prep_assets.errors import PrepAssetsError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from prep_assets.assets.workspace import Workspace
     from prep_assets.engine import Standing
 
@@ -27,10 +27,9 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print the store
 
     Exit code 1 where a store is "broken", because a source or its manifest cannot be read, or fails its checks, published or not.
     """
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.config.models import FAMILIES
 
-    workspace = Workspace.open()
+    workspace = opened()
     faults: list[str] = []
     found = list(_look(workspace, faults))
     if as_json:
@@ -82,8 +81,6 @@ def _as_json(asset: str, partition: str, standing: Standing) -> dict[str, Any]:
 
 
 def _show(console: Console, workspace: Workspace, found: list[Found]) -> None:
-    from rich.text import Text
-
     from prep_assets.assets.commands import build_command
 
     shown = table("asset", "partition", "state", "rows", "tokens", numbers=("rows", "tokens"))

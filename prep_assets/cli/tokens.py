@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rich.text import Text
+
 from prep_assets.reports.visible import NEWLINE
 from prep_assets.reports.visible import visible as visible
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from prep_assets.tokenization.vocabulary import Vocabulary
 
 TRAINED, MASKED, UNATTENDED, BORDER = "bold green", "dim", "dim strike", "cyan"
@@ -65,8 +65,6 @@ def flowing(tokens: Sequence[str], weights: Sequence[float], borders: Mapping[in
         borders: what to write where a document begins, by its first token.
         colour: whether colour marks what is trained, else brackets do.
     """
-    from rich.text import Text
-
     text = Text()
     for start, end, state in runs(weights, len(tokens), borders):
         if start in borders:
@@ -86,8 +84,6 @@ def listed(
     colour: bool,
 ) -> Text:
     """One token a line: its place in the row, its position in its document, its id, its loss weight, its text."""
-    from rich.text import Text
-
     text = Text(f"{'place':>7}{'position':>10}{'id':>9}{'weight':>8}  token\n", "bold")
     for i, token in enumerate(tokens):
         if i in borders:

@@ -8,15 +8,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from prep_assets.cli.console import counted, out, print_json, table
-from prep_assets.cli.find import AssetName, Partition
+from prep_assets.cli.find import AssetName, Draft, Partition, Stream, opened
 from prep_assets.cli.tokens import visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
     from prep_assets.lineage.token import Named, Token
     from prep_assets.lineage.trace import Trace, Traced
     from prep_assets.lineage.where import Found, NotHere, Whereabouts
@@ -34,23 +33,18 @@ def trace(
     row: Annotated[int, typer.Option("--row", "-r", help="Row, record, line or group, counted from 0.")],
     token: Annotated[int | None, typer.Option("--token", "-t", metavar="K", help="One token of it, counted from 0.")] = None,
     partition: Partition = None,
-    stream: Annotated[
-        str | None, typer.Option("--stream", "-s", metavar="S", help="Which stream, table or file of the store, where it has several.")
-    ] = None,
-    draft: Annotated[
-        bool, typer.Option("--draft", help="The last store that options of one run gave, instead of the current one.")
-    ] = False,
+    stream: Stream = None,
+    draft: Draft = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the trace as JSON.")] = False,
 ) -> None:
     """Show which source rows a row is made of; with --token, what the token stands for and why it is trained or not.
 
     The source rows are read again, and made into tokens once more. Exit code 1 where the store holds something else.
     """
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.lineage.token import token_as_json, token_of, trace_as_json
     from prep_assets.lineage.trace import trace as traced
 
-    workspace = Workspace.open()
+    workspace = opened()
     found = traced(workspace, asset, row, partition=partition, stream=stream, draft=draft)
     if not as_json:
         show_trace(out(), found, token)
@@ -90,13 +84,9 @@ def _show_row(console: Console, trace: Trace) -> None:
 
 
 def _show_token(console: Console, trace: Trace, token: Token, traced: Traced | None) -> None:
-    from rich.text import Text
-
     console.print(f"token {token.place:,} of {_title(trace)}", style="bold")
-    grid = table("", "")
+    grid = table("", "", rows=[(Text(name, "dim"), value) for name, value in _facts(trace, token, traced)])
     grid.show_header = False
-    for name, value in _facts(trace, token, traced):
-        grid.add_row(Text(name, "dim"), value)
     console.print(grid)
     if traced is not None:
         _show_source(console, traced)
@@ -105,8 +95,6 @@ def _show_token(console: Console, trace: Trace, token: Token, traced: Traced | N
 
 
 def _facts(trace: Trace, token: Token, traced: Traced | None) -> Iterator[tuple[str, Text | str]]:
-    from rich.text import Text
-
     why = token.why
     yield "token", _named(token.token)
     if token.expected is not None:
@@ -201,10 +189,9 @@ def where(
     as_json: Annotated[bool, typer.Option("--json", help="Print the places as JSON.")] = False,
 ) -> None:
     """Show every row, pair, prompt, group and export that holds a record; where it was refused, or a duplicate, the reason and who won."""
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.lineage.where import where as found_at
 
-    workspace = Workspace.open()
+    workspace = opened()
     found = found_at(workspace, record, drafts=draft)
     if as_json:
         print_json([asdict(each) for each in found])

@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from prep_assets.cli.console import Live, bar, counted, err, has_colour, out, size, table
-from prep_assets.cli.find import Partition, build_commands, named_stores
+from prep_assets.cli.find import Partition, build_commands, named_stores, opened
 from prep_assets.cli.tokens import flowing, texts_of, visible
 from prep_assets.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
     from prep_assets.assets.workspace import Workspace
     from prep_assets.engine.events import Refused
     from prep_assets.proofs.verdict import Verdict, Worst
@@ -45,9 +44,7 @@ def verify(
     partition: Partition = None,
 ) -> None:
     """Run every check on the published stores again. Exit code 1 when one fails, or when there is no store."""
-    from prep_assets.assets.workspace import Workspace
-
-    workspace = Workspace.open()
+    workspace = opened()
     wanted, missing = _stores(workspace, asset, partition)
     outcomes = _run_all(workspace, wanted)
     console = out()
@@ -110,8 +107,6 @@ def _unreadable(refused: Refused) -> Verdict:
 
 
 def _show(console: Console, outcomes: list[Outcome]) -> None:
-    from rich.text import Text
-
     shown = table("asset", "partition", "check", "verdict", "summary")
     for outcome in outcomes:
         verdict = Text("passed", "green") if outcome.verdict.passed else Text("FAILED", "bold red")
@@ -121,8 +116,6 @@ def _show(console: Console, outcomes: list[Outcome]) -> None:
 
 
 def _show_failure(console: Console, workspace: Workspace, outcome: Outcome) -> None:
-    from rich.text import Text
-
     name = workspace.place(outcome.asset, outcome.partition).label
     console.print(Text.assemble(("✗ ", "bold red"), (f"{name} {outcome.check}", "bold")))
     for line in _paragraphs(outcome.verdict):
@@ -143,10 +136,9 @@ def _paragraphs(verdict: Verdict) -> Iterator[str]:
 
 
 def _row(workspace: Workspace, asset: str, worst: Worst, *, colour: bool) -> Text:
-    from prep_assets.assets.graph import asset_named
-    from prep_assets.config.models import FAMILIES
+    from prep_assets.lineage.opened import family_of
 
-    vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset_named(asset, workspace).family]))
+    vocabulary = workspace.vocabulary(family_of(workspace, asset))
     tokens = texts_of(vocabulary, worst.ids[:MOST_TOKENS])
     more = len(worst.ids) - len(tokens)
     border = {0: f"{worst.where}: {len(worst.ids):,} tokens, trained ones {'green' if colour else 'in ⟦ ⟧'}"}
@@ -169,11 +161,10 @@ def scrub(
 
     Nothing reads a damaged store from then on, and those made from it are checked again. A damaged source is named; no build repairs it.
     """
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.engine import build
     from prep_assets.engine.scrub import scrub as read_again
 
-    workspace = Workspace.open()
+    workspace = opened()
     found = read_again(workspace, _bytes(budget), remote=remote)
     console = out()
     console.print(f"read {size(found.read)} of {size(found.total)}, {counted(len(found.damaged), 'file')} damaged")
@@ -220,9 +211,8 @@ def selftest(
     from prep_assets.assets.graph import asset_and_partitions, assets_of
     from prep_assets.assets.selftest.run import TESTED
     from prep_assets.assets.selftest.run import selftest as tried
-    from prep_assets.assets.workspace import Workspace
 
-    workspace = Workspace.open()
+    workspace = opened()
     console = out()
     missed = stores = done = 0
     for name in (asset,) if asset else [name for name in TESTED if name in assets_of(workspace)]:

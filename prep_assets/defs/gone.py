@@ -8,11 +8,11 @@ from pathlib import Path
 
 import dagster as dg
 
-from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.graph import family_assets
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
+from prep_assets.defs.jobs import damaged
 from prep_assets.defs.site import Site
 
 PROCESS = "prep_assets/process"
@@ -77,7 +77,9 @@ def lost_stores(
                 continue
             gone.add(place.label)
             if place.label not in known:
-                events.append(_failure(site, asset, partition, place.shelf.where))
+                remedy = build_command(asset.name, partition)
+                why = f"the store is gone: {place.shelf.where} was built and is no longer there. Build it with:\n  {remedy}"
+                events.append(damaged(site, asset.name, partition, why))
     return events, gone
 
 
@@ -87,13 +89,3 @@ def _materialized(site: Site, instance: dg.DagsterInstance, asset: Asset, partit
         return [""] if instance.get_latest_materialization_event(key) else []
     known = instance.get_materialized_partitions(key)
     return [partition for partition in partitions if partition in known]
-
-
-def _failure(site: Site, asset: Asset, partition: str, directory: str) -> dg.AssetCheckEvaluation:
-    return dg.AssetCheckEvaluation(
-        asset_key=site.key(asset.name),
-        check_name=INTEGRITY.name,
-        passed=False,
-        description=f"the store is gone: {directory} was built and is no longer there. Build it with:\n  {build_command(asset.name, partition)}",
-        partition=partition or None,
-    )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import dagster as dg
 
-from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.graph import family_assets
 from prep_assets.config.models import FAMILIES
 from prep_assets.defs.domains import domains, register
-from prep_assets.defs.jobs import SECONDS, OutsideRun, mend_job, rebuild_job
+from prep_assets.defs.jobs import SECONDS, OutsideRun, damaged, family_job
 from prep_assets.defs.site import Site
 from prep_assets.engine.scrub import BYTES, Damage, scrub
 from prep_assets.errors import PrepAssetsError
@@ -24,23 +24,11 @@ SCRUB_SECONDS = 30
 
 def sound(site: Site, families: Sequence[str]) -> list[str]:
     """The families whose configuration means something; the others have assets that say what is wrong, and nothing starts them."""
-    return [family for family in families if _is_sound(site, family)]
-
-
-def _is_sound(site: Site, family: str) -> bool:
-    from prep_assets.assets.graph import family_assets
-
-    try:
-        return bool(family_assets(site.declared(), family))
-    except PrepAssetsError:
-        return False
-
-
-def sensors(site: Site, families: Sequence[str]) -> list[dg.SensorDefinition]:
-    """One sensor on the source files of each family."""
-    from prep_assets.defs.sources import sources_sensor
-
-    return [sources_sensor(site, family) for family in families]
+    found = []
+    for family in families:
+        with suppress(PrepAssetsError):
+            found += [family] if family_assets(site.declared(), family) else []
+    return found
 
 
 def schedules(site: Site, families: Sequence[str]) -> list[dg.ScheduleDefinition]:
@@ -56,7 +44,7 @@ def _schedule(site: Site, family: str) -> dg.ScheduleDefinition:
         name=site.named(f"nightly_{family}"),
         cron_schedule=refresh.every,
         execution_timezone=refresh.timezone,
-        job=rebuild_job(site, family),
+        job=family_job(site, "rebuild", family),
         description=f"Rebuilds the {family} family where its sources or options have changed, all domains in one run.",
     )
     def nightly(context: dg.ScheduleEvaluationContext) -> Any:
@@ -84,7 +72,8 @@ def automation(site: Site) -> dg.SensorDefinition:
 
 def scrubber(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
     """Damage to a store becomes a failed check of it and of those made from it, and a run that builds them again; damage to a source only failed checks."""
-    jobs = {family: mend_job(site, family) for family in families}
+    # what is built again is chosen from all assets of a family
+    jobs = {family: family_job(site, "mend", family) for family in families}
     job_of = {asset: jobs[family].name for family in families for asset in family_assets(site.declared(), family)}
 
     @dg.sensor(
@@ -122,9 +111,4 @@ def _stores(damage: Damage) -> list[tuple[str, str]]:
 def _failures(site: Site, damage: Damage) -> list[dg.AssetCheckEvaluation]:
     first, *made = _stores(damage)
     found = [(first, damage.what), *((store, f"made from what is damaged: {damage.what}") for store in made if not damage.source)]
-    return [
-        dg.AssetCheckEvaluation(
-            asset_key=site.key(asset), check_name=INTEGRITY.name, passed=False, description=text, partition=partition or None
-        )
-        for (asset, partition), text in found
-    ]
+    return [damaged(site, asset, partition, text) for (asset, partition), text in found]

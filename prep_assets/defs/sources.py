@@ -13,7 +13,7 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES, Domain, Family
 from prep_assets.defs.domains import domains, register
 from prep_assets.defs.gone import close_gone, lost_stores
-from prep_assets.defs.jobs import SECONDS, OutsideRun, refresh_job
+from prep_assets.defs.jobs import SECONDS, OutsideRun, family_job
 from prep_assets.defs.site import Site
 from prep_assets.errors import PrepAssetsError
 from prep_assets.records.files import SourceFile, fingerprint
@@ -36,7 +36,7 @@ def sources_sensor(site: Site, family: str) -> dg.SensorDefinition:
 
     @dg.sensor(
         name=site.named(f"{family}_sources"),
-        job=refresh_job(site, family),
+        job=family_job(site, "refresh", family, partitioned=True),
         minimum_interval_seconds=SECONDS,
         description=f"Watches the sources in configs/{family}.yaml: a new or changed file rebuilds its domain once it has stopped growing.",
     )

@@ -20,10 +20,10 @@ from prep_assets.defs.refresh import (  # noqa: E402
     automation,
     schedules,
     scrubber,
-    sensors,
     sound,
 )
 from prep_assets.defs.site import Site  # noqa: E402
+from prep_assets.defs.sources import sources_sensor  # noqa: E402
 
 
 def definitions(site: Site, only: tuple[str, ...] = (), *, whole_project: bool = True) -> dg.Definitions:
@@ -39,7 +39,7 @@ def definitions(site: Site, only: tuple[str, ...] = (), *, whole_project: bool =
     return dg.Definitions(
         assets=[asset for family in chosen for asset in family_definitions(site, family)],
         sensors=[
-            *sensors(site, whole),
+            *(sources_sensor(site, family) for family in whole),
             *([automation(site), failures(site), scrubber(site, whole), recorder(site, whole)] if whole_project else []),
         ],
         schedules=schedules(site, whole),

@@ -12,22 +12,21 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from prep_assets.assets.graph import EVERY, with_parts
+from prep_assets.assets.graph import EVERY, lines_of
 from prep_assets.assets.reading.pinned import read_sources
 from prep_assets.assets.workspace import Workspace
-from prep_assets.assets.writing.groups import splits
 from prep_assets.errors import ConfigError
-from prep_assets.lineage.rows import streams
-from prep_assets.stores.groups import open_groups
-from prep_assets.stores.lines import open_lines
-from prep_assets.stores.packed import PackedStore, open_packed
+from prep_assets.lineage.opened import WITH_ROWS, AnyStream, open_stream, sft_split, source_rows, streams
+from prep_assets.stores.groups import GroupStore
+from prep_assets.stores.lines import Lines
+from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.versions import version_with
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class StoredRecord:
     """One record of a store.
 
     Attributes:
@@ -53,24 +52,24 @@ class Held:
         return found.digest()
 
 
-def contents(workspace: Workspace, published: Published) -> Iterator[Held]:
+def contents(workspace: Workspace, published: Published) -> Iterator[StoredRecord]:
     """Every record of a version, held-out ones too, in the order in which it is stored.
 
     Raises:
         ConfigError: a store without records, such as an export, whose rows are those of the store that it was made from.
     """
     manifest = published.manifest
-    if manifest.asset not in _CONTENTS:
+    if manifest.asset not in WITH_ROWS:
         source = manifest.recipe.get("from")
         hint = f"; compare {source}, which it is made from" if source else ""
         raise ConfigError(f"{manifest.asset} holds no records of its own{hint}")
     for stream in streams(published):
-        yield from _CONTENTS[manifest.asset](workspace, published, stream)
+        yield from _contents(workspace, published, stream, open_stream(published, stream))
 
 
 def has_records(published: Published) -> bool:
     """Whether `contents` can read a store."""
-    return published.manifest.asset in _CONTENTS
+    return published.manifest.asset in WITH_ROWS
 
 
 Name = Callable[[int, int], str]
@@ -94,20 +93,32 @@ def _names_of(workspace: Workspace, published: Published, domains: Iterable[str]
     return found
 
 
-def _tokens(workspace: Workspace, published: Published, stream: str) -> Iterator[Held]:
-    manifest = published.manifest
-    raw = f"{manifest.asset.removesuffix('_tokens')}_raw"
-    name = _names(workspace, raw, manifest.partition, manifest.recipe.get("raw"))
-    yield from _of_stream(open_tokens(published.directory, stream), stream, manifest.partition, name)
+def _contents(workspace: Workspace, published: Published, stream: str, store: AnyStream) -> Iterator[StoredRecord]:
+    partition = published.manifest.partition
+    if isinstance(store, PackedStore):
+        yield from _packed(workspace, published, stream, store)
+    elif isinstance(store, TokenStore) and lines_of(published.manifest.asset, stream):  # its records are called by their lines
+        yield from _records(store, stream, partition or stream, lambda file, row: f"line {row}")
+    elif isinstance(store, TokenStore):
+        yield from _records(store, stream, partition, _names_of(workspace, published, [partition])[partition])
+    else:
+        rows = source_rows(store, partition)
+        names = _names_of(workspace, published, rows.domains)
+        for number, content in enumerate(_lines(store) if isinstance(store, Lines) else _groups(store)):
+            domain, file, row = rows.of(number)
+            yield StoredRecord(stream, domain, names[domain](file, row), *content)
 
 
-def _of_stream(store: TokenStore, stream: str, domain: str, name: Name) -> Iterator[Held]:
+def _records(store: TokenStore, stream: str, domain: str, name: Name) -> Iterator[StoredRecord]:
     first = store.begins_row
     part = 0
     for number in range(len(store)):
         part = 0 if first[number] else part + 1
-        identity = name(int(store.file[number]), int(store.row[number])) + (f", answer {part + 1}" if part else "")
-        yield Held(stream, domain, identity, *_arrays(store, number))
+        yield StoredRecord(stream, domain, _part_name(name, store, number, part), *_arrays(store, number))
+
+
+def _part_name(name: Name, store: TokenStore, number: int, part: int) -> str:
+    return name(int(store.file[number]), int(store.row[number])) + (f", answer {part + 1}" if part else "")
 
 
 def _arrays(store: TokenStore, number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
@@ -116,12 +127,10 @@ def _arrays(store: TokenStore, number: int) -> tuple[npt.NDArray[np.int64], npt.
     return ids, weights.astype(np.float32)
 
 
-def _packed(workspace: Workspace, published: Published, stream: str) -> Iterator[Held]:
+def _packed(workspace: Workspace, published: Published, stream: str, table: PackedStore) -> Iterator[StoredRecord]:
     """The pieces of each record put together again. A record that is in the table several times is so many records."""
-    table = open_packed(published.directory, stream)
-    split = "dev" if stream == "sft_dev_packed" else "train"
     recipe = published.manifest.recipe["tokens"]
-    ids = {domain: cache(_record_names(workspace, domain, recipe.get(domain), split)) for domain in table.sources}
+    ids = {domain: cache(_record_names(workspace, domain, recipe.get(domain), sft_split(stream))) for domain in table.sources}
     order = np.lexsort([np.asarray(table.documents[field]) for field in ("start", "record", "source")])
     fields = [np.asarray(table.documents[field])[order].tolist() for field in ("source", "record", "start", "length", "row", "row_offset")]
     for _, pieces in groupby(zip(*fields, strict=True), key=itemgetter(0, 1)):
@@ -141,12 +150,12 @@ def _copies(pieces: Iterable[Sequence[int]]) -> list[list[Sequence[int]]]:
     return copies
 
 
-def _joined(table: PackedStore, pieces: Sequence[Sequence[int]], stream: str, ids: Mapping[str, Callable[[int], str]]) -> Held:
+def _joined(table: PackedStore, pieces: Sequence[Sequence[int]], stream: str, ids: Mapping[str, Callable[[int], str]]) -> StoredRecord:
     domain = table.sources[pieces[0][0]]
     places = [(row, slice(offset, offset + length)) for _, _, _, length, row, offset in pieces]
     tokens = np.concatenate([np.asarray(table.tokens[row])[part] for row, part in places]).astype(np.int64)
     weights = np.concatenate([table.weights(row)[part] for row, part in places]).astype(np.float32)
-    return Held(stream, domain, ids[domain](pieces[0][1]), tokens, weights)
+    return StoredRecord(stream, domain, ids[domain](pieces[0][1]), tokens, weights)
 
 
 def _record_names(workspace: Workspace, domain: str, content: str | None, split: str) -> Callable[[int], str]:
@@ -154,51 +163,22 @@ def _record_names(workspace: Workspace, domain: str, content: str | None, split:
     if tokens is None:
         return lambda record: f"record {record}"
     store, name = open_tokens(tokens.directory, split), _names(workspace, "sft_raw", domain, tokens.manifest.recipe.get("raw"))
-
-    def named(record: int) -> str:
-        part = store.part(record)[0] - 1
-        return name(int(store.file[record]), int(store.row[record])) + (f", answer {part + 1}" if part else "")
-
-    return named
+    return lambda record: _part_name(name, store, record, store.part(record)[0] - 1)
 
 
+Content = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], bytes]
 _NOTHING = np.zeros(0, np.int64), np.zeros(0, np.float32)
 
 
-def _lines(workspace: Workspace, published: Published, stream: str) -> Iterator[Held]:
-    lines = open_lines(published.directory, stream)
-    names = _names_of(workspace, published, lines.sources)
+def _lines(lines: Lines) -> Iterator[Content]:
     with lines.path.open("rb") as file:
-        for number, line in enumerate(file):
-            domain = lines.sources[int(lines.index["source"][number])]
-            yield Held(stream, domain, names[domain](int(lines.index["file"][number]), int(lines.index["row"][number])), *_NOTHING, line)
+        yield from ((*_NOTHING, line) for line in file)
 
 
-def _of_lines(workspace: Workspace, published: Published, stream: str) -> Iterator[Held]:
-    """Records that were made of lines, which are their names."""
-    domain = published.manifest.partition or stream
-    yield from _of_stream(open_tokens(published.directory, stream), stream, domain, lambda file, row: f"line {row}")
-
-
-def _groups(workspace: Workspace, published: Published, split: str) -> Iterator[Held]:
-    store = open_groups(splits(published.directory)[split])
-    names = _names_of(workspace, published, store.sources)
+def _groups(store: GroupStore) -> Iterator[Content]:
     for number in range(len(store)):
         prompt = store.prompts.record(number, "tokens")
         answers = [_arrays(store.responses, each) for each in store.responses_of(number)]
         ids = np.concatenate([prompt, *(each for each, _ in answers)]).astype(np.int64)
         weights = np.concatenate([np.zeros(len(prompt), np.float32), *(each for _, each in answers)])
-        domain = store.sources[int(store.source[number])]
-        identity = names[domain](int(store.prompts.file[number]), int(store.prompts.row[number]))
-        yield Held(split, domain, identity, ids, weights, store.rewards.record(number, "rewards").tobytes())
-
-
-_CONTENTS: Mapping[str, Callable[[Workspace, Published, str], Iterator[Held]]] = {
-    "pretrain_tokens": _tokens,
-    "sft_tokens": _tokens,
-    "sft_packed": _packed,
-    **dict.fromkeys((*with_parts("preferences", "rl_prompts"), "arithmetic_prompts"), _lines),
-    **dict.fromkeys((*with_parts("preference_tokens", "rl_tokens"), "arithmetic_tokens"), _of_lines),
-    "contrastive": _lines,
-    **dict.fromkeys(with_parts("rl_groups"), _groups),
-}
+        yield ids, weights, store.rewards.record(number, "rewards").tobytes()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import ConfigError
-from prep_assets.lineage.contents import Held, contents
+from prep_assets.lineage.contents import StoredRecord, contents
 from prep_assets.stores.manifest import differences
 from prep_assets.stores.published import Place, Published
 from prep_assets.stores.versions import version_named, versions
@@ -27,7 +27,7 @@ class Amount:
     tokens: int = 0
     trained: int = 0
 
-    def add(self, held: Held) -> None:
+    def add(self, held: StoredRecord) -> None:
         """Count one record."""
         self.records += 1
         self.tokens += len(held.ids)
@@ -39,8 +39,8 @@ class Changed:
     """A record in two versions; `None` where one has it not."""
 
     key: Key
-    before: Held | None
-    after: Held | None
+    before: StoredRecord | None
+    after: StoredRecord | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +105,16 @@ def compare(workspace: Workspace, before: Published, after: Published, *, exampl
     held = left.take(gone.keys() & set(chosen)), right.take(come.keys() & set(chosen))
     shown = tuple(Changed(key, held[0].get(key), held[1].get(key)) for key in chosen)
     recipe = differences(before.manifest.recipe, after.manifest.recipe)
-    return Difference(before, after, recipe, same, _total(come, changed), _total(gone, changed), len(changed), amounts, shown)
-
-
-def _total(keys: Counter[Key], changed: Iterable[Key]) -> int:
-    """How many records are in one version only; of a record that is there several times, one is the changed one."""
-    return keys.total() - sum(1 for _ in changed)
+    # of a record that is in one version several times, one is the changed one
+    came, went = (keys.total() - len(changed) for keys in (come, gone))
+    return Difference(before, after, recipe, same, came, went, len(changed), amounts, shown)
 
 
 class _Side:
     """A version, read once for its hashes, and once more for the records that are shown."""
 
     def __init__(self, workspace: Workspace, published: Published) -> None:
-        self.read: Callable[[], Iterator[Held]] = lambda: contents(workspace, published)
+        self.read: Callable[[], Iterator[StoredRecord]] = lambda: contents(workspace, published)
         self.digests: Counter[bytes] = Counter()
         self.amounts: dict[str, Amount] = {}
         for held in self.read():
@@ -136,6 +133,6 @@ class _Side:
                 found[held.stream, held.domain, held.id] += 1
         return found
 
-    def take(self, wanted: Collection[Key]) -> dict[Key, Held]:
+    def take(self, wanted: Collection[Key]) -> dict[Key, StoredRecord]:
         """The records of these keys."""
         return {key: held for held in (self.read() if wanted else ()) if (key := (held.stream, held.domain, held.id)) in wanted}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from prep_assets.assets.graph import asset_named, family_assets
+from prep_assets.assets.graph import family_assets
 from prep_assets.assets.reading.contamination import strings_in
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.stage import Asset
@@ -18,8 +18,8 @@ from prep_assets.config.tombstones import Tombstone, add_tombstones, payload_dig
 from prep_assets.engine.building import build
 from prep_assets.engine.events import Event
 from prep_assets.errors import ConfigError, Refused, StoreError
-from prep_assets.lineage.contents import Held, contents, has_records
-from prep_assets.lineage.opened import is_export
+from prep_assets.lineage.contents import StoredRecord, contents, has_records
+from prep_assets.lineage.opened import family_of, is_export
 from prep_assets.lineage.where import Found, NotHere, Whereabouts, where
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets.records.where import FORGOTTEN
@@ -92,21 +92,17 @@ def forget(
     after = Workspace(workspace.configs, workspace.stores, progress=workspace.progress)
     concerned = {(each.family, each.domain) for each in found}
     needles = [words for each in known for words in needles_of(workspace, each)]
-    for name, partition in _built(after, concerned):
-        build(after, name, partition=partition or None, tell=tell)
+    for asset, place in list(_stores(after, concerned)):
+        build(after, asset.name, partition=place.partition or None, tell=tell)
     left, searched = _left(after, concerned, known, needles)
     # one that is being read is not deleted: before old versions are searched, and after what `where` opened is let go
     gc.collect()
     if prune:
         _let_go(after, concerned, needles)
         gc.collect()
-    unused = (
-        [f"{place.shelf.where}/versions/{name}" for _, place in _stores(after, concerned) for name in place.remove_unused()]
-        if prune
-        else []
-    )
-    old = tuple(_old(after, concerned, needles))
-    return Forgotten(fresh, _held(known), left, searched, old, tuple(unused))
+    pruned = _stores(after, concerned) if prune else ()
+    removed = tuple(f"{place.shelf.where}/versions/{name}" for _, place in pruned for name in place.remove_unused())
+    return Forgotten(fresh, _held(known), left, searched, tuple(_old(after, concerned, needles)), removed)
 
 
 def _names(record: str, found: Whereabouts) -> bool:
@@ -136,10 +132,6 @@ def _stores(workspace: Workspace, concerned: set[tuple[str, str]]) -> Iterator[t
                 place = workspace.place(asset.name, partition)
                 if place.exists and (not partition or (family, partition) in concerned):
                     yield asset, place
-
-
-def _built(workspace: Workspace, concerned: set[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [(asset.name, place.partition) for asset, place in _stores(workspace, concerned)]
 
 
 def _left(
@@ -247,7 +239,7 @@ def records_with(workspace: Workspace, published: Published, sets: Sequence[Sequ
     """Ids of the records of a version whose text holds all texts of one of the sets; tokens are decoded, lines are read, the quarantine is searched."""
     found = []
     if has_records(published) and sets:
-        batch: list[Held] = []
+        batch: list[StoredRecord] = []
         for held in contents(workspace, published):
             batch.append(held)
             if len(batch) == BATCH:
@@ -260,12 +252,12 @@ def records_with(workspace: Workspace, published: Published, sets: Sequence[Sequ
     return found
 
 
-def _batch_holding(workspace: Workspace, published: Published, batch: Sequence[Held], sets: Sequence[Sequence[str]]) -> list[str]:
+def _batch_holding(workspace: Workspace, published: Published, batch: Sequence[StoredRecord], sets: Sequence[Sequence[str]]) -> list[str]:
     lines = [held for held in batch if not len(held.ids)]
     found = [held for held in lines if _has(" ".join(strings_in(json.loads(held.line))), sets)]
     encoded = [held for held in batch if len(held.ids)]
     if encoded:
-        vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset_named(published.manifest.asset, workspace).family]))
+        vocabulary = workspace.vocabulary(family_of(workspace, published.manifest.asset))
         decoded = vocabulary.decode_batch([held.ids.tolist() for held in encoded])
         found += [held for held, text in zip(encoded, decoded, strict=True) if _has(text, sets)]
     return [f"{held.domain}#{held.id}" for held in found]

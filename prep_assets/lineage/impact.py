@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -86,8 +85,8 @@ def impact(workspace: Workspace, changed: Workspace, *, examples: int = 3, sampl
     Raises:
         ConfigError: a configuration that means nothing.
     """
-    with overlay(workspace.stores) as aside:
-        trial = _Trial(workspace.plain, changed, aside, examples, sample, long)
+    with tempfile.TemporaryDirectory(prefix="prep-assets-") as folder:
+        trial = _Trial(workspace.plain, changed, Overlay(workspace.stores, Path(folder)), examples, sample, long)
         for asset in assets_of(changed).values():
             for partition in asset.partitions(changed):
                 yield trial.effect(asset, partition)
@@ -203,10 +202,3 @@ class Overlay:
         here = Place(self.folder, asset, partition).directory
         here.parent.mkdir(parents=True, exist_ok=True)
         here.symlink_to(Place(self.real, asset, partition).directory.absolute(), target_is_directory=True)
-
-
-@contextmanager
-def overlay(real: Path) -> Iterator[Overlay]:
-    """An overlay for the length of a trial."""
-    with tempfile.TemporaryDirectory(prefix="prep-assets-") as folder:
-        yield Overlay(real, Path(folder))

@@ -1,18 +1,26 @@
-"""The stores of a workspace, each opened once, and only where it still is what its configuration and its sources ask for."""
+"""Stores, opened by their streams whatever they hold, and which row of a source each of their records comes from.
+
+`Opened` opens those of a workspace: each once, and only where it still is what its configuration and its sources ask for.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.exports import Exporting, family_of_export, open_export_source
-from prep_assets.assets.graph import EVERY, asset_named, upstream_of
+from prep_assets.assets.graph import EVERY, asset_named, holds, upstream_of, with_parts
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.groups import splits
+from prep_assets.config.models import FAMILIES, Family
 from prep_assets.errors import StoreError
 from prep_assets.exports.readable import Readable
 from prep_assets.exports.registry import reader
@@ -26,6 +34,81 @@ from prep_assets.stores.tokens import TokenStore, open_tokens
 
 DRAFT = " (draft)"
 """Behind the label of a draft."""
+WITH_ROWS = (
+    *("pretrain_tokens", "sft_tokens", "sft_packed", *with_parts("preferences", "rl_prompts"), "arithmetic_prompts", "contrastive"),
+    *(*with_parts("preference_tokens", "rl_tokens"), "arithmetic_tokens", *with_parts("rl_groups")),
+)
+"""The assets whose stores have records of their own; exports have those of the store that they were made from."""
+_HELD_OUT = re.compile(r"(.*_)?(dev|test)(_packed|/.*)?")
+AnyStream = PackedStore | TokenStore | Lines | GroupStore
+
+
+def family_of(workspace: Workspace, asset: str) -> Family:
+    """The configuration of an asset's family."""
+    return workspace.family(FAMILIES[asset_named(asset, workspace).family])
+
+
+def streams(published: Published) -> list[str]:
+    """The streams, tables or files of rows in a store, those that are held out last; none of a raw store."""
+    if holds(published.manifest.asset, GroupStore):
+        return list(splits(published.directory))
+    found = (path for pattern in ("*.index", "*.documents", "*/*.index") for path in published.directory.glob(pattern))
+    names = sorted(path.relative_to(published.directory).with_suffix("").as_posix() for path in found)
+    return sorted(names, key=lambda name: _HELD_OUT.fullmatch(name) is not None)
+
+
+def open_stream(published: Published, stream: str) -> AnyStream:
+    """One stream, table or file of rows of a store.
+
+    Raises:
+        StoreError: it is not there, or cannot be read.
+    """
+    folder = published.directory
+    if holds(published.manifest.asset, GroupStore):
+        return open_groups(splits(folder)[stream])
+    if (folder / f"{stream}.documents").is_dir():
+        return open_packed(folder, stream)
+    return open_lines(folder, stream) if (folder / f"{stream}.jsonl").is_file() else open_tokens(folder, stream)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """Which row of a source each record, line or group of a stream comes from: int[n] each.
+
+    Attributes:
+        domains, domain: the names, and the number of each record's among them.
+        file, row: the number of the file in that domain, and the row in the file.
+    """
+
+    domains: Sequence[str]
+    domain: npt.NDArray[Any]
+    file: npt.NDArray[Any]
+    row: npt.NDArray[Any]
+
+    def of(self, record: int) -> tuple[str, int, int]:
+        """Domain, file and row of a record."""
+        return self.domains[int(self.domain[record])], int(self.file[record]), int(self.row[record])
+
+    def records(self, domain: str, file: int, row: int) -> list[int]:
+        """The records that come from a row."""
+        if domain not in self.domains:
+            return []
+        found: list[int] = np.flatnonzero((self.domain == self.domains.index(domain)) & (self.file == file) & (self.row == row)).tolist()
+        return found
+
+
+def source_rows(store: TokenStore | Lines | GroupStore, partition: str) -> SourceRows:
+    """Where the records of a stream come from; those of tokens from the domain that the store is of."""
+    if isinstance(store, Lines):
+        return SourceRows(store.sources, store.index["source"], store.index["file"], store.index["row"])
+    if isinstance(store, GroupStore):
+        return SourceRows(store.sources, store.source, store.prompts.file, store.prompts.row)
+    return SourceRows((partition,), np.broadcast_to(0, len(store)), store.file, store.row)
+
+
+def sft_split(table: str) -> str:
+    """The stream of `sft_tokens` that a packed table is made of."""
+    return "dev" if table == "sft_dev_packed" else "train"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +144,7 @@ class Opened:
         self.workspace, self.draft = workspace.plain, draft
         # an object's own caches, so that they go when it goes
         self.published = cache(self._published)
-        self.tokens = cache(self._tokens)
-        self.packed = cache(self._packed)
-        self.lines = cache(self._lines)
-        self.groups = cache(self._groups)
+        self.stream = cache(self._stream)
         self.export = cache(self._export)
 
     def made_with(self, asset: str, partition: str = "") -> Workspace:
@@ -128,17 +208,8 @@ class Opened:
             )
         return published
 
-    def _tokens(self, asset: str, partition: str, stream: str) -> TokenStore:
-        return open_tokens(self.published(asset, partition).directory, stream)
-
-    def _packed(self, stream: str) -> PackedStore:
-        return open_packed(self.published("sft_packed").directory, stream)
-
-    def _lines(self, asset: str, partition: str, stream: str) -> Lines:
-        return open_lines(self.published(asset, partition).directory, stream)
-
-    def _groups(self, asset: str, partition: str, split: str) -> GroupStore:
-        return open_groups(splits(self.published(asset, partition).directory)[split])
+    def _stream(self, asset: str, partition: str, stream: str) -> AnyStream:
+        return open_stream(self.published(asset, partition), stream)
 
     def _export(self, asset: str, partition: str) -> OpenExport:
         published = self.published(asset, partition)

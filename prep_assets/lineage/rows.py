@@ -1,9 +1,8 @@
-"""A row of a store → the records that it is made of, by the indexes that stores keep."""
+"""A row of a store → the records that it is made of, and a row of a source → the rows that hold it, by the indexes that stores keep."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,17 +12,16 @@ import numpy.typing as npt
 from prep_assets.assets.checks.read_back import row_fault
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.exports import Exporting
-from prep_assets.assets.graph import EVERY, holds, lines_of, with_parts
+from prep_assets.assets.graph import EVERY, asset_named, lines_of
 from prep_assets.assets.stage import FromParts
-from prep_assets.assets.writing.groups import splits
 from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.exports.source import SIDES, Pairs
-from prep_assets.lineage.opened import Opened, is_export
+from prep_assets.lineage.opened import WITH_ROWS, Opened, is_export, sft_split, source_rows, streams
 from prep_assets.stores.groups import GroupStore
+from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Published
-
-_HELD_OUT = re.compile(r"(.*_)?(dev|test)(_packed|/.*)?")
+from prep_assets.stores.tokens import TokenStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +83,6 @@ class Row:
     pieces: tuple[Piece, ...]
 
 
-def streams(published: Published) -> list[str]:
-    """The streams, tables or files of rows in a store, those that are held out last; none of a raw store."""
-    if holds(published.manifest.asset, GroupStore):
-        return list(splits(published.directory))
-    found = (path for pattern in ("*.index", "*.documents", "*/*.index") for path in published.directory.glob(pattern))
-    names = sorted(path.relative_to(published.directory).with_suffix("").as_posix() for path in found)
-    return sorted(names, key=lambda name: _HELD_OUT.fullmatch(name) is not None)
-
-
 def stream_of(published: Published, name: str | None) -> str:
     """The stream that is meant: the one asked for, else the first.
 
@@ -114,9 +103,17 @@ def read_row(opened: Opened, place: Place) -> Row:
     """
     if is_export(place.asset):
         return _exported(opened, place)
-    if place.asset not in _READ:
-        raise ConfigError(f"{place.asset} has no rows to trace; assets that have: {', '.join(_READ)}, and exports")
-    return _READ[place.asset](opened, place)
+    if place.asset not in WITH_ROWS:
+        raise ConfigError(f"{place.asset} has no rows to trace; assets that have: {', '.join(WITH_ROWS)}, and exports")
+    store = opened.stream(place.asset, place.partition, place.stream)
+    check_row(place, len(store))
+    if isinstance(store, PackedStore):
+        return _packed(opened, place, store)
+    if isinstance(store, Lines):
+        return _line(opened, place, store)
+    if isinstance(store, GroupStore):
+        return _group(place, store)
+    return (_record if lines_of(place.asset, place.stream) is None else _tokenized_line)(opened, place, store)
 
 
 def check_row(place: Place, count: int) -> None:
@@ -128,14 +125,11 @@ def check_row(place: Place, count: int) -> None:
         raise ConfigError(f"row {place.row:,} of {place.asset}{stream}: there are {count:,}, numbered from 0")
 
 
-def _packed(opened: Opened, place: Place) -> Row:
-    table = opened.packed(place.stream)
-    check_row(place, len(table))
-    split = "dev" if place.stream == "sft_dev_packed" else "train"
+def _packed(opened: Opened, place: Place, table: PackedStore) -> Row:
     entries = zip(*(np.asarray(table.documents[field][table.pieces(place.row)]).tolist() for field in _FIELDS), strict=True)
     pieces = []
     for start, length, source, record, first in entries:
-        [piece] = _record(opened, Place("sft_tokens", table.sources[source], split, record)).pieces
+        [piece] = read_row(opened, Place("sft_tokens", table.sources[source], sft_split(place.stream), record)).pieces
         pieces.append(replace(piece, start=start, end=start + length, first=first, path=(place, *piece.path)))
     weights = table.weights(place.row).astype(np.float32)
     return Row(place, len(table), np.asarray(table.tokens[place.row]).astype(np.int64), weights, tuple(pieces))
@@ -144,41 +138,41 @@ def _packed(opened: Opened, place: Place) -> Row:
 _FIELDS = ("row_offset", "length", "source", "record", "start")
 
 
-def _record(opened: Opened, place: Place) -> Row:
+def _origin(place: Place, store: TokenStore | Lines | GroupStore) -> Origin:
+    return Origin(f"{EVERY[place.asset].family}_raw", *source_rows(store, place.partition).of(place.row))
+
+
+def _record(opened: Opened, place: Place, store: TokenStore) -> Row:
     """A record of a domain's token store."""
-    store = opened.tokens(place.asset, place.partition, place.stream)
-    check_row(place, len(store))
-    raw = f"{place.asset.removesuffix('_tokens')}_raw"
-    origin = Origin(raw, place.partition, int(store.file[place.row]), int(store.row[place.row]))
-    piece = Piece(0, len(store.record(place.row, "tokens")), 0, store.part(place.row)[0] - 1, (place,), origin)
-    return Row(place, len(store), *_arrays(store, place.row), (piece,))
+    ids, weights = _arrays(store, place.row)
+    return Row(place, len(store), ids, weights, (Piece(0, len(ids), 0, store.part(place.row)[0] - 1, (place,), _origin(place, store)),))
 
 
-def _arrays(store: Any, record: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32] | None]:
+def _arrays(store: TokenStore, record: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32] | None]:
     ids = store.record(record, "tokens").astype(np.int64)
     return ids, store.weights(record).astype(np.float32) if "loss_mask" in store.arrays else None
 
 
-def _line(opened: Opened, place: Place) -> Row:
+def _line(opened: Opened, place: Place, lines: Lines) -> Row:
     """A line, and the line of its domain that it was merged from."""
-    lines = opened.lines(place.asset, place.partition, place.stream)
-    check_row(place, len(lines))
-    asset = EVERY[place.asset]
+    origin, parts = _origin(place, lines), EVERY[place.asset].parts
     path: tuple[Place, ...] = (place,)
-    domain = lines.sources[int(lines.index["source"][place.row])]
-    if asset.parts:
-        [at] = np.flatnonzero(opened.lines(asset.parts, domain, place.stream).places == lines.places[place.row])
-        path = (place, Place(asset.parts, domain, place.stream, int(at)))
-    file, row = (int(lines.index[field][place.row]) for field in ("file", "row"))
-    origin = None if place.asset == "arithmetic_prompts" else Origin(f"{asset.family}_raw", domain, file, row)
-    return Row(place, len(lines), np.zeros(0, np.int64), None, (Piece(0, 0, 0, 0, path, origin),))
+    if parts:
+        [at] = np.flatnonzero(_lines(opened, Place(parts, origin.domain, place.stream, 0)).places == lines.places[place.row])
+        path = (place, Place(parts, origin.domain, place.stream, int(at)))
+    generated = place.asset == "arithmetic_prompts"
+    return Row(place, len(lines), np.zeros(0, np.int64), None, (Piece(0, 0, 0, 0, path, None if generated else origin),))
 
 
-def _tokenized_line(opened: Opened, place: Place) -> Row:
+def _lines(opened: Opened, place: Place) -> Lines:
+    found = opened.stream(place.asset, place.partition, place.stream)
+    assert isinstance(found, Lines)
+    return found
+
+
+def _tokenized_line(opened: Opened, place: Place, store: TokenStore) -> Row:
     """A record that was made of a line of a JSONL store."""
-    store = opened.tokens(place.asset, place.partition, place.stream)
-    check_row(place, len(store))
-    [piece] = _merged(opened, place).pieces if EVERY[place.asset].parts else _line(opened, line_of(opened, place)).pieces
+    [piece] = (_merged(opened, place) if EVERY[place.asset].parts else read_row(opened, line_of(opened, place))).pieces
     ids, weights = _arrays(store, place.row)
     return Row(place, len(store), ids, weights, (replace(piece, end=len(ids), path=(place, *piece.path)),))
 
@@ -187,7 +181,14 @@ def line_of(opened: Opened, place: Place) -> Place:
     """The line that a record of tokens was made of, in the store of lines whose order the stream has."""
     lines = lines_of(place.asset, place.stream)
     assert lines is not None
-    return Place(lines[0], place.partition, lines[1], int(opened.tokens(place.asset, place.partition, place.stream).row[place.row]))
+    return Place(lines[0], place.partition, lines[1], int(_line_numbers(opened, place)[place.row]))
+
+
+def _line_numbers(opened: Opened, place: Place) -> npt.NDArray[Any]:
+    """Of each record of tokens, the number of the line that it was made of."""
+    found = opened.stream(place.asset, place.partition, place.stream)
+    assert isinstance(found, TokenStore)
+    return found.row
 
 
 def _merged(opened: Opened, place: Place) -> Row:
@@ -196,21 +197,18 @@ def _merged(opened: Opened, place: Place) -> Row:
     assert isinstance(source, FromParts)
     if place.stream not in source.lines:
         return read_row(opened, Place(source.assets[1], "", place.stream, place.row))
-    line = _line(opened, line_of(opened, place)).pieces[0].path[-1]
-    rows = opened.tokens(source.assets[0], line.partition, place.stream).row
-    return read_row(opened, Place(source.assets[0], line.partition, place.stream, int(np.searchsorted(rows, line.row))))
+    line = read_row(opened, line_of(opened, place)).pieces[0].path[-1]
+    part = Place(source.assets[0], line.partition, place.stream, 0)
+    return read_row(opened, replace(part, row=int(np.searchsorted(_line_numbers(opened, part), line.row))))
 
 
-def _group(opened: Opened, place: Place) -> Row:
+def _group(place: Place, store: GroupStore) -> Row:
     """A group: its prompt, then each response, end to end."""
-    store = opened.groups(place.asset, place.partition, place.stream)
-    check_row(place, len(store))
-    domain, asset = store.sources[int(store.source[place.row])], EVERY[place.asset]
+    origin, whole = _origin(place, store), EVERY[place.asset].parts
     path: tuple[Place, ...] = (place,)
-    if asset.parts:
+    if whole:
         before = int(np.count_nonzero(store.source[: place.row] == store.source[place.row]))
-        path = (place, Place(asset.parts, domain, place.stream, before))
-    origin = Origin("rl_raw", domain, int(store.prompts.file[place.row]), int(store.prompts.row[place.row]))
+        path = (place, Place(whole, origin.domain, place.stream, before))
     prompt = store.prompts.record(place.row, "tokens")
     parts = [prompt, *(store.responses.record(each, "tokens") for each in store.responses_of(place.row))]
     masks = [np.zeros(len(prompt)), *(store.responses.record(each, "loss_mask") for each in store.responses_of(place.row))]
@@ -239,7 +237,7 @@ def _exported(opened: Opened, place: Place) -> Row:
 def _document(opened: Opened, place: Place, table: PackedStore, stream: str) -> Row:
     """One document of a packed table."""
     number = int(table.documents["row"][place.row])
-    whole = _packed(opened, Place("sft_packed", "", stream, number))
+    whole = read_row(opened, Place("sft_packed", "", stream, number))
     piece = whole.pieces[place.row - table.pieces(number).start]
     part = slice(piece.start, piece.end)
     assert whole.weights is not None
@@ -249,20 +247,68 @@ def _document(opened: Opened, place: Place, table: PackedStore, stream: str) -> 
 def _sides(opened: Opened, place: Place, each: Exporting) -> Row:
     """A pair: its chosen answer, then the rejected one, each with the prompt."""
     folder = "" if (stem := each.stem(place.partition)) is None else f"{stem}/"
-    rows = [_tokenized_line(opened, Place(each.source.name, place.partition, f"{folder}{side}", place.row)) for side in SIDES]
+    rows = [read_row(opened, Place(each.source.name, place.partition, f"{folder}{side}", place.row)) for side in SIDES]
     chosen, rejected = (row.pieces[0] for row in rows)
     at = chosen.end
     ids, weights = (np.concatenate([getattr(row, name) for row in rows]) for name in ("ids", "weights"))
     return Row(rows[0].place, rows[0].count, ids, weights, (chosen, replace(rejected, start=at, end=at + rejected.end)))
 
 
-_READ: Mapping[str, Callable[[Opened, Place], Row]] = {
-    "pretrain_tokens": _record,
-    "sft_tokens": _record,
-    "sft_packed": _packed,
-    **dict.fromkeys(with_parts("preferences", "rl_prompts"), _line),
-    "arithmetic_prompts": _line,
-    "contrastive": _line,
-    **dict.fromkeys((*with_parts("preference_tokens", "rl_tokens"), "arithmetic_tokens"), _tokenized_line),
-    **dict.fromkeys(with_parts("rl_groups"), _group),
-}
+# -- the other way ----------------------------------------------------------------------------------------------------------------------
+
+
+def pieces_of(opened: Opened, asset: str, partition: str, origin: Origin) -> Iterator[tuple[Place, Piece]]:
+    """Each stretch of a store that comes from a row of a source, with the row of the store that it is in.
+
+    Raises:
+        StoreError: the store is missing or out of date.
+    """
+    for place in places_of(opened, asset, partition, origin):
+        for piece in read_row(opened, place).pieces:
+            if piece.origin == origin:
+                yield place, piece
+
+
+def places_of(opened: Opened, asset: str, partition: str, origin: Origin) -> list[Place]:
+    """The rows of a store that hold a row of a source; what is generated holds none."""
+    if is_export(asset):
+        return _exported_places(opened, asset, partition, origin)
+    if asset not in WITH_ROWS or asset.startswith("arithmetic_"):
+        return []
+    places = [Place(asset, partition, stream, 0) for stream in streams(opened.published(asset, partition))]
+    return [replace(place, row=row) for place in places for row in _holding(opened, place, origin)]
+
+
+def _holding(opened: Opened, place: Place, origin: Origin) -> list[int]:
+    """The rows of one stream."""
+    store, found = opened.stream(place.asset, place.partition, place.stream), list[int]()
+    if isinstance(store, PackedStore):
+        found = np.unique(np.asarray(store.documents["row"])[_entries(opened, store, place.stream, origin)]).tolist()
+    elif not isinstance(store, TokenStore) or (made_of := lines_of(place.asset, place.stream)) is None:
+        found = source_rows(store, place.partition).records(origin.domain, origin.file, origin.row)
+    elif made_of[0] != "arithmetic_prompts":  # which no source has
+        lines = _holding(opened, Place(made_of[0], place.partition, made_of[1], 0), origin)
+        found = np.flatnonzero(np.isin(store.row, lines)).tolist()
+    return found
+
+
+def _entries(opened: Opened, table: PackedStore, stream: str, origin: Origin) -> list[int]:
+    """The pieces of a packed table that come from a row of a source: numbers of entries in `PackedStore.documents`."""
+    if origin.domain not in table.sources:
+        return []
+    records = _holding(opened, Place("sft_tokens", origin.domain, sft_split(stream), 0), origin)
+    source = np.asarray(table.documents["source"]) == table.sources.index(origin.domain)
+    found: list[int] = np.flatnonzero(source & np.isin(table.documents["record"], records)).tolist()
+    return found
+
+
+def _exported_places(opened: Opened, asset: str, partition: str, origin: Origin) -> list[Place]:
+    export = opened.export(asset, partition)
+    if export.read.documents and isinstance(export.source, PackedStore):
+        table = opened.stream("sft_packed", "", export.streams[0])
+        assert isinstance(table, PackedStore)
+        rows = _entries(opened, table, export.streams[0], origin)
+    else:
+        [above] = asset_named(asset, opened.workspace).upstream
+        rows = [place.row for place in places_of(opened, above, partition, origin) if place.stream in export.streams]
+    return [Place(asset, partition, "", row) for row in dict.fromkeys(rows)]

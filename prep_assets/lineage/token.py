@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.graph import asset_named
 from prep_assets.assets.previews import token_texts
-from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.merging import BY_DOMAIN
-from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError
+from prep_assets.lineage.opened import family_of
 from prep_assets.lineage.trace import Trace, Traced
 from prep_assets.lineage.why import PADDING, Why
+from prep_assets.tokenization.vocabulary import Vocabulary
 
 AROUND = 60
 """Characters of the render that are shown before and after a token."""
@@ -75,7 +75,7 @@ def token_of(trace: Trace, place: int) -> tuple[Token, Traced | None]:
     if not 0 <= place < len(row.ids):
         raise ConfigError(f"token {place:,} of row {row.place.row:,}: there are {len(row.ids):,}, numbered from 0")
     weights = _weights(trace).tolist()
-    named = _Names(trace.made_with, row.place.asset)
+    named = partial(_named, trace.made_with.vocabulary(family_of(trace.made_with, row.place.asset)))
     after = place + 1
     predicts = named(int(row.ids[after])) if after < len(row.ids) and weights[after] > 0 else None
     predicted_at = place - 1 if weights[place] > 0 and place else None
@@ -111,15 +111,8 @@ def _weights(trace: Trace) -> npt.NDArray[np.float32]:
     return weights
 
 
-class _Names:
-    """Ids → texts, by the tokenizer of an asset's family."""
-
-    def __init__(self, workspace: Workspace, asset: str) -> None:
-        self._vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset_named(asset, workspace).family]))
-
-    def __call__(self, number: int) -> Named:
-        known = 0 <= number < self._vocabulary.size
-        return Named(number, token_texts(self._vocabulary, [number])[0] if known else "")
+def _named(vocabulary: Vocabulary, number: int) -> Named:
+    return Named(number, token_texts(vocabulary, [number])[0] if 0 <= number < vocabulary.size else "")
 
 
 def _tokenized(asset: str) -> str:

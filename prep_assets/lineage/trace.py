@@ -136,7 +136,7 @@ class Tracer:
     def __init__(self, workspace: Workspace, draft: tuple[str, str] | None = None) -> None:
         self.opened = Opened(workspace, draft)
         self.workspace = self.opened.workspace
-        self._derive: dict[tuple[str, str], Any] = {}
+        self._makers: dict[tuple[str, str], Any] = {}
 
     def place(self, asset: str, row: int, partition: str | None, stream: str | None) -> Place:
         """The row that is meant.
@@ -204,11 +204,11 @@ class Tracer:
         if last.asset in _SEQUENCES:
             assert file is not None
             assert record is not None
-            return None, self._of(last.asset, piece, _SEQUENCES)(file, record)[piece.part]
+            return None, self._maker(last.asset, piece)(file, record)[piece.part]
         if last.asset == "arithmetic_prompts":
             line = _arithmetic(self.opened.made_with(last.asset), last.row)
         else:
-            line = self._of(last.asset, piece, _LINES)(record)
+            line = self._maker(last.asset, piece)(record)
         if len(piece.path) == 1 or (tokens := _tokens_place(piece.path)) is None:
             return line, None
         workspace = self.opened.made_with(tokens.asset, tokens.partition)
@@ -216,12 +216,15 @@ class Tracer:
             return line, derive.pair_sequence(workspace, line, tokens.stream)
         return line, derive.prompt_sequence(workspace, line)
 
-    def _of(self, asset: str, piece: Piece, makers: Mapping[str, Callable[[Opened, str], Any]]) -> Any:
+    def _maker(self, asset: str, piece: Piece) -> Any:
+        """What makes sequences, or a line, of a record of this domain."""
         assert piece.origin is not None
         key = (asset, piece.origin.domain)
-        if key not in self._derive:
-            self._derive[key] = makers[asset](self.opened, piece.origin.domain)
-        return self._derive[key]
+        if key not in self._makers:
+            made_with = self.opened.made_with(*key), key[1]
+            lines = (*made_with, self.opened.published(*key).directory) if asset in _LINES else None
+            self._makers[key] = _LINES[asset](*lines) if lines else _SEQUENCES[asset](*made_with)
+        return self._makers[key]
 
     def _hashes(self, row: Row) -> Mapping[str, Mapping[str, Any]]:
         stores = [(row.place.asset, row.place.partition), *(store for piece in row.pieces for store in _stores(piece))]
@@ -234,20 +237,16 @@ def _stores(piece: Piece) -> list[tuple[str, str]]:
     return found if piece.origin is None else [*found, (piece.origin.raw, piece.origin.domain)]
 
 
-_SEQUENCES: Mapping[str, Callable[[Opened, str], derive.Derive]] = {
-    "sft_tokens": lambda opened, name: derive.conversations(opened.made_with("sft_tokens", name), name),
-    "pretrain_tokens": lambda opened, name: derive.documents(opened.made_with("pretrain_tokens", name), name),
-    "rl_groups_by_domain": lambda opened, name: derive.groups(opened.made_with("rl_groups_by_domain", name), name),
+_SEQUENCES: Mapping[str, Callable[[Workspace, str], derive.Derive]] = {
+    "sft_tokens": derive.conversations,
+    "pretrain_tokens": derive.documents,
+    "rl_groups_by_domain": derive.groups,
 }
-_LINES: Mapping[str, Callable[[Opened, str], Callable[[Record], Mapping[str, Any]]]] = {
-    "preferences_by_domain": lambda opened, name: derive.pairs(*_lines(opened, "preferences_by_domain", name)),
-    "rl_prompts_by_domain": lambda opened, name: derive.prompts(*_lines(opened, "rl_prompts_by_domain", name)),
-    "contrastive": lambda opened, name: derive.contrasts(opened.made_with("contrastive", name), name),
+_LINES: Mapping[str, Callable[[Workspace, str, Path], Callable[[Record], Mapping[str, Any]]]] = {
+    "preferences_by_domain": derive.pairs,
+    "rl_prompts_by_domain": derive.prompts,
+    "contrastive": lambda workspace, name, _: derive.contrasts(workspace, name),
 }
-
-
-def _lines(opened: Opened, asset: str, name: str) -> tuple[Workspace, str, Path]:
-    return opened.made_with(asset, name), name, opened.published(asset, name).directory
 
 
 def _tokens_place(path: Sequence[Place]) -> Place | None:

@@ -12,9 +12,8 @@ from prep_assets.assets.stage import Asset, FromLines
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES, Domain, Family, Preference
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
-from prep_assets.lineage.holding import pieces_of
 from prep_assets.lineage.opened import Opened, is_export
-from prep_assets.lineage.rows import Origin
+from prep_assets.lineage.rows import Origin, pieces_of
 from prep_assets.lineage.sources import files_of, read_rows
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import read_quarantine

@@ -10,50 +10,27 @@ from typing import Any
 from prep_assets.neighbours.description import Description, Source
 from prep_assets.neighbours.tables import Column, Table
 
-CONTEXT: dict[str, Any] = {
+_OTHERS: dict[str, Any] = {
     "@language": "en",
     "@vocab": "https://schema.org/",
-    "arrayShape": "cr:arrayShape",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
     "conformsTo": "dct:conformsTo",
-    "containedIn": "cr:containedIn",
     "cr": "http://mlcommons.org/croissant/",
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
     "dct": "http://purl.org/dc/terms/",
     "description": {"@container": "@language"},
-    "equivalentProperty": "cr:equivalentProperty",
     "examples": {"@id": "cr:examples", "@type": "@json"},
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileObject": "cr:fileObject",
-    "fileProperty": "cr:fileProperty",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isArray": "cr:isArray",
-    "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath",
-    "key": "cr:key",
-    "md5": "cr:md5",
     "name": {"@container": "@language"},
-    "parentField": "cr:parentField",
-    "path": "cr:path",
     "prov": "http://www.w3.org/ns/prov#",
     "rai": "http://mlcommons.org/croissant/RAI/",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "regex": "cr:regex",
-    "repeated": "cr:repeated",
-    "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate",
     "sc": "https://schema.org/",
-    "separator": "cr:separator",
-    "source": "cr:source",
-    "subField": "cr:subField",
-    "transform": "cr:transform",
 }
+_NAMES = (
+    "@language @vocab arrayShape citeAs column conformsTo containedIn cr data dataType dct description equivalentProperty examples "
+    "extract field fileObject fileProperty fileSet format includes isArray isLiveDataset jsonPath key md5 name parentField path prov "
+    "rai recordSet references regex repeated replace samplingRate sc separator source subField transform"
+)
+CONTEXT = {name: _OTHERS.get(name, f"cr:{name}") for name in _NAMES.split()}
 """The context that the specification gives, with W3C's words for provenance."""
 _FORMATS = {"parquet": "application/x-parquet", "jsonl": "application/jsonlines"}
 

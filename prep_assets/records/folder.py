@@ -11,6 +11,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -44,14 +45,10 @@ def folder_sign(folder: Path) -> str:
         SourceError: it cannot be read, or is empty.
     """
     digest, files = hashlib.sha256(), 0
-    try:
+    with _readable(folder):
         for name, status in _walk(folder, "", ()):
             digest.update(json.dumps([name, status.st_size, status.st_mtime_ns]).encode() + b"\n")
             files += 1
-    except OSError as error:
-        raise SourceError(
-            f"cannot read the folder of images {folder}: {error}. Make it readable, or set image_dir to another one"
-        ) from error
     _check_any(folder, files)
     return digest.hexdigest()
 
@@ -71,7 +68,7 @@ def pin_folder(folder: Path, known: Path) -> FolderPin:
     temporary, digest = known.with_name(f".{os.getpid()}-{threading.get_ident()}-{known.name}"), hashlib.sha256()
     files = total = 0
     try:
-        with temporary.open("w", encoding="utf-8") as out:
+        with _readable(folder), temporary.open("w", encoding="utf-8") as out:
             remembered = _Remembered(known)
             for name, status in _walk(folder, "", ()):
                 sign = f"{status.st_size}:{status.st_mtime_ns}"
@@ -79,15 +76,25 @@ def pin_folder(folder: Path, known: Path) -> FolderPin:
                 out.write(json.dumps([name, sign, sha256]) + "\n")
                 digest.update(json.dumps([name, status.st_size, sha256]).encode() + b"\n")
                 files, total = files + 1, total + status.st_size
-        temporary.replace(known)
-    except OSError as error:
-        raise SourceError(
-            f"cannot read the folder of images {folder}: {error}. Make it readable, or set image_dir to another one"
-        ) from error
+        with _readable(folder):
+            temporary.replace(known)
     finally:
         temporary.unlink(missing_ok=True)
     _check_any(folder, files)
     return FolderPin(files, total, digest.hexdigest())
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """Raises:
+    SourceError: something below the folder cannot be read.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(
+            f"cannot read the folder of images {folder}: {error}. Make it readable, or set image_dir to another one"
+        ) from error
 
 
 def _check_any(folder: Path, files: int) -> None:

@@ -25,7 +25,7 @@ BLOCK = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class NamedRow:
     """A row, ready for a page: the number of its stream, the row, and the names of its pieces."""
 
     stream: int
@@ -39,7 +39,7 @@ def packed(value: Any) -> str:
     return base64.b64encode(gzip.compress(text.encode("utf-8", "backslashreplace"), 6, mtime=0)).decode()
 
 
-def row_chunks(rows: Iterable[Shown], proofs: Mapping[Origin, Proof]) -> Iterator[list[Any]]:
+def row_chunks(rows: Iterable[NamedRow], proofs: Mapping[Origin, Proof]) -> Iterator[list[Any]]:
     """Rows in lists of at most `ROWS_A_CHUNK`, with about `TOKENS_A_CHUNK` tokens."""
     chunk: list[Any] = []
     tokens = 0
@@ -53,7 +53,7 @@ def row_chunks(rows: Iterable[Shown], proofs: Mapping[Origin, Proof]) -> Iterato
         yield chunk
 
 
-def _row(shown: Shown, proofs: Mapping[Origin, Proof]) -> dict[str, Any]:
+def _row(shown: NamedRow, proofs: Mapping[Origin, Proof]) -> dict[str, Any]:
     row = shown.row
     found: dict[str, Any] = {"i": list(row.ids)}
     if row.weights is not None:
@@ -82,7 +82,7 @@ def _side(side: tuple[str, float] | None) -> list[Any] | None:
     return None if side is None else [visible(side[0]), side[1]]
 
 
-def index(rows: Sequence[Shown], trained: Sequence[int | None], lengths: Sequence[int]) -> dict[str, Any]:
+def index(rows: Sequence[NamedRow], trained: Sequence[int | None], lengths: Sequence[int]) -> dict[str, Any]:
     """What the list of rows shows, by column."""
     domains = sorted({piece.origin.domain for shown in rows for piece in shown.row.pieces})
     numbers = {domain: number for number, domain in enumerate(domains)}
@@ -98,7 +98,7 @@ def index(rows: Sequence[Shown], trained: Sequence[int | None], lengths: Sequenc
     }
 
 
-def vocabulary_of(rows: Iterable[Shown], vocabulary: Vocabulary | None) -> dict[str, str]:
+def vocabulary_of(rows: Iterable[NamedRow], vocabulary: Vocabulary | None) -> dict[str, str]:
     """The text of every id in the rows; of one outside the vocabulary, as in a damaged store, its number."""
     used = sorted({token for shown in rows for token in shown.row.ids})
     if vocabulary is None:
@@ -124,9 +124,9 @@ def matching(
     streams: Sequence[Stream],
     wanted: Filter,
     most: int,
-    named: Callable[[int, Iterable[Row]], Iterator[Shown]],
+    named: Callable[[int, Iterable[Row]], Iterator[NamedRow]],
     text: Callable[[Sequence[int]], str],
-) -> Iterator[Shown]:
+) -> Iterator[NamedRow]:
     """The first `most` rows of all streams that fit.
 
     Args:

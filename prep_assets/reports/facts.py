@@ -13,7 +13,6 @@ from prep_assets.assets.graph import EVERY, asset_named, upstream_of
 from prep_assets.assets.reading.pinned import read_sources
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
-from prep_assets.config.models import FAMILIES
 from prep_assets.errors import PrepAssetsError
 from prep_assets.records.quarantine import Refusal, read_quarantine
 from prep_assets.reports.rows import Stream
@@ -151,11 +150,6 @@ def shares(published: Published) -> tuple[dict[str, float], dict[str, float]]:
     manifest = published.manifest
     realised = {key.removeprefix("share_"): float(value) for key, value in manifest.metrics.items() if key.startswith("share_")}
     return realised, dict(manifest.recipe["packing"]["weights"] or {}) if realised else {}
-
-
-def family_of(workspace: Workspace, asset: str) -> Any:
-    """The configuration of an asset's family."""
-    return workspace.family(FAMILIES[asset_named(asset, workspace).family])
 
 
 def is_export(published: Published) -> bool:

@@ -12,12 +12,13 @@ from prep_assets.assets.stage import token_streams
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.groups import splits
 from prep_assets.errors import PrepAssetsError
+from prep_assets.lineage.opened import open_stream, source_rows
 from prep_assets.reports.rows import GroupRows, LineRows, Origin, PackedRows, Stream, TokenRows
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Published
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.tokens import TokenStore
 
 PACKED = {"sft_packed": "train", "sft_dev_packed": "dev"}
 """Packed table → stream of the token stores that it is made of."""
@@ -61,22 +62,12 @@ class Names:
             return f"{origin.domain or origin.stream} record {origin.record:,}"
 
     def _named(self, origin: Origin) -> str:
-        opened = self._open(origin)
-        record = origin.record
-        if isinstance(opened, Lines):
-            return self._line(opened, record)
-        if isinstance(opened, TokenStore):
-            if (made_of := lines_of(self.published.manifest.asset, origin.stream)) is not None:
-                lines = self._remembered(made_of, lambda: self._lines(*made_of))
-                return self._line(lines, int(opened.row[record]))
-            number, count = opened.part(record)
-            answer = f", answer {number} of {count}" if count > 1 else ""
-            return self._row(origin.domain, int(opened.file[record]), int(opened.row[record])) + answer
-        return self._row(origin.domain, int(opened.prompts.file[record]), int(opened.prompts.row[record]))
-
-    def _line(self, lines: Lines, line: int) -> str:
-        index = lines.index
-        return self._row(lines.sources[int(index["source"][line])], int(index["file"][line]), int(index["row"][line]))
+        store, record, answer = self._open(origin), origin.record, ""
+        if isinstance(store, TokenStore) and (made_of := lines_of(self.published.manifest.asset, origin.stream)) is not None:
+            store, record = self._remembered(made_of, lambda: self._lines(*made_of)), int(store.row[record])
+        elif isinstance(store, TokenStore) and (part := store.part(record))[1] > 1:
+            answer = ", answer {} of {}".format(*part)
+        return self._row(*source_rows(store, origin.domain).of(record)) + answer
 
     def _row(self, domain: str, file: int, row: int) -> str:
         names = self._files.get(domain)
@@ -97,14 +88,8 @@ class Names:
         return self._opened[key]
 
     def _opening(self, origin: Origin) -> Any:
-        manifest, directory = self.published.manifest, self.published.directory
-        if holds(manifest.asset, GroupStore):
-            return open_groups(splits(self.published.directory)[origin.stream])
-        if manifest.asset == "sft_packed":
-            return open_tokens(tokens_of(self.workspace, self.published, origin.domain).directory, origin.stream)
-        if (directory / f"{origin.stream}.jsonl").is_file():
-            return open_lines(directory, origin.stream)
-        return open_tokens(directory, origin.stream)
+        is_packed = self.published.manifest.asset == "sft_packed"
+        return open_stream(tokens_of(self.workspace, self.published, origin.domain) if is_packed else self.published, origin.stream)
 
     def _lines(self, asset: str, file: str) -> Lines:
         found = self.workspace.published(asset, self.published.manifest.partition)

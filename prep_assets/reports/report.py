@@ -14,10 +14,11 @@ from markupsafe import Markup
 from prep_assets import __version__
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import PrepAssetsError
+from prep_assets.lineage.opened import family_of
 from prep_assets.reports import charts
 from prep_assets.reports.address import TRACES
-from prep_assets.reports.chunks import Filter, Shown, index, matching, row_chunks, vocabulary_of
-from prep_assets.reports.facts import accounting, family_of, is_export, lineage, made_from, measure, refusals, shares, total_counts
+from prep_assets.reports.chunks import Filter, NamedRow, index, matching, row_chunks, vocabulary_of
+from prep_assets.reports.facts import accounting, is_export, lineage, made_from, measure, refusals, shares, total_counts
 from prep_assets.reports.opened import Names, streams
 from prep_assets.reports.page import Page, render
 from prep_assets.reports.proof import proofs
@@ -131,7 +132,7 @@ def _vocabulary(workspace: Workspace, asset: str, every: Sequence[Any], notes: l
         return None
 
 
-def _shown(every: Sequence[tuple[_Opened, Stream]], rows: int) -> Iterator[Shown]:
+def _shown(every: Sequence[tuple[_Opened, Stream]], rows: int) -> Iterator[NamedRow]:
     """The rows that the page holds, with the names of their records."""
     total = sum(len(stream.lengths) for _, stream in every)
     longest = max((float(stream.lengths.mean()) for _, stream in every if len(stream.lengths) and stream.unit == "tokens"), default=1.0)
@@ -141,14 +142,14 @@ def _shown(every: Sequence[tuple[_Opened, Stream]], rows: int) -> Iterator[Shown
         yield from _named(every, number, every[number][1].rows(numbers))
 
 
-def _named(every: Sequence[tuple[_Opened, Stream]], number: int, rows: Iterable[Row]) -> Iterator[Shown]:
+def _named(every: Sequence[tuple[_Opened, Stream]], number: int, rows: Iterable[Row]) -> Iterator[NamedRow]:
     """Rows of one stream, with the names of their records."""
     names = every[number][0].names
     for row in rows:
-        yield Shown(number, row, tuple(names.name(piece.origin) for piece in row.pieces))
+        yield NamedRow(number, row, tuple(names.name(piece.origin) for piece in row.pieces))
 
 
-def _matching(every: Sequence[tuple[_Opened, Stream]], wanted: Filter, rows: int, vocabulary: Vocabulary | None) -> Iterator[Shown]:
+def _matching(every: Sequence[tuple[_Opened, Stream]], wanted: Filter, rows: int, vocabulary: Vocabulary | None) -> Iterator[NamedRow]:
     def text(ids: Sequence[int]) -> str:
         return "" if vocabulary is None else vocabulary.decode([each for each in ids if 0 <= each < vocabulary.size])
 
@@ -156,7 +157,7 @@ def _matching(every: Sequence[tuple[_Opened, Stream]], wanted: Filter, rows: int
 
 
 def _proofs(
-    workspace: Workspace, opened: Sequence[_Opened], shown: Sequence[Shown], vocabulary: Vocabulary | None, notes: list[str]
+    workspace: Workspace, opened: Sequence[_Opened], shown: Sequence[NamedRow], vocabulary: Vocabulary | None, notes: list[str]
 ) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
     if vocabulary is None:

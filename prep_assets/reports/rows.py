@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -65,37 +66,42 @@ class Part:
     trained: Int64s | None
 
 
-class Stream(Protocol):
-    """Rows of one kind. `lengths` and `trained` are of all rows: int64[n]; tokens, or characters where `unit` says so."""
+class Stream(ABC):
+    """Rows of one kind.
 
-    name: str
-    unit: str
-    lengths: Int64s
-    trained: Int64s | None
+    Attributes:
+        name: as its store calls it.
+        lengths, trained: of all rows: int64[n]; tokens, or what `unit` says. `trained` is `None` where there is no mask.
+    """
 
+    unit = "tokens"
+
+    def __init__(self, name: str, lengths: Int64s, trained: Int64s | None) -> None:
+        self.name, self.lengths, self.trained = name, lengths, trained
+
+    @abstractmethod
     def rows(self, numbers: Sequence[int]) -> Iterator[Row]:
         """The rows with these numbers, which ascend."""
-        ...
 
+    @abstractmethod
     def parts(self) -> list[Part]:
         """The stream by domain."""
-        ...
+
+    def _by_domain(self, sources: Sequence[str], source: npt.NDArray[Any]) -> list[Part]:
+        """The parts, where each row is of one domain: the number of which is in `source`."""
+        chosen = [np.asarray(source) == number for number in range(len(sources))]
+        return [
+            Part(name, self.lengths[own], None if self.trained is None else self.trained[own])
+            for name, own in zip(sources, chosen, strict=True)
+        ]
 
 
-@dataclass
-class TokenRows:
+class TokenRows(Stream):
     """A ragged token stream of one domain, or of one whose records are lines of several."""
 
-    name: str
-    domain: str
-    store: TokenStore
-    unit: str = "tokens"
-    lengths: Int64s = field(init=False)
-    trained: Int64s | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.lengths = np.diff(self.store.ends, prepend=0)
-        self.trained = trained_tokens(self.store)
+    def __init__(self, name: str, domain: str, store: TokenStore) -> None:
+        self.domain, self.store = domain, store
+        super().__init__(name, np.diff(store.ends, prepend=0), trained_tokens(store))
 
     def rows(self, numbers: Sequence[int]) -> Iterator[Row]:
         for number in numbers:
@@ -106,22 +112,14 @@ class TokenRows:
         return [Part(self.domain or self.name, self.lengths, self.trained)]
 
 
-@dataclass
-class PackedRows:
+class PackedRows(Stream):
     """A packed table, made of the records of one stream of every domain."""
 
-    name: str
-    stream: str
-    store: PackedStore
-    unit: str = "tokens"
-    lengths: Int64s = field(init=False)
-    trained: Int64s | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        documents = self.store.documents
-        self.lengths = np.bincount(documents["row"], documents["length"], len(self.store)).astype(np.int64)
-        counts = [np.count_nonzero(mask, axis=1) for _, _, mask in self.store.blocks()]
-        self.trained = np.concatenate([np.zeros(0, np.int64), *counts])
+    def __init__(self, name: str, stream: str, store: PackedStore) -> None:
+        self.stream, self.store = stream, store
+        lengths = np.bincount(store.documents["row"], store.documents["length"], len(store)).astype(np.int64)
+        counts = [np.count_nonzero(mask, axis=1) for _, _, mask in store.blocks()]
+        super().__init__(name, lengths, np.concatenate([np.zeros(0, np.int64), *counts]))
 
     def rows(self, numbers: Sequence[int]) -> Iterator[Row]:
         documents = self.store.documents
@@ -147,20 +145,14 @@ class PackedRows:
         return [Part(name, documents["length"][own], trained[own]) for name, own in zip(self.store.sources, chosen, strict=True)]
 
 
-@dataclass
-class GroupRows:
+class GroupRows(Stream):
     """Scored groups: a row is a prompt with its responses, one after another."""
 
-    name: str
-    store: GroupStore
-    unit: str = "tokens"
-    lengths: Int64s = field(init=False)
-    trained: Int64s | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        responses = trained_tokens(self.store.responses)
-        self.trained = None if responses is None else self._added_up(responses)
-        self.lengths = np.diff(self.store.prompts.ends, prepend=0) + self._added_up(np.diff(self.store.responses.ends, prepend=0))
+    def __init__(self, name: str, store: GroupStore) -> None:
+        self.store = store
+        responses = trained_tokens(store.responses)
+        lengths = np.diff(store.prompts.ends, prepend=0) + self._added_up(np.diff(store.responses.ends, prepend=0))
+        super().__init__(name, lengths, None if responses is None else self._added_up(responses))
 
     def _added_up(self, of_responses: Int64s) -> Int64s:
         so_far = np.concatenate([np.zeros(1, np.int64), np.cumsum(of_responses)])
@@ -180,27 +172,18 @@ class GroupRows:
             yield Row(number, ids, weights, tuple(pieces))
 
     def parts(self) -> list[Part]:
-        chosen = [np.asarray(self.store.source) == number for number in range(len(self.store.sources))]
-        trained = self.trained
-        return [
-            Part(name, self.lengths[own], None if trained is None else trained[own])
-            for name, own in zip(self.store.sources, chosen, strict=True)
-        ]
+        return self._by_domain(self.store.sources, self.store.source)
 
 
-@dataclass
-class LineRows:
+class LineRows(Stream):
     """A JSONL file."""
 
-    name: str
-    lines: Lines
-    unit: str = "bytes"
-    lengths: Int64s = field(init=False)
-    trained: Int64s | None = None
+    unit = "bytes"
 
-    def __post_init__(self) -> None:
-        with self.lines.path.open("rb") as file:
-            self.lengths = np.fromiter(map(len, file), np.int64, len(self.lines))
+    def __init__(self, name: str, lines: Lines) -> None:
+        self.lines = lines
+        with lines.path.open("rb") as file:
+            super().__init__(name, np.fromiter(map(len, file), np.int64, len(lines)), None)
 
     def rows(self, numbers: Sequence[int]) -> Iterator[Row]:
         wanted, index = set(numbers), self.lines.index
@@ -211,8 +194,7 @@ class LineRows:
                 yield Row(number, pieces=(Piece(0, 0, Origin(domain, self.name, number)),), text=text)
 
     def parts(self) -> list[Part]:
-        source = self.lines.index["source"]
-        return [Part(name, self.lengths[source == number], None) for number, name in enumerate(self.lines.sources)]
+        return self._by_domain(self.lines.sources, self.lines.index["source"])
 
 
 def weight_runs(weights: Sequence[float]) -> list[tuple[int, int, float]]:

@@ -34,12 +34,13 @@ class ChatFormat:
     roles: Mapping[str, str] = field(default_factory=lambda: OPENAI_ROLES)
     call_tag: str | None = None
 
-    def turns(self, messages: object, where: str, images: Images) -> tuple[Turn, ...]:
-        """One turn for each message.
+    def turns(self, messages: object, where: str, images: Images | None = None) -> tuple[Turn, ...]:
+        """One turn for each message. Without a column of images, marks of images in a text are text.
 
         Refuses what the fields cannot mean: unknown roles and parts, an assistant that says nothing (``empty_answer``), a user that says
         nothing (``empty_turn``), a tool result without a call before it (``role_order``, ``unknown_tool_call``).
         """
+        images = Images({}, "images", "<image>") if images is None else images
         rows = [as_mapping(message, f"{where}[{i}]") for i, message in enumerate(as_list(messages, where))]
         turns = tuple(self._turn(message, f"{where}[{i}]", images) for i, message in enumerate(rows))
         require_calls_before_results(turns)

@@ -10,7 +10,6 @@ from prep_assets.samples import ASSISTANT, Group, Sampled, Turn, turn
 from prep_assets.schemas.chat import ChatFormat
 from prep_assets.schemas.columns import offered, with_system_of
 from prep_assets.schemas.fields import as_integer, as_list, as_number, needed, value_at
-from prep_assets.schemas.images import no_images
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.rl_prompt import prompt_turns
 from prep_assets.schemas.roles import require_answer
@@ -87,7 +86,7 @@ def _logprobs(row: Mapping[str, Any], key: str, ids: Sequence[Sequence[int]]) ->
 def _response(value: object, where: str) -> tuple[Turn, ...]:
     if isinstance(value, str):
         return (turn(ASSISTANT, needed(value, "empty_answer", where)),)
-    turns = ChatFormat().turns(value, where, no_images())
+    turns = ChatFormat().turns(value, where)
     require_answer(turns)
     if turns[0].role != ASSISTANT:
         raise Refused("role_order", f"{where!r} begins with a {turns[0].role} turn")

@@ -12,11 +12,6 @@ from prep_assets.schemas.fields import as_integer, as_text, value_at, wrong_type
 from prep_assets.schemas.view import has_content
 
 
-def no_images() -> Images:
-    """For messages that have no column of images: marks in their text are text."""
-    return Images({}, "images", "<image>")
-
-
 class Images:
     """The images of one row, handed out in order as their marks are met.
 

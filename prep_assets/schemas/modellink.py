@@ -20,6 +20,7 @@ _ALPACA = (
     "\n\n### Instruction:\n{instruction}\n\n{given}### Response: ASSISTANT: {response}"
 )
 _STACK_OVERFLOW = "In python, {title}\n### Question:\n{question}\n### Response:\n{answer}\n"
+_ALPACA_KEYS = {"prompt_key": "instruction", "query_key": "input", "system_key": "system", "history_key": "history"}
 REFERENCE = "reference"
 """The verifier of handlers that store a reference answer and leave it to the trainer how to compare."""
 
@@ -80,8 +81,7 @@ def r1_alpaca(*, map_keys: Mapping[str, str] | None = None, verifier: str = REFE
         map_keys: columns for ``prompt``, ``query``, ``response``, ``history``, ``system``.
         verifier: what compares an answer with the reference; ``number`` where it is one plain number.
     """
-    keys = {"prompt_key": "instruction", "query_key": "input", "system_key": "system", "history_key": "history", "response_key": "output"}
-    keys |= alpaca_keys(map_keys, ("response",))
+    keys = {**_ALPACA_KEYS, "response_key": "output", **alpaca_keys(map_keys, ("response",))}
     answer_key = keys.pop("response_key")
 
     def convert(row: Mapping[str, Any]) -> Prompt:
@@ -98,13 +98,7 @@ def ppo_alpaca(*, map_keys: Mapping[str, str] | None = None) -> Callable[[Mappin
     Options:
         map_keys: columns for ``prompt``, ``query``, ``history``, ``system``.
     """
-    keys = {
-        "prompt_key": "instruction",
-        "query_key": "input",
-        "system_key": "system",
-        "history_key": "history",
-        **alpaca_keys(map_keys, ()),
-    }
+    keys = {**_ALPACA_KEYS, **alpaca_keys(map_keys, ())}
 
     def convert(row: Mapping[str, Any]) -> Prompt:
         return Prompt(alpaca_prompt(row, **keys, join="\n", strip=False), "", JUDGED, **offered(row))

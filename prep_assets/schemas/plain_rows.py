@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, pairwise
 from operator import itemgetter
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, PlainChat, PlainPair, Turn, turn
@@ -20,19 +20,6 @@ _PLAIN = (SYSTEM, USER, ASSISTANT)
 _FEW = 8
 """Rows that are read one by one where one among them is not plain."""
 _Convert = TypeVar("_Convert", bound=Callable[..., Any])
-
-
-class PlainRows(Protocol):
-    """Reads such rows."""
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The columns with the texts."""
-        ...
-
-    def read(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[PlainChat | PlainPair | None]:
-        """What rows are; `None` where the schema itself has to read one."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -55,7 +42,7 @@ class PlainMessages:
 
     @property
     def columns(self) -> frozenset[str]:
-        """See `PlainRows`."""
+        """The columns with the texts."""
         return frozenset([self.messages_key])
 
     def read(self, rows: Sequence[Mapping[str, Any]]) -> list[PlainChat | None]:
@@ -124,7 +111,7 @@ class PlainPairs:
     """Reads pairs of two columns, or three.
 
     Attributes:
-        columns: see `PlainRows`.
+        columns: those with the texts.
         split: the prompt and both answers of a row; `None` where the schema itself has to read it.
     """
 
@@ -142,6 +129,9 @@ class PlainPairs:
         if not chosen or chosen.isspace() or not rejected or rejected.isspace() or chosen == rejected:
             return None
         return PlainPair(prompt, chosen, rejected)
+
+
+PlainRows = PlainMessages | PlainPairs
 
 
 def reads_plain(convert: _Convert, plain: PlainRows) -> _Convert:

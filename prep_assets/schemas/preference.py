@@ -14,7 +14,6 @@ from prep_assets.schemas.columns import with_system
 from prep_assets.schemas.fields import as_text, text_of, texts_of, value_at, wrong_type
 from prep_assets.schemas.hh import ASSISTANT_MARK, HUMAN_MARK, split_marked
 from prep_assets.schemas.hh import EXAMPLE as HH_EXAMPLE
-from prep_assets.schemas.images import no_images
 from prep_assets.schemas.pairs import common_prompt, content_of, pair_of, turns_of
 from prep_assets.schemas.plain_rows import PlainPairs, plain_chat, plain_roles, reads_plain
 from prep_assets.schemas.registry import Convert, schema
@@ -121,7 +120,7 @@ def _answer(answer: object, key: str, prompt: tuple[Turn, ...]) -> tuple[Turn, .
 
 
 def _messages(value: object, key: str) -> tuple[Turn, ...]:
-    return ChatFormat().turns([value] if isinstance(value, Mapping) else value, key, no_images())
+    return ChatFormat().turns([value] if isinstance(value, Mapping) else value, key)
 
 
 @schema("dpo_read_hook", gives=Pair, example=HH_EXAMPLE)

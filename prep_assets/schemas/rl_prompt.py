@@ -11,7 +11,6 @@ from prep_assets.schemas.chat import ChatFormat
 from prep_assets.schemas.columns import offered, with_system_of
 from prep_assets.schemas.fields import as_text, needed, value_at, wrong_type
 from prep_assets.schemas.gold import gold_of_number, plain_number
-from prep_assets.schemas.images import no_images
 from prep_assets.schemas.registry import schema
 from prep_assets.schemas.roles import require_open_end
 
@@ -62,7 +61,7 @@ def prompt_turns(prompt: object, key: str) -> tuple[Turn, ...]:
     """A string as a user turn, messages as their turns, which do not end with the assistant's."""
     if isinstance(prompt, str):
         return (turn(USER, needed(prompt, "empty_prompt", key)),)
-    turns = ChatFormat().turns(prompt, key, no_images())
+    turns = ChatFormat().turns(prompt, key)
     require_open_end(turns, key)
     return turns
 

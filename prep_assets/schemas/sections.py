@@ -11,7 +11,6 @@ from prep_assets.samples import COMPLETION, DOCUMENT, PROMPT, TEXT, Group, Pair,
 from prep_assets.schemas.chat import ChatFormat
 from prep_assets.schemas.fields import as_list, as_text, needed, value_at
 from prep_assets.schemas.group import rewards_for
-from prep_assets.schemas.images import no_images
 from prep_assets.schemas.pairs import common_prompt, pair
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import require_answer, require_open_end
@@ -119,7 +118,7 @@ def plain_turn(text: str, action: str) -> Turn:
 
 def chat_turns(value: object, where: str, action: str) -> tuple[Turn, ...]:
     """The turns of a list of messages; an action other than ``$role`` is the loss weight of those that have none of their own."""
-    turns = ChatFormat().turns(value, where, no_images())
+    turns = ChatFormat().turns(value, where)
     weight = WEIGHTS.get(action)
     return turns if weight is None else tuple(weighted(turn, weight) for turn in turns)
 

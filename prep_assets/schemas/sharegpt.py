@@ -10,7 +10,7 @@ from prep_assets.samples import ASSISTANT, SYSTEM, TOOL, USER, Pair, Sample, Tur
 from prep_assets.schemas.chat import ChatFormat
 from prep_assets.schemas.columns import chat_sample, with_system_of
 from prep_assets.schemas.fields import as_mapping, value_at
-from prep_assets.schemas.images import Images, no_images
+from prep_assets.schemas.images import Images
 from prep_assets.schemas.pairs import pair_of
 from prep_assets.schemas.plain_rows import PlainMessages, plain_roles, reads_plain
 from prep_assets.schemas.registry import Convert, schema
@@ -189,7 +189,7 @@ def sharegpt_pairwise(
         prompt = with_system_of(row, prompt, system_key)
         require_open_end(prompt, messages_key)
         require_alternation(prompt, ends_with_answer=False)
-        answers = (form.turns([as_mapping(value_at(row, key), key)], key, no_images()) for key in (chosen_key, rejected_key))
+        answers = (form.turns([as_mapping(value_at(row, key), key)], key) for key in (chosen_key, rejected_key))
         return pair_of(row, prompt, *answers, tools_key=tools_key)
 
     return convert

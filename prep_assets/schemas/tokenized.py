@@ -18,7 +18,6 @@ from prep_assets.samples import Sample, Tokenized
 from prep_assets.schemas.chat import ChatFormat
 from prep_assets.schemas.columns import label_of, offered, with_system_of
 from prep_assets.schemas.fields import as_list, as_text, value_at, wrong_type
-from prep_assets.schemas.images import no_images
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.view import has_content
 from prep_assets.schemas.weights import LEAST, MOST
@@ -210,7 +209,7 @@ def _chat(row: Mapping[str, Any], key: str) -> Sample:
     """The conversation of a row, which proves its ids; none where it has no messages."""
     if not has_content(value := row.get(key)):
         return Sample(())
-    turns = with_system_of(row, ChatFormat().turns(value, key, no_images()))
+    turns = with_system_of(row, ChatFormat().turns(value, key))
     sample = Sample(turns, label=label_of(row), **offered(row))
     if any(region.loss_weight is not None for turn in sample.turns for region in turn.regions):
         raise Refused("masks_disagree", f"{key!r} gives loss weights, and the row has a mask of its own. Leave one of the two out")

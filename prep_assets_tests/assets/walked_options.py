@@ -184,9 +184,7 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
         "output.max_tokens_per_shard": By(60, {"output.storage_format": "bin"}),
         "refresh.every": Doing("1 2 * * *", _schedule),
         "refresh.timezone": Doing("Europe/Berlin", _schedule),
-        "refresh.fresh_for": Elsewhere(
-            "prep_assets_tests/defs/test_failures.py::test_assets_are_fresh_for_as_long_as_the_configuration_says"
-        ),
+        "refresh.fresh_for": Elsewhere("prep_assets_tests/defs/test_gone.py::test_assets_are_fresh_for_as_long_as_the_configuration_says"),
         "exports": By(exported["exports"]),
         "exports.*.from": By(*FROM[family]),
         "exports.*.to": By(

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prep_assets.astrai.config import parse_pipeline
-from prep_assets.astrai.preprocess import load_tokenizer, preprocess
+from prep_assets.astrai.preprocess import load_tokenizer, prefix_signature, preprocess
+from prep_assets.astrai.run import DEFAULT, EMPTY, Counts, Domains, folder_of
 from prep_assets.errors import PrepAssetsError, SourceError, StoreError
+from prep_assets.records import cuts
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets.stores.manifest import file_hash
+from prep_assets_tests.assets.workspaces import TOKENIZER
 from prep_assets_tests.astrai.conftest import Run, chat, ids, write_rows, write_tokenizer
-from prep_assets_tests.astrai.pipelines import CHAT, SECTIONS_TEXT, TEXT, changed
+from prep_assets_tests.astrai.pipelines import CHAT, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed
 from prep_assets_tests.astrai.reference import Documented, read_bin
 
 SAMPLES = Path(__file__).resolve().parents[2] / "configs"
@@ -253,3 +260,177 @@ def test_records_after_the_last_one_are_not_accounted_for(run: Run) -> None:
     rows = [{"text": "a", "id": 1}, {"text": "b", "id": 2}, {"text": "c", "odd": 3}]
     outcome = run(rows, changed(SECTIONS_TEXT, preprocessing={"min_chars": 0, "max_items": 2}))
     assert (outcome.counts.read, outcome.passed_over) == (2, {"id": 2})
+
+
+# -- dedup -------------------------------------------------------------------------------------------------------------------------------
+
+
+PROMPT = "a " * 116  # 232 characters
+
+
+def test_astrais_signature_golden() -> None:
+    assert prefix_signature({"text": "hello"}) == "0d1551c6d4f5a836e94de1b2b1aa2471"
+
+
+def test_the_signature_takes_200_characters_of_sorted_json() -> None:
+    assert prefix_signature({"b": "x", "a": "é"}) == prefix_signature({"a": "é", "b": "x"})
+    text = '{"a": "' + "é" * 300
+    assert prefix_signature({"a": "é" * 300}) == hashlib.md5(text[:200].encode()).hexdigest()
+    assert prefix_signature({"a": "x" * 300}) == prefix_signature({"a": "x" * 300, "b": 1})
+
+
+def test_exact_duplicates_are_refused_counted_and_listed_over_all_domains(run: Run, tmp_path: Path) -> None:
+    first = chat(("user", "a"), ("assistant", "b"), source="x")
+    reordered = dict(reversed(list(first.items())))
+    outcome = run([first, chat(("user", "c"), ("assistant", "d"), source="y"), reordered], CHAT)
+    assert outcome.counts.refused == {"deduplicate/duplicate": 1}
+    (refusal,) = read_quarantine(tmp_path / "out" / "quarantine.jsonl")
+    assert (refusal.id, refusal.reason, refusal.detail) == ("rows.jsonl:2", "duplicate", "equals rows.jsonl:0")
+
+
+def test_a_long_system_prompt_makes_no_duplicates_but_does_in_prefix_mode(run: Run) -> None:
+    rows = [chat(("system", PROMPT), ("user", letter), ("assistant", letter)) for letter in "abcdefgh"]
+    assert run(rows, CHAT).counts.kept == 8
+    assert run(rows, CHAT, dedup="prefix200", overwrite=True).counts.kept == 1
+
+
+@pytest.mark.parametrize("dedup", [None, "none"])
+def test_duplicates_stay_where_nothing_asks_otherwise(dedup: str | None, run: Run) -> None:
+    rows = [chat(("user", "a"), ("assistant", "b"))] * 3
+    pipeline = SECTIONS_CHAT if dedup is None else CHAT
+    assert run(rows, pipeline, dedup=dedup).counts.kept == 3
+    assert run(rows, changed(CHAT, preprocessing={"deduplicate": False}), overwrite=True).counts.kept == 3
+    assert run(rows, SECTIONS_CHAT, dedup="exact", overwrite=True).counts.kept == 1
+
+
+# -- domains -----------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "folder"),
+    [
+        ("wiki", "wiki"),
+        ("百科", "百科"),
+        ("Common Crawl 1.5", "Common Crawl 1.5"),
+        ("../x", "%2E.%2Fx"),
+        ("", EMPTY),
+        ("a/b", "a%2Fb"),
+        ("..", "%2E%2E"),
+        (".raw", "%2Eraw"),
+        ("a\\b", "a%5Cb"),
+        ("50%", "50%25"),
+        ("a\0b", "a%00b"),
+        ("x.", "x%2E"),
+        ("é?", "é%3F"),
+        ("__default__", "%5F_default__"),
+        ("NUL", "%4EUL"),
+    ],
+)
+def test_folders(value: str, folder: str) -> None:
+    assert folder_of(value) == folder
+
+
+@given(st.text(max_size=60))
+def test_a_folder_is_one_safe_name_and_can_be_read_back(value: str) -> None:
+    folder = folder_of(value)
+    assert PurePosixPath(folder).name == folder
+    assert folder not in ("", ".", "..", DEFAULT)
+    assert not set(folder) & set('/\\:*?"<>|[]\0')
+    assert not folder.startswith(".") and not folder.endswith((".", " "))
+    assert len(folder.encode()) < 255
+    if value and "%sha" not in folder:
+        assert unquote(folder) == value
+
+
+@given(st.lists(st.text(max_size=8), unique=True, min_size=2, max_size=8))
+def test_different_values_have_different_folders(values: list[str]) -> None:
+    assert len({folder_of(value) for value in values}) == len(values)
+
+
+def test_long_values_stay_different() -> None:
+    folders = {folder_of("界" * 500 + end) for end in "ab"}
+    assert len(folders) == 2
+    assert all(len(folder.encode()) < 255 for folder in folders)
+
+
+@pytest.mark.parametrize(("first", "second"), [("Wiki", "wiki"), ("é", "e\u0301")])
+def test_values_that_some_file_systems_would_join_stop_the_run(first: str, second: str) -> None:
+    domains = Domains()
+    domains.folder(first)
+    if folder_of(first).casefold() == folder_of(second).casefold():
+        with pytest.raises(PrepAssetsError, match="one folder"):
+            domains.folder(second)
+    else:  # a combining accent is no letter, so that it is coded and cannot compose
+        assert domains.folder(second) == "e%CC%81"
+
+
+def test_records_without_a_string_have_the_default_domain() -> None:
+    domains = Domains()
+    assert [domains.folder(value) for value in (None, 3, ["wiki"], "wiki")] == [DEFAULT, DEFAULT, DEFAULT, "wiki"]
+    assert domains.values == {DEFAULT: None, "wiki": "wiki"}
+
+
+def test_nothing_leaves_the_output_directory(run: Run, tmp_path: Path) -> None:
+    values = ["../x", "", "a/b", "wiki", None]
+    rows = [{"content": f"a {number}", "source": value} for number, value in enumerate(values)]
+    run(rows, changed(TEXT, preprocessing={"min_chars": 0}, output={"domain_key": "source"}))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "rows.jsonl"]
+    folders = json.loads((tmp_path / "out" / "domains.json").read_text())
+    assert list(folders.values()) == values
+    assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir()) == sorted(folders)
+    assert all((tmp_path / "out" / folder / "shard_0000" / "meta.json").is_file() for folder in folders)
+
+
+# -- `--workers` of one-shot preprocessing changes no byte, and `--log-interval` says how far it is --------------------------------------
+
+
+PIPELINE = changed(CHAT, output={"domain_key": "source", "max_tokens_per_shard": 400})
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def rows(count: int) -> list[Any]:
+    """Chats of three domains; duplicates far apart, rows that no schema takes, and lines that are no JSON."""
+    found: list[Any] = []
+    for number in range(count):
+        text = " ".join(LETTERS[number // 26**place % 26] for place in range(3))
+        found.append({**chat(("user", text), ("assistant", f"it is {text}")), "source": "xyz"[number % 3]})
+        if number % 17 == 3:
+            found.append(found[number // 2])
+        if number % 23 == 5:
+            found.append("{not json" if number % 2 else {"messages": [], "source": "x"})
+    return found
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Two files of several shards each."""
+    monkeypatch.setattr(cuts, "SHARD_BYTES", 6_000)
+    listed = rows(300)
+    return [str(write_rows(tmp_path / name, part)) for name, part in (("one.jsonl", listed[:200]), ("two.jsonl", listed[200:]))]
+
+
+def test_bytes_do_not_depend_on_workers(files: list[str], tmp_path: Path) -> None:
+    found, said = [], []
+    for workers in (1, 2):
+        lines: list[tuple[int, int, int]] = []
+
+        def log(counts: Counts, lines: list[tuple[int, int, int]] = lines) -> None:
+            lines.append((counts.read, counts.kept, counts.tokens))
+
+        out = tmp_path / f"{workers}"
+        pipeline = parse_pipeline(PIPELINE, "pipeline.json")
+        done = preprocess(
+            files, out, pipeline, load_tokenizer(Path(TOKENIZER)), masking="spans", workers=workers, log_interval=100, log=log
+        )
+        assert done.counts.refused["deduplicate/duplicate"] > 10 and done.counts.refused["records/invalid_json"] > 3
+        found.append(contents(out))
+        said.append(lines)
+    assert found[0] == found[1] and len(found[0]) > 12
+    assert said[0] == said[1] and [read for read, _, _ in said[0]] == [100, 200, 300]
+
+
+def test_max_items_ends_workers_too(files: list[str], tmp_path: Path) -> None:
+    limited = parse_pipeline(changed(PIPELINE, preprocessing={"max_items": 60}), "pipeline.json")
+    outcomes = [preprocess(files, tmp_path / f"{n}", limited, load_tokenizer(Path(TOKENIZER)), workers=n) for n in (1, 2)]
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    assert [each.counts.kept for each in outcomes] == [60, 60]

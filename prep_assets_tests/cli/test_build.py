@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
-from prep_assets.assets.graph import run_check
+from prep_assets.assets.graph import CHECKS, run_check
 from prep_assets.assets.stage import Check
 from prep_assets.assets.workspace import Workspace
+from prep_assets.cli.demo import NEXT
 from prep_assets.proofs.verdict import Verdict
+from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.published import Published
-from prep_assets_tests.assets.workspaces import SHIPPED_ASSETS, checks_of
+from prep_assets.training import DatasetFactory
+from prep_assets_tests.assets.workspaces import SHIPPED_ASSETS, build, checks_of, domain, jsonl, minimal, workspace_in
+from prep_assets_tests.cli.conftest import CONFIGS, Run
+from prep_assets_tests.stores.payload import list_payload
 
 
 def marks(output: str) -> list[str]:
@@ -119,3 +129,274 @@ def test_what_means_nothing_is_refused(built: Any, run: Any, words: list[str], s
     result = run(*words)
     assert result.exit_code == 1
     assert said in result.stderr
+
+
+# -- `prep-assets demo`: it builds when it must, shows what there is, and says why where it cannot ---------------------------------------
+
+
+def test_nothing_to_do(built: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_: Any, **__: Any) -> None:
+        raise AssertionError("the table is current, nothing may be written")
+
+    monkeypatch.setattr("prep_assets.stores.published.Place.propose", forbidden)
+    result = run("demo")
+    assert result.exit_code == 0
+    assert "sft_packed is up to date: nothing to do" in result.stdout
+    manifest = built.published("sft_packed").manifest
+    for figure in (manifest.counts["tokens"], manifest.counts["trained_tokens"]):
+        assert f"{figure:,}" in result.stdout
+    assert f"chats {manifest.metrics['share_chats']:.1%}, dolly {manifest.metrics['share_dolly']:.1%}" in result.stdout
+    refused = sum(sum(built.published("sft_tokens", each).manifest.counts["refused"].values()) for each in ("dolly", "chats"))
+    assert f"{refused} records (tokenize/too_long {refused})" in result.stdout
+    assert all(command in result.stdout for command, _ in NEXT)
+    assert "sft_packed row 0 of" in result.stdout and "⟦" in result.stdout
+
+
+def test_builds_what_is_missing(empty: Any, run: Any) -> None:
+    result = run("demo")
+    assert result.exit_code == 0, result.output
+    shown = [line.split(":")[0] for line in result.stdout.splitlines() if line.startswith("✓")]
+    assert shown == [f"✓ {name}" for name in ("sft_raw[dolly]", "sft_tokens[dolly]", "sft_raw[chats]", "sft_tokens[chats]", "sft_packed")]
+    assert empty.published("sft_packed") is not None and "fill rate" in result.stdout
+
+
+def test_why_it_cannot_be_built_is_the_last_that_is_said(empty: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked(*_: Any, **__: Any) -> Any:
+        raise PermissionError("the samples are locked")
+
+    monkeypatch.setattr("prep_assets.assets.raw.read_blocks", locked)
+    result = run("demo")
+    assert result.exit_code == 1
+    assert "PermissionError: the samples are locked" in result.stderr
+    assert "fill rate" not in result.stdout
+
+
+# -- `prep-assets verify`: sound stores pass, damaged ones fail and are named ------------------------------------------------------------
+
+
+TOKENIZER = Path(__file__).resolve().parents[2] / "configs" / "tokenizer" / "tokenizer.json"
+
+
+def alter(path: Path, at: int, value: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] = value
+    path.write_bytes(content)
+
+
+def resign(directory: Path) -> None:
+    """A manifest that fits whatever is in the folder now."""
+    replace(Manifest.read(directory), files=list_payload(directory)).write(directory)
+
+
+def test_sound_stores_pass(built: Any, run: Any) -> None:
+    result = run("verify")
+    partitions = {"sft_raw": 2, "sft_tokens": 2}
+    checks = sum(len(CHECKS[asset]) * partitions.get(asset, 1) for asset in SHIPPED_ASSETS)
+    assert result.exit_code == 0
+    assert f"all {checks} checks of {len(SHIPPED_ASSETS) + 2} stores passed" in result.stdout
+    assert result.stdout.count(" passed ") == checks
+
+
+def test_one_asset_one_partition(built: Any, run: Any) -> None:
+    result = run("verify", "sft_tokens", "-p", "chats")
+    assert result.exit_code == 0
+    assert f"all {len(CHECKS['sft_tokens'])} checks of 1 store passed" in result.stdout
+    assert "dolly" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    "asset, partition, name",
+    [
+        ("sft_packed", "", "sft_packed.h5"),
+        ("sft_packed", "", "sft_packed.documents/record.npy"),
+        ("sft_tokens", "chats", "train/shard_0000/sequence.bin"),
+        ("preferences", "", "preferences.jsonl"),
+        ("pretrain_raw", "notes", "sources.json"),
+    ],
+)
+def test_one_byte_flipped_fails_and_names_the_file(mine: Any, run: Any, asset: str, partition: str, name: str) -> None:
+    directory = (mine.stores / asset / partition / "current").resolve()
+    middle = (directory / name).stat().st_size // 2
+    alter(directory / name, middle, (directory / name).read_bytes()[middle] ^ 1)
+    result = run("verify", asset)
+    assert result.exit_code == 1
+    assert f"{name}: content altered" in result.stdout
+    assert "file_hashes" in result.stdout and "FAILED" in result.stdout
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_a_failing_row_is_shown_with_its_wrong_tokens(mine: Any, run: Any) -> None:
+    directory = (mine.stores / "sft_tokens" / "dolly" / "current").resolve()
+    mask = np.fromfile(directory / "train" / "shard_0000" / "loss_mask.bin", "uint8")
+    ids = np.fromfile(directory / "train" / "shard_0000" / "sequence.bin", "int32")
+    wrong = 4
+    assert mask[wrong - 1 : wrong + 2].tolist() == [0, 0, 0]
+    alter(directory / "train" / "shard_0000" / "loss_mask.bin", wrong, 1)
+    resign(directory)
+    result = run("verify", "sft_tokens", "-p", "dolly")
+    assert result.exit_code == 1
+    assert "✗ sft_tokens[dolly] mask_alignment" in result.stdout
+    assert f"⟦{Tokenizer.from_file(str(TOKENIZER)).decode([int(ids[wrong])])}⟧" in result.stdout
+
+
+def test_an_unreadable_manifest_is_a_failure_of_every_check(mine: Any, run: Any) -> None:
+    (mine.stores / "arithmetic_prompts" / "current" / "manifest.json").write_text("{")
+    result = run("verify", "arithmetic_prompts")
+    assert result.exit_code == 1
+    assert result.stdout.count("FAILED") == len(CHECKS["arithmetic_prompts"])
+    assert "it was edited or cut short" in result.stdout
+
+
+def test_whatever_a_check_raises_is_its_failure(mine: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("wrong local heap signature")
+
+    monkeypatch.setattr("prep_assets.engine.checking.run_check", broken)
+    result = run("verify", "sft_packed")
+    assert result.exit_code == 1
+    assert "could not be carried out (RuntimeError: wrong local heap signature)" in result.stdout
+
+
+def test_no_store_at_all(empty: Any, run: Any) -> None:
+    result = run("verify")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "there is no store in" in result.stderr
+    assert "prep-assets build sft_packed" in result.stderr
+
+
+def test_no_store_of_this_asset(empty: Any, run: Any) -> None:
+    result = run("verify", "sft_tokens", "-p", "dolly")
+    assert result.exit_code == 1
+    assert "there is no store of sft_tokens[dolly]" in result.stderr
+    assert "prep-assets build sft_tokens --partition dolly" in result.stderr
+
+
+def test_what_is_not_built_is_said(mine: Any, run: Any) -> None:
+    (mine.stores / "sft_tokens" / "chats" / "current").unlink()
+    result = run("verify", "sft_tokens")
+    assert result.exit_code == 0
+    assert "not built, so not checked: sft_tokens[chats]" in result.stdout
+
+
+def test_a_partition_of_which_asset(built: Any, run: Any) -> None:
+    result = run("verify", "-p", "dolly")
+    assert result.exit_code == 1
+    assert "of which asset" in result.stderr
+
+
+# -- `prep-assets doctor` ----------------------------------------------------------------------------------------------------------------
+
+
+ASKED = ("doctor", "--dataset", CONFIGS / "samples" / "chats.jsonl", "--tokenizer", CONFIGS / "tokenizer", "-n", 20)
+
+
+def test_labels_that_differ(run: Run) -> None:
+    found = run(*ASKED, "--trainer", "torchtune")
+    assert found.exit_code == 1
+    assert "the trainer itself is not run" in found.stdout
+    assert "the header of an answer is trained" in found.stdout
+    assert "⟪+<|im_start|>assistant" in found.stdout
+    assert "labels are equal on 0 of 20 rows" in found.stdout
+
+
+def test_equal_labels(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prep_assets.doctor.run.trl_version", lambda: None)
+    found = run(*ASKED, "--trainer", "trl")
+    assert found.exit_code == 0
+    assert "labels are equal on 20 of 20 rows" in found.stdout
+
+
+def test_json(run: Run) -> None:
+    found = run(*ASKED, "--trainer", "open-instruct", "--json", "--show", 0)
+    said = json.loads(found.stdout)
+    assert (said["compared"], said["equal"], said["shown"], found.exit_code) == (20, 0, [], 1)
+    assert {each["trained_by"] for each in said["reasons"]} == {"theirs"}
+
+
+def test_bad_input(run: Run, tmp_path: Path) -> None:
+    assert "did you mean 'axolotl'" in run(*ASKED, "--trainer", "axolotel").stderr
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n', "utf-8")
+    found = run("doctor", "--trainer", "verl", "--tokenizer", CONFIGS / "tokenizer", "--dataset", tmp_path / "a.jsonl")
+    assert (found.exit_code, "no schema reads" in found.stderr) == (1, True)
+
+
+def test_nothing_to_compare_is_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prep_assets.doctor.run.trl_version", lambda: None)
+    found = run(*ASKED, "--trainer", "trl", "--template", "chatml")
+    assert found.exit_code == 1
+    assert "no row could be compared" in found.stderr
+
+
+def test_code_that_comes_with_a_tokenizer_is_neither_run_nor_asked_about(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers asked on the terminal, and `yes |` ran the folder's Python."""
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    folder = tmp_path / "tokenizer"
+    shutil.copytree(CONFIGS / "tokenizer", folder)
+    path = folder / "tokenizer_config.json"
+    about = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    about |= {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": [None, "own.Own"]}}
+    path.write_text(json.dumps(about), "utf-8")
+    (folder / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n", "utf-8")
+    found = run("doctor", "--trainer", "openrlhf", "--dataset", CONFIGS / "samples" / "chats.jsonl", "--tokenizer", folder, "-n", 2)
+    assert "is never run" in found.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+# -- the commands on a store of scored groups --------------------------------------------------------------------------------------------
+
+
+ROWS = [
+    {"prompt": "What is 1 + 2?", "responses": ["3", "It is four."], "rewards": [1.0, -0.25]},
+    {"prompt": "What is 3 + 2?", "responses": ["5"], "rewards": [0.125]},
+]
+
+
+@pytest.fixture
+def scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    made = workspace_in(tmp_path, minimal("rl", {"scored": domain(jsonl(tmp_path / "s.jsonl", ROWS), "group")}))
+    build(made, "rl_raw", "scored")
+    build(made, "rl_groups")
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(made.configs))
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(made.stores))
+    monkeypatch.setenv("COLUMNS", "200")
+    return made
+
+
+def test_inspect_shows_the_prompt_and_each_response_with_its_reward(scored: Workspace, run: Run) -> None:
+    said = run("inspect", "rl_groups").stdout
+    assert "rl_groups train group 0 of 2: a prompt of 14 tokens, 2 responses, from scored/s.jsonl:0" in said
+    assert "│ response 0, reward 1\n⟦3<|im_end|>⟧" in said
+    assert "│ response 1, reward -0.25\n⟦It is four.<|im_end|>⟧" in said
+    assert said.rstrip().endswith("2 responses")
+
+
+def test_inspect_with_ids(scored: Workspace, run: Run) -> None:
+    lines = run("inspect", "rl_groups", "--row", "1", "--ids").stdout.splitlines()
+    item = DatasetFactory.load("grpo", scored.stores / "rl_groups")[1]
+    shown = [line.split()[:3] for line in lines if line[:7].strip().isdigit()]
+    ids = [*item["prompts"].tolist(), *item["responses"][0].tolist()]
+    assert shown == [[str(i), str(i), str(token)] for i, token in enumerate(ids)]
+
+
+def test_unknown_streams_and_rows(scored: Workspace, run: Run) -> None:
+    assert "no stream 'test'" in run("inspect", "rl_groups", "-s", "test").stderr
+    assert "there are 2, numbered from 0" in run("inspect", "rl_groups", "-r", "2").stderr
+
+
+def test_export_and_how_to_open_it(scored: Workspace, run: Run, tmp_path: Path) -> None:
+    said = run("export", "rl_groups", "-t", "astrai", "-o", str(tmp_path / "out")).stdout
+    assert f'DatasetFactory.load("grpo", "{tmp_path}/out")' in said
+    assert len(DatasetFactory.load("grpo", tmp_path / "out")) == 2
+    assert 'dataset[0]["responses"]' in run("export", "rl_groups", "-t", "hf_arrow", "-o", str(tmp_path / "hf")).stdout
+    assert "takes" in run("export", "--list").stdout and "groups" in run("export", "--list").stdout
+    assert run("export", "rl_groups", "-t", "mds", "-o", str(tmp_path / "no")).exit_code == 1
+
+
+def test_selftest_finds_the_groups(scored: Workspace, run: Run) -> None:
+    assert "another reward" in run("selftest", "rl_groups").stdout
+    said = run("selftest", "rl_groups", "-p", "scored")
+    assert said.exit_code == 0 and "rewards cut to whole numbers" in said.stdout
+
+
+def test_where_there_are_no_groups_the_command_says_why(built: Workspace, run: Run) -> None:
+    assert "no domain of rl.yaml has a schema that gives a Group" in run("inspect", "rl_groups").stderr

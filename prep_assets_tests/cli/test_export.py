@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ import yaml
 
 from prep_assets.assets.graph import asset_named
 from prep_assets.assets.workspace import Workspace
+from prep_assets.cli.launch_snippet import TRAINERS
 from prep_assets.exports import export, exports
 from prep_assets.exports.opening import opening, read_by
 from prep_assets.exports.source import open_source
+from prep_assets.stores.checked import Result
 from prep_assets.stores.lines import Lines
 from prep_assets_tests.assets.workspaces import make, tree
+from prep_assets_tests.cli.conftest import Run
 
 
 def lines_of(output: str) -> list[str]:
@@ -229,3 +233,98 @@ def test_a_broken_export_in_the_configuration_is_a_message(mine: Any, run: Any) 
     result = run("status")
     assert result.exit_code == 1
     assert "exports.trl.to: no export format 'hf_arow'; did you mean 'hf_arrow'" in result.stdout
+
+
+# -- `prep-assets launch-snippet` --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trainer", sorted(TRAINERS))
+def test_the_command_writes_what_the_lines_open(built: Workspace, run: Run, tmp_path: Path, trainer: str) -> None:
+    said = run("launch-snippet", "--trainer", trainer, "--out", tmp_path / "out")
+    assert said.exit_code == 0, said.stderr
+    assert not (tmp_path / "out").exists()
+    head, _, lines = said.stdout.partition(" reads it\n")
+    command = next(line for line in head.splitlines() if line.startswith("prep-assets export "))
+    # the sample is shorter than one block of LitGPT's
+    exported = run(*shlex.split(command.replace("block_size=2049", "block_size=65"))[1:])
+    assert exported.exit_code == 0, exported.stderr
+    assert lines.strip() and lines.strip().replace("2049", "65") in exported.stdout
+    assert str(tmp_path / "out") in lines
+
+
+def test_a_padded_vocabulary_is_told(built: Workspace, run: Run, tmp_path: Path) -> None:
+    """Training on ids of the tokenizer alone would make a model of another shape."""
+    config = built.configs / "pretrain.yaml"
+    whole = config.read_text("utf-8")
+    try:
+        config.write_text(whole + "pad_vocab_to: 50304\n", "utf-8")
+        said = run("launch-snippet", "--trainer", "nanotron", "--out", tmp_path / "out").stdout
+    finally:
+        config.write_text(whole, "utf-8")
+    assert "the model has 50,304 ids (pad_vocab_to), the tokenizer" in said and "vocab_size: 50304" in said
+
+
+def test_bad_input(built: Workspace, run: Run) -> None:
+    assert "did you mean 'axolotl'" in run("launch-snippet", "--trainer", "axolotel").stderr
+    assert run("launch-snippet", "--trainer", "verl", "sft_packed").exit_code == 1
+
+
+# -- `prep-assets path` ------------------------------------------------------------------------------------------------------------------
+
+
+def test_prints_the_stable_link_and_nothing_else(built: Any, run: Any) -> None:
+    result = run("path", "sft_packed")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == f"{built.stores / 'sft_packed' / 'current'}\n"
+    assert (Path(result.stdout.strip()) / "sft_packed.h5").is_file()
+
+
+def test_of_a_partition(built: Any, run: Any) -> None:
+    assert run("path", "sft_tokens", "--partition", "chats").stdout == f"{built.stores / 'sft_tokens' / 'chats' / 'current'}\n"
+
+
+def test_the_only_partition_goes_without_saying(built: Any, run: Any) -> None:
+    assert run("path", "rl_raw").stdout == f"{built.stores / 'rl_raw' / 'gsm8k' / 'current'}\n"
+
+
+def test_several_partitions_must_be_chosen_from(built: Any, run: Any) -> None:
+    result = run("path", "sft_tokens")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "--partition: dolly, chats" in result.stderr
+
+
+def test_a_missing_store_comes_with_its_command(empty: Any, run: Any) -> None:
+    result = run("path", "sft_tokens", "-p", "dolly")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.endswith("\n  prep-assets build sft_tokens --partition dolly\n")
+
+
+def test_a_pointer_file_in_place_of_a_link(mine: Any, run: Any) -> None:
+    current = mine.stores / "sft_packed" / "current"
+    version = current.resolve()
+    current.unlink()
+    current.write_text(f"versions/{version.name}\n", "utf-8")
+    assert run("path", "sft_packed").stdout == f"{version}\n"
+
+
+def test_a_store_that_fails_its_checks_is_refused(mine: Any, run: Any) -> None:
+    """It was given without a word."""
+    store = mine.published("sft_packed")
+    mine.place("sft_packed").record(store, {"mask_alignment": Result(False, "row 7 trains the prompt")})
+    result = run("path", "sft_packed")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "mask_alignment: row 7 trains the prompt" in result.stderr
+    assert run("path", "sft_packed", "--even-if-failed").stdout == f"{mine.stores / 'sft_packed' / 'current'}\n"
+
+
+def test_a_store_that_is_out_of_date_is_given_with_a_word(mine: Any, run: Any) -> None:
+    path = mine.configs / "sft.yaml"
+    path.write_text(path.read_text("utf-8").replace("row_len: 256", "row_len: 128"), "utf-8")
+    result = run("path", "sft_packed")
+    assert result.exit_code == 0 and result.stdout.endswith("current\n")
+    assert "changed: packing.row_len" in result.stderr
+
+
+def test_without_a_draft(built: Any, run: Any) -> None:
+    result = run("path", "sft_packed", "--draft")
+    assert result.exit_code == 1 and "sft_packed has no draft" in result.stderr

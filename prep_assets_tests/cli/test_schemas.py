@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from prep_assets.config.models import Domain
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with, schemas
+from prep_assets_tests.assets.workspaces import build, jsonl, minimal, workspace_in
 
 
 def test_lists_every_schema(run: Any) -> None:
@@ -33,3 +37,178 @@ def test_a_mistyped_name_names_the_nearest(run: Any) -> None:
     result = run("schemas", "alpacca")
     assert result.exit_code == 1
     assert "no schema 'alpacca'; did you mean 'alpaca'? Known: " in result.stderr
+
+
+# -- `prep-assets dataset-info`: what it prints is a configuration that reads the rows ---------------------------------------------------
+
+
+ENTRIES: dict[str, Any] = {
+    "alpaca_en": {"file_name": "alpaca_en.json"},
+    "renamed": {"file_name": "r.json", "columns": {"prompt": "q", "query": "more", "response": "a", "history": "past", "system": "s"}},
+    "glaive": {
+        "hf_hub_url": "llamafactory/glaive_toolcall_en",
+        "formatting": "sharegpt",
+        "columns": {"messages": "conversations", "tools": "tools"},
+    },
+    "tagged": {
+        "file_name": "t.json",
+        "formatting": "sharegpt",
+        "columns": {"messages": "messages"},
+        "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"},
+        "num_samples": 5,
+    },
+    "openai": {"file_name": "o.json", "formatting": "openai"},
+    "dpo_en": {
+        "file_name": "dpo_en.json",
+        "ranking": True,
+        "formatting": "sharegpt",
+        "columns": {"messages": "conversations", "chosen": "chosen", "rejected": "rejected"},
+    },
+    "pairs": {"file_name": "p.json", "ranking": True, "columns": {"chosen": "good", "rejected": "bad"}},
+}
+CHAT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello!"}]
+MESSAGES = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
+ROWS: dict[str, dict[str, Any]] = {
+    "alpaca_en": {"instruction": "Hi", "input": "", "output": "Hello!"},
+    "renamed": {"q": "Hi", "more": "there", "a": "Hello!", "past": [["a", "b"]], "s": "Be brief."},
+    "glaive": {"conversations": CHAT, "tools": "[]"},
+    "tagged": {"messages": MESSAGES},
+    "openai": {"messages": MESSAGES},
+    "dpo_en": {"conversations": CHAT[:1], "chosen": CHAT[1], "rejected": {"from": "gpt", "value": "No."}},
+    "pairs": {"instruction": "Hi", "input": "", "good": "Hello!", "bad": "No."},
+}
+
+
+def written(folder: Path, entries: Any) -> Path:
+    (folder / "dataset_info.json").write_text(json.dumps(entries), "utf-8")
+    return folder / "dataset_info.json"
+
+
+def test_what_is_printed_reads_the_rows(run: Any, tmp_path: Path) -> None:
+    shown = run("dataset-info", written(tmp_path, ENTRIES)).stdout
+    files = [yaml.safe_load("domains:" + part)["domains"] for part in shown.split("domains:")[1:]]
+    assert [sorted(each) for each in files] == [["dpo_en", "pairs"], sorted({*ENTRIES} - {"dpo_en", "pairs"})]
+    for name, entry in {**files[0], **files[1]}.items():
+        domain = Domain.model_validate(entry)
+        example = apply(convert_with(domain.schema_name, domain.options), ROWS[name])
+        said = [turn.text for turn in (example.chosen if name in files[0] else example.turns)]  # type: ignore[union-attr]
+        assert said[-1] == "Hello!"
+    assert files[1]["tagged"]["max_items"] == 5
+    assert "put the commit of the data set behind the @" in shown
+
+
+def test_names_choose(run: Any, tmp_path: Path) -> None:
+    shown = run("dataset-info", written(tmp_path, ENTRIES), "pairs").stdout
+    assert "pairs:" in shown and "dpo_en" not in shown
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ({"script_url": "belle"}, "is loaded by a script"),
+        ({"ms_hub_url": "a/b"}, "has neither file_name nor hf_hub_url"),
+        ({"file_name": "a.json", "column": {}}, "mine.column: Extra inputs are not permitted"),
+        ({"file_name": "a.json", "columns": {"promt": "q"}}, "no column 'promt'; did you mean 'prompt'"),
+        ({"file_name": "a.json", "tags": {"role_tag": "role"}}, "tags belong to formatting sharegpt"),
+        ({"file_name": "a.json", "formatting": "sharegpt", "columns": {"videos": "v"}}, "videos have no place in a token store"),
+        ({"file_name": "a.json", "formatting": "sharegpt", "tags": {"rol_tag": "r"}}, "no tag 'rol_tag'; did you mean 'role_tag'"),
+    ],
+)
+def test_what_cannot_be_read_says_why(run: Any, tmp_path: Path, entry: Any, says: str) -> None:
+    result = run("dataset-info", written(tmp_path, {"mine": entry}))
+    assert result.exit_code == 1 and says in " ".join(result.stderr.split())
+
+
+def test_a_name_or_a_file_that_is_not_there(run: Any, tmp_path: Path) -> None:
+    assert "did you mean 'pairs'" in " ".join(run("dataset-info", written(tmp_path, ENTRIES), "pair").stderr.split())
+    assert "no file" in run("dataset-info", tmp_path / "none.json").stderr
+
+
+# -- `prep-assets sniff` -----------------------------------------------------------------------------------------------------------------
+
+
+SAMPLES = Path(__file__).resolve().parents[2] / "configs" / "samples"
+
+
+def parts(output: str) -> tuple[list[list[str]], list[str]]:
+    """The fitting schemas, a list of words each; and the first word of the others."""
+    fits, _, others = output.partition("does not fit")
+    rows = [line.split() for line in fits.splitlines() if " of " in line]
+    return rows, [line.split()[0] for line in others.splitlines() if line.split()]
+
+
+@pytest.mark.parametrize(
+    "file, schema",
+    [("gsm8k.jsonl", "gsm8k"), ("alpaca.json", "alpaca"), ("dolly.jsonl", "dolly"), ("hh.jsonl.gz", "hh"), ("notes.txt", "text")],
+)
+def test_the_sample_files_are_recognized(run: Any, file: str, schema: str) -> None:
+    result = run("sniff", SAMPLES / file, "-n", 20)
+    fitting, others = parts(result.stdout)
+    assert result.exit_code == 0
+    assert fitting[[row[0] for row in fitting].index(schema)][2:5] == ["20", "of", "20"]
+    assert "sharegpt" not in others
+    assert "schema: " in result.stdout.splitlines()[-1]
+
+
+def test_a_schema_that_fits_some_rows_says_why_not_all(run: Any, tmp_path: Path) -> None:
+    rows = [{"text": "one"}, {"text": "two"}, {"text": 3}]
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    fitting, _ = parts(run("sniff", tmp_path / "docs.jsonl").stdout)
+    row = next(row for row in fitting if row[0] == "text")
+    assert row[2:5] == ["2", "of", "3"] and len(row) > 5
+
+
+def test_nothing_fits(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "odd.jsonl").write_text('{"x": 1}\n{"x": 2}\n{"x"\n', "utf-8")
+    result = run("sniff", tmp_path / "odd.jsonl")
+    assert result.exit_code == 1
+    assert "no schema fits" in result.stdout
+    assert "missing_field: needs 'instruction'; it has 'x'" in result.stdout
+    assert "1 row could not be read; the first: odd.jsonl:2 invalid_json" in result.stdout
+
+
+def test_no_readable_record(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text("[1]\n[2]\n", "utf-8")
+    result = run("sniff", tmp_path / "bad.jsonl")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no readable record, 2 unreadable rows" in result.stderr
+
+
+def test_a_file_that_is_not_there(run: Any, tmp_path: Path) -> None:
+    result = run("sniff", tmp_path / "gone.jsonl")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "gone.jsonl" in result.stderr
+
+
+def test_the_last_line_is_a_whole_domain(run: Any, tmp_path: Path) -> None:
+    """It is pasted into a configuration, and builds."""
+    chat = [{"role": "user", "content": "q", "the mood": "good"}, {"role": "assistant", "content": "a"}]
+    file = jsonl(tmp_path / "chats, mine.jsonl", [{"messages": chat, "id": number, "stars: all": 5} for number in range(3)])
+    line = run("sniff", file).stdout.splitlines()[-1]
+    entry = yaml.safe_load(line)["a_name"]
+    assert entry == {"files": [str(file)], "schema": "messages", "ignore": ["stars: all", "messages.the mood"]}
+    workspace = workspace_in(tmp_path / "here", minimal("sft", {"a": entry}, preprocessing={"deduplicate": False}))
+    build(workspace, "sft_raw", "a")
+    passed_over = build(workspace, "sft_tokens", "a").manifest.counts["fields_passed_over"]
+    assert passed_over == {"a": {"id": 3, "messages.the mood": 3, "stars: all": 3}}
+
+
+def test_schemas_that_need_other_fields_are_counted_and_listed_when_asked(run: Any) -> None:
+    everything, shown = (run("sniff", SAMPLES / "gsm8k.jsonl", "-n", 20, *more).stdout for more in (["--all"], []))
+    _, others = parts(everything)
+    _, near = parts(shown)
+    left_out = len([line for line in everything.splitlines() if "missing_field: needs " in line])
+    assert f"{left_out} more need a field that these records lack; --all lists them" in shown
+    assert "sharegpt" in others and "sharegpt" not in near
+
+
+def test_the_domain_names_the_file_as_its_configuration_does(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("configs", "data"):
+        (tmp_path / folder).mkdir()
+    jsonl(tmp_path / "data" / "docs.jsonl", [{"text": "one"}])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", "configs")
+    named = [run("sniff", file).stdout.splitlines()[-1] for file in ("data/docs.jsonl", tmp_path / "data" / "docs.jsonl")]
+    assert [yaml.safe_load(line)["a_name"]["files"] for line in named] == [["../data/docs.jsonl"], [str(tmp_path / "data" / "docs.jsonl")]]
+    monkeypatch.delenv("PREP_ASSETS_CONFIG_DIR")
+    assert "files: [data/docs.jsonl]" in run("sniff", "data/docs.jsonl").stdout, "a configuration elsewhere"

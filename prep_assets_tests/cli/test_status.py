@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import h5py
+import numpy as np
+import pytest
+import yaml
+
 from prep_assets.stores.checked import Result
-from prep_assets_tests.assets.workspaces import SHIPPED_ASSETS
+from prep_assets_tests.assets.workspaces import SHIPPED_ASSETS, make
 
 
 def states(output: str) -> dict[tuple[str, str], str]:
@@ -96,3 +105,252 @@ def test_verify_is_remembered(mine: Any, run: Any) -> None:
     assert states(run("status").stdout)["sft_tokens", "dolly"] == "failed"
     assert run("build", "sft_packed").exit_code == 0
     assert states(run("status").stdout)["sft_tokens", "dolly"] == "current"
+
+
+# -- `prep-assets stats`: its numbers are those of the files, counted here without it ----------------------------------------------------
+
+
+def refused(directory: Path) -> dict[str, int]:
+    path = directory.with_name(f"{directory.name}.quarantine.jsonl")
+    lines = map(json.loads, path.read_text("utf-8").splitlines()) if path.is_file() else []
+    return dict(Counter(f"{line['stage']}/{line['reason']}" for line in lines))
+
+
+def files(directory: Path) -> dict[str, int]:
+    every = (path for path in directory.rglob("*") if path.is_file() and path.name != "manifest.json")
+    return {path.relative_to(directory).as_posix(): path.stat().st_size for path in every}
+
+
+def facts(run: Any, *words: str) -> dict[str, Any]:
+    result = run("stats", *words, "--json")
+    assert result.exit_code == 0
+    loaded: dict[str, Any] = json.loads(result.stdout)
+    return loaded
+
+
+def tokens_of(directory: Path) -> dict[str, int]:
+    """What a domain's SFT store holds, from its raw bytes."""
+    mask = np.fromfile(directory / "train" / "shard_0000" / "loss_mask.bin", "uint8")
+    kept = len(np.load(directory / "train.index" / "ends.npy"))
+    return {
+        "tokens": len(mask),
+        "trained_tokens": int(np.count_nonzero(mask)),
+        "kept": kept,
+        "read": kept + sum(refused(directory).values()),
+    }
+
+
+def test_every_partition_and_the_total(built: Any, run: Any) -> None:
+    found = facts(run, "sft_tokens")
+    directories = {name: (built.stores / "sft_tokens" / name / "current").resolve() for name in ("dolly", "chats")}
+    total: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    for store in found["stores"]:
+        directory = directories.pop(store["partition"])
+        expected = tokens_of(directory)
+        assert {key: store["counts"][key] for key in expected} == expected
+        assert store["refused"] == refused(directory)
+        assert {name: entry["bytes"] for name, entry in store["files"].items()} == files(directory)
+        assert store["metrics"]["trained_fraction"] == expected["trained_tokens"] / expected["tokens"]
+        total.update(expected)
+        reasons.update(store["refused"])
+    assert directories == {} and found["not_built"] == []
+    assert {key: found["total"]["counts"][key] for key in total} == total
+    assert found["total"]["refused"] == reasons and sum(reasons.values()) > 0
+    assert found["total"]["bytes"] == sum(entry["bytes"] for store in found["stores"] for entry in store["files"].values())
+
+
+def test_the_packed_table(built: Any, run: Any) -> None:
+    (store,) = facts(run, "sft_packed")["stores"]
+    directory = (built.stores / "sft_packed" / "current").resolve()
+    lengths = np.load(directory / "sft_packed.documents" / "length.npy")
+    with h5py.File(directory / "sft_packed.h5") as file:
+        rows, trained = file["tokens"].shape, int(np.count_nonzero(file["loss_mask"][:]))
+    assert (store["counts"]["rows"], store["counts"]["tokens"], store["counts"]["trained_tokens"]) == (rows[0], lengths.sum(), trained)
+    assert store["metrics"]["fill_rate"] == pytest.approx(lengths.sum() / (rows[0] * rows[1]))
+    assert sorted(store["recipe"]["tokens"]) == ["chats", "dolly"]
+
+
+def test_one_partition_in_words(built: Any, run: Any) -> None:
+    shown = run("stats", "sft_tokens", "-p", "chats").stdout
+    expected = tokens_of((built.stores / "sft_tokens" / "chats" / "current").resolve())
+    rows = {line.split()[0]: line.split()[1] for line in shown.splitlines() if len(line.split()) == 2}
+    assert {key: int(rows[key].replace(",", "")) for key in expected} == expected
+    assert "sft_tokens[chats]: made from" in shown and "train/shard_0000/sequence.bin" in shown and "dolly" not in shown
+
+
+def test_all_partitions_in_words(built: Any, run: Any) -> None:
+    lines = run("stats", "sft_tokens").stdout.splitlines()
+    heading = next(re.split(r" {2,}", line.strip()) for line in lines if line.split()[:1] == ["partition"])
+    assert "trained tokens" in heading
+    total = next(line.split() for line in lines if line.split()[:1] == ["total"])
+    directories = [(built.stores / "sft_tokens" / name / "current").resolve() for name in ("dolly", "chats")]
+    expected = sum(tokens_of(directory)["tokens"] for directory in directories)
+    assert int(total[heading.index("tokens")].replace(",", "")) == expected
+    assert int(total[heading.index("refused")]) == sum(sum(refused(directory).values()) for directory in directories)
+
+
+def test_partitions_that_are_not_built(mine: Any, run: Any) -> None:
+    (mine.stores / "sft_tokens" / "chats" / "current").unlink()
+    found = facts(run, "sft_tokens")
+    assert [store["partition"] for store in found["stores"]] == ["dolly"]
+    assert found["not_built"] == ["sft_tokens[chats]"]
+
+
+def test_nothing_built(empty: Any, run: Any) -> None:
+    result = run("stats", "sft_tokens", "--json")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "prep-assets build sft_tokens --partition dolly" in result.stderr
+
+
+# -- `prep-assets prune`: what is used stays, what is not goes ---------------------------------------------------------------------------
+
+
+def rebuilt(workspace: Any, rows: int) -> Any:
+    """`sft_packed` with other rows, published; the version before it is no longer used."""
+    from prep_assets.assets.graph import ASSETS
+
+    return make(workspace.overriding("sft", {"packing": {"row_len": rows}}), ASSETS["sft_packed"], "")
+
+
+def versions(workspace: Any) -> list[str]:
+    return sorted(path.name for path in (workspace.place("sft_packed").directory / "versions").iterdir() if path.is_dir())
+
+
+def test_old_versions_go_and_what_is_current_stays(mine: Any, run: Any) -> None:
+    old = mine.published("sft_packed").directory
+    (old.with_name(old.name + ".quarantine.jsonl")).write_text("{}\n")
+    new = rebuilt(mine, 128)
+    before = {path: path.read_bytes() for path in mine.stores.rglob("*") if path.is_file() and old.name not in path.as_posix()}
+    # nobody is there to ask, so nothing goes
+    asked = run("prune")
+    assert asked.exit_code == 1 and "--yes" in asked.stderr and old.is_dir()
+    dry = run("prune", "--dry-run")
+    assert dry.exit_code == 0 and old.name in dry.stdout and "1 folder, " in dry.stdout and "would be deleted" in dry.stdout
+    assert old.is_dir()
+    assert "1 folder, " in run("prune", "--yes").stdout
+    assert versions(mine) == [new.directory.name]
+    assert {path: path.read_bytes() for path in mine.stores.rglob("*") if path.is_file()} == before
+    assert mine.published("sft_packed").manifest == new.manifest
+    assert "0 folders" in run("prune", "--yes").stdout
+
+
+def test_a_candidate_stays(mine: Any, run: Any) -> None:
+    current = mine.published("sft_packed").directory
+    from prep_assets.assets.graph import ASSETS
+
+    candidate = ASSETS["sft_packed"].build(mine.overriding("sft", {"packing": {"row_len": 128}}), "").propose()
+    run("prune", "--yes")
+    assert versions(mine) == sorted([current.name, candidate.directory.name])
+    shown = run("status").stdout
+    assert "sft_packed" in shown and "a newer store is not published, because its checks are not complete" in shown
+    assert candidate.directory.name in shown
+
+
+def test_only_what_is_asked_for(mine: Any, run: Any) -> None:
+    rebuilt(mine, 128)
+    assert "0 folders" in run("prune", "sft_raw", "--partition", "dolly").stdout
+    assert len(versions(mine)) == 2
+    assert run("prune", "--partition", "dolly").exit_code == 1
+
+
+def test_what_is_pruned_is_built_again_when_it_is_asked_for(mine: Any, run: Any) -> None:
+    first = mine.published("sft_packed")
+    rebuilt(mine, 128)
+    run("prune", "sft_packed", "--yes")
+    again = rebuilt(mine, 256)
+    assert again.manifest.content_hash == first.manifest.content_hash
+    assert json.loads(Path(again.directory / "manifest.json").read_text())["build_key"] == first.manifest.build_key
+
+
+def test_nothing_is_deleted_without_a_yes(mine: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It deleted eight versions at once, without a question."""
+    rebuilt(mine, 128)
+    monkeypatch.setattr("prep_assets.cli.prune.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    answers = iter([False, True])
+    monkeypatch.setattr("typer.confirm", lambda question: next(answers))
+    assert run("prune").exit_code == 1 and len(versions(mine)) == 2
+    assert run("prune").exit_code == 0 and len(versions(mine)) == 1
+
+
+def test_what_a_removed_domain_and_a_killed_build_left_is_named_and_goes(mine: Any, run: Any) -> None:
+    """They were forgotten: neither `status` nor `prune` named them."""
+    path = mine.configs / "sft.yaml"
+    options = yaml.safe_load(path.read_text("utf-8"))
+    del options["domains"]["chats"]
+    path.write_text(yaml.safe_dump(options), "utf-8")
+    half = mine.place("sft_tokens", "dolly").directory / "versions" / ".writing-abc"
+    half.mkdir()
+    (half / "half").write_bytes(bytes(1000))
+    shown = run("status").stdout
+    assert "sft_tokens[chats]: not in the configuration any more" in shown and "sft_raw[chats]: not" in shown
+    assert "sft_tokens[dolly]: left by a build that was killed" in shown and "1.0 kB" in shown
+    result = run("prune", "--yes")
+    assert "deleted only with --removed: sft_raw[chats], sft_tokens[chats]" in result.stdout
+    assert not half.exists() and mine.published("sft_tokens", "chats")
+    assert run("prune", "--removed", "--yes").exit_code == 0
+    assert not (mine.stores / "sft_tokens" / "chats").exists() and mine.published("sft_tokens", "dolly")
+
+
+def test_with_a_broken_configuration_nothing_of_its_family_counts_as_removed(mine: Any, run: Any) -> None:
+    (mine.configs / "sft.yaml").write_text("domains: {}", "utf-8")
+    result = run("status")
+    assert result.exit_code == 1
+    assert "sft.yaml" in result.stdout and "any more" not in result.stdout
+    assert "rl_tokens" in result.stdout
+
+
+# -- `prep-assets quarantine` ------------------------------------------------------------------------------------------------------------
+
+
+def lines(workspace: Any, partition: str) -> list[dict[str, Any]]:
+    directory = (workspace.stores / "sft_tokens" / partition / "current").resolve()
+    path = directory.with_name(f"{directory.name}.quarantine.jsonl")
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def test_shows_the_first_records_with_their_reason(built: Any, run: Any) -> None:
+    every = lines(built, "chats")
+    assert len(every) > 2
+    result = run("quarantine", "sft_tokens", "-p", "chats", "-n", 2)
+    assert result.exit_code == 0
+    headings = [line for line in result.stdout.splitlines() if line.startswith("sft_tokens[chats] ") and ":" in line]
+    assert headings == [f"sft_tokens[chats] {line['id']}  {line['stage']}/{line['reason']}" for line in every[:2]]
+    for line in every[:2]:
+        assert f"  {line['detail']}\n" in result.stdout and f"  {line['payload']}" in result.stdout
+    assert f"… and {len(every) - 2} more" in result.stdout
+
+
+def test_all_partitions_together(built: Any, run: Any) -> None:
+    count = len(lines(built, "dolly")) + len(lines(built, "chats"))
+    assert "more: -n" not in run("quarantine", "sft_tokens", "-n", count).stdout
+    assert f"… and 1 more: -n {count}" in run("quarantine", "sft_tokens", "-n", count - 1).stdout
+
+
+def test_one_reason_with_or_without_its_stage(built: Any, run: Any) -> None:
+    reasons = {f"{line['stage']}/{line['reason']}" for line in lines(built, "chats")}
+    assert reasons == {"tokenize/too_long"}
+    assert (
+        run("quarantine", "sft_tokens", "--reason", "too_long").stdout
+        == run("quarantine", "sft_tokens", "--reason", "tokenize/too_long").stdout
+    )
+
+
+def test_a_mistyped_reason_names_the_nearest(built: Any, run: Any) -> None:
+    result = run("quarantine", "sft_tokens", "--reason", "to_long")
+    assert result.exit_code == 1
+    assert "did you mean 'too_long'? Reasons: tokenize/too_long" in result.stderr
+
+
+def test_nothing_refused_points_upstream(built: Any, run: Any) -> None:
+    result = run("quarantine", "sft_packed")
+    assert result.exit_code == 0
+    assert result.stdout == "sft_packed: no record was refused here; what feeds it: prep-assets quarantine sft_tokens\n"
+
+
+def test_a_quarantine_file_that_is_gone(mine: Any, run: Any) -> None:
+    directory = (mine.stores / "sft_tokens" / "chats" / "current").resolve()
+    directory.with_name(f"{directory.name}.quarantine.jsonl").unlink()
+    result = run("quarantine", "sft_tokens", "-p", "chats")
+    assert result.exit_code == 1
+    assert "is gone" in result.stderr

@@ -6,19 +6,34 @@ import json
 import os
 import shutil
 import signal
+import smtplib
 import subprocess
 import sys
+from email.message import EmailMessage
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import dagster as dg
 import pytest
 
+from prep_assets.assets.graph import CHECKS
+from prep_assets.assets.workspace import Workspace
 from prep_assets.definitions import defs
+from prep_assets.defs import failures as telling
+from prep_assets.defs import recorded
+from prep_assets.defs.assets import family_definitions
 from prep_assets.defs.gone import PROCESS, _process, close_gone
-from prep_assets.defs.site import Site
+from prep_assets.defs.io_manager import StoreIOManager
+from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.defs.together import definitions
+from prep_assets.engine import build
+from prep_assets.errors import ConfigError, SourceError, SourceUnavailable
+from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspace_in
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.defs.runs import DOMAINS, evaluations, failures, run, stale
+from prep_assets_tests.defs.runs import DOMAINS, evaluations, failures, materializations, run, stale
+from prep_assets_tests.records.servers import serve
 
 
 def running(instance: dg.DagsterInstance, process: str) -> dg.DagsterRun:
@@ -160,3 +175,217 @@ def test_a_faulty_family_leaves_the_others_standing_and_says_what_is_wrong(
         "tell_of_failures",
         *(f"{family}_sources" for family in DOMAINS if family != "sft"),
     }
+
+
+# -- stores that were built outside Dagster: the sensor that records them, once, with their checks and in sync ---------------------------
+
+
+STORES = (("pretrain_raw", "a"), ("pretrain_raw", "b"), ("pretrain_tokens", "a"), ("pretrain_tokens", "b"))
+
+
+class Outside:
+    """A workspace that the engine builds, and a Dagster instance that looks at it."""
+
+    def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
+        self.sources = {name: folder / f"{name}.jsonl" for name in "ab"}
+        for name in "ab":
+            self.write(name, 40)
+        domains = {name: domain(source, "text") for name, source in self.sources.items()}
+        self.workspace = workspace_in(folder, minimal("pretrain", domains))
+        self.site = Site(WorkspaceResource(configs=str(self.workspace.configs)), StoreIOManager(store_dir=str(self.workspace.stores)))
+        self.definitions, self.instance, self.cursor = definitions(self.site), instance, None
+
+    def write(self, name: str, documents: int) -> None:
+        jsonl(self.sources[name], ({"text": f"Document {n} of {name} has words."} for n in range(documents)))
+
+    def build(self) -> None:
+        build(self.workspace, "pretrain_tokens")
+
+    def look(self) -> str:
+        """What the sensor says of one look."""
+        sensor = self.definitions.resolve_sensor_def("built_elsewhere")
+        with dg.build_sensor_context(instance=self.instance, cursor=self.cursor) as context:
+            found = sensor.evaluate_tick(context)
+        assert not found.run_requests
+        self.cursor = found.cursor
+        return str(found.skip_message)
+
+    def versions(self, asset: str, partition: str) -> list[str]:
+        return [(each.tags or {})["dagster/data_version"] for each in materializations(self.instance, asset) if each.partition == partition]
+
+
+@pytest.fixture
+def outside(tmp_path: Path, instance: dg.DagsterInstance) -> Outside:
+    return Outside(tmp_path, instance)
+
+
+def test_what_was_built_outside_is_recorded_once_in_sync_and_with_its_checks(outside: Outside) -> None:
+    assert outside.look() == "no store was built outside Dagster"
+    outside.build()
+    said = outside.look()
+    for asset, partition in STORES:
+        assert f"{asset}[{partition}]" in said
+        assert len(outside.versions(asset, partition)) == 1
+        assert stale(outside.instance, asset, partition, outside.definitions) == []
+        for check in CHECKS[asset]:
+            assert [each.passed for each in evaluations(outside.instance, asset, check.name, partition)] == [True]
+    [record] = outside.instance.get_run_records()
+    assert (record.dagster_run.job_name, record.dagster_run.status) == ("built_elsewhere", dg.DagsterRunStatus.SUCCESS)
+    assert record.start_time and record.end_time, "Dagster's list shows how long a run took from these"
+    assert outside.look() == "no store was built outside Dagster"
+    assert all(len(outside.versions(*store)) == 1 for store in STORES)
+
+
+def test_only_what_changed_is_recorded_again(outside: Outside) -> None:
+    outside.build()
+    outside.look()
+    outside.write("b", 50)
+    outside.build()
+    said = outside.look()
+    assert "pretrain_raw[b], pretrain_tokens[b]" in said and "[a]" not in said
+    assert [len(outside.versions(*store)) for store in STORES] == [1, 2, 1, 2]
+    assert all(stale(outside.instance, *store, outside.definitions) == [] for store in STORES)
+
+
+def test_automation_has_nothing_to_do_afterwards(outside: Outside) -> None:
+    first = dg.evaluate_automation_conditions(defs=outside.definitions, instance=outside.instance)
+    outside.build()
+    outside.look()
+    then = dg.evaluate_automation_conditions(defs=outside.definitions, instance=outside.instance, cursor=first.cursor)
+    assert (first.total_requested, then.total_requested) == (0, 0)
+
+
+def test_dagsters_own_builds_are_left_to_its_runs(outside: Outside) -> None:
+    job = outside.definitions.resolve_implicit_global_asset_job_def()
+    assert job.execute_in_process(instance=outside.instance, asset_selection=[dg.AssetKey("pretrain_tokens")], partition_key="a").success
+    assert outside.look() == "no store was built outside Dagster"
+    running = outside.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+    outside.build()
+    assert "runs are under way" in outside.look()
+    outside.instance.report_run_failed(running)
+    assert outside.look() == "recorded pretrain_raw[b], pretrain_tokens[b]"
+
+
+def test_many_stores_are_recorded_over_several_looks(outside: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "AT_ONCE", 3)
+    outside.build()
+    assert outside.look().endswith("; later looks record 1 more")
+    assert outside.look() == "recorded pretrain_tokens[b]"
+    assert all(len(outside.versions(*store)) == 1 for store in STORES)
+
+
+# -- whoever is named in the environment is told of runs that fail; sources that do not answer are asked again ---------------------------
+
+
+@dg.op
+def doomed() -> None:
+    try:
+        raise ValueError("the disk is full")
+    except ValueError as error:
+        raise dg.Failure("no store was written") from error
+
+
+@dg.job
+def nightly() -> None:
+    doomed()
+
+
+@pytest.fixture
+def failed(monkeypatch: pytest.MonkeyPatch) -> dg.RunFailureSensorContext:
+    monkeypatch.delenv(telling.TELL, raising=False)
+    instance = dg.DagsterInstance.ephemeral()
+    result = nightly.execute_in_process(instance=instance, raise_on_error=False)
+    event = next(each for each in result.all_events if each.event_type_value == "PIPELINE_FAILURE")
+    context = dg.build_run_status_sensor_context("tell_of_failures", event, instance, result.dagster_run)
+    return context.for_run_failure()
+
+
+def test_nobody_is_told_where_nobody_is_named(failed: dg.RunFailureSensorContext) -> None:
+    said: Any = telling.failures(Site())(failed)
+    assert said.skip_message == "PREP_ASSETS_TELL names nobody"
+
+
+def test_a_webhook_is_told_the_last_cause_and_where_to_look(failed: dg.RunFailureSensorContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    got: list[dict[str, str]] = []
+
+    class Webhook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    for address in serve(Webhook):
+        monkeypatch.setenv(telling.TELL, f"{address}/hook, ")
+        monkeypatch.setenv(telling.UI, "http://dagster:3000/")
+        telling.failures(Site())(failed)
+    [message] = got
+    assert "of nightly failed" in message["text"] and "doomed: " in message["text"] and "the disk is full" in message["text"]
+    assert f"http://dagster:3000/runs/{failed.dagster_run.run_id}" in message["text"]
+
+
+@pytest.mark.parametrize(("scheme", "starts"), [("smtp", True), ("smtps", False)])
+def test_an_e_mail(scheme: str, starts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, server = Mock(), Mock()
+    kind.return_value.__enter__ = Mock(return_value=server)
+    kind.return_value.__exit__ = Mock(return_value=False)
+    monkeypatch.setattr(smtplib, "SMTP" if scheme == "smtp" else "SMTP_SSL", kind)
+    monkeypatch.setenv(telling.SMTP, f"{scheme}://robot%40host:se%3Acret@mail.host:587")
+    telling.tell("mailto:team@host", "Subject", "Text")
+    kind.assert_called_once_with("mail.host", 587, timeout=telling.SECONDS)
+    server.login.assert_called_once_with("robot@host", "se:cret")
+    assert server.starttls.called == starts
+    message: EmailMessage = server.send_message.call_args.args[0]
+    assert (message["To"], message["From"], message["Subject"], message.get_content()) == ("team@host", "robot@host", "Subject", "Text\n")
+
+
+@pytest.mark.parametrize(
+    ("address", "server", "says"),
+    [
+        ("slack:team", "", "neither https:// nor mailto:"),
+        ("mailto:a@b", "", "PREP_ASSETS_SMTP must be"),
+        ("mailto:a@b", "http://x", "must be"),
+    ],
+)
+def test_an_address_that_means_nothing(address: str, server: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(telling.SMTP, server)
+    with pytest.raises(ConfigError, match=says):
+        telling.tell(address, "Subject", "Text")
+
+
+@pytest.mark.parametrize(("error", "attempts"), [(SourceUnavailable, 3), (SourceError, 1)])
+def test_only_a_source_that_does_not_answer_is_asked_again(
+    error: type[SourceError], attempts: int, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prep_assets.defs.materialize.SECONDS_TO_WAIT", 0)
+    look = Mock(side_effect=error("the server is busy"))
+    monkeypatch.setattr(Workspace, "files", look)
+    site = Site(WorkspaceResource(configs=str(workspace.configs)), StoreIOManager(store_dir=str(workspace.stores)))
+    resources = {site.resource: site.workspace, site.io_manager_key: site.stores}
+    result = dg.materialize(
+        family_definitions(site, "sft"), selection=["sft_raw"], partition_key="gsm8k", resources=resources, raise_on_error=False
+    )
+    steps = [each for each in result.all_events if each.event_type_value in ("STEP_START", "STEP_RESTARTED")]
+    assert not result.success and len(steps) == attempts
+
+
+def test_assets_are_fresh_for_as_long_as_the_configuration_says(workspace: Workspace) -> None:
+    path = workspace.configs / "sft.yaml"
+    path.write_text(path.read_text("utf-8") + "refresh: {fresh_for: 36}\n", "utf-8")
+    site = Site(WorkspaceResource(configs=str(workspace.configs)), StoreIOManager(store_dir=str(workspace.stores)))
+    policies = [spec.freshness_policy for asset in family_definitions(site, "sft")[:-1] for spec in asset.specs]
+    assert policies and all(policy and policy.fail_window.to_timedelta().total_seconds() == 36 * 3600 for policy in policies)
+    assert all(spec.freshness_policy is None for asset in family_definitions(site, "rl") for spec in asset.specs)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    """The shipped configuration, in a folder of its own."""
+    import shutil
+
+    from prep_assets_tests.conftest import ROOT
+
+    shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("recipes"))
+    return Workspace(tmp_path / "configs", tmp_path / "stores")

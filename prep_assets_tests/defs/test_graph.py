@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 import yaml
 
-from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.graph import ASSETS, run_check
+from prep_assets.assets.stage import Check
+from prep_assets.assets.workspace import Workspace
 from prep_assets.definitions import defs
+from prep_assets.defs.io_manager import StoreIOManager
+from prep_assets.defs.site import Site, WorkspaceResource
+from prep_assets.defs.together import definitions
+from prep_assets.proofs.verdict import Verdict
+from prep_assets.stores.packed import open_packed
+from prep_assets.stores.published import Published, open_published
+from prep_assets.training import DatasetFactory
+from prep_assets_tests.assets.workspaces import TOKENIZER, jsonl, shipped, with_groups, workspace_in
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.defs.runs import DOMAINS
+from prep_assets_tests.defs.runs import DOMAINS, RANGE_END, RANGE_START, checks_of, evaluations, failures, materializations, plain, run
 
 
 def listed(page: str) -> dict[str, list[list[str]]]:
@@ -205,3 +222,360 @@ def test_an_instance_with_run_monitoring_opens(tmp_path: Path) -> None:
         assert instance.run_monitoring_enabled
         assert instance.run_monitoring_start_timeout_seconds == 300
     assert {".dagster/", ".tmp_dagster_home_*"} <= set((ROOT / ".gitignore").read_text("utf-8").split())
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------------------------
+
+# `rl_groups` as Dagster's asset, in a workspace that has a domain of scored groups. Without one it is not in the graph: see `test_graph`.
+
+
+ROWS = [{"prompt": f"What is {i} + 2?", "responses": [f"{i + 2}", "No idea."], "rewards": [1.0, -0.25]} for i in range(12)]
+
+
+def test_groups_and_their_export_are_materialized(
+    tmp_path: Path, stores: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = tmp_path / "configs"
+    shutil.copytree(ROOT / "configs", configs)
+    rl = yaml.safe_load((configs / "rl.yaml").read_text("utf-8"))
+    rl["domains"]["scored"] = {"files": [str(jsonl(tmp_path / "scored.jsonl", ROWS))], "schema": "group"}
+    rl |= {"tokenizer": TOKENIZER, "exports": {"offline": {"from": "rl_groups", "to": "astrai"}}}
+    (configs / "rl.yaml").write_text(yaml.safe_dump(rl), "utf-8")
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(configs))
+    job = definitions(Site()).resolve_implicit_global_asset_job_def()
+    assert job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey("rl_export_offline")], raise_on_error=False).success
+    found = {check: [each.passed for each in evaluations(instance, "rl_groups", check)] for check in checks_of("rl_groups")}
+    assert found and all(passed == [True] for passed in found.values()), found
+    manifest = json.loads((stores / "rl_groups" / "current" / "manifest.json").read_text())
+    assert (manifest["counts"]["kept"], manifest["counts"]["responses"]) == (12, 24)
+    held = len(DatasetFactory.load("grpo", stores / "rl_groups" / "current" / "test"))
+    for folder in ("rl_groups", "rl_export_offline"):
+        found = DatasetFactory.load("grpo", stores / folder)
+        assert len(found) == 12 - held
+        assert all(item["rewards"].tolist() == [1.0, -0.25] for item in found)
+
+
+# -- an RL family of which one domain has prompts and another scored groups: Dagster gives all assets of a job the partitions of both ----
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    families = with_groups(shipped(), tmp_path / "groups", 12)
+    families["rl"]["arithmetic"] = {"n": 12}
+    families["rl"]["domains"]["gsm8k"]["max_items"] = 12
+    return workspace_in(tmp_path, {"rl": families["rl"]})
+
+
+def carried_out(workspace: Workspace, job: str, **how: Any) -> dg.DagsterInstance:
+    site = Site(WorkspaceResource(configs=str(workspace.configs)), StoreIOManager(store_dir=str(workspace.stores)))
+    instance = dg.DagsterInstance.ephemeral()
+    result = definitions(site).get_repository_def().get_job(job).execute_in_process(instance=instance, raise_on_error=False, **how)
+    assert result.success, failures(result)
+    return instance
+
+
+def test_a_whole_family_is_built(workspace: Workspace) -> None:
+    instance = carried_out(workspace, "rebuild_rl", tags={RANGE_START: "gsm8k", RANGE_END: "scored"})
+    for asset, domain in (("rl_prompts_by_domain", "gsm8k"), ("rl_groups_by_domain", "scored"), ("rl_prompts", ""), ("rl_groups", "")):
+        assert workspace.published(asset, domain) is not None
+    assert instance.get_materialized_partitions(dg.AssetKey("rl_prompts_by_domain")) == {"gsm8k"}
+    assert instance.get_materialized_partitions(dg.AssetKey("rl_groups_by_domain")) == {"scored"}
+
+
+def test_a_domain_of_groups_has_no_prompts(workspace: Workspace) -> None:
+    instance = carried_out(workspace, "refresh_rl", partition_key="scored")
+    assert instance.get_materialized_partitions(dg.AssetKey("rl_groups_by_domain")) == {"scored"}
+    assert instance.get_materialized_partitions(dg.AssetKey("rl_prompts_by_domain")) == set()
+
+
+# -- what `make setup` puts into the checkout's own `.venv`, so that the plain `dagster` command finds the project and keeps its history -
+
+
+SITE = ROOT / "tools" / "venv" / "sitecustomize.py"
+USUAL = ["/some/where/bin/dagster", "asset", "materialize", "--select", "sft_packed"]
+
+
+@pytest.fixture(scope="module")
+def site() -> Any:
+    spec = importlib.util.spec_from_file_location("site_of_the_checkout", SITE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    (tmp_path / "root" / ".dagster").mkdir(parents=True)
+    (tmp_path / "root" / ".dagster" / "dagster.yaml").touch()
+    (tmp_path / "elsewhere").mkdir()
+    return tmp_path / "root"
+
+
+def found(site: Any, argv: list[str], folder: Path, checkout: Path, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    settings: dict[str, str] = site.settings(argv, str(folder), environ or {}, str(checkout))
+    return settings
+
+
+@pytest.mark.parametrize("argv", [USUAL, ["dagster", "asset", "list"], [*USUAL, "--partition", "gsm8k", "-c", "run.yaml"]], ids=str)
+@pytest.mark.parametrize("below", ["", "configs"])
+def test_in_the_checkout_the_module_is_named(site: Any, checkout: Path, argv: list[str], below: str) -> None:
+    settings = found(site, argv, checkout / below if below else checkout, checkout)
+    assert settings == {"DAGSTER_MODULE_NAME": "prep_assets.definitions", "DAGSTER_HOME": str(checkout / ".dagster")}
+
+
+@pytest.mark.parametrize("command", [["dev"], ["definitions", "validate"], ["schedule", "list"], []], ids=str)
+def test_another_command_is_given_the_history_and_no_module(site: Any, checkout: Path, command: list[str]) -> None:
+    """They read workspace.yaml or pyproject.toml, and refuse a module beside it. `dagster schedule list` stopped without a home."""
+    assert found(site, ["dagster", *command], checkout, checkout) == {"DAGSTER_HOME": str(checkout / ".dagster")}
+
+
+def test_from_another_folder_the_history_goes_where_the_stores_go(site: Any, checkout: Path) -> None:
+    """The stores were written in the checkout, and the history of the run elsewhere."""
+    elsewhere = checkout.parent / "elsewhere"
+    assert found(site, [*USUAL, "-m", "prep_assets.definitions"], elsewhere, checkout) == {"DAGSTER_HOME": str(checkout / ".dagster")}
+    assert found(site, [*USUAL, "-m", "mine.definitions"], elsewhere, checkout) == {}
+    assert found(site, USUAL, elsewhere, checkout) == {}
+    (elsewhere / "dagster.yaml").touch()
+    assert found(site, [*USUAL, "-m", "prep_assets.definitions"], elsewhere, checkout) == {}
+
+
+@pytest.mark.parametrize("program", ["/usr/bin/python", "dagster-webserver", "pytest", "-c", ""])
+def test_another_program_is_left_alone(site: Any, checkout: Path, program: str) -> None:
+    assert found(site, [program, "asset", "materialize"], checkout, checkout) == {}
+    assert found(site, [], checkout, checkout) == {}
+
+
+@pytest.mark.parametrize(
+    "pointer",
+    [
+        ["-m", "mine.definitions"],
+        ["-mmine.definitions"],
+        ["--module-name=mine.definitions"],
+        ["-f", "mine.py"],
+        ["--python-file=mine.py"],
+        ["--package-name", "mine"],
+        ["--autoload-defs-module-name", "mine"],
+        ["-d", "elsewhere", "-f", "mine.py"],
+    ],
+    ids=str,
+)
+def test_whoever_names_another_target_gets_that(site: Any, checkout: Path, pointer: list[str]) -> None:
+    assert "DAGSTER_MODULE_NAME" not in found(site, [*USUAL, *pointer], checkout, checkout)
+
+
+def test_what_is_set_already_stays(site: Any, checkout: Path) -> None:
+    assert found(site, USUAL, checkout, checkout, {"DAGSTER_MODULE_NAME": "mine", "DAGSTER_HOME": "/mine"}) == {}
+
+
+@pytest.mark.cli
+def test_python_reads_it_when_it_starts_in_the_venv(checkout: Path) -> None:
+    folder = checkout / ".venv" / "lib" / "python3" / "site-packages"
+    folder.mkdir(parents=True)
+    shutil.copy(SITE, folder)
+    script = checkout / "dagster"
+    script.write_text("import os; print(os.environ.get('DAGSTER_MODULE_NAME'), os.environ.get('DAGSTER_HOME'))", "utf-8")
+    hidden = ("DAGSTER_MODULE_NAME", "DAGSTER_HOME")
+    env = {**{key: value for key, value in os.environ.items() if key not in hidden}, "PYTHONPATH": str(folder)}
+    command = [sys.executable, str(script), "asset", "materialize", "--select", "sft_packed"]
+    said = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["prep_assets.definitions", str(checkout / ".dagster")]
+
+
+# -- automation: what is rebuilt by itself after a change, and what is not while a blocking check fails ----------------------------------
+
+
+SFT = DOMAINS["sft"]
+WHOLE = (SFT[0], SFT[-1])
+
+
+class Daemon:
+    """Evaluates all automation conditions, tick after tick, and says what each tick requests of the SFT family."""
+
+    def __init__(self, instance: dg.DagsterInstance) -> None:
+        self.instance, self.cursor = instance, None
+
+    def tick(self) -> dict[str, set[str]]:
+        result = dg.evaluate_automation_conditions(defs=defs, instance=self.instance, cursor=self.cursor)
+        self.cursor = result.cursor
+        requested: dict[str, set[str]] = {}
+        for asset in ("sft_raw", "sft_tokens", "sft_packed"):
+            key = dg.AssetKey(asset)
+            if result.get_num_requested(key):
+                requested[asset] = set(result.get_requested_partitions(key)) - {None}
+        return requested
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
+    """(asset, partition) whose accounting fails."""
+    chosen: set[tuple[str, str]] = set()
+
+    def verdict(check: Check, workspace: Workspace, published: Published) -> Verdict:
+        if check.name == "accounting" and (published.manifest.asset, published.manifest.partition) in chosen:
+            return Verdict(False, "one record is missing")
+        return run_check(check, workspace, published)
+
+    monkeypatch.setattr("prep_assets.engine.checking.run_check", verdict)
+    return chosen
+
+
+@pytest.fixture
+def daemon(built: Path, instance: dg.DagsterInstance) -> Daemon:
+    """A daemon that has seen everything built once."""
+    assert run(instance, "sft_raw", "sft_tokens", "sft_packed", between=WHOLE).success
+    daemon = Daemon(instance)
+    assert daemon.tick() == {}
+    return daemon
+
+
+def test_a_new_source_asks_for_its_tokens_and_these_for_the_packed_table(daemon: Daemon) -> None:
+    assert run(daemon.instance, "sft_raw", partition="dolly").success
+    assert daemon.tick() == {"sft_tokens": {"dolly"}}
+    assert run(daemon.instance, "sft_tokens", partition="dolly").success
+    assert daemon.tick() == {"sft_packed": set()}
+    assert run(daemon.instance, "sft_packed").success
+    assert daemon.tick() == {}
+
+
+def test_nothing_downstream_of_a_failed_check_is_asked_for_until_it_passes(daemon: Daemon, failing: set[tuple[str, str]]) -> None:
+    failing.add(("sft_raw", "dolly"))
+    assert not run(daemon.instance, "sft_raw", partition="dolly").success
+    assert daemon.tick() == {}
+    assert daemon.tick() == {}
+    failing.clear()
+    assert run(daemon.instance, "sft_raw", partition="dolly").success
+    assert daemon.tick() == {"sft_tokens": {"dolly"}}
+
+
+def test_tokens_that_fail_are_not_packed_until_they_pass(daemon: Daemon, failing: set[tuple[str, str]]) -> None:
+    failing.add(("sft_tokens", "chats"))
+    assert not run(daemon.instance, "sft_tokens", between=WHOLE).success
+    assert daemon.tick() == {}
+    failing.clear()
+    assert run(daemon.instance, "sft_tokens", partition="chats").success
+    assert daemon.tick() == {"sft_packed": set()}
+
+
+def test_a_domain_that_passes_does_not_release_one_that_fails(daemon: Daemon, failing: set[tuple[str, str]]) -> None:
+    failing.add(("sft_tokens", "chats"))
+    run(daemon.instance, "sft_tokens", partition="chats")
+    run(daemon.instance, "sft_tokens", partition="dolly")
+    assert daemon.tick() == {}
+
+
+def test_stores_that_were_built_without_dagster_keep_nothing_waiting(built: Path, instance: dg.DagsterInstance) -> None:
+    daemon = Daemon(instance)
+    assert daemon.tick() == {}
+    assert run(instance, "sft_raw", "sft_tokens", partition="dolly").success
+    assert daemon.tick() == {"sft_packed": set()}
+
+
+def test_the_sensor_covers_every_asset_that_has_a_condition() -> None:
+    graph = defs.resolve_asset_graph()
+    sensor = defs.get_repository_def().get_sensor_def("rebuild_downstream")
+    covered = sensor.asset_selection.resolve(graph)
+    assert {key for key in graph.get_all_asset_keys() if graph.get(key).automation_condition} <= covered
+
+
+# -- configured exports as Dagster's assets. Without any in the configuration, the graph is that of `test_graph` -------------------------
+
+
+EXPORTS = {
+    "sft.yaml": "exports:\n  trl: {from: sft_packed, to: hf_arrow}\n  by_domain: {from: sft_tokens, to: mds}\n",
+    "rl.yaml": "exports: {verl: {from: rl_prompts, to: verl, options: {data_source: openai/gsm8k}}}\n",
+}
+# asset → family, source, whether it is partitioned
+ADDED = {
+    "sft_export_trl": ("sft", "sft_packed", False),
+    "sft_export_by_domain": ("sft", "sft_tokens", True),
+    "rl_export_verl": ("rl", "rl_prompts", False),
+}
+
+
+@pytest.fixture
+def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The shipped configuration with exports, which everything in the test reads."""
+    folder = tmp_path / "configs"
+    shutil.copytree(ROOT / "configs", folder)
+    for name, text in EXPORTS.items():
+        (folder / name).write_text((folder / name).read_text("utf-8") + text, "utf-8")
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def with_exports(configs: Path) -> dg.Definitions:
+    """The definitions as they load with this configuration."""
+    return definitions(Site())
+
+
+@pytest.fixture
+def history() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as fresh:
+        yield fresh
+
+
+def run_of_exports(loaded: dg.Definitions, instance: dg.DagsterInstance, asset: str, partition: str | None = None) -> bool:
+    job = loaded.resolve_implicit_global_asset_job_def()
+    result = job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey(asset)], partition_key=partition, raise_on_error=False)
+    return result.success
+
+
+def test_as_shipped_there_are_none() -> None:
+    assert names(defs.resolve_asset_graph().get_all_asset_keys()) == {*GRAPH, *REPORTS}
+
+
+def test_the_graph_grows_by_the_configured_exports(with_exports: dg.Definitions) -> None:
+    graph = with_exports.resolve_asset_graph()
+    assert names(graph.get_all_asset_keys()) == {*GRAPH, *ADDED, *REPORTS}
+    for name, (family, source, partitioned) in ADDED.items():
+        found: Any = graph.get(dg.AssetKey(name))
+        assert (found.group_name, names(found.parent_keys)) == (family, {source})
+        assert (found.partitions_def is not None) == partitioned
+        assert found.partitions_def is None or found.partitions_def.get_partition_keys() == list(DOMAINS[family])
+        assert found.kinds >= {"python"} and len(found.kinds) == 2
+        assert found.description and found.code_version and found.automation_condition
+        assert {key.name: graph.get_check_spec(key).blocking for key in found.check_keys} == {"file_hashes": True, "readable": True}
+
+
+def test_an_export_builds_what_it_needs_and_is_checked(with_exports: dg.Definitions, history: dg.DagsterInstance, stores: Path) -> None:
+    assert run_of_exports(with_exports, history, "sft_export_trl")
+    table = open_packed(open_published(stores, "sft_packed").directory, "sft_packed")
+    folder = stores / "sft_export_trl" / "current"
+    listed = json.loads((folder / "state.json").read_text("utf-8"))["_data_files"]
+    rows = pa.concat_tables([pa.ipc.open_stream(folder / each["filename"]).read_all() for each in listed])
+    assert len(rows) == len(table)
+    length = len(rows["input_ids"][0])
+    assert rows["input_ids"][0].as_py() == table.tokens[0][:length].tolist()
+    assert [evaluation.passed for check in ("file_hashes", "readable") for evaluation in evaluations(history, "sft_export_trl", check)] == [
+        True
+    ] * 2
+    (made,) = materializations(history, "sft_export_trl")
+    assert plain(made.metadata)["dagster/row_count"] == len(table)
+
+
+def test_one_partition_of_a_partitioned_export(with_exports: dg.Definitions, history: dg.DagsterInstance, built: Path) -> None:
+    assert run_of_exports(with_exports, history, "sft_export_by_domain", "dolly")
+    assert [each.name for each in (built / "sft_export_by_domain").iterdir()] == ["dolly"]
+    assert (built / "sft_export_by_domain" / "dolly" / "current" / "index.json").is_file()
+
+
+def test_a_damaged_export_fails_its_check(with_exports: dg.Definitions, history: dg.DagsterInstance, built: Path) -> None:
+    assert run_of_exports(with_exports, history, "rl_export_verl")
+    path = built / "rl_export_verl" / "current" / "train.parquet"
+    path.write_bytes(path.read_bytes()[:-1])
+    keys = [dg.AssetCheckKey(dg.AssetKey("rl_export_verl"), name) for name in ("file_hashes", "readable")]
+    job = dg.define_asset_job("checks_only", selection=dg.AssetSelection.checks(*keys))
+    resolved = dg.Definitions(assets=with_exports.assets, resources=with_exports.resources, jobs=[job]).resolve_job_def("checks_only")
+    resolved.execute_in_process(instance=history, raise_on_error=False)
+    for name in ("file_hashes", "readable"):
+        assert not evaluations(history, "rl_export_verl", name)[0].passed
+
+
+def test_a_faulty_export_is_told_with_its_name(configs: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = configs / "rl.yaml"
+    path.write_text(path.read_text("utf-8").replace("to: verl", "to: verll"), "utf-8")
+    loaded = definitions(Site())
+    assert "rl_export_verl" not in names(loaded.resolve_asset_graph().get_all_asset_keys())
+    assert "exports.verl.to: no export format 'verll'; did you mean 'verl'" in caplog.text

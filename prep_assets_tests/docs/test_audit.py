@@ -15,10 +15,10 @@ TESTS = Path(__file__).resolve().parents[1]
 MISPLACED = "proofs/test_misplaced_rows.py"
 
 SILENT: Mapping[str, tuple[str, ...]] = {
-    "W1 arguments of calls become {}": ("schemas/test_columns.py::Audit W1:",),
+    "W1 arguments of calls become {}": ("schemas/test_view.py::Audit W1:",),
     "W2 truncated rows prove nothing": ("masks/test_truncation_proofs.py::Audit W2:",),
-    "W3 commands of moss merge": ("schemas/test_chinese_corpora.py::Audit W3:",),
-    "W4 parts out of order": ("schemas/test_columns.py::Audit W4:", "templates/test_matrix.py::Audit W4"),
+    "W3 commands of moss merge": ("schemas/test_sharegpt.py::Audit W3:",),
+    "W4 parts out of order": ("schemas/test_view.py::Audit W4:", "templates/test_matrix.py::Audit W4"),
     "W5 the stop of Cohere 2": ("templates/test_matrix.py::Audit W4, W5",),
     "W6 several stops": ("proofs/test_trained_texts.py::Audit W6:",),
     "W7 tools that vanish": ("templates/test_matrix.py::W6, W7",),
@@ -28,7 +28,7 @@ SILENT: Mapping[str, tuple[str, ...]] = {
         "assets/test_training_template.py::def test_tags_are_compared",
     ),
     "W10 renders that do not grow": ("templates/test_matrix.py::W7, W10",),
-    "W11 system and history columns": ("schemas/test_columns.py::Audit W11", "assets/test_fields.py::Audit W11"),
+    "W11 system and history columns": ("schemas/test_view.py::Audit W11", "assets/test_fields.py::Audit W11"),
     "W12 what weighs nothing is trained": (
         "assets/test_masked_documents.py::def test_what_weighs_0_is_not_trained",
         "assets/test_attention.py::def test_what_is_not_attended_is_never_trained",
@@ -37,10 +37,10 @@ SILENT: Mapping[str, tuple[str, ...]] = {
     "W13 ids of Mistral's calls": ("templates/test_matrix.py::W10, W13",),
     "W14 the published file": ("tokenization/test_load.py::Audit W14:",),
     "W15 identity of NFC tokenizers": ("proofs/test_reference_ids.py::Audit W15:",),
-    "W16 padded structs": ("records/test_struct_padding.py::Audit W16:",),
+    "W16 padded structs": ("records/test_jsonl.py::Audit W16:",),
     "W17 verl's verifier": ("exports/test_verl.py::def test_each_row_keeps_its_verifier",),
-    "W18 bad answers": ("schemas/test_columns.py::Audit W18:", "assets/test_fields.py::Audit W18:"),
-    "W19 columns without a word": ("schemas/test_columns.py::and W19:", "schemas/test_common_words_and_llama3.py::Audit W19:"),
+    "W18 bad answers": ("schemas/test_view.py::Audit W18:", "assets/test_fields.py::Audit W18:"),
+    "W19 columns without a word": ("schemas/test_view.py::and W19:", "schemas/test_sharegpt.py::Audit W19:"),
     "W20 reasoning twice": ("templates/test_reasoning.py::Audit W20:",),
     "W21 collators": (
         "training/test_collate.py::def test_rows_of_several_documents_are_not_padded",
@@ -144,10 +144,10 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "builds what is missing or stale upstream first": (
             "defs/test_command_line.py::def test_what_is_upstream_was_built_and_recorded_by_the_same_run",
         ),
-        "where a trainer's labels differ": ("cli/test_doctor.py::def test_labels_that_differ",),
+        "where a trainer's labels differ": ("cli/test_build.py::def test_labels_that_differ",),
         "with card and Croissant": ("neighbours/test_read.py::def test_mlcroissant_finds_no_fault_and_loads_ten_records",),
         "it becomes a partition": ("defs/test_building.py::def test_a_partition_brings_only_its_own_source_up_to_date",),
-        "says which schema fits a file": ("cli/test_sniff.py::def test_a_schema_that_fits_some_rows_says_why_not_all",),
+        "says which schema fits a file": ("cli/test_schemas.py::def test_a_schema_that_fits_some_rows_says_why_not_all",),
         "where they make a draft": ("engine/test_build.py::def test_a_draft_that_is_published",),
         "a store that fails one is not published": ("engine/test_build.py::def test_a_store_that_fails_a_check_is_not_published",),
         "shows that each is caught": ("proofs/test_selftest.py::def test_every_corruption_is_caught",),
@@ -171,8 +171,8 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "make_samples/test_regeneration.py::def test_two_processes_with_other_hash_seeds",
         ),
         "which row of which file": ("lineage/test_trace.py::def test_a_token_is_found_in_the_raw_row",),
-        "with nothing written": ("lineage/test_impact.py::def test_what_is_predicted_is_what_a_rebuild_changes",),
-        "and proven to be gone": ("lineage/test_forget.py::def test_every_family_forgets",),
+        "with nothing written": ("lineage/test_diff.py::def test_what_is_predicted_is_what_a_rebuild_changes",),
+        "and proven to be gone": ("lineage/test_where.py::def test_every_family_forgets",),
     },
 }
 

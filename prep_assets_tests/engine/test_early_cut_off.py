@@ -15,7 +15,7 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.engine import build
 from prep_assets.engine.events import Event, Tally, Written
 from prep_assets_tests.assets.workspaces import workspace_in
-from prep_assets_tests.lineage.test_impact import small
+from prep_assets_tests.lineage.test_diff import small
 
 ASSET = "sft_export_trl"
 

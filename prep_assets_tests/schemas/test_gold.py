@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections import Counter
 from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.errors import Refused
+from prep_assets.errors import ConfigError, Refused
+from prep_assets.schemas.arithmetic import LEVELS, arithmetic_rows
 from prep_assets.schemas.gold import gold_as_json_number, gold_number, gold_of_number, plain_number
 
 
@@ -120,3 +124,81 @@ def test_plain_number_takes_the_text_alone() -> None:
     assert plain_number("1,000") == "1000"
     with pytest.raises(Refused):
         plain_number(" 5")
+
+
+# -- the arithmetic curriculum -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_default_is_the_published_file_byte_for_byte() -> None:
+    rows = list(arithmetic_rows())
+    data = "".join(json.dumps({"prompt": row["prompt"], "gold": gold_as_json_number(row["gold"])}) + "\n" for row in rows).encode()
+    assert len(data) == 220_132
+    assert hashlib.sha256(data).hexdigest() == "9026ffcb9c8fe5dd2dc6d5bbf29091a1daddb4900dc639f53b03167fa0242b1c"
+    assert [row["prompt"] for row in rows[:3]] == ["What is 12 + 13?", "What is 8 - 16?", "What is 12 - 9?"]
+    assert len({row["prompt"] for row in rows}) == 1295
+    assert sum(row["gold"].startswith("-") for row in rows) == 810
+    assert {row["level"] for row in rows} == {"seed"}
+
+
+@pytest.mark.parametrize("level", list(LEVELS))
+@pytest.mark.parametrize("unique", [False, True])
+def test_every_gold_is_right_and_every_level_asks_its_own_operators(level: str, unique: bool) -> None:
+    allowed = {"add": "+", "add_sub": "+-", "seed": "+-*", "mul": "*", "two_step": "+-*"}[level]
+    for row in arithmetic_rows(60, largest=7, seed=3, levels=(level,), unique=unique):
+        expression = row["prompt"].removeprefix("What is ").removesuffix("?")
+        assert eval(expression) == int(row["gold"])
+        operators = [word for word in expression.replace("(", "").replace(")", "").split() if not word.isdigit()]
+        assert set(operators) <= set(allowed)
+        assert len(operators) == (2 if level == "two_step" else 1)
+        assert all(int(word) <= 7 for word in expression.replace("(", "").replace(")", "").split() if word.isdigit())
+        assert row["level"] == level
+
+
+def test_unique_asks_every_question_there_is_exactly_once() -> None:
+    asked = [row["prompt"] for row in arithmetic_rows(3 * 21 * 21, unique=True)]
+    assert sorted(asked) == sorted(f"What is {a} {op} {b}?" for a in range(21) for b in range(21) for op in "+-*")
+    two_steps = {row["prompt"] for row in arithmetic_rows(9 * 4**3, largest=3, levels=("two_step",), unique=True)}
+    assert len(two_steps) == 9 * 4**3
+
+
+def test_unique_says_how_many_questions_exist() -> None:
+    with pytest.raises(ConfigError, match=r"1324 unique questions of level 'seed' asked for, 1323 exist .*\(1323 in all\)"):
+        list(arithmetic_rows(1324, unique=True))
+
+
+def test_unique_holds_across_levels_that_overlap() -> None:
+    rows = list(arithmetic_rows(81, largest=5, levels=("add", "add_sub", "seed"), unique=True))
+    assert len({row["prompt"] for row in rows}) == 81
+    assert Counter(row["level"] for row in rows) == {"add": 27, "add_sub": 27, "seed": 27}
+
+
+def test_unique_counts_what_earlier_levels_have_asked_already() -> None:
+    first = [row["prompt"] for row in arithmetic_rows(30, largest=5, levels=("add_sub",), unique=True)]
+    left = 6 * 6 - sum("+" in question for question in first)
+    with pytest.raises(ConfigError, match=f"30 unique questions of level 'add' asked for, {left} exist .* \\(36 in all\\)"):
+        list(arithmetic_rows(60, largest=5, levels=("add_sub", "add"), unique=True))
+
+
+def test_shares_seeds_and_determinism() -> None:
+    levels = ("mul", "add", "two_step")
+    rows = list(arithmetic_rows(11, seed=5, levels=levels))
+    assert Counter(row["level"] for row in rows) == {"mul": 4, "add": 4, "two_step": 3}
+    assert rows == list(arithmetic_rows(11, seed=5, levels=levels))
+    assert rows != list(arithmetic_rows(11, seed=6, levels=levels))
+    assert rows[4:8] == list(arithmetic_rows(4, seed=5, levels=("add",)))
+
+
+@pytest.mark.parametrize("arguments", [{"n": -1}, {"largest": -1}, {"levels": ()}, {"levels": ("add", "add")}, {"levels": ("sub",)}])
+def test_arguments_that_mean_nothing(arguments) -> None:
+    with pytest.raises(ConfigError):
+        list(arithmetic_rows(**{"n": 1, **arguments}))
+
+
+def test_rows_become_prompts(convert, refusal, said) -> None:
+    for row in arithmetic_rows(50, levels=("seed", "two_step")):
+        prompt = convert("arithmetic", row)
+        assert (said(prompt.prompt), prompt.gold, prompt.verifier) == ([("user", row["prompt"])], row["gold"], "number")
+    assert convert("arithmetic", {"prompt": "What is 4 - 6?", "gold": -2.0}).gold == "-2"
+    assert refusal("arithmetic", {"prompt": "What is 4 - 6?", "gold": "2"}).reason == "wrong_gold"
+    assert refusal("arithmetic", {"prompt": "What is 4 / 6?", "gold": "2"}).reason == "not_arithmetic"
+    assert refusal("arithmetic", {"prompt": "What is 4 - 6?"}).reason == "missing_field"

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.samples import ASSISTANT, USER
-from prep_assets.schemas.reader import apply
+from prep_assets.assets.writing.preference_rows import preference_row
+from prep_assets.config.family import REASONING_TAGS
+from prep_assets.errors import Refused
+from prep_assets.proofs.plain_reading import pair_lines
+from prep_assets.samples import ASSISTANT, USER, Pair, PlainPair
+from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with
+from prep_assets.templates.reasoning import InlineReasoning
+from prep_assets_tests.effort import examples
 
 PROMPT = "\n\nHuman: a\n\nAssistant: b\n\nHuman: c"
 
@@ -277,3 +285,243 @@ def test_ultrafeedback_sides_have_the_scores_of_their_completions(convert, refus
     assert convert("ultrafeedback", {**row, "completions": [completion("good", 9), completion("bad", 2), completion("c", 10)]})
     assert refusal("ultrafeedback", {**row, "completions": [completion("good", 1), completion("bad", 2)]}).reason == "score_contradicts"
     assert refusal("ultrafeedback", {**ultra(), "completions": [completion("good", 1), completion("bad", 2)]}).reason == "score_contradicts"
+
+
+# -- pairs that are read in columns are what their schema makes of them, and what the most obvious reading says --------------------------
+
+
+TAGS = [tag for pair in REASONING_TAGS for tag in pair]
+TEXTS = st.sampled_from(["a", "b", " a\n", "", " ", "<think>b</think>c", "\n\nAssistant: d", "é"])
+ROLES = st.sampled_from(["user", "user", "assistant", "assistant", "system", "developer", "tool", "human"])
+MESSAGES = st.fixed_dictionaries({"role": ROLES, "content": TEXTS}, optional={"name": st.just("n")})
+ANSWERS = st.one_of(TEXTS, st.lists(MESSAGES, max_size=2), TEXTS.map(lambda text: [{"role": "assistant", "content": text}]))
+PROMPTS = st.one_of(st.none(), TEXTS, st.lists(MESSAGES, max_size=3), TEXTS.map(lambda text: [{"role": "user", "content": text}]))
+DIALOGUES = st.lists(st.tuples(st.sampled_from(["\n\nHuman:", "\n\nAssistant:", ""]), TEXTS).map("".join), max_size=3).map("".join)
+SIDES = TEXTS.map(lambda text: [{"role": "user", "content": "a"}, {"role": "assistant", "content": text}])
+SCORES = st.sampled_from([1, 2.0, 3, None, True])
+ROWS = {
+    "preference": st.fixed_dictionaries({"prompt": PROMPTS, "chosen": ANSWERS, "rejected": ANSWERS}),
+    "hh": st.fixed_dictionaries({"chosen": DIALOGUES, "rejected": DIALOGUES}),
+    "ultrafeedback": st.fixed_dictionaries(
+        {"prompt": TEXTS, "chosen": SIDES | ANSWERS, "rejected": SIDES | ANSWERS, "score_chosen": SCORES, "score_rejected": SCORES}
+    ),
+}
+USUAL: dict[str, dict[str, Any]] = {
+    "preference": {"prompt": [{"role": "user", "content": "p"}], "chosen": "c", "rejected": "r"},
+    "hh": {"chosen": "\n\nHuman: p\n\nAssistant: c", "rejected": "\n\nHuman: p\n\nAssistant: r"},
+    "ultrafeedback": {
+        "prompt": "p",
+        "chosen": [{"role": "user", "content": "p "}, {"role": "assistant", "content": " c"}],
+        "rejected": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "r"}],
+        "score_chosen": 2,
+        "score_rejected": 1.0,
+    },
+}
+
+
+def reader_of(schema: str, ignore: tuple[str, ...] = (), **options: Any) -> Reader:
+    """A reader that has seen a row of the usual columns, as the first row of a file."""
+    reader = Reader(convert_with(schema, options, gives=Pair), Account(ignore))
+    apply(reader, {**USUAL[schema], **dict.fromkeys(ignore, "x")})
+    return reader
+
+
+def plain_of(reader: Reader, row: dict[str, Any]) -> PlainPair | None:
+    [found] = reader.rows([row])
+    return found if isinstance(found, PlainPair) else None
+
+
+def line_of(example: object, form: Any) -> dict[str, Any] | None:
+    try:
+        return preference_row(example, form)
+    except Refused:
+        return None
+
+
+@pytest.mark.parametrize("schema", ROWS)
+def test_read_in_columns(schema: str) -> None:
+    reader = reader_of(schema)
+
+    @settings(max_examples=examples(150))
+    @given(ROWS[schema])
+    def check(row: dict[str, Any]) -> None:
+        plain = plain_of(reader, row)
+        try:
+            pair = apply(reader, row)
+        except Refused:
+            pair = None
+        if plain is not None:
+            assert isinstance(plain, PlainPair) and plain.pair() == pair
+        for form in ("text", "messages"):
+            made = line_of(pair, form)
+            assert plain is None or line_of(plain, form) == made
+            [line] = pair_lines([row], schema, {}, form, TAGS)
+            assert line is None or (line == made and list(line) == list(made or ()))
+
+    check()
+    assert isinstance(plain_of(reader, USUAL[schema]), PlainPair)
+    lines = [*pair_lines([USUAL[schema]], schema, {}, "text", TAGS), *pair_lines([USUAL[schema]], schema, {}, "messages", TAGS)]
+    assert schema == "ultrafeedback" or None not in lines
+    assert pair_lines([{**USUAL[schema], "more": 1}], schema, {}, "text", TAGS) == [None]
+
+
+@pytest.mark.parametrize("schema", ROWS)
+def test_columns_beside_the_texts(schema: str) -> None:
+    row = USUAL[schema]
+    reader = reader_of(schema, ("mine",))
+    assert isinstance(plain_of(reader, {**row, "mine": "x"}), PlainPair) and reader.account.counts["mine"] == 2
+    used = Reader(convert_with(schema, {}, gives=Pair), Account(("mine",), ["mine"]))
+    apply(used, {**row, "mine": "x"})
+    # what is ignored is counted in each row, whether a condition uses it or not
+    assert isinstance(plain_of(used, {**row, "mine": "x"}), PlainPair) and used.account.counts["mine"] == 2
+    assert plain_of(reader, {**row, "other": "x"}) is None  # columns that no row had yet
+    columns: list[dict[str, Any]] = [{"system": "s"}, {"tools": [], "margin": None}]
+    for beside in columns:
+        apply(reader, row | beside) if schema == "preference" else None
+        assert plain_of(reader, row | beside) is None
+    assert plain_of(reader_of(schema, ("mine.inner",)), {**row, "mine.inner": "x"}) is None
+
+
+def test_texts_without_tags() -> None:
+    reasoning = InlineReasoning("auto", REASONING_TAGS, shown=True)
+    assert reasoning.leaves(("a", "< think>")) and not reasoning.leaves(("a", f"b{TAGS[-1]}"))
+
+
+def test_options_that_read_otherwise() -> None:
+    for schema, options in (
+        ("preference", {"template": False}),
+        ("hh", {"split_turns": True}),
+        ("ultrafeedback", {"prompt_check": "column"}),
+    ):
+        row = {**USUAL[schema], **({"prompt": "p"} if schema == "preference" else {})}
+        reader = Reader(convert_with(schema, options, gives=Pair), Account())
+        apply(reader, row)
+        assert plain_of(reader, row) is None
+    margin = reader_of("ultrafeedback", min_margin=0.5)
+    assert (
+        plain_of(margin, USUAL["ultrafeedback"]) is not None and plain_of(margin, {**USUAL["ultrafeedback"], "score_rejected": 1.6}) is None
+    )
+
+
+# -- kTO labels, RL prompts and reward groups --------------------------------------------------------------------------------------------
+
+
+QUESTION_REWARDS, ANSWER = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+
+
+@pytest.mark.parametrize("label", [True, False])
+def test_kto_of_messages_and_of_prompt_and_completion(convert, said, label) -> None:
+    for row in (
+        {"messages": [QUESTION_REWARDS, ANSWER]},
+        {"prompt": "q", "completion": "a"},
+        {"prompt": [QUESTION_REWARDS], "completion": [ANSWER]},
+    ):
+        sample = convert("kto", {**row, "label": label})
+        assert (said(sample.turns), sample.label) == ([("user", "q"), ("assistant", "a")], label)
+
+
+def test_kto_of_sharegpt_rows(convert, said) -> None:
+    row = {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}], "kto_tag": False}
+    options = {"messages_key": "conversations", "role_key": "from", "content_key": "value", "label_key": "kto_tag"}
+    sample = convert("kto", row, **options, roles={"human": "user", "gpt": "assistant"})
+    assert (said(sample.turns), sample.label) == ([("user", "q"), ("assistant", "a")], False)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"messages": [QUESTION_REWARDS, ANSWER]}, "missing_field"),
+        ({"messages": [QUESTION_REWARDS, ANSWER], "label": 1}, "wrong_type"),
+        ({"messages": [QUESTION_REWARDS, ANSWER], "label": "true"}, "wrong_type"),
+        ({"messages": [QUESTION_REWARDS, ANSWER, QUESTION_REWARDS], "label": True}, "role_order"),
+        ({"messages": [QUESTION_REWARDS], "label": True}, "no_assistant_turn"),
+        ({"label": True}, "missing_field"),
+    ],
+)
+def test_kto_refuses(refusal, row, reason) -> None:
+    assert refusal("kto", row).reason == reason
+
+
+@pytest.mark.parametrize(("gold", "exact"), [("1,234", "1234"), ("$5", "5"), (18.0, "18"), (18, "18"), (-0.5, "-0.5"), (" 7 ", "7")])
+def test_number_golds_are_exact_strings(convert, gold, exact) -> None:
+    prompt = convert("rl_prompt", {"prompt": " q ", "gold": gold})
+    assert (prompt.prompt[0].role, prompt.prompt[0].text, prompt.gold, prompt.verifier) == ("user", " q ", exact, "number")
+
+
+def test_other_verifiers_get_the_gold_as_it_is(convert) -> None:
+    row = {"prompt": "q", "answer": " 1/2 ", "ability": "latex"}
+    assert convert("rl_prompt", row, gold_key="answer", verifier="exact").gold == " 1/2 "
+    prompt = convert("rl_prompt", row, gold_key="answer", verifier_key="ability")
+    assert (prompt.gold, prompt.verifier) == (" 1/2 ", "latex")
+
+
+def test_verl_rows(convert, said) -> None:
+    row = {"prompt": [QUESTION_REWARDS], "data_source": "openai/gsm8k", "reward_model": {"style": "rule", "ground_truth": "72"}}
+    prompt = convert("rl_prompt", row, gold_key="reward_model.ground_truth")
+    assert (said(prompt.prompt), prompt.gold) == ([("user", "q")], "72")
+
+
+def test_a_field_whose_name_has_dots_goes_before_the_path(convert) -> None:
+    row = {"prompt": "q", "a.b": "1", "a": {"b": "2"}}
+    assert convert("rl_prompt", row, gold_key="a.b").gold == "1"
+
+
+def test_a_system_prompt_for_prompts_that_have_none(convert, said) -> None:
+    assert said(convert("rl_prompt", {"prompt": "q", "gold": "1"}, system="s").prompt) == [("system", "s"), ("user", "q")]
+    own = {"prompt": [{"role": "system", "content": "own"}, QUESTION_REWARDS], "gold": "1"}
+    assert said(convert("rl_prompt", own, system="s").prompt) == [("system", "own"), ("user", "q")]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"prompt": "q"}, "missing_field"),
+        ({"prompt": "q", "gold": ""}, "no_gold"),
+        ({"prompt": "q", "gold": "forty"}, "bad_gold"),
+        ({"prompt": "q", "gold": float("nan")}, "bad_gold"),
+        ({"prompt": "q", "gold": True}, "wrong_type"),
+        ({"prompt": "q", "gold": ["1"]}, "wrong_type"),
+        ({"prompt": " ", "gold": "1"}, "empty_prompt"),
+        ({"prompt": [QUESTION_REWARDS, ANSWER], "gold": "1"}, "role_order"),
+        ({"prompt": [], "gold": "1"}, "empty_prompt"),
+        ({"prompt": {"text": "q"}, "gold": "1"}, "wrong_type"),
+        ({"prompt": "<image>q", "gold": "1", "images": ["1.jpg"]}, "unsupported_media"),
+        ({"prompt": "<image>q", "gold": "1", "image": "1.jpg"}, "unsupported_media"),
+    ],
+)
+def test_rl_prompt_refuses(refusal, row, reason) -> None:
+    assert refusal("rl_prompt", row).reason == reason
+
+
+def test_a_missing_step_of_a_path_is_named(refusal) -> None:
+    assert "'ground_truth'" in refusal("rl_prompt", {"prompt": "q", "a": {}}, gold_key="a.ground_truth").detail
+    assert refusal("rl_prompt", {"prompt": "q", "a": 5}, gold_key="a.b").reason == "wrong_type"
+
+
+def test_groups_keep_their_size_and_rewards_stay_floats(convert, said) -> None:
+    group = convert("group", {"prompt": "q", "responses": ["a", [ANSWER]], "rewards": [0.8, -0.3]})
+    assert said(group.prompt) == [("user", "q")]
+    assert [said(response) for response in group.responses] == [[("assistant", "a")], [("assistant", "a")]]
+    assert group.rewards == (0.8, -0.3)
+    assert convert("group", {"prompt": [QUESTION_REWARDS], "responses": ["a"], "rewards": 1}).rewards == (1.0,)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"rewards": [1.0]}, "length_mismatch"),
+        ({"responses": [], "rewards": []}, "length_mismatch"),
+        ({"responses": ["a", " "]}, "empty_answer"),
+        ({"responses": ["a", [QUESTION_REWARDS]]}, "no_assistant_turn"),
+        ({"responses": ["a", [QUESTION_REWARDS, ANSWER]]}, "role_order"),
+        ({"rewards": [1.0, None]}, "wrong_type"),
+        ({"rewards": [1.0, True]}, "wrong_type"),
+        ({"rewards": [1.0, float("inf")]}, "wrong_type"),
+        ({"responses": "ab"}, "wrong_type"),
+        ({"image": "0.jpg"}, "unsupported_media"),
+        ({"history": [["a", "b"]]}, "unsupported_column"),
+        ({"label": True}, "unsupported_column"),
+    ],
+)
+def test_group_refuses(refusal, change, reason) -> None:
+    assert refusal("group", {"prompt": "q", "responses": ["a", "b"], "rewards": [1.0, 0.0], **change}).reason == reason
