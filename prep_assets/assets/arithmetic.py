@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from prep_assets.assets.checks.alone import prompt_lines
 from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.checks.prompts import PROMPT_IDENTITY, arithmetic_golds
 from prep_assets.assets.checks.selection import LINE_SELECTION
-from prep_assets.assets.checks.source_match import matched_questions, source_match
+from prep_assets.assets.checks.source_match import questions_match
 from prep_assets.assets.checks.token_rows import PLAIN_ROWS
 from prep_assets.assets.columns import PROMPTS as PROMPT_COLUMNS
 from prep_assets.assets.columns import TOKENS as TOKEN_COLUMNS
@@ -66,7 +65,7 @@ PROMPTS = Asset(
     checks=(
         INTEGRITY,
         Check("gold_answers", "Every gold equals its question worked out exactly.", arithmetic_golds),
-        Check("source_match", "The questions are those that the options give, in their order.", partial(source_match, matched_questions)),
+        Check("source_match", "The questions are those that the options give, in their order.", questions_match),
     ),
     preview=line_preview,
     selftest=question_trials,

@@ -15,9 +15,9 @@ from prep_assets.assets.checks import alone
 from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.checks.merged import MERGED_LINES
-from prep_assets.assets.checks.selection import SELECTION
 from prep_assets.assets.checks.sides import by_prompt
-from prep_assets.assets.checks.source_match import matched_pairs, source_match
+from prep_assets.assets.checks.source_match import PairsMatch
+from prep_assets.assets.checks.verification import SELECTION, derived
 from prep_assets.assets.columns import PAIRS as COLUMNS
 from prep_assets.assets.options import REASONING
 from prep_assets.assets.previews import line_preview
@@ -149,13 +149,10 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
         INTEGRITY,
         ACCOUNTING,
         SANITY,
-        Check(
-            "source_match",
-            "Every pair is what its row says, prompt and answers, each on its side.",
-            partial(source_match, matched_pairs),
-        ),
-        SELECTION,  # after the check that reads the same rows
+        derived("source_match", "Every pair is what its row says, prompt and answers, each on its side."),
+        SELECTION,
     ),
+    derivations=(PairsMatch,),
     preview=line_preview,
     selftest=pair_trials,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST, UNPAIRED, UNPAIRED_TEST)},

@@ -15,8 +15,8 @@ from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.every_store import IDENTITY, INTEGRITY
 from prep_assets.assets.checks.expected_groups import GROUP_ROWS, group_identity, group_mask, group_rewards, group_sampled
 from prep_assets.assets.checks.merged import MERGED_RECORDS
-from prep_assets.assets.checks.selection import SELECTION
 from prep_assets.assets.checks.sides import by_prompt
+from prep_assets.assets.checks.verification import SELECTION
 from prep_assets.assets.columns import GROUPS as COLUMNS
 from prep_assets.assets.configured import group_domains
 from prep_assets.assets.options import REASONING, TEMPLATE

@@ -12,9 +12,9 @@ from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.checks.merged import MERGED_LINES
 from prep_assets.assets.checks.prompts import prompt_golds
-from prep_assets.assets.checks.selection import SELECTION
 from prep_assets.assets.checks.sides import by_prompt
-from prep_assets.assets.checks.source_match import matched_prompts, source_match
+from prep_assets.assets.checks.source_match import PromptsMatch
+from prep_assets.assets.checks.verification import SELECTION, derived
 from prep_assets.assets.columns import PROMPTS as COLUMNS
 from prep_assets.assets.configured import prompt_domains
 from prep_assets.assets.options import REASONING
@@ -104,9 +104,10 @@ BY_DOMAIN = Asset(
         INTEGRITY,
         ACCOUNTING,
         Check("gold_answers", "Every gold equals a second reading of its source by other code.", prompt_golds),
-        Check("source_match", "Every prompt is what its row says, with the gold of that row.", partial(source_match, matched_prompts)),
-        SELECTION,  # after the check that reads the same rows
+        derived("source_match", "Every prompt is what its row says, with the gold of that row."),
+        SELECTION,
     ),
+    derivations=(PromptsMatch,),
     preview=line_preview,
     selftest=prompt_trials,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},

@@ -20,8 +20,9 @@ from prep_assets.tokenization.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from prep_assets.assets.checks.alone import Reasons
-    from prep_assets.assets.checks.parts import InParts, Part
+    from prep_assets.assets.checks.parts import Part
     from prep_assets.assets.checks.second_source import Second
+    from prep_assets.assets.checks.verification import Derivation
     from prep_assets.assets.previews import Preview
     from prep_assets.assets.selftest.trials import Trial
     from prep_assets.proofs.message_rows import MessageFields
@@ -47,10 +48,6 @@ class Stream:
     masked: bool = False
 
 
-ASKED = "asked"
-"""Under this name `Published.evidence` has the names of the checks that are carried out in one run."""
-
-
 @dataclass(frozen=True, slots=True)
 class Check:
     """A check of one asset.
@@ -59,13 +56,13 @@ class Check:
         name: what it is called in Dagster and on the command line.
         description: what holds when it passes.
         run: looks at a published store.
-        shares: what it works out together with other checks of the store, under the name by which it stands in `Published.evidence`.
+        derived: whether it is one of those that derive the store anew, which come of one reading of its sources, see `Derivation`.
     """
 
     name: str
     description: str
     run: Callable[[Store], Verdict]
-    shares: str = ""
+    derived: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +130,8 @@ class Asset:
         upstream: assets whose stores it reads.
         options: what of the family's configuration its recipe depends on, dotted, apart from what one domain says.
         checks: what must hold before a store of it is published.
-        in_parts: those of them that are carried out in parts of a large store.
+        derivations: what those of them that derive the store anew say it must be.
+        in_parts: whether these are carried out in parts of a large store.
         preview: store, row, stream, tokens at most → a row of it; `None` where it has no rows.
         selftest: corruptions of its rows; `None` where it has neither tokens nor lines.
         streams: its parts by name; the first is what is shown and exported where none is named.
@@ -153,7 +151,8 @@ class Asset:
     depends: Callable[[Workspace, str], Mapping[str, Any]]
     write: Callable[[Workspace, str, Path, Path], Draft]
     checks: tuple[Check, ...]
-    in_parts: InParts | None = None
+    derivations: tuple[type[Derivation], ...] = ()
+    in_parts: bool = False
     audit: Callable[[Workspace, str, Path], None] = lambda workspace, partition, payload: None
     partitioned: bool = False
     upstream: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
@@ -10,13 +10,13 @@ from itertools import islice
 import numpy as np
 
 from prep_assets.assets.checks.merged import merged_files, merged_streams
-from prep_assets.assets.checks.source_match import matched_contrasts, matched_pairs, matched_prompts, matched_questions
+from prep_assets.assets.checks.source_match import ContrastsMatch, PairsMatch, PromptsMatch, matched_questions
 from prep_assets.assets.selftest.trials import ROWS, Trial, chosen, clean, tried
 from prep_assets.assets.stage import Store
 from prep_assets.proofs.contrasts import check_contrasts
 from prep_assets.proofs.gold import check_golds
 from prep_assets.proofs.line_mutations import CONTRAST_MUTATIONS, PAIR_MUTATIONS, PROMPT_MUTATIONS, LineMutation
-from prep_assets.proofs.lines_match import Alike, Line, check_lines
+from prep_assets.proofs.lines_match import Line, check_lines
 from prep_assets.proofs.merged import Shelf, check_merged_lines
 from prep_assets.proofs.merged_mutations import LINE_MUTATIONS, RECORD_MUTATIONS, Records
 from prep_assets.proofs.pairs import check_pairs
@@ -28,26 +28,22 @@ NAME = "merged"
 
 def pair_trials(store: Store) -> list[Trial]:
     """Corruptions of pairs."""
-    return _trials(_first(matched_pairs(store)), "pair_sanity", PAIR_MUTATIONS)
+    return _trials(PairsMatch(store).first_lines(ROWS), "pair_sanity", PAIR_MUTATIONS)
 
 
 def prompt_trials(store: Store) -> list[Trial]:
     """Corruptions of prompts."""
-    return _trials(_first(matched_prompts(store)), "gold_answers", PROMPT_MUTATIONS)
+    return _trials(PromptsMatch(store).first_lines(ROWS), "gold_answers", PROMPT_MUTATIONS)
 
 
 def question_trials(store: Store) -> list[Trial]:
     """Corruptions of generated questions."""
-    return _trials(_first(matched_questions(store)), "gold_answers", PROMPT_MUTATIONS)
+    return _trials(list(islice(matched_questions(store), ROWS)), "gold_answers", PROMPT_MUTATIONS)
 
 
 def contrast_trials(store: Store) -> list[Trial]:
     """Corruptions of contrastive rows."""
-    return _trials(_first(matched_contrasts(store)), "contrast_sanity", CONTRAST_MUTATIONS)
-
-
-def _first(matched: Iterable[Line | Alike]) -> list[Line]:
-    return list(islice((line for line in matched if isinstance(line, Line)), ROWS))
+    return _trials(ContrastsMatch(store).first_lines(ROWS), "contrast_sanity", CONTRAST_MUTATIONS)
 
 
 def _trials(lines: list[Line], other: str, mutations: Sequence[LineMutation]) -> list[Trial]:

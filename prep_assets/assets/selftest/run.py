@@ -49,12 +49,11 @@ def shelf_trials(store: Store) -> list[Trial]:
     again, content = alone(store, source, second), source.content(store, second)
 
     def check(found: Shelf) -> Verdict:
-        ledger = Ledger(
-            Refusals((f"{found.names[found.block.file]}:{row}", why) for row, why in found.refused), getattr(family, "test_fraction", 0.0)
-        )
+        refusals = Refusals(((f"{found.names[found.block.file]}:{row}", why) for row, why in found.refused), found.names)
         rows, held, belongs = (np.array([entry[column] for entry in found.stored]) for column in range(3))
         stored = Stored.of(places(found.block.file, rows), held.astype(bool), belongs.astype(np.int8))
-        deque(ledger.judged([found.block], stored, found.names, second.held_out, content, again), 0)
+        ledger = Ledger(refusals, stored, second.held_out, content, again, getattr(family, "test_fraction", 0.0))
+        deque(ledger.judged([found.block]), 0)
         return ledger.verdict()
 
     trials = [clean("selection of the first rows", [check(shelf)])]
@@ -66,7 +65,7 @@ def shelf_trials(store: Store) -> list[Trial]:
 
 def _shelf(store: Store, second: Second) -> Shelf | None:
     """The first rows of a domain that are stored, and what is stored of them."""
-    family, stored = store.family, stored_of(store, 0)
+    family, stored = store.family, stored_of(store)
     rules = second.rules(deduplicate=family.preprocessing.deduplicate, limit=getattr(family, "max_per_source", None))
     block = next(select(second.rows(), rules), None)
     if block is None:
