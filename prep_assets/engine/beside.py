@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from prep_assets.assets.graph import EVERY, holds, upstream_of
 from prep_assets.assets.reading.stretches import text_bytes
@@ -114,5 +115,5 @@ def _chain(task: Sequence[Step], folder: Path, *, workspace: Workspace, carry_ou
     return {"events": [_portable(event) for event in carry_out(workspace, task)]}
 
 
-def _portable(event: Event) -> Event:
+def _portable(event: Any) -> Any:
     return replace(event, error=portable(event.error)) if isinstance(event, Refused) and event.error is not None else event
