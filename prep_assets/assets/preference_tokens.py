@@ -17,7 +17,6 @@ from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.alone import pair_lines
 from prep_assets.assets.checks.conversations import Sides
 from prep_assets.assets.checks.every_store import IDENTITY, INTEGRITY
-from prep_assets.assets.checks.expected_pairs import preference_conversations, preference_rows
 from prep_assets.assets.checks.merged import MERGED_RECORDS
 from prep_assets.assets.checks.selection import LINE_SELECTION
 from prep_assets.assets.checks.token_rows import token_rows
@@ -158,7 +157,7 @@ Pairs that are held out are in the folder `test`.""",
     ),
     derivations=(Sides,),
     preview=record_preview,
-    selftest=masked_trials(preference_rows, preference_conversations),
+    selftest=masked_trials(Sides),
     streams={
         "pairs": Stream(Pairs, None),
         HELD_OUT: Stream(Pairs, HELD_OUT),

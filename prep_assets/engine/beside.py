@@ -116,4 +116,5 @@ def _chain(task: Sequence[Step], folder: Path, *, workspace: Workspace, carry_ou
 
 
 def _portable(event: Any) -> Any:
-    return replace(event, error=portable(event.error)) if isinstance(event, Refused) and event.error is not None else event
+    error = getattr(event, "error", None)
+    return event if error is None else replace(event, error=portable(error))

@@ -21,6 +21,7 @@ from prep_assets.proofs.mask import MaskProof, Row
 from prep_assets.proofs.plain_blocks import Claims, PlainBlocks
 from prep_assets.proofs.plain_samples import roles_and_texts
 from prep_assets.proofs.shaped_samples import outlined
+from prep_assets.proofs.truncated import Left
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import PlainChat, Sample
 from prep_assets.stores.tokens import TokenStore
@@ -37,14 +38,39 @@ class Chats(Derivation):
 
     names = ("mask_alignment", "tokenization_identity")
 
+    def rules(self) -> Rules:
+        """How each is derived anew."""
+        return sft_rules(self.store)
+
+    def examples(self, name: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[Examples]:
+        """The records of a stream with their sources; `only` some, and those that come from the same rows."""
+        return sft_blocks(self.store, stream, only)
+
+    def rows(self, name: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, Row]]:
+        """Number of each such record, and what must be trained of it."""
+        stream = self.store.streams()[name]
+        for number, identity, left in self._left(name, stream, only):
+            yield number, left.row(identity, stream.record(number, "tokens"), stream.weights(number))
+
+    def renders(self, name: str) -> Iterator[Conversation]:
+        """Each record with a fresh render of its source."""
+        stream = self.store.streams()[name]
+        for number, identity, left in self._left(name, stream, None):
+            yield left.conversation(identity, stream.record(number, "tokens"))
+
+    def _left(self, name: str, stream: TokenStore, only: Sequence[int] | None) -> Iterator[tuple[int, str, Left]]:
+        rules, lengths = self.rules(), stream.lengths
+        for some in self.examples(name, stream, only):
+            for number, identity, source in some.each():
+                yield number, identity, rules.left(source, int(lengths[number]))
+
     def readers(self) -> Sequence[Reader]:
         """Both proofs of each stream."""
-        rules, tags = sft_rules(self.store), self.store.recipe["reasoning_tags"]
+        rules = self.rules()
+        return [partial(self._read, stream, rules) for stream in self.store.streams().values()]
 
-        def read(stream: TokenStore, rows: Iterator[Rows]) -> Proofs:
-            return _proven(stream, sft_blocks(self.store, stream, given=rows), rules, tags)
-
-        return [partial(read, stream) for stream in self.store.streams().values()]
+    def _read(self, stream: TokenStore, rules: Rules, rows: Iterator[Rows]) -> Proofs:
+        return _proven(stream, sft_blocks(self.store, stream, given=rows), rules, self.store.recipe["reasoning_tags"])
 
     def verdicts(self, found: Sequence[Proofs]) -> Mapping[str, Verdict]:
         """The verdicts of the proofs of all streams."""
@@ -76,15 +102,22 @@ class Chats(Derivation):
 class Sides(Chats):
     """What the sides of preference pairs must have become, of the lines that they are from."""
 
+    def rules(self) -> Rules:
+        """How each is derived anew."""
+        return pair_rules(self.store)
+
+    def examples(self, name: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[Examples]:
+        """The records of a side with their lines; `only` some."""
+        return pair_examples(self.store, name, stream, only)
+
     def readers(self) -> Sequence[Reader]:
         """None: rows are not what it reads."""
         return ()
 
     def verdicts(self, _: Sequence[Proofs]) -> Mapping[str, Verdict]:
         """The verdicts on both sides."""
-        rules, tags, streams = pair_rules(self.store), self.store.recipe["reasoning_tags"], self.store.streams()
-        proofs = [_proven(stream, pair_examples(self.store, side, stream), rules, tags) for side, stream in streams.items()]
-        return super().verdicts(proofs)
+        rules, tags, streams = self.rules(), self.store.recipe["reasoning_tags"], self.store.streams()
+        return super().verdicts([_proven(stream, self.examples(side, stream), rules, tags) for side, stream in streams.items()])
 
 
 def _proven(stream: TokenStore, examples: Iterable[Examples], rules: Rules, tags: Iterable[Iterable[str]]) -> Proofs:

@@ -114,7 +114,7 @@ class LinesMatch(Derivation):
 
     def first_lines(self, most: int) -> list[Line]:
         """The first lines of the store that are compared one by one."""
-        matched = (line for lines in self.files() for line in self.lines(lines, self.rows()))
+        matched = (line for lines in self.files() for line in self.lines(lines, self.source_rows()))
         return list(islice((line for line in matched if isinstance(line, Line)), most))
 
 

@@ -37,7 +37,7 @@ class Derivation:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def rows(self) -> Iterator[Rows]:
+    def source_rows(self) -> Iterator[Rows]:
         """The rows of the store's sources, for who wants some of them and no verdict."""
         return map(readable, _blocks(self.store))
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 
-from prep_assets.assets.checks.expected import sft_conversations, sft_examples, sft_reading, sft_rows
+from prep_assets.assets.checks.conversations import Chats
+from prep_assets.assets.checks.expected import sft_blocks, sft_reading
 from prep_assets.assets.checks.expected_groups import group_conversations, group_prompts, group_rows, group_samples, group_scores
 from prep_assets.assets.selftest.trials import ROWS, TRIES, Trial, clean, stream_of, trials_of, tried
 from prep_assets.assets.stage import Store
@@ -36,16 +37,14 @@ from prep_assets.tokenization.vocabulary import Vocabulary
 _TAGS = re.compile(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
 
 
-def masked_trials(
-    rows_of: Callable[[Store, str], Iterator[Row]], renders_of: Callable[[Store, str], Iterator[Conversation]]
-) -> Callable[[Store], list[Trial]]:
-    """Corruptions of every stream of a store, given what its rows and their fresh renders are."""
+def masked_trials(kind: type[Chats]) -> Callable[[Store], list[Trial]]:
+    """Corruptions of every stream of a store of such conversations."""
 
     def trials(store: Store) -> list[Trial]:
-        found: list[Trial] = []
+        found, chats = list[Trial](), kind(store)
         for name in store.streams():
-            rows, renders = list(islice(rows_of(store, name), ROWS)), list(islice(renders_of(store, name), ROWS))
-            found += _rows(rows, renders, store.vocabulary) if rows else []
+            rows = [row for _, row in islice(chats.rows(name), ROWS)]
+            found += _rows(rows, list(islice(chats.renders(name), ROWS)), store.vocabulary)
         return found
 
     return trials
@@ -54,13 +53,13 @@ def masked_trials(
 def sft_trials(store: Store) -> list[Trial]:
     """Corruptions of conversations, and of the tags of their template where it has any."""
     template = store.workspace.template(store.workspace.family(Sft))
-    marked, read, trials = template.training or template.source, sft_reading(store), masked_trials(sft_rows, sft_conversations)(store)
+    marked, read, trials = template.training or template.source, sft_reading(store), masked_trials(Chats)(store)
     if not marks_generated(marked):
         return trials
     options = MaskOptions(**{key: store.recipe[key] for key in MaskOptions.__dataclass_fields__})
     spoiled = replace(template, training=everything_marked(marked))
     for stream in store.streams().values():
-        examples = (example for *_, example in islice(sft_examples(store, stream), TRIES))
+        examples = islice(chain.from_iterable(some.sources for some in sft_blocks(store, stream)), TRIES)
         samples = [read(example) if isinstance(example, PlainChat) else example for example in examples]
         tagged = [sample for sample in samples if sample.tokenized is None and derive(sample, options, template).tagged]
         verdicts = [_by_tags(sample, options, spoiled) for sample in tagged]
