@@ -16,8 +16,6 @@ from prep_assets.assets.columns import PROMPTS as PROMPT_COLUMNS
 from prep_assets.assets.columns import TOKENS as TOKEN_COLUMNS
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.previews import line_preview, record_preview
-from prep_assets.assets.selftest.lines import question_trials
-from prep_assets.assets.selftest.tokens import prompt_token_trials
 from prep_assets.assets.stage import Asset, Check, FromLines, Stream
 from prep_assets.assets.versions import RL as VERSION
 from prep_assets.assets.workspace import Workspace
@@ -68,7 +66,6 @@ PROMPTS = Asset(
         Check("source_match", "The questions are those that the options give, in their order.", questions_match),
     ),
     preview=line_preview,
-    selftest=question_trials,
     streams={NAME: Stream(Lines, NAME)},
     kind="json",
     columns=PROMPT_COLUMNS,
@@ -105,7 +102,6 @@ TOKENS = Asset(
     options=OPTIONS,
     checks=(INTEGRITY, ACCOUNTING, LINE_SELECTION, PLAIN_ROWS, PROMPT_IDENTITY),
     preview=record_preview,
-    selftest=prompt_token_trials,
     streams={STREAM: Stream(TokenStore, STREAM)},
     source=FromLines({STREAM: (NAME, NAME)}, prompt_lines),
     domains=lambda family: (),

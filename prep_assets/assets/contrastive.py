@@ -19,7 +19,6 @@ from prep_assets.assets.reading.domain import passed_over
 from prep_assets.assets.reading.examples import held_out, reading_recipe
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.reading.source import Source
-from prep_assets.assets.selftest.lines import contrast_trials
 from prep_assets.assets.stage import Asset, Check, FromRows, Store, Stream
 from prep_assets.assets.versions import CONTRASTIVE as VERSION
 from prep_assets.assets.workspace import Workspace
@@ -112,7 +111,6 @@ Texts that are only to be embedded stand there with their ids.""",
     ),
     derivations=(ContrastsMatch,),
     preview=line_preview,
-    selftest=contrast_trials,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
     source=FromRows(Contrast, alone.contrasts, by_fields),
     kind="json",

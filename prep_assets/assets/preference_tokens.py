@@ -27,8 +27,6 @@ from prep_assets.assets.options import REASONING, TEMPLATE
 from prep_assets.assets.preferences import TEST, TRAIN
 from prep_assets.assets.previews import record_preview
 from prep_assets.assets.reading.reasoning import reasoning_recipe
-from prep_assets.assets.selftest.lines import merged_record_trials
-from prep_assets.assets.selftest.masks import masked_trials
 from prep_assets.assets.stage import Asset, Check, FromLines, FromParts, Stream
 from prep_assets.assets.versions import PREFERENCE as VERSION
 from prep_assets.assets.workspace import Workspace
@@ -157,7 +155,6 @@ Pairs that are held out are in the folder `test`.""",
     ),
     derivations=(Sides,),
     preview=record_preview,
-    selftest=masked_trials(Sides),
     streams={
         "pairs": Stream(Pairs, None),
         HELD_OUT: Stream(Pairs, HELD_OUT),
@@ -242,7 +239,6 @@ Pairs that are held out are in the folder `test`.""",
         MERGED_RECORDS,
     ),
     preview=record_preview,
-    selftest=merged_record_trials,
     streams={
         "pairs": Stream(Pairs, None),
         HELD_OUT: Stream(Pairs, HELD_OUT),

@@ -25,7 +25,6 @@ from prep_assets.assets.reading.domain import Reading, passed_over
 from prep_assets.assets.reading.examples import Given, Item, domain_recipe, held_out
 from prep_assets.assets.reading.reasoning import reasoning_recipe, unrendered_reasoning
 from prep_assets.assets.reading.source import Source
-from prep_assets.assets.selftest.lines import merged_line_trials, pair_trials
 from prep_assets.assets.stage import Asset, Check, FromParts, FromRows, Store, Stream
 from prep_assets.assets.versions import PREFERENCE as VERSION
 from prep_assets.assets.workspace import Workspace
@@ -154,7 +153,6 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
     ),
     derivations=(PairsMatch,),
     preview=line_preview,
-    selftest=pair_trials,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST, UNPAIRED, UNPAIRED_TEST)},
     source=FromRows(Pair, alone.pairs, by_prompt(Pair), plain=True),
     kind="json",
@@ -198,7 +196,6 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
     options=("seed", "shuffle"),
     checks=(INTEGRITY, ACCOUNTING, SANITY, MERGED_LINES),
     preview=line_preview,
-    selftest=merged_line_trials,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST, UNPAIRED, UNPAIRED_TEST)},
     source=FromParts((PARTS,)),
     kind="json",

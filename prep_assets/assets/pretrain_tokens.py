@@ -26,7 +26,6 @@ from prep_assets.assets.reading.domain import Reading, passed_over
 from prep_assets.assets.reading.examples import attention_recipe, held_out, reading_recipe
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.reading.source import Source
-from prep_assets.assets.selftest.tokens import document_trials
 from prep_assets.assets.stage import Asset, Check, FromRows, Stream
 from prep_assets.assets.versions import PRETRAIN as VERSION
 from prep_assets.assets.workspace import Workspace
@@ -259,7 +258,6 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
     derivations=(Masks, Texts),
     in_parts=True,
     preview=record_preview,
-    selftest=document_trials,
     streams={split: Stream(TokenStore, f"{{partition}}_{split}") for split in ("train", "dev")},
     source=FromRows(Sample, alone.documents, by_text),
     columns=COLUMNS,

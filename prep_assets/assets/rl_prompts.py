@@ -23,7 +23,6 @@ from prep_assets.assets.reading.domain import passed_over
 from prep_assets.assets.reading.examples import domain_recipe, held_out
 from prep_assets.assets.reading.reasoning import reasoning_recipe, unrendered_reasoning
 from prep_assets.assets.reading.source import Source
-from prep_assets.assets.selftest.lines import merged_line_trials, prompt_trials
 from prep_assets.assets.stage import Asset, Check, FromParts, FromRows, Stream
 from prep_assets.assets.versions import RL as VERSION
 from prep_assets.assets.workspace import Workspace
@@ -109,7 +108,6 @@ BY_DOMAIN = Asset(
     ),
     derivations=(PromptsMatch,),
     preview=line_preview,
-    selftest=prompt_trials,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
     source=FromRows(Prompt, alone.prompts, by_prompt(Prompt), plain=True),
     domains=prompt_domains,
@@ -144,7 +142,6 @@ MERGED = Asset(
     upstream=(PARTS,),
     checks=(INTEGRITY, ACCOUNTING, MERGED_LINES),
     preview=line_preview,
-    selftest=merged_line_trials,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
     source=FromParts((PARTS,)),
     domains=prompt_domains,

@@ -26,7 +26,6 @@ from prep_assets.assets.reading.examples import attention_recipe, content_digest
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.reading.reasoning import reasoning_recipe
 from prep_assets.assets.reading.source import Source
-from prep_assets.assets.selftest.masks import sft_trials
 from prep_assets.assets.sft_template import check_policy
 from prep_assets.assets.stage import Asset, Check, FromRows, Stream
 from prep_assets.assets.versions import SFT as VERSION
@@ -212,7 +211,6 @@ Each conversation is rendered once by the chat template and tokenized once; the 
     derivations=(Chats,),
     in_parts=True,
     preview=record_preview,
-    selftest=sft_trials,
     streams={split: Stream(TokenStore, split, masked=True) for split in ("train", "dev")},
     source=FromRows(Sample, alone.chats, by_fields),
     columns=COLUMNS,

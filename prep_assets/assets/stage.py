@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from prep_assets.assets.checks.second_source import Second
     from prep_assets.assets.checks.verification import Derivation
     from prep_assets.assets.previews import Preview
-    from prep_assets.assets.selftest.trials import Trial
     from prep_assets.proofs.message_rows import MessageFields
     from prep_assets.proofs.selection import Again
 
@@ -133,7 +132,6 @@ class Asset:
         derivations: what those of them that derive the store anew say it must be.
         in_parts: whether these are carried out in parts of a large store.
         preview: store, row, stream, tokens at most → a row of it; `None` where it has no rows.
-        selftest: corruptions of its rows; `None` where it has neither tokens nor lines.
         streams: its parts by name; the first is what is shown and exported where none is named.
         source: where its records come from; `None` where they are generated, or made of whole stores.
         domains: of the family's configuration, the domains that it reads.
@@ -158,7 +156,6 @@ class Asset:
     upstream: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     preview: Callable[[Store, int, str | None, int], Preview | dict[str, Any]] | None = None
-    selftest: Callable[[Store], list[Trial]] | None = None
     streams: Mapping[str, Stream] = field(default_factory=dict)
     source: FromRows | FromLines | FromParts | None = None
     domains: Callable[[Any], Sequence[str]] = _all_domains

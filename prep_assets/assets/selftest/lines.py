@@ -11,12 +11,12 @@ from itertools import islice
 import numpy as np
 
 from prep_assets.assets.checks.merged import MergedStream, merged_files, merged_streams
-from prep_assets.assets.checks.source_match import ContrastsMatch, PairsMatch, PromptsMatch, matched_questions
+from prep_assets.assets.checks.source_match import LinesMatch, matched_questions
 from prep_assets.assets.selftest.trials import ROWS, Trial, clean, trials_of
 from prep_assets.assets.stage import Store
 from prep_assets.proofs.contrasts import check_contrasts
 from prep_assets.proofs.gold import check_golds
-from prep_assets.proofs.line_mutations import CONTRAST_MUTATIONS, PAIR_MUTATIONS, PROMPT_MUTATIONS
+from prep_assets.proofs.line_mutations import PROMPT_MUTATIONS
 from prep_assets.proofs.lines_match import Line, check_lines
 from prep_assets.proofs.merged import Shelf, check_merged_lines
 from prep_assets.proofs.merged_mutations import LINE_MUTATIONS, NAME, RECORD_MUTATIONS, Records
@@ -26,14 +26,9 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.tokens import TokenStore
 
 
-def pair_trials(store: Store) -> list[Trial]:
-    """Corruptions of pairs."""
-    return _trials(PairsMatch(store).first_lines(ROWS), "pair_sanity", PAIR_MUTATIONS)
-
-
-def prompt_trials(store: Store) -> list[Trial]:
-    """Corruptions of prompts."""
-    return _trials(PromptsMatch(store).first_lines(ROWS), "gold_answers", PROMPT_MUTATIONS)
+def line_trials(kind: type[LinesMatch], other: str, mutations: Sequence[Mutation], store: Store) -> list[Trial]:
+    """Corruptions of lines that `source_match` or the `other` check must notice."""
+    return _trials(kind(store).first_lines(ROWS), other, mutations)
 
 
 def question_trials(store: Store) -> list[Trial]:
@@ -41,13 +36,7 @@ def question_trials(store: Store) -> list[Trial]:
     return _trials(list(islice(matched_questions(store), ROWS)), "gold_answers", PROMPT_MUTATIONS)
 
 
-def contrast_trials(store: Store) -> list[Trial]:
-    """Corruptions of contrastive rows."""
-    return _trials(ContrastsMatch(store).first_lines(ROWS), "contrast_sanity", CONTRAST_MUTATIONS)
-
-
 def _trials(lines: list[Line], other: str, mutations: Sequence[Mutation]) -> list[Trial]:
-    """Corruptions that `source_match` or the `other` check must notice."""
     golds = [_gold(line) for line in lines]
     checks: dict[str, Callable[[Sequence[Line]], Verdict]] = {
         "source_match": lambda found: check_lines(found, stored=len(found)),

@@ -37,23 +37,19 @@ from prep_assets.tokenization.vocabulary import Vocabulary
 _TAGS = re.compile(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
 
 
-def masked_trials(kind: type[Chats]) -> Callable[[Store], list[Trial]]:
+def masked_trials(kind: type[Chats], store: Store) -> list[Trial]:
     """Corruptions of every stream of a store of such conversations."""
-
-    def trials(store: Store) -> list[Trial]:
-        found, chats = list[Trial](), kind(store)
-        for name in store.streams():
-            rows = [row for _, row in islice(chats.rows(name), ROWS)]
-            found += _rows(rows, list(islice(chats.renders(name), ROWS)), store.vocabulary)
-        return found
-
-    return trials
+    found, chats = list[Trial](), kind(store)
+    for name in store.streams():
+        rows = [row for _, row in islice(chats.rows(name), ROWS)]
+        found += _rows(rows, list(islice(chats.renders(name), ROWS)), store.vocabulary)
+    return found
 
 
 def sft_trials(store: Store) -> list[Trial]:
     """Corruptions of conversations, and of the tags of their template where it has any."""
     template = store.workspace.template(store.workspace.family(Sft))
-    marked, read, trials = template.training or template.source, sft_reading(store), masked_trials(Chats)(store)
+    marked, read, trials = template.training or template.source, sft_reading(store), masked_trials(Chats, store)
     if not marks_generated(marked):
         return trials
     options = MaskOptions(**{key: store.recipe[key] for key in MaskOptions.__dataclass_fields__})

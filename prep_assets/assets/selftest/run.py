@@ -6,24 +6,51 @@ The store itself is only read. Rows are taken from its beginning; each mutation 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
+from prep_assets.assets.checks.conversations import Sides
 from prep_assets.assets.checks.selection import Selection
-from prep_assets.assets.graph import EVERY, store_of
+from prep_assets.assets.checks.source_match import ContrastsMatch, PairsMatch, PromptsMatch
+from prep_assets.assets.graph import store_of
+from prep_assets.assets.selftest.lines import line_trials, merged_line_trials, merged_record_trials, question_trials
+from prep_assets.assets.selftest.masks import group_trials, masked_trials, sft_trials
+from prep_assets.assets.selftest.packed import packed_trials
+from prep_assets.assets.selftest.tokens import document_trials, prompt_token_trials
 from prep_assets.assets.selftest.trials import ROWS, Trial, chosen, clean, tried
 from prep_assets.assets.stage import FromRows, Store
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import ConfigError
 from prep_assets.proofs.ledger import COUNTED, Refusals, Stored, places
 from prep_assets.proofs.ledger_mutations import SHELF_MUTATIONS, Shelf
+from prep_assets.proofs.line_mutations import CONTRAST_MUTATIONS, PAIR_MUTATIONS, PROMPT_MUTATIONS
 from prep_assets.proofs.selection import GOOD, Selected, select
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published
 
-TESTED = tuple(asset.name for asset in EVERY.values() if asset.selftest is not None)
-"""Assets whose rows are corrupted: all that hold tokens or lines."""
+TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
+    "pretrain_tokens": document_trials,
+    "sft_tokens": sft_trials,
+    "sft_packed": packed_trials,
+    "preferences_by_domain": partial(line_trials, PairsMatch, "pair_sanity", PAIR_MUTATIONS),
+    "preferences": merged_line_trials,
+    "preference_tokens_by_domain": partial(masked_trials, Sides),
+    "preference_tokens": merged_record_trials,
+    "rl_prompts_by_domain": partial(line_trials, PromptsMatch, "gold_answers", PROMPT_MUTATIONS),
+    "rl_prompts": merged_line_trials,
+    "arithmetic_prompts": question_trials,
+    "rl_tokens_by_domain": prompt_token_trials,
+    "arithmetic_tokens": prompt_token_trials,
+    "rl_tokens": merged_record_trials,
+    "rl_groups_by_domain": group_trials,
+    "rl_groups": merged_record_trials,
+    "contrastive": partial(line_trials, ContrastsMatch, "contrast_sanity", CONTRAST_MUTATIONS),
+}
+"""What is done to the rows of each asset: of all that hold tokens or lines."""
+TESTED = tuple(TRIALS)
 
 
 def selftest(workspace: Workspace, published: Published) -> list[Trial]:
@@ -33,9 +60,9 @@ def selftest(workspace: Workspace, published: Published) -> list[Trial]:
         ConfigError: a store that holds neither tokens nor lines.
     """
     store = store_of(workspace, published)
-    if store.asset.selftest is None:
+    if store.asset.name not in TRIALS:
         raise ConfigError(f"{store.asset.name} holds neither tokens nor lines; selftest is for {', '.join(TESTED)}")
-    return [*store.asset.selftest(store), *shelf_trials(store)]
+    return [*TRIALS[store.asset.name](store), *shelf_trials(store)]
 
 
 def shelf_trials(store: Store) -> list[Trial]:
