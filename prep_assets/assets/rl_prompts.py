@@ -11,7 +11,7 @@ from prep_assets.assets.checks import alone
 from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.checks.merged import MERGED_LINES
-from prep_assets.assets.checks.prompts import prompt_golds
+from prep_assets.assets.checks.prompts import Golds
 from prep_assets.assets.checks.sides import by_prompt
 from prep_assets.assets.checks.source_match import PromptsMatch
 from prep_assets.assets.checks.verification import SELECTION, derived
@@ -23,7 +23,7 @@ from prep_assets.assets.reading.domain import passed_over
 from prep_assets.assets.reading.examples import domain_recipe, held_out
 from prep_assets.assets.reading.reasoning import reasoning_recipe, unrendered_reasoning
 from prep_assets.assets.reading.source import Source
-from prep_assets.assets.stage import Asset, Check, FromParts, FromRows, Stream
+from prep_assets.assets.stage import Asset, FromParts, FromRows, Stream
 from prep_assets.assets.versions import RL as VERSION
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.merging import merge_lines, parts_of
@@ -102,11 +102,11 @@ BY_DOMAIN = Asset(
     checks=(
         INTEGRITY,
         ACCOUNTING,
-        Check("gold_answers", "Every gold equals a second reading of its source by other code.", prompt_golds),
+        derived("gold_answers", "Every gold equals a second reading of its source by other code."),
         derived("source_match", "Every prompt is what its row says, with the gold of that row."),
         SELECTION,
     ),
-    derivations=(PromptsMatch,),
+    derivations=(PromptsMatch, Golds),
     preview=line_preview,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
     source=FromRows(Prompt, alone.prompts, by_prompt(Prompt), plain=True),

@@ -145,8 +145,8 @@ class Ledger:
             self._fault(file, row, "is stored twice")
         for block in blocks:
             place = places(block.file, block.rows)
-            at, kept = _find(stored.place, place)
-            found, refused = _find(refusals.place, place)
+            at, kept = find(stored.place, place)
+            found, refused = find(refusals.place, place)
             refused &= ~kept
             matched += int(kept.sum())
             lines = {i: int(refusals.which[found[i]]) for i in np.flatnonzero(refused).tolist()}
@@ -233,8 +233,8 @@ def balanced(numbers: Mapping[str, float]) -> Verdict:
     )
 
 
-def _find(sorted_places: Ints, wanted: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Where each stands, and whether it is there at all."""
+def find(sorted_places: Ints, wanted: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Where each stands, the first of equal ones, and whether it is there at all."""
     if not len(sorted_places):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
     at = np.minimum(np.searchsorted(sorted_places, wanted), len(sorted_places) - 1)

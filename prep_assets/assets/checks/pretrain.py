@@ -79,10 +79,6 @@ def prove_document_masks(store: Store, documents: Iterable[MaskedDocument]) -> V
 class _Documents(Derivation):
     """A check of documents, of which each reader gives a verdict."""
 
-    def verdicts(self, found: Sequence[Verdict]) -> Mapping[str, Verdict]:
-        """Those of all readers as one."""
-        return {self.names[0]: together(found)}
-
     def part(self, found: Sequence[Verdict]) -> list[Numbers]:
         """The figures of each, where all hold."""
         if not all(verdict.passed for verdict in found):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from prep_assets.assets.checks.lines_again import LineByNumber, Wanted
+from prep_assets.assets.checks.lines_again import LineByNumber, LinesOfRows
 from prep_assets.assets.checks.second_source import Second
 from prep_assets.assets.checks.stored_rows import Rows
 from prep_assets.assets.checks.verification import Derivation, Reader
@@ -23,10 +23,9 @@ from prep_assets.assets.writing.message_rows import form_of
 from prep_assets.assets.writing.preference_rows import preference_row
 from prep_assets.assets.writing.prompts import prompt_of, prompt_row
 from prep_assets.config.models import Arithmetic, Domain, Preference, Rl
-from prep_assets.disk.columns import at
 from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.byte_search import ByteSearch
-from prep_assets.proofs.lines_match import Alike, Compared, Line, check_lines, compared, lines_verdict
+from prep_assets.proofs.lines_match import Alike, Line, check_lines, compared, lines_verdict
 from prep_assets.proofs.message_rows import MessageRows, Messages
 from prep_assets.proofs.pair_columns import Bools, are_lines
 from prep_assets.proofs.plain_reading import pair_lines, plain_contrast, plain_pair, plain_prompt
@@ -44,7 +43,27 @@ Payloads = Sequence[Row]
 Same = Callable[[MessageRows, MessageRows, Domain], Bools]
 
 
-class LinesMatch(Derivation):
+class OfLines(Derivation):
+    """A check of the lines of a JSONL store of one domain, file by file."""
+
+    def readers(self) -> Sequence[Reader]:
+        """One for each file."""
+        return [partial(self.read, lines) for lines in self.files()]
+
+    def files(self) -> list[Lines]:
+        """The files of the store."""
+        files = [open_lines(self.store.directory, path.stem) for path in sorted(self.store.directory.glob("*.jsonl"))]
+        for lines in files:
+            if list(lines.sources) != [self.store.partition]:
+                raise StoreError(f"{lines.path}: its index has the domains {', '.join(lines.sources)}, it is of {self.store.partition}")
+        return files
+
+    def read(self, lines: Lines, rows: Iterator[Rows]) -> Any:
+        """What is found of a file."""
+        raise NotImplementedError
+
+
+class LinesMatch(OfLines):
     """What the lines of a JSONL store must say; a kind says how its rows are read again.
 
     Attributes:
@@ -70,36 +89,24 @@ class LinesMatch(Derivation):
         """Which rows in columns are lines in columns for certain."""
         return np.zeros(len(rows), bool)
 
-    def readers(self) -> Sequence[Reader]:
-        """One for each file."""
-        return [partial(self._read, lines) for lines in self.files()]
-
-    def files(self) -> list[Lines]:
-        """The files of the store."""
-        files = [open_lines(self.store.directory, path.stem) for path in sorted(self.store.directory.glob("*.jsonl"))]
-        for lines in files:
-            if list(lines.sources) != [self.store.partition]:
-                raise StoreError(f"{lines.path}: its index has the domains {', '.join(lines.sources)}, it is of {self.store.partition}")
-        return files
-
-    def _read(self, lines: Lines, rows: Iterator[Rows]) -> Compared:
+    def read(self, lines: Lines, rows: Iterator[Rows]) -> Any:
+        """What was found of a file."""
         return compared(self.lines(lines, rows))
 
-    def verdicts(self, found: Sequence[Compared]) -> Mapping[str, Verdict]:
+    def verdicts(self, found: Sequence[Any]) -> Mapping[str, Verdict]:
         """The verdict on all files."""
         return {"source_match": lines_verdict(found, stored=sum(map(len, self.files())))}
 
     def lines(self, lines: Lines, rows: Iterable[Rows]) -> Iterator[Line | Alike]:
         """Each line of a file, in the order of the sources, with what its row gives: by a second reading where that says all of it, by the schema of
         one in `ONE_IN` of these, and of all others. Rows in columns that are lines as they stand are compared with theirs all at once."""
-        own = lines.of(0)
-        if not len(own):
+        of_rows = LinesOfRows(lines)
+        if not len(of_rows):
             return
-        second, at_line, wanted = Second.of(self.store, self.store.partition), LineByNumber(lines), Wanted(at(lines.places, own), own)
+        second, at_line = Second.of(self.store, self.store.partition), LineByNumber(lines)
         names, domain, convert = second.names, second.domain, converter(second.domain, self.gives)
         for block in rows:
-            places = [(wanted.take(block.file << 40 | row), which) for which, row in enumerate(block.rows)]
-            found = [(line, which) for line, which in places if line is not None]
+            found = of_rows.of(block)
             if isinstance(block.payloads, MessageRows):
                 alike = _alike(block.payloads, found, at_line, domain, self.same)
                 yield Alike(sum(alike), not isinstance(block.payloads.lists[0], Messages))

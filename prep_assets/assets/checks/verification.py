@@ -9,6 +9,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, ClassVar, TypeVar
 
+from prep_assets.assets.checks.every_store import together
 from prep_assets.assets.checks.parts import Unsound
 from prep_assets.assets.checks.second_source import Second
 from prep_assets.assets.checks.selection import Selection, rows_of
@@ -46,8 +47,8 @@ class Derivation:
         raise NotImplementedError
 
     def verdicts(self, found: Sequence[Any]) -> Mapping[str, Verdict]:
-        """What its checks say, given what its readers found of the whole store."""
-        raise NotImplementedError
+        """What its checks say, given what its readers found of the whole store: where each gives a verdict, all of them as one."""
+        return {self.names[0]: together(found)}
 
     def part(self, found: Sequence[Any]) -> Any:
         """What travels of what was found of a part; or `Unsound`."""
