@@ -23,7 +23,7 @@ from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.answers import examples_again
 from prep_assets.proofs.identity import Conversation
 from prep_assets.proofs.inline_reasoning import read_again
-from prep_assets.proofs.message_rows import SomeMessageRows
+from prep_assets.proofs.message_rows import MessageRows
 from prep_assets.proofs.plain_forms import PlainDerivation
 from prep_assets.proofs.starts import documents_begin_with
 from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
@@ -163,7 +163,7 @@ def sft_blocks(
         ]
 
     for some in stored_rows(store, store.partition, wanted, given=given):
-        found = MessageChats.of(convert, some.payloads, some.identity, read_all) if isinstance(some.payloads, SomeMessageRows) else None
+        found = MessageChats.of(convert, some.payloads, some.identity, read_all) if isinstance(some.payloads, MessageRows) else None
         sources = read_all(some.payloads, some.identity) if found is None else found
         yield Examples(list(map(int, chosen[some.first : some.first + len(sources)])), sources, some.identity)
 

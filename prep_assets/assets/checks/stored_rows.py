@@ -15,7 +15,7 @@ from prep_assets.assets.stage import Store
 from prep_assets.disk.ahead import ahead
 from prep_assets.disk.columns import stretches
 from prep_assets.errors import StoreError
-from prep_assets.proofs.message_rows import MessageRows, SomeMessageRows
+from prep_assets.proofs.message_rows import MessageRows
 from prep_assets.proofs.selection import Rules, Selected, select
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.stores.tokens import TokenStore
@@ -86,7 +86,7 @@ def stored_rows(
         for block in blocks:
             offered, before = np.asarray(block.rows, np.int64), -1
             while len(found := _found(offered, block.file, stream, at, before, several)):
-                yield StoredRows(at, second.files[block.file], offered[found], _those(block.payloads, found))
+                yield StoredRows(at, second.files[block.file], offered[found], _those(block.payloads, found, several))
                 at, before = at + len(found), int(offered[found[-1]])
     if at != len(stream):
         raise StoreError(
@@ -109,8 +109,11 @@ def source_records(
             yield some.first + at, some.identity(at), payload
 
 
-def _those(payloads: Sequence[Mapping[str, Any]], which: npt.NDArray[np.int64]) -> Sequence[Mapping[str, Any]]:
-    return SomeMessageRows(payloads, which) if isinstance(payloads, MessageRows) else [payloads[number] for number in which.tolist()]
+def _those(payloads: Sequence[Mapping[str, Any]], which: npt.NDArray[np.int64], several: bool) -> Sequence[Mapping[str, Any]]:
+    """Copies, so that who keeps a few rows does not keep those beside them."""
+    if isinstance(payloads, MessageRows) and not several:
+        return payloads.taken(which)
+    return [payloads[number] for number in which.tolist()]
 
 
 def _found(offered: npt.NDArray[np.int64], file: int, stream: TokenStore, first: int, before: int, several: bool) -> npt.NDArray[np.int64]:
