@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,12 @@ from prep_assets.assets.checks.alone import prompt_lines
 from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.checks.prompts import PROMPT_IDENTITY, arithmetic_golds
 from prep_assets.assets.checks.selection import LINE_SELECTION
-from prep_assets.assets.checks.source_match import matched_questions, source_match
+from prep_assets.assets.checks.source_match import questions_match
 from prep_assets.assets.checks.token_rows import PLAIN_ROWS
 from prep_assets.assets.columns import PROMPTS as PROMPT_COLUMNS
 from prep_assets.assets.columns import TOKENS as TOKEN_COLUMNS
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.previews import line_preview, record_preview
-from prep_assets.assets.selftest.lines import question_trials
-from prep_assets.assets.selftest.tokens import prompt_token_trials
 from prep_assets.assets.stage import Asset, Check, FromLines, Stream
 from prep_assets.assets.versions import RL as VERSION
 from prep_assets.assets.workspace import Workspace
@@ -66,10 +63,9 @@ PROMPTS = Asset(
     checks=(
         INTEGRITY,
         Check("gold_answers", "Every gold equals its question worked out exactly.", arithmetic_golds),
-        Check("source_match", "The questions are those that the options give, in their order.", partial(source_match, matched_questions)),
+        Check("source_match", "The questions are those that the options give, in their order.", questions_match),
     ),
     preview=line_preview,
-    selftest=question_trials,
     streams={NAME: Stream(Lines, NAME)},
     kind="json",
     columns=PROMPT_COLUMNS,
@@ -106,7 +102,6 @@ TOKENS = Asset(
     options=OPTIONS,
     checks=(INTEGRITY, ACCOUNTING, LINE_SELECTION, PLAIN_ROWS, PROMPT_IDENTITY),
     preview=record_preview,
-    selftest=prompt_token_trials,
     streams={STREAM: Stream(TokenStore, STREAM)},
     source=FromLines({STREAM: (NAME, NAME)}, prompt_lines),
     domains=lambda family: (),

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from prep_assets.assets.checks import alone
 from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.every_store import INTEGRITY
-from prep_assets.assets.checks.selection import SELECTION
 from prep_assets.assets.checks.sides import by_fields
-from prep_assets.assets.checks.source_match import matched_contrasts, source_match
+from prep_assets.assets.checks.source_match import ContrastsMatch
+from prep_assets.assets.checks.verification import SELECTION, derived
 from prep_assets.assets.columns import CONTRASTS as COLUMNS
 from prep_assets.assets.options import PUBLISHED
 from prep_assets.assets.previews import line_preview
@@ -20,7 +19,6 @@ from prep_assets.assets.reading.domain import passed_over
 from prep_assets.assets.reading.examples import held_out, reading_recipe
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.reading.source import Source
-from prep_assets.assets.selftest.lines import contrast_trials
 from prep_assets.assets.stage import Asset, Check, FromRows, Store, Stream
 from prep_assets.assets.versions import CONTRASTIVE as VERSION
 from prep_assets.assets.workspace import Workspace
@@ -108,11 +106,11 @@ Texts that are only to be embedded stand there with their ids.""",
             "Nothing is empty, no text stands twice in a row, no query in both train and test, no id is given twice.",
             _sanity,
         ),
-        Check("source_match", "Every line is what its row says, each text on its side.", partial(source_match, matched_contrasts)),
-        SELECTION,  # after the check that reads the same rows
+        derived("source_match", "Every line is what its row says, each text on its side."),
+        SELECTION,
     ),
+    derivations=(ContrastsMatch,),
     preview=line_preview,
-    selftest=contrast_trials,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
     source=FromRows(Contrast, alone.contrasts, by_fields),
     kind="json",

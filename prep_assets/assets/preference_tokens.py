@@ -15,20 +15,18 @@ import numpy as np
 
 from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.alone import pair_lines
-from prep_assets.assets.checks.conversations import CONVERSATIONS, preference_identity, preference_mask
+from prep_assets.assets.checks.conversations import Sides
 from prep_assets.assets.checks.every_store import IDENTITY, INTEGRITY
-from prep_assets.assets.checks.expected_pairs import preference_conversations, preference_rows
 from prep_assets.assets.checks.merged import MERGED_RECORDS
 from prep_assets.assets.checks.selection import LINE_SELECTION
 from prep_assets.assets.checks.token_rows import token_rows
+from prep_assets.assets.checks.verification import derived
 from prep_assets.assets.columns import MASKED_TOKENS as COLUMNS
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.options import REASONING, TEMPLATE
 from prep_assets.assets.preferences import TEST, TRAIN
 from prep_assets.assets.previews import record_preview
 from prep_assets.assets.reading.reasoning import reasoning_recipe
-from prep_assets.assets.selftest.lines import merged_record_trials
-from prep_assets.assets.selftest.masks import masked_trials
 from prep_assets.assets.stage import Asset, Check, FromLines, FromParts, Stream
 from prep_assets.assets.versions import PREFERENCE as VERSION
 from prep_assets.assets.workspace import Workspace
@@ -152,16 +150,11 @@ Pairs that are held out are in the folder `test`.""",
         ACCOUNTING,
         LINE_SELECTION,
         Check("row_integrity", "Ids are inside the vocabulary, and both sides of every pair train something.", token_rows),
-        Check(
-            "mask_alignment",
-            "Trained tokens of both sides decode to exactly the answers and their stop token.",
-            preference_mask,
-            shares=CONVERSATIONS,
-        ),
-        Check("tokenization_identity", IDENTITY, preference_identity, shares=CONVERSATIONS),
+        derived("mask_alignment", "Trained tokens of both sides decode to exactly the answers and their stop token."),
+        derived("tokenization_identity", IDENTITY),
     ),
+    derivations=(Sides,),
     preview=record_preview,
-    selftest=masked_trials(preference_rows, preference_conversations),
     streams={
         "pairs": Stream(Pairs, None),
         HELD_OUT: Stream(Pairs, HELD_OUT),
@@ -246,7 +239,6 @@ Pairs that are held out are in the folder `test`.""",
         MERGED_RECORDS,
     ),
     preview=record_preview,
-    selftest=merged_record_trials,
     streams={
         "pairs": Stream(Pairs, None),
         HELD_OUT: Stream(Pairs, HELD_OUT),

@@ -15,9 +15,9 @@ from prep_assets.assets.checks import alone
 from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.checks.merged import MERGED_LINES
-from prep_assets.assets.checks.selection import SELECTION
 from prep_assets.assets.checks.sides import by_prompt
-from prep_assets.assets.checks.source_match import matched_pairs, source_match
+from prep_assets.assets.checks.source_match import PairsMatch
+from prep_assets.assets.checks.verification import SELECTION, derived
 from prep_assets.assets.columns import PAIRS as COLUMNS
 from prep_assets.assets.options import REASONING
 from prep_assets.assets.previews import line_preview
@@ -25,7 +25,6 @@ from prep_assets.assets.reading.domain import Reading, passed_over
 from prep_assets.assets.reading.examples import Given, Item, domain_recipe, held_out
 from prep_assets.assets.reading.reasoning import reasoning_recipe, unrendered_reasoning
 from prep_assets.assets.reading.source import Source
-from prep_assets.assets.selftest.lines import merged_line_trials, pair_trials
 from prep_assets.assets.stage import Asset, Check, FromParts, FromRows, Store, Stream
 from prep_assets.assets.versions import PREFERENCE as VERSION
 from prep_assets.assets.workspace import Workspace
@@ -149,15 +148,11 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
         INTEGRITY,
         ACCOUNTING,
         SANITY,
-        Check(
-            "source_match",
-            "Every pair is what its row says, prompt and answers, each on its side.",
-            partial(source_match, matched_pairs),
-        ),
-        SELECTION,  # after the check that reads the same rows
+        derived("source_match", "Every pair is what its row says, prompt and answers, each on its side."),
+        SELECTION,
     ),
+    derivations=(PairsMatch,),
     preview=line_preview,
-    selftest=pair_trials,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST, UNPAIRED, UNPAIRED_TEST)},
     source=FromRows(Pair, alone.pairs, by_prompt(Pair), plain=True),
     kind="json",
@@ -201,7 +196,6 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
     options=("seed", "shuffle"),
     checks=(INTEGRITY, ACCOUNTING, SANITY, MERGED_LINES),
     preview=line_preview,
-    selftest=merged_line_trials,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST, UNPAIRED, UNPAIRED_TEST)},
     source=FromParts((PARTS,)),
     kind="json",

@@ -16,9 +16,9 @@ import xxhash
 from prep_assets.assets.checks import alone
 from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.every_store import INTEGRITY
-from prep_assets.assets.checks.pretrain import PRETRAIN_IN_PARTS, pretrain_masks, pretrain_rows, pretrain_texts
-from prep_assets.assets.checks.selection import SELECTION
+from prep_assets.assets.checks.pretrain import Masks, Texts, pretrain_rows
 from prep_assets.assets.checks.sides import by_text
+from prep_assets.assets.checks.verification import SELECTION, derived
 from prep_assets.assets.columns import TOKENS as COLUMNS
 from prep_assets.assets.options import IMAGES, TOKENIZER
 from prep_assets.assets.previews import record_preview
@@ -26,7 +26,6 @@ from prep_assets.assets.reading.domain import Reading, passed_over
 from prep_assets.assets.reading.examples import attention_recipe, held_out, reading_recipe
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.reading.source import Source
-from prep_assets.assets.selftest.tokens import document_trials
 from prep_assets.assets.stage import Asset, Check, FromRows, Stream
 from prep_assets.assets.versions import PRETRAIN as VERSION
 from prep_assets.assets.workspace import Workspace
@@ -249,21 +248,16 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
             "Ids are inside the vocabulary; each document begins and ends with the tokens that `bos` and `append_eod` say, and has no other of them.",
             pretrain_rows,
         ),
-        Check(
+        derived(
             "mask_alignment",
             "Documents are trained in full, but for images and for regions to which the source gives another weight; those have it.",
-            pretrain_masks,
         ),
-        Check(
-            "tokenization_identity",
-            "Every document's tokens decode to its text; a sample equals the reference tokenizer's ids.",
-            pretrain_texts,
-        ),
-        SELECTION,  # after the checks that read the same rows
+        derived("tokenization_identity", "Every document's tokens decode to its text; a sample equals the reference tokenizer's ids."),
+        SELECTION,
     ),
-    in_parts=PRETRAIN_IN_PARTS,
+    derivations=(Masks, Texts),
+    in_parts=True,
     preview=record_preview,
-    selftest=document_trials,
     streams={split: Stream(TokenStore, f"{{partition}}_{split}") for split in ("train", "dev")},
     source=FromRows(Sample, alone.documents, by_text),
     columns=COLUMNS,

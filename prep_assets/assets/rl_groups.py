@@ -15,8 +15,8 @@ from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.every_store import IDENTITY, INTEGRITY
 from prep_assets.assets.checks.expected_groups import GROUP_ROWS, group_identity, group_mask, group_rewards, group_sampled
 from prep_assets.assets.checks.merged import MERGED_RECORDS
-from prep_assets.assets.checks.selection import SELECTION
 from prep_assets.assets.checks.sides import by_prompt
+from prep_assets.assets.checks.verification import SELECTION
 from prep_assets.assets.columns import GROUPS as COLUMNS
 from prep_assets.assets.configured import group_domains
 from prep_assets.assets.options import REASONING, TEMPLATE
@@ -25,8 +25,6 @@ from prep_assets.assets.reading.domain import Reading, passed_over
 from prep_assets.assets.reading.examples import Item, domain_recipe, held_out
 from prep_assets.assets.reading.reasoning import reasoning_recipe
 from prep_assets.assets.reading.source import Source
-from prep_assets.assets.selftest.lines import merged_record_trials
-from prep_assets.assets.selftest.masks import group_trials
 from prep_assets.assets.stage import Asset, Check, FromParts, FromRows, Stream
 from prep_assets.assets.versions import RL as VERSION
 from prep_assets.assets.workspace import Workspace
@@ -185,7 +183,6 @@ BY_DOMAIN = Asset(
         ),
     ),
     preview=group_preview,
-    selftest=group_trials,
     streams={"train": Stream(GroupStore, None), TEST: Stream(GroupStore, TEST)},
     source=FromRows(Group, alone.groups, by_prompt(Group)),
     domains=group_domains,
@@ -236,7 +233,6 @@ MERGED = Asset(
     options=("output",),
     checks=(INTEGRITY, ACCOUNTING, GROUP_ROWS, MERGED_RECORDS),
     preview=group_preview,
-    selftest=merged_record_trials,
     streams={"train": Stream(GroupStore, None), TEST: Stream(GroupStore, TEST)},
     source=FromParts((PARTS,)),
     domains=group_domains,

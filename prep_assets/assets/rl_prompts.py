@@ -11,10 +11,10 @@ from prep_assets.assets.checks import alone
 from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.checks.merged import MERGED_LINES
-from prep_assets.assets.checks.prompts import prompt_golds
-from prep_assets.assets.checks.selection import SELECTION
+from prep_assets.assets.checks.prompts import Golds
 from prep_assets.assets.checks.sides import by_prompt
-from prep_assets.assets.checks.source_match import matched_prompts, source_match
+from prep_assets.assets.checks.source_match import PromptsMatch
+from prep_assets.assets.checks.verification import SELECTION, derived
 from prep_assets.assets.columns import PROMPTS as COLUMNS
 from prep_assets.assets.configured import prompt_domains
 from prep_assets.assets.options import REASONING
@@ -23,8 +23,7 @@ from prep_assets.assets.reading.domain import passed_over
 from prep_assets.assets.reading.examples import domain_recipe, held_out
 from prep_assets.assets.reading.reasoning import reasoning_recipe, unrendered_reasoning
 from prep_assets.assets.reading.source import Source
-from prep_assets.assets.selftest.lines import merged_line_trials, prompt_trials
-from prep_assets.assets.stage import Asset, Check, FromParts, FromRows, Stream
+from prep_assets.assets.stage import Asset, FromParts, FromRows, Stream
 from prep_assets.assets.versions import RL as VERSION
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.merging import merge_lines, parts_of
@@ -103,12 +102,12 @@ BY_DOMAIN = Asset(
     checks=(
         INTEGRITY,
         ACCOUNTING,
-        Check("gold_answers", "Every gold equals a second reading of its source by other code.", prompt_golds),
-        Check("source_match", "Every prompt is what its row says, with the gold of that row.", partial(source_match, matched_prompts)),
-        SELECTION,  # after the check that reads the same rows
+        derived("gold_answers", "Every gold equals a second reading of its source by other code."),
+        derived("source_match", "Every prompt is what its row says, with the gold of that row."),
+        SELECTION,
     ),
+    derivations=(PromptsMatch, Golds),
     preview=line_preview,
-    selftest=prompt_trials,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
     source=FromRows(Prompt, alone.prompts, by_prompt(Prompt), plain=True),
     domains=prompt_domains,
@@ -143,7 +142,6 @@ MERGED = Asset(
     upstream=(PARTS,),
     checks=(INTEGRITY, ACCOUNTING, MERGED_LINES),
     preview=line_preview,
-    selftest=merged_line_trials,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
     source=FromParts((PARTS,)),
     domains=prompt_domains,

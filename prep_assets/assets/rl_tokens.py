@@ -18,8 +18,6 @@ from prep_assets.assets.commands import build_command
 from prep_assets.assets.configured import prompt_domains
 from prep_assets.assets.previews import record_preview
 from prep_assets.assets.rl_prompts import TRAIN
-from prep_assets.assets.selftest.lines import merged_record_trials
-from prep_assets.assets.selftest.tokens import prompt_token_trials
 from prep_assets.assets.stage import Asset, FromLines, FromParts, Stream
 from prep_assets.assets.versions import RL as VERSION
 from prep_assets.assets.workspace import Workspace
@@ -68,7 +66,6 @@ BY_DOMAIN = Asset(
     options=OPTIONS,
     checks=(INTEGRITY, ACCOUNTING, LINE_SELECTION, PLAIN_ROWS, PROMPT_IDENTITY),
     preview=record_preview,
-    selftest=prompt_token_trials,
     streams={STREAM: Stream(TokenStore, STREAM)},
     source=FromLines({STREAM: (PROMPTS, TRAIN)}, prompt_lines),
     domains=prompt_domains,
@@ -130,7 +127,6 @@ MERGED = Asset(
     options=("output",),
     checks=(INTEGRITY, ACCOUNTING, PLAIN_ROWS, MERGED_RECORDS),
     preview=record_preview,
-    selftest=merged_record_trials,
     streams={name: Stream(TokenStore, name) for name in (STREAM, ARITHMETIC)},
     source=FromParts((PARTS, QUESTIONS), {STREAM: (MERGED_PROMPTS, TRAIN)}),
     domains=prompt_domains,

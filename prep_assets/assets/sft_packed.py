@@ -14,7 +14,6 @@ from prep_assets.assets.checks.packed import packed_accounting, packed_mask, pac
 from prep_assets.assets.columns import PACKED as COLUMNS
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.previews import packed_preview
-from prep_assets.assets.selftest.packed import packed_trials
 from prep_assets.assets.sft_tokens import splits
 from prep_assets.assets.stage import Asset, Check, Stream
 from prep_assets.assets.versions import SFT as VERSION
@@ -255,7 +254,6 @@ Trainers read `sft_packed.h5` (datasets `tokens` and `loss_mask`, both (N, row_l
         ),
     ),
     preview=packed_preview,
-    selftest=packed_trials,
     streams={name: Stream(PackedStore, name) for name in ("sft_packed", "sft_dev_packed")},
     kind="hdf5",
     columns=COLUMNS,

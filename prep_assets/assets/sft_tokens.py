@@ -13,11 +13,11 @@ import numpy as np
 
 from prep_assets.assets.checks import alone
 from prep_assets.assets.checks.accounting import ACCOUNTING
-from prep_assets.assets.checks.conversations import CONVERSATIONS, SFT_IN_PARTS, sft_identity, sft_mask
+from prep_assets.assets.checks.conversations import Chats
 from prep_assets.assets.checks.every_store import IDENTITY, INTEGRITY, MASKED
-from prep_assets.assets.checks.selection import SELECTION
 from prep_assets.assets.checks.sides import by_fields
 from prep_assets.assets.checks.token_rows import token_rows
+from prep_assets.assets.checks.verification import SELECTION, derived
 from prep_assets.assets.columns import MASKED_TOKENS as COLUMNS
 from prep_assets.assets.options import IMAGES, REASONING, TEMPLATE
 from prep_assets.assets.previews import record_preview
@@ -26,7 +26,6 @@ from prep_assets.assets.reading.examples import attention_recipe, content_digest
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.reading.reasoning import reasoning_recipe
 from prep_assets.assets.reading.source import Source
-from prep_assets.assets.selftest.masks import sft_trials
 from prep_assets.assets.sft_template import check_policy
 from prep_assets.assets.stage import Asset, Check, FromRows, Stream
 from prep_assets.assets.versions import SFT as VERSION
@@ -205,13 +204,13 @@ Each conversation is rendered once by the chat template and tokenized once; the 
             "Ids are inside the vocabulary, mask and tokens are equally long, every record trains something.",
             token_rows,
         ),
-        Check("mask_alignment", MASKED, sft_mask, shares=CONVERSATIONS),
-        Check("tokenization_identity", IDENTITY, sft_identity, shares=CONVERSATIONS),
-        SELECTION,  # after the checks that read the same rows
+        derived("mask_alignment", MASKED),
+        derived("tokenization_identity", IDENTITY),
+        SELECTION,
     ),
-    in_parts=SFT_IN_PARTS,
+    derivations=(Chats,),
+    in_parts=True,
     preview=record_preview,
-    selftest=sft_trials,
     streams={split: Stream(TokenStore, split, masked=True) for split in ("train", "dev")},
     source=FromRows(Sample, alone.chats, by_fields),
     columns=COLUMNS,

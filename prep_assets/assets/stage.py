@@ -20,10 +20,10 @@ from prep_assets.tokenization.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from prep_assets.assets.checks.alone import Reasons
-    from prep_assets.assets.checks.parts import InParts, Part
+    from prep_assets.assets.checks.parts import Part
     from prep_assets.assets.checks.second_source import Second
+    from prep_assets.assets.checks.verification import Derivation
     from prep_assets.assets.previews import Preview
-    from prep_assets.assets.selftest.trials import Trial
     from prep_assets.proofs.message_rows import MessageFields
     from prep_assets.proofs.selection import Again
 
@@ -47,10 +47,6 @@ class Stream:
     masked: bool = False
 
 
-ASKED = "asked"
-"""Under this name `Published.evidence` has the names of the checks that are carried out in one run."""
-
-
 @dataclass(frozen=True, slots=True)
 class Check:
     """A check of one asset.
@@ -59,13 +55,13 @@ class Check:
         name: what it is called in Dagster and on the command line.
         description: what holds when it passes.
         run: looks at a published store.
-        shares: what it works out together with other checks of the store, under the name by which it stands in `Published.evidence`.
+        derived: whether it is one of those that derive the store anew, which come of one reading of its sources, see `Derivation`.
     """
 
     name: str
     description: str
     run: Callable[[Store], Verdict]
-    shares: str = ""
+    derived: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +129,9 @@ class Asset:
         upstream: assets whose stores it reads.
         options: what of the family's configuration its recipe depends on, dotted, apart from what one domain says.
         checks: what must hold before a store of it is published.
-        in_parts: those of them that are carried out in parts of a large store.
+        derivations: what those of them that derive the store anew say it must be.
+        in_parts: whether these are carried out in parts of a large store.
         preview: store, row, stream, tokens at most → a row of it; `None` where it has no rows.
-        selftest: corruptions of its rows; `None` where it has neither tokens nor lines.
         streams: its parts by name; the first is what is shown and exported where none is named.
         source: where its records come from; `None` where they are generated, or made of whole stores.
         domains: of the family's configuration, the domains that it reads.
@@ -153,13 +149,13 @@ class Asset:
     depends: Callable[[Workspace, str], Mapping[str, Any]]
     write: Callable[[Workspace, str, Path, Path], Draft]
     checks: tuple[Check, ...]
-    in_parts: InParts | None = None
+    derivations: tuple[type[Derivation], ...] = ()
+    in_parts: bool = False
     audit: Callable[[Workspace, str, Path], None] = lambda workspace, partition, payload: None
     partitioned: bool = False
     upstream: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     preview: Callable[[Store, int, str | None, int], Preview | dict[str, Any]] | None = None
-    selftest: Callable[[Store], list[Trial]] | None = None
     streams: Mapping[str, Stream] = field(default_factory=dict)
     source: FromRows | FromLines | FromParts | None = None
     domains: Callable[[Any], Sequence[str]] = _all_domains
@@ -168,6 +164,12 @@ class Asset:
     stage: str = ""
     kind: str = "numpy"
     columns: tuple[Column, ...] = ()
+
+    def __reduce__(self) -> Any:
+        """It travels to workers by its name: it has functions of its own."""
+        from prep_assets.assets.graph import asset_named
+
+        return asset_named, (self.name,)
 
     def partitions(self, workspace: Workspace) -> tuple[str, ...]:
         """Its partitions, in the order of the configuration; ``("",)`` where it has none."""

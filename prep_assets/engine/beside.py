@@ -1,7 +1,4 @@
-"""Domains beside each other: where those of a family are too small to be cut into shards, each is built and checked by one worker.
-
-An asset does not travel, so that a worker is told steps by name, and tells events that way.
-"""
+"""Domains beside each other: where those of a family are too small to be cut into shards, each is built and checked by one worker."""
 
 from __future__ import annotations
 
@@ -94,13 +91,16 @@ def carried_out(workspace: Workspace, family: str, chains: Chains, carry_out: Ca
     assert travelling is not None and runner is not None
     work = partial(_chain, workspace=travelling, carry_out=carry_out)
     ready = partial(opened, travelling, kind) if _tokenized(chains) else None
-    left = [Shard(number, chain[0].partition, size, tuple(map(_told, chain))) for number, (chain, size) in enumerate(chains.items())]
+    left = [
+        Shard(number, chain[0].partition, size, tuple(replace(step, standing=None) for step in chain))
+        for number, (chain, size) in enumerate(chains.items())
+    ]
     while left:
         try:
             with closing(runner.run_shards(Plan(tuple(left), None, whole=len(listed), ready=ready), work)) as results:
                 for result in results:
-                    steps = {_told(step): step for step in listed[left.pop(0).number]}
-                    yield from (_received(event, steps) for event in result.counts["events"])
+                    left.pop(0)
+                    yield from result.counts["events"]
                     if workspace.progress:
                         done = total - sum(shard.size for shard in left)
                         workspace.progress(f"{len(listed) - len(left):,} of {len(listed):,} domains", done, total)
@@ -110,35 +110,11 @@ def carried_out(workspace: Workspace, family: str, chains: Chains, carry_out: Ca
             yield from (Skipped(step, first) for step in rest)
 
 
-_Told = tuple[str, str, Any, str, bool, bool]
-
-
-def _told(step: Step) -> _Told:
-    return step.asset.name, step.partition, step.state, step.why, step.requested, step.again
-
-
-def _step(told: _Told) -> Step:
-    name, *rest = told
-    return Step(EVERY[name], *rest)
-
-
-def _chain(task: Sequence[_Told], folder: Path, *, workspace: Workspace, carry_out: CarryOut) -> Counts:
+def _chain(task: Sequence[Step], folder: Path, *, workspace: Workspace, carry_out: CarryOut) -> Counts:
     """The work of one domain."""
-    return {"events": [_sent(event) for event in carry_out(workspace, tuple(map(_step, task)))]}
+    return {"events": [_portable(event) for event in carry_out(workspace, task)]}
 
 
-def _sent(event: Any) -> Any:
-    """An event with steps as they travel."""
-    more: dict[str, Any] = {"step": _told(event.step)}
-    if isinstance(event, Skipped):
-        more["because"] = _told(event.because)
-    if isinstance(event, Refused) and event.error is not None:
-        more["error"] = portable(event.error)
-    return replace(event, **more)
-
-
-def _received(event: Any, steps: Mapping[_Told, Step]) -> Event:
-    """The same with steps of this process."""
-    more = {name: steps.get(told) or _step(told) for name in ("step", "because") if (told := getattr(event, name, None))}
-    found: Event = replace(event, **more)
-    return found
+def _portable(event: Any) -> Any:
+    error = getattr(event, "error", None)
+    return event if error is None else replace(event, error=portable(error))

@@ -11,9 +11,10 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
-from prep_assets.assets.checks.parts import Part, Unsound, parts_of, sound
+from prep_assets.assets.checks.parts import Part, Unsound, parts_of
+from prep_assets.assets.checks.verification import joined, part_of
 from prep_assets.assets.graph import EVERY, holds, run_check, store_of
-from prep_assets.assets.stage import ASKED, Asset, Check, Store
+from prep_assets.assets.stage import Asset, Check, Store
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.in_shards import opened
 from prep_assets.config.models import FAMILIES
@@ -51,32 +52,29 @@ def _by_workers(
     work = partial(_carried_out, workspace=travelling, asset=asset.name, published=published, kept={})
     # as builds open it, whose workers go on with this
     ready = partial(opened, travelling, FAMILIES[asset.family]) if holds(asset.name, TokenStore) else None
-    store, names, parts = store_of(workspace, published), asset.in_parts.checks if asset.in_parts else frozenset[str](), list[Shard]()
+    store, parts = store_of(workspace, published), list[Shard]()
+    derived = [check for check in asset.checks if check.derived]
     with suppress(PrepAssetsError, OSError):  # what is wrong with the sources the checks say
-        parts = parts_of(store) if names and names <= {check.name for check in checks} else []
+        parts = parts_of(store) if asset.in_parts and {*derived} <= {*checks} else []
     parts = parts if len(parts) > 1 else []
-    whole = _whole(asset, published, [check for check in checks if not parts or check.name not in names])
+    whole = _whole(published, [check for check in checks if not parts or not check.derived])
     with closing(runner.run_shards(_plan(published, (*whole, *parts), ready), work)) as results:
         for result in islice(results, len(whole)):
             yield result.counts["verdicts"]
-        if not parts or asset.in_parts is None:
+        if not parts:
             next(results, None)  # lets it end by itself
             return
         with suppress(Unsound):
-            yield sound(asset.in_parts.join(store, map(_found, results)))
+            yield joined(store, map(_found, results))
             return
     # the checks of the whole store say what is wrong
-    whole = _whole(asset, published, [check for check in checks if check.name in names])
-    for result in runner.run_shards(_plan(published, whole, ready), work):
+    for result in runner.run_shards(_plan(published, _whole(published, derived), ready), work):
         yield result.counts["verdicts"]
 
 
-def _whole(asset: Asset, published: Published, checks: Sequence[Check]) -> list[Shard]:
-    """Checks of the whole store, together where they share something: what they count up to a fault depends on how the rows came that they were given."""
-    rows = asset.in_parts.checks if asset.in_parts is not None else ()
-    tasks = [
-        [check.name for check in group] for _, group in groupby(checks, lambda check: check.name in rows or check.shares or check.name)
-    ]
+def _whole(published: Published, checks: Sequence[Check]) -> list[Shard]:
+    """Checks of the whole store, together where they come of one reading of its sources."""
+    tasks = [[check.name for check in group] for _, group in groupby(checks, lambda check: check.derived or check.name)]
     return [Shard(0, " and ".join(task), _size(published), task) for task in tasks]
 
 
@@ -99,10 +97,8 @@ def _carried_out(
     if not isinstance(task, Part):
         published = _asked(published, task)
         return {"verdicts": {check.name: verdict_of(check, workspace, published) for check in made.checks if check.name in task}}
-    assert made.in_parts is not None
     try:
-        store = Store(workspace, made, _asked(published, made.in_parts.checks), task, kept)
-        return {"found": made.in_parts.prove(store)}
+        return {"found": part_of(Store(workspace, made, published, task, kept))}
     except Exception:  # whatever a damaged store makes a reader raise
         return {"found": None}
     finally:
@@ -121,7 +117,7 @@ def _found(result: ShardResult) -> Any:
 
 
 def _asked(published: Published, names: Collection[str]) -> Published:
-    return replace(published, evidence={ASKED: names})
+    return replace(published, evidence=dict.fromkeys(names))
 
 
 def _size(published: Published) -> int:

@@ -20,6 +20,7 @@ from prep_assets.proofs.verdict import Verdict, Worst
 Ints = npt.NDArray[np.int64]
 _REFUSED = np.dtype([("name", np.int32), ("reason", np.int32), ("row", np.int64)])
 _AT_ONCE = 1024
+COUNTED = ("rows_read_again", "rows_stored", "rows_refused", "duplicates", "rows_held_out", "faults")
 
 
 def places(file: npt.ArrayLike, row: npt.ArrayLike) -> Ints:
@@ -28,70 +29,64 @@ def places(file: npt.ArrayLike, row: npt.ArrayLike) -> Ints:
 
 
 class Refusals:
-    """The lines of a quarantine file, as columns: file name, row, ``stage/reason``."""
+    """The lines of a quarantine file, as columns.
 
-    def __init__(self, refused: Iterable[tuple[str, str]]) -> None:
+    Attributes:
+        files: names of the domain's files, by their numbers.
+        place: where the rows are that they are about, sorted; of two lines about one row the first.
+        which: the line of each.
+    """
+
+    def __init__(self, refused: Iterable[tuple[str, str]], files: Sequence[str]) -> None:
         """`refused`: id and ``stage/reason`` of each."""
         lines = iter(refused)
-        self._names: dict[str, int] = {}
-        self.reasons: dict[str, int] = {}
+        self.files = files
+        self._names, self._reasons = dict[str, int](), dict[str, int]()
         table = Spool(_REFUSED)
         while some := list(islice(lines, _AT_ONCE)):
             table.append(np.array([self._entry(*line) for line in some], _REFUSED))
         self._name, self._row, self._reason = (table.array()[field] for field in ("name", "row", "reason"))
-        self._used = np.zeros(len(table), bool)
+        numbers = {name: number for number, name in enumerate(files)}
+        number = np.array([numbers.get(name, -1) for name in self._names])
+        known = where(made(len(self), lambda part: number[self._name[part]] >= 0, bool))
+        place = made(len(known), lambda part: places(number[self._name[known[part]]], self._row[known[part]]))
+        ordered = order(place)
+        place = at(place, ordered)
+        first = where(~repeats(place))
+        self.place, self.which = at(place, first), at(known, at(ordered, first))
+        self._open = np.ones(len(self), bool)
 
     def _entry(self, identity: str, why: str) -> tuple[int, int, int]:
         file, _, number = identity.rpartition(":")
-        return self._names.setdefault(file, len(self._names)), self.reasons.setdefault(why, len(self.reasons)), int(number)
-
-    def of(self, files: Sequence[str]) -> _Claims:
-        """Those that no domain before has claimed, of files of these names, for a domain that numbers them so."""
-        own = {file: which for which, file in enumerate(files)}
-        number = np.array([own.get(name, -1) for name in self._names])
-        free = where(made(len(self._name), lambda part: ~self._used[part] & (number[self._name[part]] >= 0), bool))
-        place = made(len(free), lambda part: places(number[self._name[free[part]]], self._row[free[part]]))
-        ordered = order(place)
-        place = at(place, ordered)
-        # of two that are alike, which two domains may have whose files have one name, the first is the earlier domain's
-        first = where(~repeats(place))
-        return _Claims(at(place, first), at(free, at(ordered, first)))
+        return self._names.setdefault(file, len(self._names)), self._reasons.setdefault(why, len(self._reasons)), int(number)
 
     def __len__(self) -> int:
         return len(self._row)
 
-    def within(self, files: Sequence[str], begin: int, end: int) -> Refusals:
-        """Those of a stretch of a domain with files of these names, given by the place where it begins and the one where it ends."""
-        own = self.of(files)
-        inside = own.which[slice(*np.searchsorted(own.place, [begin, end]))]
-        found = copy(self)
-        found._name, found._row, found._reason = (at(column, inside) for column in (self._name, self._row, self._reason))
-        found._used = np.zeros(len(inside), bool)
+    def within(self, begin: int, end: int) -> Refusals:
+        """Those about the rows of a part of the domain, given by the place where it begins and the one where it ends."""
+        found, inside = copy(self), slice(*np.searchsorted(self.place, [begin, end]))
+        found.place, found.which = self.place[inside], self.which[inside]
+        found._open = np.zeros(len(self), bool)
+        found._open[found.which] = True
         return found
 
-    def duplicates(self, files: Sequence[str]) -> set[int]:
-        """The places of those that are refused as duplicates, of files of these names."""
-        own = self.of(files)
-        return set(own.place[self._reason[own.which] == self.reasons.get(DUPLICATES, -1)].tolist())
+    def duplicates(self) -> set[int]:
+        """The places of rows that are refused as duplicates."""
+        return set(self.place[self._reason[self.which] == self._reasons.get(DUPLICATES, -1)].tolist())
 
     def claim(self, which: Ints) -> None:
         """Take these out of what is left."""
-        self._used[which] = True
+        self._open[which] = False
 
     def reason(self, which: int) -> str:
         """``stage/reason`` of one."""
-        return list(self.reasons)[int(self._reason[which])]
+        return list(self._reasons)[int(self._reason[which])]
 
     def left(self) -> list[str]:
-        """Ids of those that no row of any domain accounts for."""
+        """Ids of those that no row of the domain accounts for."""
         names = list(self._names)
-        return [f"{names[self._name[at]]}:{self._row[at]}" for at in np.flatnonzero(~self._used)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Claims:
-    place: Ints
-    which: Ints
+        return [f"{names[self._name[at]]}:{self._row[at]}" for at in np.flatnonzero(self._open)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,131 +115,108 @@ class Stored:
 
 @dataclass(slots=True)
 class Ledger:
-    """Goes through the domains of a store, one after the other.
+    """Goes through the rows of a domain.
 
     Attributes:
+        held_out_files: of each file, whether all of it is held out.
+        content: fields of a row → what decides whether it is held out.
+        again: see `Again`.
         fraction: share of the training files that is held out.
-        faults: where and what, at most `MOST_FAULTS`.
+        seen: told the numbers and the rows of each block, and the places of those that their schema has read.
+        worst: the first fault.
     """
 
     refusals: Refusals
-    fraction: float
-    numbers: dict[str, int] = field(
-        default_factory=lambda: {
-            "rows_read_again": 0,
-            "rows_stored": 0,
-            "rows_refused": 0,
-            "duplicates": 0,
-            "rows_held_out": 0,
-            "faults": 0,
-        }
-    )
+    stored: Stored
+    held_out_files: Sequence[bool]
+    content: Callable[[Mapping[str, Any]], bytes]
+    again: Again
+    fraction: float = 0.0
+    seen: Callable[[Sequence[int], Sequence[Mapping[str, Any] | None], Sequence[int]], None] | None = None
+    numbers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
     worst: Worst | None = None
 
-    def judged(
-        self,
-        blocks: Iterable[Selected],
-        stored: Stored,
-        names: Sequence[str],
-        held_out_files: Sequence[bool],
-        content: Callable[[Mapping[str, Any]], bytes],
-        again: Again,
-        seen: Callable[[Sequence[int], Sequence[Mapping[str, Any] | None], Sequence[int]], None] | None = None,
-    ) -> Iterator[Selected]:
-        """The rows of one domain for others to look at as well, each block once it has been judged.
-
-        Args:
-            names, held_out_files: of its files; the second whether all of a file is held out.
-            content: fields of a row → what decides whether it is held out.
-            again: see `Again`.
-            seen: told the numbers and the rows of each block, and the places of those that their schema has read.
-        """
-        claims, matched = self.refusals.of(names), 0
+    def judged(self, blocks: Iterable[Selected]) -> Iterator[Selected]:
+        """The rows for others to look at as well, each block once it has been judged."""
+        stored, refusals, matched = self.stored, self.refusals, 0
         twice = where(repeats(stored.place))
         if len(twice):
-            self._fault(_identity(names, int(stored.place[twice[0]])), "is stored twice")
+            file, row = divmod(int(stored.place[twice[0]]), 1 << 40)
+            self._fault(file, row, "is stored twice")
         for block in blocks:
             place = places(block.file, block.rows)
-            at, kept = _find(stored.place, place)
-            found, refused = _find(claims.place, place)
+            at, kept = find(stored.place, place)
+            found, refused = find(refusals.place, place)
             refused &= ~kept
             matched += int(kept.sum())
-            self.refusals.claim(claims.which[found[refused]])
-            self._count(block, kept, refused)
-            for i in np.flatnonzero(~kept & ~refused).tolist():
-                self._fault(f"{names[block.file]}:{block.rows[i]}", "is neither stored nor refused")
-            self.numbers["rows_held_out"] += int(np.count_nonzero(stored.held_out[at[kept]]))
-            for i in self._doubtful(block, kept, stored, at, held_out_files[block.file]).tolist():
-                self._stored(block, i, stored, int(at[i]), names, held_out_files[block.file], content)
-            reasons = {i: self.refusals.reason(int(claims.which[found[i]])) for i in np.flatnonzero(refused).tolist()}
-            self._refused(block, reasons, names, again)
-            if seen is not None:
-                seen(block.rows, block.payloads, _read(block, reasons))
-            yield block
-        if matched != len(stored.place) - len(twice):
-            self._fault(
-                "the store", f"holds {len(stored.place) - matched:,} records that its sources do not offer, or that are beyond a limit"
+            lines = {i: int(refusals.which[found[i]]) for i in np.flatnonzero(refused).tolist()}
+            refusals.claim(np.array(list(lines.values()), np.int64))
+            counted = (
+                len(place),
+                kept.sum(),
+                refused.sum(),
+                sum(fate == DUPLICATE for fate in block.fates),
+                stored.held_out[at[kept]].sum(),
             )
+            for name, number in zip(COUNTED, counted, strict=False):
+                self.numbers[name] += int(number)
+            for i in np.flatnonzero(~kept & ~refused).tolist():
+                self._fault(block.file, block.rows[i], "is neither stored nor refused")
+            self._judge_stored(block, np.flatnonzero(kept), at)
+            reasons = {i: refusals.reason(line) for i, line in lines.items()}
+            self._judge_refused(block, reasons)
+            if self.seen is not None:
+                read = [i for i, fate in enumerate(block.fates) if fate == GOOD and not reasons.get(i, "").startswith("schema/")]
+                self.seen(block.rows, block.payloads, read)
+            yield block
+        if beyond := len(stored.place) - len(twice) - matched:
+            what = f"holds {beyond + len(twice):,} records that its sources do not offer, or that are beyond a limit"
+            self._note("the store", what)
 
-    def _count(self, block: Selected, kept: npt.NDArray[np.bool_], refused: npt.NDArray[np.bool_]) -> None:
-        self.numbers["rows_read_again"] += len(block.rows)
-        self.numbers["rows_stored"] += int(kept.sum())
-        self.numbers["rows_refused"] += int(refused.sum())
-        self.numbers["duplicates"] += sum(fate == DUPLICATE for fate in block.fates)
+    def _judge_stored(self, block: Selected, kept: Ints, at: Ints) -> None:
+        """Look at the stored rows of which something is wrong, or of which only their fields say on which side they belong."""
+        held_out, says = self.stored.held_out[at[kept]], self.stored.belongs[at[kept]]
+        belongs = (says == 1) | self.held_out_files[block.file]
+        good = np.array([fate == GOOD for fate in block.fates], bool)[kept]
+        open_ = ~belongs & (says < 0) & (self.fraction > 0)
+        for k in np.flatnonzero(~good | (belongs != held_out) | open_).tolist():
+            i, is_held_out_here, belongs_there = int(kept[k]), bool(held_out[k]), bool(belongs[k])
+            if not good[k]:
+                self._fault(block.file, block.rows[i], f"is stored, though it {SAYS[block.fates[i]]}")
+                continue
+            if open_[k] and (payload := block.payloads[i]) is not None:
+                belongs_there = is_held_out(self.content(payload), self.fraction)
+            if belongs_there != is_held_out_here:
+                sides = ("to train on", "held out")
+                what = f"is stored {sides[is_held_out_here]}, and belongs to what is {sides[belongs_there]}"
+                self._fault(block.file, block.rows[i], what)
 
-    def _doubtful(self, block: Selected, kept: npt.NDArray[np.bool_], stored: Stored, at: Ints, held_out_file: bool) -> Ints:
-        """Places of the stored rows of which something is wrong, or only their fields say on which side they belong."""
-        places = np.flatnonzero(kept)
-        held_out, says = stored.held_out[at[places]], stored.belongs[at[places]]
-        belongs = (says == 1) | held_out_file
-        good = np.array([fate == GOOD for fate in block.fates], bool)[places]
-        doubtful: Ints = places[~good | (belongs != held_out) | (~belongs & (says < 0) & (self.fraction > 0))]
-        return doubtful
-
-    def _stored(
-        self,
-        block: Selected,
-        i: int,
-        stored: Stored,
-        at: int,
-        names: Sequence[str],
-        held_out_file: bool,
-        content: Callable[[Mapping[str, Any]], bytes],
-    ) -> None:
-        identity, held_out = f"{names[block.file]}:{block.rows[i]}", bool(stored.held_out[at])
-        if block.fates[i] != GOOD:
-            self._fault(identity, f"is stored, though it {SAYS[block.fates[i]]}")
-            return
-        belongs = held_out_file or bool(stored.belongs[at] == 1)
-        if not belongs and stored.belongs[at] < 0 and self.fraction and (payload := block.payloads[i]) is not None:
-            belongs = is_held_out(content(payload), self.fraction)
-        if belongs != held_out:
-            sides = ("to train on", "held out")
-            self._fault(identity, f"is stored {sides[held_out]}, and belongs to what is {sides[belongs]}")
-
-    def _refused(self, block: Selected, reasons: Mapping[int, str], names: Sequence[str], again: Again) -> None:
-        """Judge the rows of a block that are refused; `reasons` has each."""
+    def _judge_refused(self, block: Selected, reasons: Mapping[int, str]) -> None:
+        """Look at the refused rows of a block; `reasons` has each."""
         faults = {i: reason_fault(block.fates[i], reason) for i, reason in reasons.items()}
         open_ = [i for i, fault in faults.items() if fault is None and block.fates[i] == GOOD]
         unsure = {i: payload for i in open_ if (payload := block.payloads[i]) is not None}
-        found = again(block.file, [block.rows[i] for i in unsure], list(unsure.values())) if unsure else ()
+        found = self.again(block.file, [block.rows[i] for i in unsure], list(unsure.values())) if unsure else ()
         for i, why in zip(unsure, found, strict=True):
             if why != reasons[i]:
                 said = f"it is refused for {why}" if why else "nothing is wrong with it"
                 faults[i] = f"is refused for {reasons[i]}; looked at alone, {said}"
         for i, fault in faults.items():
             if fault is not None:
-                self._fault(f"{names[block.file]}:{block.rows[i]}", fault)
+                self._fault(block.file, block.rows[i], fault)
 
-    def _fault(self, where: str, what: str) -> None:
+    def _fault(self, file: int, row: int, what: str) -> None:
+        files = self.refusals.files
+        self._note(f"{files[file] if file < len(files) else f'file {file}'}:{row}", what)
+
+    def _note(self, where: str, what: str) -> None:
         self.numbers["faults"] += 1
         self.worst = self.worst or Worst(where, what)
 
     def verdict(self) -> Verdict:
-        """What came of it, once every domain has been gone through."""
-        left = self.refusals.left()
-        if left:
-            self._fault(left[0], f"is refused (and {len(left) - 1:,} more are), though it is stored, or no row that is read")
+        """What came of it, once all rows have been gone through."""
+        if left := self.refusals.left():
+            self._note(left[0], f"is refused (and {len(left) - 1:,} more are), though it is stored, or no row that is read")
         numbers = self.numbers
         if self.worst is not None:
             return Verdict(False, f"{numbers['faults']:,} faults; first {self.worst.where} {self.worst.note}", numbers, self.worst)
@@ -261,20 +233,9 @@ def balanced(numbers: Mapping[str, float]) -> Verdict:
     )
 
 
-def _find(sorted_places: Ints, wanted: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Where each stands, and whether it is there at all."""
+def find(sorted_places: Ints, wanted: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Where each stands, the first of equal ones, and whether it is there at all."""
     if not len(sorted_places):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
     at = np.minimum(np.searchsorted(sorted_places, wanted), len(sorted_places) - 1)
     return at, sorted_places[at] == wanted
-
-
-def _identity(names: Sequence[str], place: int) -> str:
-    file, row = place >> 40, place & ((1 << 40) - 1)
-    return f"{names[file] if file < len(names) else f'file {file}'}:{row}"
-
-
-def _read(block: Selected, reasons: Mapping[int, str]) -> list[int]:
-    """Places of the rows that are sound, and that their schema did not refuse."""
-    refused = {i for i, reason in reasons.items() if reason.startswith("schema/")}
-    return [i for i, fate in enumerate(block.fates) if fate == GOOD and i not in refused]

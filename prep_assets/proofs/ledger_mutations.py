@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from prep_assets.proofs.mutations import Mutation
 from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Selected
 
 SELECTION = "selection"
@@ -27,14 +28,6 @@ class Shelf:
     block: Selected
     stored: tuple[tuple[int, bool, int], ...]
     refused: tuple[tuple[int, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ShelfMutation:
-    """One way to corrupt it: what was done, and the change to the record with a number; `None` where it does not lend itself to it."""
-
-    name: str
-    change: Callable[[Shelf, int], Shelf | None]
 
 
 def _gone(shelf: Shelf, at: int) -> Shelf:
@@ -76,20 +69,20 @@ def _beyond(shelf: Shelf, at: int) -> Shelf:
     return replace(shelf, stored=(*shelf.stored, (_NOWHERE, *shelf.stored[at][1:])))
 
 
-SHELF_MUTATIONS: tuple[ShelfMutation, ...] = (
-    ShelfMutation("a row vanished", _gone),
-    ShelfMutation("a row refused as a duplicate that is none", _refused("deduplicate/duplicate")),
-    ShelfMutation("a row refused as unreadable that can be read", _refused("records/invalid_json")),
-    ShelfMutation("a row refused by `where` that matches", _refused("records/filtered_by_where")),
-    ShelfMutation("a short row refused for its length", _refused("tokenize/too_long")),
-    ShelfMutation("a good row refused by its schema", _refused("schema/empty_answer")),
-    ShelfMutation("a duplicate kept", _kept(DUPLICATE)),
-    ShelfMutation("a row that misses `where` kept", _kept(FILTERED)),
-    ShelfMutation("a row that cannot be read kept", _kept(UNREADABLE)),
-    ShelfMutation("a row stored twice", _twice),
-    ShelfMutation("a row stored and refused", _both),
-    ShelfMutation("a held-out row in the training part", _moved(True)),
-    ShelfMutation("a training row in the held-out part", _moved(False)),
-    ShelfMutation("a row that is not read", _beyond),
+SHELF_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a row vanished", SELECTION, _gone),
+    Mutation("a row refused as a duplicate that is none", SELECTION, _refused("deduplicate/duplicate")),
+    Mutation("a row refused as unreadable that can be read", SELECTION, _refused("records/invalid_json")),
+    Mutation("a row refused by `where` that matches", SELECTION, _refused("records/filtered_by_where")),
+    Mutation("a short row refused for its length", SELECTION, _refused("tokenize/too_long")),
+    Mutation("a good row refused by its schema", SELECTION, _refused("schema/empty_answer")),
+    Mutation("a duplicate kept", SELECTION, _kept(DUPLICATE)),
+    Mutation("a row that misses `where` kept", SELECTION, _kept(FILTERED)),
+    Mutation("a row that cannot be read kept", SELECTION, _kept(UNREADABLE)),
+    Mutation("a row stored twice", SELECTION, _twice),
+    Mutation("a row stored and refused", SELECTION, _both),
+    Mutation("a held-out row in the training part", SELECTION, _moved(True)),
+    Mutation("a training row in the held-out part", SELECTION, _moved(False)),
+    Mutation("a row that is not read", SELECTION, _beyond),
 )
 """Corruptions of what is stored and refused; the check `selection` must catch each."""

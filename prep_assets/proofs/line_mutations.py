@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from prep_assets.proofs.lines_match import Line
+from prep_assets.proofs.mutations import Mutation
 
 Change = Callable[[Sequence[Line], int], list[Line] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class LineMutation:
-    """One way to corrupt lines: what was done, the check that must fail, and the change; `None` where a line does not lend itself to it."""
-
-    name: str
-    caught_by: str
-    change: Change
 
 
 def _with(lines: Sequence[Line], at: int, changes: Mapping[str, Any]) -> list[Line] | None:
@@ -118,36 +110,36 @@ def _number(change: Callable[[float], Any]) -> Callable[[Any], Any]:
 
 MATCH, SANITY, GOLD = "source_match", "pair_sanity", "gold_answers"
 
-PAIR_MUTATIONS: tuple[LineMutation, ...] = (
-    LineMutation("one pair swapped", MATCH, _swapped),
-    LineMutation("all pairs swapped", MATCH, _all_swapped),
-    LineMutation("prompts of the next pair", MATCH, _of_the_next("prompt")),
-    LineMutation("a prompt altered", MATCH, _field("prompt", _longer)),
-    LineMutation("a better answer truncated", MATCH, _field("chosen", _shorter)),
-    LineMutation("a worse answer truncated", MATCH, _field("rejected", _shorter)),
-    LineMutation("a label turned round", MATCH, _field("label", lambda label: not label)),
-    LineMutation("a pair that nobody wrote", MATCH, _lost),
-    LineMutation("loss weights of an answer lost", MATCH, _reweighed(lambda weight: None)),
-    LineMutation("loss weights of an answer turned round", MATCH, _reweighed(lambda weight: 1.0 - weight)),
-    LineMutation("an empty prompt", SANITY, _field("prompt", _blank)),
-    LineMutation("an empty answer", SANITY, _field("chosen", _blank)),
-    LineMutation("both answers the same", SANITY, _equal),
-    LineMutation("a worse answer lost", SANITY, _without("rejected")),
+PAIR_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("one pair swapped", MATCH, _swapped),
+    Mutation("all pairs swapped", MATCH, _all_swapped),
+    Mutation("prompts of the next pair", MATCH, _of_the_next("prompt")),
+    Mutation("a prompt altered", MATCH, _field("prompt", _longer)),
+    Mutation("a better answer truncated", MATCH, _field("chosen", _shorter)),
+    Mutation("a worse answer truncated", MATCH, _field("rejected", _shorter)),
+    Mutation("a label turned round", MATCH, _field("label", lambda label: not label)),
+    Mutation("a pair that nobody wrote", MATCH, _lost),
+    Mutation("loss weights of an answer lost", MATCH, _reweighed(lambda weight: None)),
+    Mutation("loss weights of an answer turned round", MATCH, _reweighed(lambda weight: 1.0 - weight)),
+    Mutation("an empty prompt", SANITY, _field("prompt", _blank)),
+    Mutation("an empty answer", SANITY, _field("chosen", _blank)),
+    Mutation("both answers the same", SANITY, _equal),
+    Mutation("a worse answer lost", SANITY, _without("rejected")),
 )
 """Corruptions of preference pairs and labelled answers."""
 
-PROMPT_MUTATIONS: tuple[LineMutation, ...] = (
-    LineMutation("a prompt altered", MATCH, _field("prompt", _longer)),
-    LineMutation("prompts shifted against golds", MATCH, _of_the_next("prompt")),
-    LineMutation("golds shifted against prompts", MATCH, _of_the_next("gold")),
-    LineMutation("a prompt truncated", MATCH, _field("prompt", _shorter)),
-    LineMutation("a prompt that nobody wrote", MATCH, _lost),
-    LineMutation("a gold as a whole number", MATCH, _field("gold", _number(lambda gold: int(gold) if gold.is_integer() else gold))),
-    LineMutation("a gold as text", GOLD, _field("gold", _number(str))),
-    LineMutation("a gold off by one", GOLD, _field("gold", _number(lambda gold: gold + 1))),
-    LineMutation("a gold of the other sign", GOLD, _field("gold", _number(lambda gold: -gold))),
-    LineMutation("a gold tenfold", GOLD, _field("gold", _number(lambda gold: gold * 10))),
-    LineMutation("a gold that is no number", GOLD, _field("gold", _number(lambda gold: float("nan")))),
+PROMPT_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a prompt altered", MATCH, _field("prompt", _longer)),
+    Mutation("prompts shifted against golds", MATCH, _of_the_next("prompt")),
+    Mutation("golds shifted against prompts", MATCH, _of_the_next("gold")),
+    Mutation("a prompt truncated", MATCH, _field("prompt", _shorter)),
+    Mutation("a prompt that nobody wrote", MATCH, _lost),
+    Mutation("a gold as a whole number", MATCH, _field("gold", _number(lambda gold: int(gold) if gold.is_integer() else gold))),
+    Mutation("a gold as text", GOLD, _field("gold", _number(str))),
+    Mutation("a gold off by one", GOLD, _field("gold", _number(lambda gold: gold + 1))),
+    Mutation("a gold of the other sign", GOLD, _field("gold", _number(lambda gold: -gold))),
+    Mutation("a gold tenfold", GOLD, _field("gold", _number(lambda gold: gold * 10))),
+    Mutation("a gold that is no number", GOLD, _field("gold", _number(lambda gold: float("nan")))),
 )
 """Corruptions of RL prompts and of generated questions."""
 
@@ -163,19 +155,19 @@ def _side(name: str, change: Callable[[list[str], Mapping[str, Any]], list[str]]
 
 
 CONTRASTS = "contrast_sanity"
-CONTRAST_MUTATIONS: tuple[LineMutation, ...] = (
-    LineMutation("a query altered", MATCH, _field("query", _longer)),
-    LineMutation("queries of the next row", MATCH, _of_the_next("query")),
-    LineMutation("positives of the next row", MATCH, _of_the_next("positives")),
-    LineMutation("negatives of the next row", MATCH, _of_the_next("negatives")),
-    LineMutation("a negative lost", MATCH, _side("negatives", lambda texts, row: texts[:-1])),
-    LineMutation("a positive truncated", MATCH, _side("positives", lambda texts, row: [_shorter(texts[0]), *texts[1:]])),
-    LineMutation("a row that nobody wrote", MATCH, _lost),
-    LineMutation("an empty query", CONTRASTS, _field("query", _blank)),
-    LineMutation("an empty positive", CONTRASTS, _side("positives", lambda texts, row: [" ", *texts[1:]])),
-    LineMutation("no positive", CONTRASTS, _side("positives", lambda texts, row: [])),
-    LineMutation("a positive among the negatives", CONTRASTS, _side("negatives", lambda texts, row: [*texts, row["positives"][0]])),
-    LineMutation("a negative twice", CONTRASTS, _side("negatives", lambda texts, row: [*texts, texts[0]])),
-    LineMutation("the query among the positives", CONTRASTS, _side("positives", lambda texts, row: [*texts, row["query"]])),
+CONTRAST_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a query altered", MATCH, _field("query", _longer)),
+    Mutation("queries of the next row", MATCH, _of_the_next("query")),
+    Mutation("positives of the next row", MATCH, _of_the_next("positives")),
+    Mutation("negatives of the next row", MATCH, _of_the_next("negatives")),
+    Mutation("a negative lost", MATCH, _side("negatives", lambda texts, row: texts[:-1])),
+    Mutation("a positive truncated", MATCH, _side("positives", lambda texts, row: [_shorter(texts[0]), *texts[1:]])),
+    Mutation("a row that nobody wrote", MATCH, _lost),
+    Mutation("an empty query", CONTRASTS, _field("query", _blank)),
+    Mutation("an empty positive", CONTRASTS, _side("positives", lambda texts, row: [" ", *texts[1:]])),
+    Mutation("no positive", CONTRASTS, _side("positives", lambda texts, row: [])),
+    Mutation("a positive among the negatives", CONTRASTS, _side("negatives", lambda texts, row: [*texts, row["positives"][0]])),
+    Mutation("a negative twice", CONTRASTS, _side("negatives", lambda texts, row: [*texts, texts[0]])),
+    Mutation("the query among the positives", CONTRASTS, _side("positives", lambda texts, row: [*texts, row["query"]])),
 )
 """Corruptions of contrastive rows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,12 +36,25 @@ class Alike:
     twice: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What was found of the lines of a file: figures, and the first line that fails."""
+
+    numbers: Mapping[str, int]
+    worst: Worst | None
+
+
 def check_lines(lines: Iterable[Line | Alike], *, stored: int) -> Verdict:
     """Compare every line.
 
     Args:
         stored: how many lines there are; as many must have a row.
     """
+    return lines_verdict([compared(lines)], stored=stored)
+
+
+def compared(lines: Iterable[Line | Alike]) -> Compared:
+    """Compare the lines of a file."""
     numbers = {"lines_checked": 0, "lines_failed": 0, "lines_read_twice": 0}
     worst: Worst | None = None
     for line in lines:
@@ -55,6 +68,13 @@ def check_lines(lines: Iterable[Line | Alike], *, stored: int) -> Verdict:
         if fault is not None:
             numbers["lines_failed"] += 1
             worst = worst or Worst(line.id, fault)
+    return Compared(numbers, worst)
+
+
+def lines_verdict(files: Sequence[Compared], *, stored: int) -> Verdict:
+    """The verdict on several files; `stored` as in `check_lines`."""
+    numbers = {key: sum(file.numbers[key] for file in files) for key in ("lines_checked", "lines_failed", "lines_read_twice")}
+    worst = next((file.worst for file in files if file.worst is not None), None)
     if numbers["lines_checked"] != stored:
         what = f"{stored:,} lines are stored, {numbers['lines_checked']:,} rows of the sources are theirs"
         return Verdict(False, what, numbers, worst or Worst("index", what))

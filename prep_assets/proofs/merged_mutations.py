@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.proofs.merged import Shelf
+from prep_assets.proofs.mutations import Mutation
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +23,7 @@ class Records:
     row: npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class LinesMutation:
-    """One way to corrupt merged lines; `None` where they do not lend themselves to it."""
-
-    name: str
-    change: Callable[[Shelf, int], Shelf | None]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordsMutation:
-    """One way to corrupt merged records; `None` where they do not lend themselves to it."""
-
-    name: str
-    change: Callable[[Records, int], Records | None]
+NAME = "merged"
 
 
 def _lines(shelf: Shelf, order: Sequence[int]) -> Shelf:
@@ -80,13 +68,13 @@ def _another_domain(shelf: Shelf, at: int) -> Shelf:
     return replace(shelf, origin=origin)
 
 
-LINE_MUTATIONS: tuple[LinesMutation, ...] = (
-    LinesMutation("a line lost", _line_lost),
-    LinesMutation("a line twice", _line_twice),
-    LinesMutation("two lines exchanged", _lines_exchanged),
-    LinesMutation("another order", _order_exchanged),
-    LinesMutation("a space more in a line", _line_altered),
-    LinesMutation("a line of another domain", _another_domain),
+LINE_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a line lost", NAME, _line_lost),
+    Mutation("a line twice", NAME, _line_twice),
+    Mutation("two lines exchanged", NAME, _lines_exchanged),
+    Mutation("another order", NAME, _order_exchanged),
+    Mutation("a space more in a line", NAME, _line_altered),
+    Mutation("a line of another domain", NAME, _another_domain),
 )
 """Corruptions of merged lines."""
 
@@ -140,15 +128,15 @@ def _border_moved(found: Records, at: int) -> Records | None:
     return replace(found, ends=ends)
 
 
-RECORD_MUTATIONS: tuple[RecordsMutation, ...] = (
-    RecordsMutation("a record lost", _record_lost),
-    RecordsMutation("a record twice", _record_twice),
-    RecordsMutation("two records exchanged", _records_exchanged),
-    RecordsMutation("a record of another line", _row_moved),
-    RecordsMutation("another token", _value("tokens")),
-    RecordsMutation("a loss mask turned round", _value("loss_mask")),
-    RecordsMutation("another reward", _value("rewards")),
-    RecordsMutation("another log-probability", _value("logprobs")),
-    RecordsMutation("a border moved", _border_moved),
+RECORD_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a record lost", NAME, _record_lost),
+    Mutation("a record twice", NAME, _record_twice),
+    Mutation("two records exchanged", NAME, _records_exchanged),
+    Mutation("a record of another line", NAME, _row_moved),
+    Mutation("another token", NAME, _value("tokens")),
+    Mutation("a loss mask turned round", NAME, _value("loss_mask")),
+    Mutation("another reward", NAME, _value("rewards")),
+    Mutation("another log-probability", NAME, _value("logprobs")),
+    Mutation("a border moved", NAME, _border_moved),
 )
 """Corruptions of merged records."""

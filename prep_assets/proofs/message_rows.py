@@ -194,29 +194,6 @@ class MessageRows(Sequence[Mapping[str, Any]]):
         return [digest(b"".join([_known_by(*own) for own in row])) for row in zip(*(each.each() for each in self.lists), strict=True)]
 
 
-@dataclass(frozen=True)
-class SomeMessageRows(Sequence[Mapping[str, Any]]):
-    """Some of such rows.
-
-    Attributes:
-        every: the rows.
-        which: int64[n], which of them, in ascending order.
-    """
-
-    every: MessageRows
-    which: Ints
-
-    def __len__(self) -> int:
-        return len(self.which)
-
-    @overload
-    def __getitem__(self, at: int) -> Mapping[str, Any]: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Mapping[str, Any]]: ...
-    def __getitem__(self, at: int | slice) -> Any:
-        return [self.every[each] for each in self.which[at].tolist()] if isinstance(at, slice) else self.every[int(self.which[at])]
-
-
 def _known_by(lengths: bytes, roles: bytes, contents: bytes) -> bytes:
     """What a list of messages is known by: all lengths, and all strings. JSON does not begin like this."""
     return b"\0%d\0%b%b%b" % (len(lengths), lengths, roles, contents)

@@ -27,12 +27,13 @@ class Mutation:
     Attributes:
         name: what was done.
         caught_by: the check that must fail.
-        change: rows, index of the row to corrupt → the corrupted rows, or `None` where that row does not lend itself to it.
+        change: what is corrupted (rows, lines, a table), the number of the one in it to corrupt, and what else the table of mutations says → the corrupted
+            copy, or `None` where that one does not lend itself to it.
     """
 
     name: str
     caught_by: str
-    change: Change
+    change: Callable[..., Any]
 
 
 def _with(rows: Sequence[Row], at: int, *, ids: npt.NDArray[Any] | None = None, mask: npt.NDArray[Any] | None = None) -> list[Row]:

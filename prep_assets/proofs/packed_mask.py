@@ -21,35 +21,15 @@ def check_pieces(packed: PackedStore, tokens: Mapping[str, TokenStore], *, once:
         once: whether a token may be in the table only once (false where domains are used for several epochs).
     """
     documents = {field: np.asarray(values) for field, values in packed.documents.items()}
-    checked = 0
+    stores, checked = [tokens[name] for name in packed.sources], 0
     for first, block_ids, _ in packed.blocks():
         block = {"tokens": block_ids, "loss_mask": packed.weights(slice(first, first + len(block_ids)))}
         low, high = np.searchsorted(documents["row"], [first, first + len(block_ids)]).tolist()
-        own = {field: values[low:high] for field, values in documents.items()}
-        if _alike(block, first, own, packed.sources, tokens):
-            checked += int(own["length"].sum(dtype=np.int64))
-            continue
-        for piece in range(low, high):
-            row, at, length = (int(documents[field][piece]) for field in ("row", "row_offset", "length"))
-            domain, record = packed.sources[int(documents["source"][piece])], int(documents["record"][piece])
-            store = tokens[domain]
-            if not 0 <= record < len(store):
-                return _failed(packed, row, f"{domain} has no record {record:,}", checked)
-            if documents["start"][piece] < 0:
-                return _failed(packed, row, f"a piece starts before {domain} record {record:,}", checked)
-            start = (int(store.ends[record - 1]) if record else 0) + int(documents["start"][piece])
-            if start + length > int(store.ends[record]):
-                return _failed(packed, row, f"{domain} record {record:,} is shorter than its piece", checked)
-            here = slice(at, at + length)
-            for key, rows in block.items():
-                found, expected = rows[row - first, here], _stored(store, key, start, start + length)
-                if not np.array_equal(found, expected):
-                    wrong = int((found != expected).argmax())
-                    place, what = at + wrong, ATTENTION if key == "loss_mask" and min(found[wrong], expected[wrong]) < 0 else key
-                    return _failed(
-                        packed, row, f"{what} differs from {domain} record {record:,} at place {place} of the row", checked, place
-                    )
-            checked += length
+        pieces = {field: values[low:high].astype(np.int64) for field, values in documents.items()}
+        fault = _fault(block, first, pieces, packed.sources, stores)
+        checked += int(pieces["length"][: None if fault is None else fault[0]].sum())
+        if fault is not None:
+            return _failed(packed, int(pieces["row"][fault[0]]), fault[1], checked, fault[2])
     if once and _used_twice(documents):
         return Verdict(
             False, "some record's tokens are in the table twice", {"tokens_checked": checked}, Worst("documents", "overlapping pieces")
@@ -59,34 +39,46 @@ def check_pieces(packed: PackedStore, tokens: Mapping[str, TokenStore], *, once:
     )
 
 
-def _alike(
-    block: Mapping[str, np.ndarray], first: int, pieces: Mapping[str, np.ndarray], sources: Sequence[str], tokens: Mapping[str, TokenStore]
-) -> bool:
-    """Whether all pieces of a block of rows, which begins with row `first`, are their records: compared as one."""
-    row, offset, length, source, record = (pieces[field].astype(np.int64) for field in ("row", "row_offset", "length", "source", "record"))
-    low, stores, judged = pieces["start"].astype(np.int64), [tokens[name] for name in sources], 0
-    width = next(iter(block.values())).shape[1]
-    if (offset < 0).any() or (length < 1).any() or (offset + length > width).any():  # it would be compared with its neighbours
-        return False
+def _fault(
+    block: Mapping[str, np.ndarray], first: int, pieces: Mapping[str, np.ndarray], sources: Sequence[str], stores: Sequence[TokenStore]
+) -> tuple[int, str, int] | None:
+    """The first piece of a block of rows, which begins with row `first`, that is not its record: its number, what is wrong, and the place in its row, -1
+    where none is. All that can be are compared as one."""
+    row, offset, length, source, record, start = (pieces[key] for key in ("row", "row_offset", "length", "source", "record", "start"))
+    known = (source >= 0) & (source < len(stores))
+    there = known & (record >= 0) & (record < np.array([len(store) for store in stores])[np.where(known, source, 0)])
+    begin, end = np.zeros_like(record), np.zeros_like(record)
     for number, store in enumerate(stores):
-        here = source == number
+        here = there & (source == number)
         which = record[here]
-        if (which < 0).any() or (which >= len(store)).any() or (low[here] < 0).any():
-            return False
-        low[here] += np.where(which > 0, store.ends[which - 1], 0)
-        if (low[here] + length[here] > store.ends[which]).any():
-            return False
-        judged += len(which)
-    if judged != len(row) or not judged:
-        return False
-    high, at = (low + length).tolist(), (row - first) * width + offset
-    spans = list(zip(map(stores.__getitem__, source.tolist()), low.tolist(), high, strict=True))
-    for key, rows in block.items():
+        begin[here], end[here] = np.where(which > 0, store.ends[which - 1], 0), store.ends[which]
+    width = next(iter(block.values())).shape[1]
+    whole = there & (start >= 0) & (begin + start + length <= end)
+    sound = whole & (offset >= 0) & (length > 0) & (offset + length <= width)
+    count = len(sound) if sound.all() else int(sound.argmin())
+    at, low, size = ((row - first) * width + offset)[:count].tolist(), (begin + start)[:count].tolist(), length[:count].tolist()
+    spans, ends, faults = list(zip(source.tolist(), low, size, strict=False)), np.cumsum(size), list[tuple[int, str, int]]()
+    for key, rows in block.items() if count else ():
         flat = np.ascontiguousarray(rows).ravel()
-        found = np.concatenate([flat[begin:end] for begin, end in zip(at.tolist(), (at + length).tolist(), strict=True)])
-        if not np.array_equal(found, np.concatenate([_stored(store, key, begin, end) for store, begin, end in spans])):
-            return False
-    return True
+        found = np.concatenate([flat[place : place + own] for place, own in zip(at, size, strict=True)])
+        expected = np.concatenate([_stored(stores[number], key, begins, begins + own) for number, begins, own in spans])
+        if not np.array_equal(found, expected):
+            wrong = int((found != expected).argmax())
+            piece = int(np.searchsorted(ends, wrong, "right"))
+            place = int(offset[piece] + wrong - (ends[piece] - size[piece]))
+            what = ATTENTION if key == "loss_mask" and min(found[wrong], expected[wrong]) < 0 else key
+            name = f"{sources[source[piece]]} record {record[piece]:,}"
+            faults.append((piece, f"{what} differs from {name} at place {place} of the row", place))
+    if faults or count == len(sound):
+        return min(faults, key=lambda fault: fault[0], default=None)
+    domain, number = sources[source[count]] if known[count] else f"domain {source[count]}", int(record[count])
+    if not there[count]:
+        what = f"{domain} has no record {number:,}"
+    elif start[count] < 0:
+        what = f"a piece starts before {domain} record {number:,}"
+    else:
+        what = f"a piece at {offset[count]} leaves its row" if whole[count] else f"{domain} record {number:,} is shorter than its piece"
+    return count, what, -1
 
 
 def _stored(store: TokenStore, key: str, begin: int, end: int) -> np.ndarray:

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from prep_assets.assets.checks.expected import numbered_sft_rows
-from prep_assets.assets.checks.expected_pairs import numbered_preference_rows
+from prep_assets.assets.checks.conversations import Chats, Sides
 from prep_assets.assets.checks.merged import merged_streams
 from prep_assets.assets.graph import store_of
 from prep_assets.assets.stage import Store
@@ -73,9 +72,9 @@ def _rows(workspace: Workspace, published: Published, domain: str, stream: str, 
     asset = published.manifest.asset
     if asset in ("sft_packed", "sft_tokens"):
         tokens = published if asset == "sft_tokens" else tokens_of(workspace, published, domain)
-        return numbered_sft_rows(store_of(workspace, tokens), stream, only=records)
+        return Chats(store_of(workspace, tokens)).rows(stream, records)
     if asset == "preference_tokens_by_domain":
-        return numbered_preference_rows(store_of(workspace, published), stream, only=records)
+        return Sides(store_of(workspace, published)).rows(stream, records)
     return _merged_pairs(store_of(workspace, published), stream, records) if asset == "preference_tokens" else iter(())
 
 
@@ -85,7 +84,7 @@ def _merged_pairs(store: Store, stream: str, records: Sequence[int]) -> Iterator
     for number, name in enumerate(store.domains):
         wanted = {int(merged.asked.record[each]): each for each in records if merged.asked.part[each] == number}
         part = store_of(store.workspace, store.above(store.asset.parts, name))
-        for at, row in numbered_preference_rows(part, stream, only=list(wanted)) if wanted else ():
+        for at, row in Sides(part).rows(stream, list(wanted)) if wanted else ():
             ids, mask = (merged.store.record(wanted[at], key) for key in ("tokens", "loss_mask"))
             yield wanted[at], replace(row, ids=ids, mask=mask)
 

@@ -51,7 +51,7 @@ class Published:
         reused: whether it was there before it was asked for.
         notes: what its reader should know, one sentence each.
         keeper: where it is kept; `None`: in its folder.
-        evidence: what its checks find out for each other in one run of them; `None` outside one.
+        evidence: the names of the checks that are carried out in one run, each with what came of it where another one has found that out; `None` outside a run.
     """
 
     folder: Path

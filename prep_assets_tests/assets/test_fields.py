@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from prep_assets.assets.checks.selection import selection
+from prep_assets.assets.checks.verification import SELECTION
 from prep_assets.assets.graph import ASSETS
 from prep_assets.assets.stage import Store
 from prep_assets.assets.workspace import Workspace
@@ -179,7 +179,7 @@ def test_a_field_that_is_read_in_some_rows_is_counted_in_the_others(make: Make, 
         ({"id": 4}, "of domain a 'source' is passed over, which the manifest does not name"),
     ):
         manifest = replace(published.manifest, counts={**published.manifest.counts, "fields_passed_over": {"a": fields}})
-        assert selection(Store(workspace, ASSETS["sft_tokens"], replace(published, manifest=manifest))).summary == fault
+        assert SELECTION.run(Store(workspace, ASSETS["sft_tokens"], replace(published, manifest=manifest))).summary == fault
 
 
 def test_what_is_ignored_is_part_of_the_recipe_and_nothing_else_is_changed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.assets.checks.lines_again import LineByNumber, Wanted
+from prep_assets.assets.checks.lines_again import LineByNumber, LinesOfRows
 from prep_assets.assets.checks.second_source import Second
+from prep_assets.assets.checks.stored_rows import Rows
 from prep_assets.assets.graph import EVERY
 from prep_assets.engine.checking import verdicts
 from prep_assets.proofs.verdict import Verdict
@@ -20,22 +22,20 @@ from prep_assets_tests.assets.workspaces import build_all, domain, jsonl, minima
 from prep_assets_tests.proofs.spoiled_lines import on_row
 
 
-@given(st.lists(st.integers(0, 30), unique=True), st.lists(st.integers(0, 30), unique=True))
-def test_it_says_what_a_dictionary_says(places: list[int], asked: list[int]) -> None:
-    wanted, plain = Wanted(np.array(places, np.int64)), {place: number for number, place in enumerate(places)}
-    assert [wanted.take(place) for place in sorted(asked)] == [plain.pop(place, None) for place in sorted(asked)]
-    assert sorted(wanted.rest()) == sorted(plain.values())
+def lines_of(places: list[int]) -> Any:
+    index = {"source": np.zeros(len(places), np.int8)}
+    return SimpleNamespace(of=lambda number: np.flatnonzero(index["source"] == number), places=np.array(places, np.int64))
 
 
-def test_numbers_may_be_given() -> None:
-    wanted = Wanted(np.array([7, 3]), np.array([70, 30]))
-    assert [wanted.take(place) for place in (3, 5, 7)] == [30, None, 70]
-
-
-def test_of_lines_with_one_place_the_second_is_missed() -> None:
-    wanted = Wanted(np.array([3, 3]))
-    assert wanted.take(3) == 0
-    assert list(wanted.rest()) == [1]
+@given(st.lists(st.integers(0, 30)), st.sets(st.integers(0, 30)), st.integers(1, 4))
+def test_lines_are_found_by_their_rows_as_in_a_dictionary(places: list[int], asked: set[int], size: int) -> None:
+    """Of two lines of one row the second is missed."""
+    found, plain = LinesOfRows(lines_of(places)), {place: number for number, place in reversed(list(enumerate(places)))}
+    ordered = sorted(asked)
+    for some in (ordered[first : first + size] for first in range(0, len(ordered), size)):
+        assert found.of(Rows(0, some, [])) == [(plain[place], which) for which, place in enumerate(some) if place in plain]
+    assert sorted(found.missed()) == sorted({*range(len(places))} - {plain[place] for place in ordered if place in plain})
+    assert found.of(Rows(1, [0], [])) == [] and len(found) == len(places)
 
 
 def test_lines_by_number(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_lines_by_number(tmp_path: Path) -> None:
 
 
 def test_lines_and_their_rows_come_of_one_reading(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of both files of a split, where `selection` is asked for as well; with a line that differs they are read by themselves."""
+    """Those of both files of a split, whatever else is asked for, and whether or not a line differs."""
     rows = [{"prompt": f"P{i}?", "chosen": "yes", "rejected": "no"} for i in range(40)]
     workspace = make(minimal("preference", {"p": domain(jsonl(tmp_path / "p.jsonl", rows), "preference")}, test_fraction=0.3))
     published = build_all(workspace, ["preference"])["preferences_by_domain", "p"]
@@ -64,11 +64,11 @@ def test_lines_and_their_rows_come_of_one_reading(make: Any, tmp_path: Path, mon
         return dict(verdicts(workspace, EVERY["preferences_by_domain"], published, checks)), len(readings)
 
     alone = {**found("source_match")[0], **found("selection")[0]}
-    assert found("source_match")[1] == 2
+    assert found("source_match")[1] == 1
     assert found("source_match", "selection") == (alone, 1)
     assert all(verdict.passed for verdict in alone.values())
     on_row("preferences", 4, chosen="maybe")(published)
     published = resealed(published)
     wrong, count = found("source_match", "selection")
-    assert wrong == {**found("source_match")[0], "selection": alone["selection"]} and count == 3
+    assert wrong == {**found("source_match")[0], "selection": alone["selection"]} and count == 1
     assert not wrong["source_match"].passed

@@ -19,7 +19,7 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Sft
 from prep_assets.engine.checking import verdicts
 from prep_assets.proofs import source_rows
-from prep_assets.proofs.message_rows import MessageFields, SomeMessageRows
+from prep_assets.proofs.message_rows import MessageFields
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import PlainChat, Sample
 from prep_assets.stores.published import Published
@@ -134,7 +134,7 @@ def test_which_chats_have_a_kind(made: Workspace) -> None:
         asked.append((payloads, identity(0)))
         return [PlainChat((), ())]
 
-    chats = MessageChats.of(reader, SomeMessageRows(rows, np.array([0, 2, 3])), "row {}".format, read)
+    chats = MessageChats.of(reader, rows.taken(np.array([0, 2, 3])), "row {}".format, read)
     assert chats is not None and len(chats) == 3
     assert chats.columns.kinds == [("user", "assistant")] and chats.columns.kind.tolist() == [0, -1, -1]
     assert chats.columns.own(0) == ["Hi", "Hello"] and chats.columns.first.dtype == np.int64

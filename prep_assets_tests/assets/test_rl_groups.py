@@ -18,9 +18,9 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Rl
 from prep_assets.engine import state
 from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.proofs.group_mutations import REWARD_MUTATIONS
 from prep_assets.proofs.ledger_mutations import SHELF_MUTATIONS
 from prep_assets.proofs.mutations import IMAGE_MUTATIONS, MUTATIONS
-from prep_assets.proofs.reward_mutations import REWARD_MUTATIONS
 from prep_assets.samples import Group, Prompt
 from prep_assets.schemas.registry import schemas
 from prep_assets.stores.groups import open_groups

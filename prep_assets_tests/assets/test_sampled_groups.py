@@ -14,7 +14,7 @@ from prep_assets.assets.graph import assets_of
 from prep_assets.assets.selftest.run import selftest
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.proofs.sampled_mutations import ROLLOUT_MUTATIONS
+from prep_assets.proofs.group_mutations import ROLLOUT_MUTATIONS
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.published import Published
 from prep_assets_tests.assets.workspaces import (

@@ -24,8 +24,7 @@ BLOCKS = [(0, [0, 1]), (0, [2, 3, 5]), (1, [0, 1]), (1, []), (1, [4])]
 @pytest.fixture(autouse=True)
 def sources(monkeypatch: pytest.MonkeyPatch) -> None:
     files = tuple(SimpleNamespace(name=name) for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
-    monkeypatch.setattr(module, "pinned", lambda *_: SimpleNamespace(files=files[:2], test_files=files[2:]))
-    monkeypatch.setattr(module, "domain_of", lambda *_: SimpleNamespace(txt="line"))
+    monkeypatch.setattr(module.Second, "of", lambda *_: SimpleNamespace(files=files))
 
 
 def stream_of(places: Sequence[Place], lengths: Sequence[int] | None = None) -> TokenStore:
@@ -38,13 +37,13 @@ def given_of(blocks: Sequence[tuple[int, list[int]]]) -> Iterator[Rows]:
 
 
 def blocks_of(stream: TokenStore, blocks: Sequence[tuple[int, list[int]]] = BLOCKS, **options: Any) -> Iterator[StoredRows]:
-    store: Any = SimpleNamespace(family=None, workspace=None, raw=None, part=None, once=lambda name, make: make())
+    store: Any = None
     return stored_rows(store, "d", stream, given=given_of(blocks), **options)
 
 
 def outcome(stream: TokenStore, blocks: Sequence[tuple[int, list[int]]] = BLOCKS, **options: Any) -> tuple[list[Any], str]:
     """Number, id and row of each record that is found, and what is said in the end."""
-    store: Any = SimpleNamespace(family=None, workspace=None, raw=None, part=None, once=lambda name, make: make())
+    store: Any = None
     found: list[Any] = []
     try:
         found += source_records(store, "d", stream, given=given_of(blocks), **options)

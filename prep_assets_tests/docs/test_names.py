@@ -15,10 +15,10 @@ from prep_assets.cli.main import app
 from prep_assets.config.models import FAMILIES
 from prep_assets.modellink import parser
 from prep_assets.proofs.document_mutations import DOCUMENT_MUTATIONS, MASK_MUTATIONS
+from prep_assets.proofs.group_mutations import REWARD_MUTATIONS
 from prep_assets.proofs.ledger_mutations import SHELF_MUTATIONS
 from prep_assets.proofs.line_mutations import PAIR_MUTATIONS, PROMPT_MUTATIONS
 from prep_assets.proofs.mutations import MUTATIONS
-from prep_assets.proofs.reward_mutations import REWARD_MUTATIONS
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, PAGES, code, label, read
 
@@ -120,9 +120,8 @@ def test_the_page_of_checks_has_every_check_of_every_asset() -> None:
 
 def test_the_page_of_checks_has_every_mutation_of_the_selftest() -> None:
     page = read(DOCS / "checks.md")
-    named = [(each.name, each.caught_by) for each in (*MUTATIONS, *PAIR_MUTATIONS, *PROMPT_MUTATIONS, *DOCUMENT_MUTATIONS)]
-    named += [(each.name, "mask_alignment") for each in MASK_MUTATIONS]
-    named += [(each.name, "selection") for each in SHELF_MUTATIONS] + [(each.name, "rewards") for each in REWARD_MUTATIONS]
+    tables = (MUTATIONS, PAIR_MUTATIONS, PROMPT_MUTATIONS, DOCUMENT_MUTATIONS, MASK_MUTATIONS, SHELF_MUTATIONS, REWARD_MUTATIONS)
+    named = [(each.name, each.caught_by) for table in tables for each in table]
     assert [f"| {name} | `{check}` |" for name, check in named if f"| {name} | `{check}` |" not in page] == []
 
 

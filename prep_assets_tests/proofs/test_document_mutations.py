@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 
 from prep_assets.proofs import document_mutations as kit
+from prep_assets.proofs.document_masks import MaskedDocument
 from prep_assets.proofs.document_mutations import DOCUMENT_MUTATIONS, MASK_MUTATIONS, PROMPT_TOKEN_MUTATIONS
+from prep_assets.samples import Sample
 
 EOS, SIZE = 0, 10
 ROWS = [np.array([5, 5, 6, 7, EOS]), np.array([9, 8, EOS]), np.array([1, EOS]), np.array([4, 4])]
+
+
+def masked(mask: Any) -> MaskedDocument:
+    return MaskedDocument("a", Sample(()), mask, mask)
 
 
 def changed(name: str, at: int, rows: Sequence[Any] = ROWS) -> list[int] | None:
@@ -20,7 +26,8 @@ def changed(name: str, at: int, rows: Sequence[Any] = ROWS) -> list[int] | None:
     before = [row.copy() for row in rows]
     found = mutation.change(rows, at, EOS, SIZE)
     assert all(np.array_equal(one, two) for one, two in zip(before, rows, strict=True)), "the rows themselves stay"
-    return None if found is None else found.tolist()
+    assert found is None or all(each is rows[number] for number, each in enumerate(found) if number != at)
+    return None if found is None else found[at].tolist()
 
 
 @pytest.mark.parametrize(
@@ -60,7 +67,7 @@ def test_another_token_is_never_the_end_of_text(token: int, other: int) -> None:
 def test_a_token_put_somewhere() -> None:
     """The factory is called when the module is read, so it is called here again."""
     put = kit._put(1, lambda token, eos, size: 100 * token + 10 * eos + size)
-    assert [None if (found := put(ROWS, at, 3, 9)) is None else found.tolist() for at in range(4)] == [
+    assert [None if (found := put(ROWS, at, 3, 9)) is None else found[at].tolist() for at in range(4)] == [
         [5, 539, 6, 7, 0],
         [9, 839, 0],
         None,
@@ -69,7 +76,7 @@ def test_a_token_put_somewhere() -> None:
     last = kit._put(-2, lambda token, eos, size: token + 1)
     assert last([np.array([1, 2, 3], np.uint16), np.array([1, 2, 3, 4])], 0, 0, 9) is None
     found = last([np.array([1, 2, 3, 4], np.uint16)], 0, 0, 9)
-    assert found is not None and (found.tolist(), found.dtype) == ([1, 2, 4, 4], np.int64)
+    assert found is not None and (found[0].tolist(), found[0].dtype) == ([1, 2, 4, 4], np.int64)
 
 
 @pytest.mark.parametrize(
@@ -85,19 +92,20 @@ def test_a_token_put_somewhere() -> None:
 def test_each_corruption_of_a_mask(name: str, results: list[list[float] | None]) -> None:
     [mutation] = [each for each in MASK_MUTATIONS if each.name == name]
     masks = [np.array(values, np.float32) for values in ([1, 0, 1], [1, 1, 1], [0, 0.5, 1])]
-    found = [mutation.change(mask) for mask in masks]
-    assert [None if each is None else each.tolist() for each in found] == results
-    assert all(each is None or each.dtype == np.float32 for each in found)
+    found = [mutation.change([masked(each) for each in masks], at) for at in range(3)]
+    assert mutation.caught_by == "mask_alignment"
+    assert [None if each is None else each[0].mask.tolist() for each in found] == results
+    assert all(each is None or (len(each) == 1 and each[0].mask.dtype == np.float32) for each in found)
 
 
 def test_whole_numbers_are_not_halved() -> None:
     [halved] = [each for each in MASK_MUTATIONS if "halved" in each.name]
-    assert halved.change(np.array([1, 0, 1], np.int8)) is None
+    assert halved.change([masked(np.array([1, 0, 1], np.int8))], 0) is None
 
 
 def test_another_mask_has_the_same_type() -> None:
     turned = kit._other_mask(lambda mask: mask == 0)
-    found = turned(np.array([1, 0], np.int8))
-    assert found is not None and (found.tolist(), found.dtype) == ([0, 1], np.int8)
-    assert kit._other_mask(lambda mask: mask)(np.array([1, 0])) is None
+    found = turned([masked(np.array([1, 0], np.int8))], 0)
+    assert found is not None and (found[0].mask.tolist(), found[0].mask.dtype) == ([0, 1], np.int8)
+    assert kit._other_mask(lambda mask: mask)([masked(np.array([1, 0]))], 0) is None
     assert kit._half(np.array([1.0, 0.5])).tolist() == [0.5, 0.25]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from prep_assets.proofs.held_out import is_held_out
@@ -34,27 +33,20 @@ LINES = [
     ],
 )
 def test_refusals_of_a_part(begin: tuple[int, int], end: tuple[int, int], inside: list[str]) -> None:
-    refusals = Refusals(LINES)
-    part = refusals.within(FILES, int(places(*begin)), int(places(*end)))
-    assert part.left() == inside and len(part) == len(inside)
-    assert [part.reason(at) for at in range(len(part))] == [dict(LINES)[each] for each in inside]
-    part.claim(part.of(FILES).which)
+    refusals = Refusals(LINES, FILES)
+    part = refusals.within(int(places(*begin)), int(places(*end)))
+    assert sorted(part.left()) == inside
+    assert [part.reason(int(at)) for at in part.which] == [dict(LINES)[each] for each in inside]
+    part.claim(part.which)
     assert part.left() == [] and len(refusals.left()) == len(refusals) == 6, "the others stay what they are"
 
 
-def test_refusals_that_another_domain_has_claimed_are_of_no_part() -> None:
-    refusals = Refusals(LINES)
-    refusals.claim(np.array([1, 3]))
-    part = refusals.within(FILES, 0, int(places(1, 0)))
-    assert part.left() == ["a:9"] and part.of(FILES).place.tolist() == [9]
-
-
-def test_places_of_duplicates() -> None:
-    refusals = Refusals(LINES)
-    assert refusals.duplicates(FILES) == {int(places(*each)) for each in ((0, 0), (0, 9), (1, 7))}
-    assert refusals.duplicates(["b", "c"]) == {7}
-    assert refusals.duplicates(["none"]) == set()
-    assert Refusals([("a:0", "schema/x"), ("a:1", "schema/y"), ("a:2", "schema/z")]).duplicates(["a"]) == set()
+@pytest.mark.parametrize(
+    ("files", "found"), [(FILES, [(0, 0), (0, 9), (1, 7)]), (["b", "c"], [(0, 7)]), (["none"], [])], ids=["both", "one", "none"]
+)
+def test_places_of_duplicates(files: list[str], found: list[tuple[int, int]]) -> None:
+    assert Refusals(LINES, files).duplicates() == {int(places(*each)) for each in found}
+    assert Refusals([("a:0", "schema/x"), ("a:1", "schema/y"), ("a:2", "schema/z")], files).duplicates() == set()
 
 
 def test_a_block_without_rows() -> None:

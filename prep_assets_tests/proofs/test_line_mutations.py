@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from prep_assets.proofs import line_mutations as kit
-from prep_assets.proofs.line_mutations import PAIR_MUTATIONS, PROMPT_MUTATIONS, LineMutation
+from prep_assets.proofs.line_mutations import PAIR_MUTATIONS, PROMPT_MUTATIONS
 from prep_assets.proofs.lines_match import Line
+from prep_assets.proofs.mutations import Mutation
 
 
 def line(name: str, **stored: Any) -> Line:
@@ -29,7 +30,7 @@ SHORT = [{**PARTS[0], "content": [PARTS[0]["content"][0], {"type": "text", "text
 Q = PAIRS[1].stored["prompt"]
 
 
-def mutation(name: str, kits: tuple[LineMutation, ...] = PAIR_MUTATIONS) -> LineMutation:
+def mutation(name: str, kits: tuple[Mutation, ...] = PAIR_MUTATIONS) -> Mutation:
     [found] = [each for each in kits if each.name == name]
     return found
 

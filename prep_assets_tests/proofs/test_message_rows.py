@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.proofs.message_rows import MessageFields, SomeMessageRows
+from prep_assets.proofs.message_rows import MessageFields
 
 FIELDS = MessageFields(("messages",), "role", "content")
 PAIRS = MessageFields(("prompt", "answer"), "role", "content", strings=True)
@@ -105,14 +105,6 @@ def test_rows_without_messages() -> None:
         and rows.lists[0].first.tolist() == [0, 0, 0]
     )
     assert rows.digests() == [FIELDS.digest_of({"messages": []})] * 2
-
-
-@given(st.sets(st.sampled_from(range(6))))
-def test_some_of_them(which: set[int]) -> None:
-    rows = FIELDS.read(range(10, 16), PLAIN)
-    assert rows is not None
-    some = SomeMessageRows(rows, np.array(sorted(which), np.int64))
-    assert list(some) == some[:] == [rows[at] for at in sorted(which)] and len(some) == len(which)
 
 
 @given(st.lists(st.lists(st.tuples(st.text("ab", max_size=2), st.text("ab\u00e9", max_size=2)), max_size=3), min_size=1, max_size=30))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.proofs.packed_mask import _alike, _used_twice, check_pieces
+from prep_assets.proofs.packed_mask import _fault, _used_twice, check_pieces
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.packed import PackedStore
 from prep_assets_tests.proofs.test_rows import MASKS, PAD, TOKENS, store, table
@@ -36,6 +36,10 @@ def test_a_sound_table() -> None:
         ({"record": [0, 1, 1], "start": [0, 0, 0]}, 1, "a record 1 is shorter than its piece", 5),
         ({"record": [1, 1, 2], "start": [-3, 0, 0]}, 0, "a piece starts before a record 1", 0),
         ({"start": [0, 0, 1]}, 1, "a record 2 is shorter than its piece", 5),
+        ({"row_offset": [0, 4, 0]}, 0, "a piece at 4 leaves its row", 3),
+        ({"row_offset": [0, 3, -1]}, 1, "a piece at -1 leaves its row", 5),
+        ({"source": [0, 0, 1]}, 1, "domain 1 has no record 2", 5),
+        ({"source": [0, -1, 0]}, 0, "domain -1 has no record 1", 3),
     ],
 )
 def test_pieces_that_are_not_their_records(changes: dict[str, list[Any]], row: int, what: str, checked: int) -> None:
@@ -95,7 +99,7 @@ PIECES |= {"source": [0, 1, 0, 1, 0], "record": [0, 0, 2, 1, 1], "start": [0, 0,
         ),
         ({"row": [3, 4, 4, 4, 4], "row_offset": [0, -2, 0, 2, 3]}, False),
         ({"length": [3, 2, 2, 1, 0]}, False),
-        ({field: [] for field in PIECES}, False),
+        ({field: [] for field in PIECES}, True),
     ],
 )
 def test_a_block_of_rows_is_compared_as_one(changes: dict[str, Any], alike: bool) -> None:
@@ -106,8 +110,8 @@ def test_a_block_of_rows_is_compared_as_one(changes: dict[str, Any], alike: bool
     if "start" in changes and alike:
         rows["loss_mask"][1][1] = 0
     given = {key: np.array(changes.get(key, value)) for key, value in (rows | PIECES).items()}
-    pieces = {field: given[field].astype(np.int32) for field in PIECES}
-    assert _alike({key: given[key] for key in rows}, 3, pieces, ("a", "b"), stores) is alike
+    pieces = {field: given[field].astype(np.int64) for field in PIECES}
+    assert (_fault({key: given[key] for key in rows}, 3, pieces, ("a", "b"), list(stores.values())) is None) is alike
 
 
 @pytest.mark.parametrize(("lengths", "twice"), [([3, 1, 3, 2], False), ([3, 2, 3, 2], True), ([4, 1, 3, 2], False)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prep_assets.assets.graph import assets_of
+from prep_assets.assets.graph import EVERY, assets_of
 from prep_assets.assets.selftest.run import TESTED, selftest
 from prep_assets.assets.selftest.trials import Trial
 from prep_assets.assets.workspace import Workspace
@@ -28,6 +28,10 @@ def trials(pristine: Workspace) -> dict[str, list[Trial]]:
 def test_every_corruption_is_caught(trials: dict[str, list[Trial]], asset: str) -> None:
     assert [trial for trial in trials[asset] if not trial.passed] == []
     assert [trial for trial in trials[asset] if not trial.mutation], "the clean rows are looked at first"
+
+
+def test_all_that_hold_tokens_or_lines_are_tried() -> None:
+    assert {*TESTED} == {name for name, asset in EVERY.items() if asset.streams}
 
 
 def test_there_are_many_of_every_family(pristine: Workspace, trials: dict[str, list[Trial]]) -> None:

@@ -2,120 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.checks.beside_rows import beside_rows
 from prep_assets.assets.checks.every_store import cuts_counted, together
 from prep_assets.assets.checks.expected import Examples, Rules, sft_blocks, sft_rules
 from prep_assets.assets.checks.expected_pairs import pair_examples, pair_rules
 from prep_assets.assets.checks.message_chats import MessageChats
 from prep_assets.assets.checks.parts import Unsound
-from prep_assets.assets.checks.selection import largest_beside_selection
 from prep_assets.assets.checks.stored_rows import Rows
-from prep_assets.assets.stage import Store
+from prep_assets.assets.checks.verification import Derivation, Reader
 from prep_assets.proofs.chat_columns import Chat, ChatColumns
 from prep_assets.proofs.identity import Conversation, IdentityProof
 from prep_assets.proofs.mask import MaskProof, Row
 from prep_assets.proofs.plain_blocks import Claims, PlainBlocks
 from prep_assets.proofs.plain_samples import roles_and_texts
 from prep_assets.proofs.shaped_samples import outlined
+from prep_assets.proofs.truncated import Left
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import PlainChat, Sample
 from prep_assets.stores.tokens import TokenStore
 
-CONVERSATIONS = "conversations"
-"""The name of what both checks share."""
 BLOCK_TOKENS = 1 << 20
-
 Proofs = tuple[MaskProof, IdentityProof]
+"""Of a stream."""
+Counted = tuple[tuple[int, int, frozenset[str], int, int], tuple[int, int, int]]
+"""What `MaskProof.proven` and `IdentityProof.proven` count of a stream."""
 
 
-def sft_mask(store: Store) -> Verdict:
-    """The masks of every record."""
-    return _verdicts(store, _sft)[0]
+class Chats(Derivation):
+    """What the chats of an SFT store must have become."""
+
+    names = ("mask_alignment", "tokenization_identity")
+
+    def rules(self) -> Rules:
+        """How each is derived anew."""
+        return sft_rules(self.store)
+
+    def examples(self, name: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[Examples]:
+        """The records of a stream with their sources; `only` some, and those that come from the same rows."""
+        return sft_blocks(self.store, stream, only)
+
+    def rows(self, name: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, Row]]:
+        """Number of each such record, and what must be trained of it."""
+        stream = self.store.streams()[name]
+        for number, identity, left in self._left(name, stream, only):
+            yield number, left.row(identity, stream.record(number, "tokens"), stream.weights(number))
+
+    def renders(self, name: str) -> Iterator[Conversation]:
+        """Each record with a fresh render of its source."""
+        stream = self.store.streams()[name]
+        for number, identity, left in self._left(name, stream, None):
+            yield left.conversation(identity, stream.record(number, "tokens"))
+
+    def _left(self, name: str, stream: TokenStore, only: Sequence[int] | None) -> Iterator[tuple[int, str, Left]]:
+        rules, lengths = self.rules(), stream.lengths
+        for some in self.examples(name, stream, only):
+            for number, identity, source in some.each():
+                yield number, identity, rules.left(source, int(lengths[number]))
+
+    def readers(self) -> Sequence[Reader]:
+        """Both proofs of each stream."""
+        rules = self.rules()
+        return [partial(self._read, stream, rules) for stream in self.store.streams().values()]
+
+    def _read(self, stream: TokenStore, rules: Rules, rows: Iterator[Rows]) -> Proofs:
+        return _proven(stream, sft_blocks(self.store, stream, given=rows), rules, self.store.recipe["reasoning_tags"])
+
+    def verdicts(self, found: Sequence[Proofs]) -> Mapping[str, Verdict]:
+        """The verdicts of the proofs of all streams."""
+        masks, identities = (together(proof.verdict() for proof in listed) for listed in zip(*found, strict=True))
+        return dict(zip(self.names, (masks, cuts_counted(self.store, identities)), strict=True))
+
+    def part(self, found: Sequence[Proofs]) -> list[Counted]:
+        """Their figures, where all hold."""
+        if any(masks.worst or identities.worst for masks, identities in found):
+            raise Unsound
+        return [
+            (
+                (masks.checked, masks.trained, frozenset(masks.stops), masks.tagged, masks.unattended),
+                (identities.tokenized, identities.typed, identities.taken),
+            )
+            for masks, identities in found
+        ]
+
+    def joined(self, parts: Sequence[Sequence[Counted]]) -> Sequence[Proofs]:
+        """The figures of all parts."""
+        proofs = [(MaskProof(self.store.vocabulary), IdentityProof(self.store.vocabulary)) for _ in self.store.streams()]
+        for part in parts:
+            for (masks, identities), (trained, tokenized) in zip(proofs, part, strict=True):
+                masks.proven(*trained)
+                identities.proven(*tokenized)
+        return proofs
 
 
-def sft_identity(store: Store) -> Verdict:
-    """The tokens of every record against a fresh render."""
-    return _verdicts(store, _sft)[1]
+class Sides(Chats):
+    """What the sides of preference pairs must have become, of the lines that they are from."""
 
+    def rules(self) -> Rules:
+        """How each is derived anew."""
+        return pair_rules(self.store)
 
-def preference_mask(store: Store) -> Verdict:
-    """The masks of both sides."""
-    return _verdicts(store, _sides)[0]
+    def examples(self, name: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[Examples]:
+        """The records of a side with their lines; `only` some."""
+        return pair_examples(self.store, name, stream, only)
 
+    def readers(self) -> Sequence[Reader]:
+        """None: rows are not what it reads."""
+        return ()
 
-def preference_identity(store: Store) -> Verdict:
-    """The tokens of both sides against fresh renders."""
-    return _verdicts(store, _sides)[1]
-
-
-def _verdicts(store: Store, prove: Callable[[Store], Iterator[Proofs]]) -> tuple[Verdict, Verdict]:
-    """The verdicts of both, which the first of them leaves for the other."""
-    shared = store.published.evidence
-    if shared is not None and CONVERSATIONS in shared:
-        known: tuple[Verdict, Verdict] = shared[CONVERSATIONS]
-        return known
-    found = _of_all(store, prove(store))
-    if shared is not None:
-        shared[CONVERSATIONS] = found
-    return found
-
-
-def _of_all(store: Store, proofs: Iterable[Proofs]) -> tuple[Verdict, Verdict]:
-    """The verdicts of the proofs of all streams."""
-    masks, identities = (together(proof.verdict() for proof in listed) for listed in zip(*proofs, strict=True))
-    return masks, cuts_counted(store, identities)
-
-
-MASKS, IDENTITIES = "mask_alignment", "tokenization_identity"
-Counted = list[tuple[tuple[int, int, frozenset[str], int, int], tuple[int, int, int]]]
-"""Of each stream what `MaskProof.proven` and `IdentityProof.proven` count."""
-
-
-def _part(proofs: Iterator[Proofs]) -> Counted:
-    """What was found of a part of a store."""
-    found = list(proofs)
-    if any(masks.worst or identities.worst for masks, identities in found):
-        raise Unsound
-    return [
-        (
-            (masks.checked, masks.trained, frozenset(masks.stops), masks.tagged, masks.unattended),
-            (identities.tokenized, identities.typed, identities.taken),
-        )
-        for masks, identities in found
-    ]
-
-
-def _joined(store: Store, parts: Iterable[Counted]) -> Mapping[str, Verdict]:
-    proofs = [(MaskProof(store.vocabulary), IdentityProof(store.vocabulary)) for _ in store.streams()]
-    for part in parts:
-        for (masks, identities), (trained, tokenized) in zip(proofs, part, strict=True):
-            masks.proven(*trained)
-            identities.proven(*tokenized)
-    return dict(zip((MASKS, IDENTITIES), _of_all(store, proofs), strict=True))
-
-
-def _sft(store: Store) -> Iterator[Proofs]:
-    rules, tags = store.once("rules", partial(sft_rules, store)), store.recipe["reasoning_tags"]
-
-    def prove(stream: TokenStore, given: Iterator[Rows] | None) -> Proofs:
-        return _proven(stream, sft_blocks(store, stream, given=given), rules, tags)
-
-    return largest_beside_selection(store, prove, in_columns=True)
-
-
-SFT_IN_PARTS = beside_rows((MASKS, IDENTITIES), lambda store: _part(_sft(store)), _joined)
-
-
-def _sides(store: Store) -> Iterator[Proofs]:
-    rules, tags = pair_rules(store), store.recipe["reasoning_tags"]
-    for side, stream in store.streams().items():
-        yield _proven(stream, pair_examples(store, side, stream), rules, tags)
+    def verdicts(self, _: Sequence[Proofs]) -> Mapping[str, Verdict]:
+        """The verdicts on both sides."""
+        rules, tags, streams = self.rules(), self.store.recipe["reasoning_tags"], self.store.streams()
+        return super().verdicts([_proven(stream, self.examples(side, stream), rules, tags) for side, stream in streams.items()])
 
 
 def _proven(stream: TokenStore, examples: Iterable[Examples], rules: Rules, tags: Iterable[Iterable[str]]) -> Proofs:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
@@ -23,8 +23,7 @@ from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.answers import examples_again
 from prep_assets.proofs.identity import Conversation
 from prep_assets.proofs.inline_reasoning import read_again
-from prep_assets.proofs.mask import Row
-from prep_assets.proofs.message_rows import SomeMessageRows
+from prep_assets.proofs.message_rows import MessageRows
 from prep_assets.proofs.plain_forms import PlainDerivation
 from prep_assets.proofs.starts import documents_begin_with
 from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
@@ -106,12 +105,6 @@ class Rules:
             return left_of_tokenized(sample, self.truncation, self.derivation, self.vocabulary)
         return left_of(sample, length, self.truncation, self.derivation, self.vocabulary)
 
-    def each(self, stream: TokenStore, examples: Iterable[Example]) -> Iterator[tuple[int, str, Left]]:
-        """Number in the stream and id of each record, and what it must be."""
-        lengths = stream.lengths
-        for number, identity, example in examples:
-            yield number, identity, self.left(example, int(lengths[number]))
-
 
 # -- documents with images --------------------------------------------------------------------------------------------------------------
 
@@ -148,15 +141,10 @@ def sft_reading(store: Store) -> Callable[[Sample | PlainChat], Sample]:
     return read
 
 
-def sft_examples(store: Store, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[Example]:
-    """Each record of an SFT stream; `only` some, and those that come from the same rows of the source."""
-    return chain.from_iterable(some.each() for some in sft_blocks(store, stream, only))
-
-
 def sft_blocks(
     store: Store, stream: TokenStore, only: Sequence[int] | None = None, given: Iterator[Rows] | None = None
 ) -> Iterator[Examples]:
-    """The same by the block; `given` as in `stored_rows`."""
+    """The records of an SFT stream by the block; `only` some, and those that come from the same rows of the source; `given` as in `stored_rows`."""
     chosen: Sequence[int] | npt.NDArray[np.int64] = range(len(stream))
     wanted = stream
     if only is not None:
@@ -175,7 +163,7 @@ def sft_blocks(
         ]
 
     for some in stored_rows(store, store.partition, wanted, given=given):
-        found = MessageChats.of(convert, some.payloads, some.identity, read_all) if isinstance(some.payloads, SomeMessageRows) else None
+        found = MessageChats.of(convert, some.payloads, some.identity, read_all) if isinstance(some.payloads, MessageRows) else None
         sources = read_all(some.payloads, some.identity) if found is None else found
         yield Examples(list(map(int, chosen[some.first : some.first + len(sources)])), sources, some.identity)
 
@@ -224,30 +212,6 @@ def sft_rules(store: Store) -> Rules:
     limit = recipe["preprocessing"]["max_seq_len"]
     truncation = Truncation(recipe["truncation"], limit, recipe["truncation_keeps_stop"], recipe["truncation_keeps"])
     return Rules(derivation, truncation, store.vocabulary, sft_reading(store))
-
-
-def _sft_left(store: Store, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Left]]:
-    """Number in the stream and id of each record, and what it must be."""
-    return sft_rules(store).each(stream, sft_examples(store, stream, only))
-
-
-def sft_rows(store: Store, name: str) -> Iterator[Row]:
-    """Each record of an SFT token stream with what must be trained of it."""
-    return (row for _, row in numbered_sft_rows(store, name))
-
-
-def numbered_sft_rows(store: Store, name: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, Row]]:
-    """The same with the number of each record in the stream; `only` of some, and of those that come from the same rows of the source."""
-    stream = store.streams()[name]
-    for number, identity, left in _sft_left(store, stream, only):
-        yield number, left.row(identity, stream.record(number, "tokens"), stream.weights(number))
-
-
-def sft_conversations(store: Store, name: str) -> Iterator[Conversation]:
-    """Each record of an SFT token stream with a fresh render of its source."""
-    stream = store.streams()[name]
-    for number, identity, left in _sft_left(store, stream):
-        yield left.conversation(identity, stream.record(number, "tokens"))
 
 
 def fresh_render(identity: str, ids: Any, sample: Sample, template: ChatTemplate, *, allowed: bool = False) -> Conversation:

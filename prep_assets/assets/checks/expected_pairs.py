@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -15,11 +15,9 @@ from prep_assets.assets.stage import Store
 from prep_assets.assets.writing.preference_rows import pair_sample
 from prep_assets.config.models import Preference
 from prep_assets.errors import StoreError
-from prep_assets.proofs.identity import Conversation
 from prep_assets.proofs.inline_reasoning import read_again
-from prep_assets.proofs.mask import Row
 from prep_assets.proofs.plain_forms import answers_derivation
-from prep_assets.proofs.truncated import Left, Truncation
+from prep_assets.proofs.truncated import Truncation
 from prep_assets.samples import ASSISTANT, TEXT, USER, PlainChat, Region, Sample, Turn
 from prep_assets.stores.lines import open_lines, row_of
 from prep_assets.stores.tokens import TokenStore
@@ -116,27 +114,3 @@ def pair_rules(store: Store) -> Rules:
     truncation = Truncation(store.recipe["truncation"], store.recipe["max_seq_len"])
     derivation = answers_derivation(store.workspace.template(store.workspace.family(Preference)))
     return Rules(derivation, truncation, store.vocabulary, weighed)
-
-
-def _pairs_left(store: Store, side: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Left]]:
-    """Number in the stream and id of each record of one side, and what it must be."""
-    return pair_rules(store).each(stream, chain.from_iterable(some.each() for some in pair_examples(store, side, stream, only)))
-
-
-def preference_rows(store: Store, side: str) -> Iterator[Row]:
-    """Each record of one side of the tokenized pairs with the answer that must be trained."""
-    return (row for _, row in numbered_preference_rows(store, side))
-
-
-def numbered_preference_rows(store: Store, side: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, Row]]:
-    """The same with the number of each record in the stream; `only` of some."""
-    stream = store.streams()[side]
-    for number, identity, left in _pairs_left(store, side, stream, only):
-        yield number, left.row(identity, stream.record(number, "tokens"), stream.record(number, "loss_mask"))
-
-
-def preference_conversations(store: Store, side: str) -> Iterator[Conversation]:
-    """Each record of one side of the tokenized pairs with a fresh render of its pair."""
-    stream = store.streams()[side]
-    for number, identity, left in _pairs_left(store, side, stream):
-        yield left.conversation(identity, stream.record(number, "tokens"))

@@ -1,53 +1,43 @@
-"""Lines of a JSONL store, asked for in the order of the sources that they come from, without all of them in memory."""
+"""Lines of a JSONL store by the rows that they come from, and by number, without all of them in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from prep_assets.disk.arrays import Spool, numbers
+from prep_assets.assets.checks.stored_rows import Rows
+from prep_assets.disk.arrays import Spool
 from prep_assets.disk.columns import at, order
+from prep_assets.proofs.ledger import find, places
 from prep_assets.stores.lines import Lines, row_of
 
 
-class Wanted:
-    """Numbers by ascending places, each asked for once.
+class LinesOfRows:
+    """Which line of a file of one domain each row of its sources is; of two lines of one row the first."""
 
-    Attributes:
-        missed: the numbers of places that were not asked for, so far.
-    """
+    def __init__(self, lines: Lines) -> None:
+        own = lines.of(0)
+        place = at(lines.places, own)
+        ordered = order(place)
+        self._place, self._line = at(place, ordered), at(own, ordered)
+        self._missed = np.ones(len(own), bool)
 
-    def __init__(self, places: npt.NDArray[np.int64], of: npt.NDArray[np.int64] | None = None) -> None:
-        """`of`: the number of each place; its position by default."""
-        ordered = order(places)
-        self._pairs = zip(numbers(at(places, ordered)), numbers(ordered if of is None else at(of, ordered)), strict=True)
-        self._next = next(self._pairs, None)
-        self.missed: list[int] = []
+    def __len__(self) -> int:
+        return len(self._line)
 
-    def take(self, place: int) -> int | None:
-        """The number of a place; `None` where there is none. Places are asked for in ascending order."""
-        while self._next is not None and self._next[0] < place:
-            self._pass()
-        if self._next is None or self._next[0] != place:
-            return None
-        found = self._next[1]
-        self._next = next(self._pairs, None)
+    def of(self, rows: Rows) -> list[tuple[int, int]]:
+        """The line of each row that is one, with the place of the row among these."""
+        found, there = find(self._place, places(rows.file, rows.rows))
+        self._missed[found[there]] = False
+        return list(zip(self._line[found[there]].tolist(), np.flatnonzero(there).tolist(), strict=True))
+
+    def missed(self) -> list[int]:
+        """The lines that were no row's so far."""
+        found: list[int] = self._line[self._missed].tolist()
         return found
-
-    def rest(self) -> Iterator[int]:
-        """The numbers that were not asked for, once all places were."""
-        while self._next is not None:
-            self._pass()
-        return iter(self.missed)
-
-    def _pass(self) -> None:
-        assert self._next is not None
-        self.missed.append(self._next[1])
-        self._next = next(self._pairs, None)
 
 
 class LineByNumber:

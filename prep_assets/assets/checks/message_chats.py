@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 from prep_assets.proofs.chat_columns import ChatColumns
-from prep_assets.proofs.message_rows import Messages, SomeMessageRows
+from prep_assets.proofs.message_rows import MessageRows, Messages
 from prep_assets.samples import PlainChat, Sample
 from prep_assets.schemas.plain_rows import PlainMessages
 from prep_assets.schemas.reader import Reader
@@ -31,14 +31,13 @@ class MessageChats(Sequence[Sample | PlainChat]):
     """
 
     columns: ChatColumns
-    rows: SomeMessageRows
+    rows: MessageRows
     identity: Callable[[int], str]
     read: ReadRows
 
     @classmethod
-    def of(cls, reader: Reader, some: SomeMessageRows, identity: Callable[[int], str], read: ReadRows) -> MessageChats | None:
+    def of(cls, reader: Reader, rows: MessageRows, identity: Callable[[int], str], read: ReadRows) -> MessageChats | None:
         """Those of some rows; `None` where their schema reads more of them than the texts."""
-        rows = some.every
         plain = reader.plain(rows[0]) if len(rows) else None
         if not isinstance(plain, PlainMessages):
             return None
@@ -59,7 +58,7 @@ class MessageChats(Sequence[Sample | PlainChat]):
                 kinds += [own] if accepted else []
             kind[at] = numbers[pattern]
         columns = ChatColumns(kinds, kind, *messages.contents, messages.first[:-1], np.diff(messages.first))
-        return cls(columns.taken(some.which), some, identity, read)
+        return cls(columns, rows, identity, read)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -99,40 +99,26 @@ def packed_mask(store: Store) -> Verdict:
 
 def packed_accounting(store: Store) -> Verdict:
     """The counts of the table against what its domains hold."""
-    counts = store.manifest.counts
-    verdicts = []
-    for name in _packed_tables(store):
-        prefix = "" if name == "sft_packed" else "dev_"
-        packed = open_packed(store.directory, name)
-        used, trained = int(np.sum(packed.documents["length"])), sum(int((mask != 0).sum()) for _, _, mask in packed.blocks())
-        claimed = (counts[f"{prefix}rows"], counts[f"{prefix}tokens"], counts[f"{prefix}trained_tokens"])
-        found = (len(packed), used, trained)
-        numbers = {"rows": found[0], "tokens": found[1], "trained_tokens": found[2], "tokens_left_out": counts[f"{prefix}tokens_left_out"]}
-        summary = f"{found[0]:,} rows hold {found[1]:,} tokens, {found[2]:,} trained; {counts[f'{prefix}tokens_left_out']:,} left out"
-        if found != claimed:
-            text = f"rows, tokens, trained tokens are {found}, the manifest says {claimed}"
-            verdicts.append(Verdict(False, text, numbers, Worst(name, text)))
-        else:
-            verdicts.append(_mixed_total(store, name, packed.sources, used, counts[f"{prefix}tokens_left_out"], numbers, summary))
-    return together(iter(verdicts))
+    return together(_accounted(store, name) for name in _packed_tables(store))
 
 
-def _mixed_total(
-    store: Store,
-    name: str,
-    sources: tuple[str, ...],
-    used: int,
-    left_out: int,
-    numbers: dict[str, Any],
-    summary: str,
-) -> Verdict:
+def _accounted(store: Store, name: str) -> Verdict:
     """Without weights, epochs or limits, everything that the domains hold must be in rows or counted as left out."""
-    packing = store.recipe["packing"]
-    if any(packing.get(key) for key in ("weights", "epochs", "max_items")):
-        return Verdict(True, summary, numbers)
-    split = "train" if name == "sft_packed" else "dev"
-    offered = sum(open_tokens(store.above("sft_tokens", source).directory, split).tokens for source in sources)
-    if offered != used + left_out:
-        text = f"the domains hold {offered:,} tokens, but {used:,} are packed and {left_out:,} counted as left out"
-        return Verdict(False, text, numbers, Worst(name, text))
-    return Verdict(True, summary, numbers)
+    (prefix, split), counts, packing = (
+        ("", "train") if name == "sft_packed" else ("dev_", "dev"),
+        store.manifest.counts,
+        store.recipe["packing"],
+    )
+    packed, left_out = open_packed(store.directory, name), counts[f"{prefix}tokens_left_out"]
+    trained = sum(int((mask != 0).sum()) for _, _, mask in packed.blocks())
+    found = {"rows": len(packed), "tokens": int(np.sum(packed.documents["length"])), "trained_tokens": trained}
+    fault = ""
+    if list(found.values()) != [counts[f"{prefix}{key}"] for key in found]:
+        claimed = tuple(counts[f"{prefix}{key}"] for key in found)
+        fault = f"rows, tokens, trained tokens are {tuple(found.values())}, the manifest says {claimed}"
+    elif not any(packing.get(key) for key in ("weights", "epochs", "max_items")):
+        offered = sum(open_tokens(store.above("sft_tokens", source).directory, split).tokens for source in packed.sources)
+        if offered != found["tokens"] + left_out:
+            fault = f"the domains hold {offered:,} tokens, but {found['tokens']:,} are packed and {left_out:,} counted as left out"
+    summary = f"{found['rows']:,} rows hold {found['tokens']:,} tokens, {trained:,} trained; {left_out:,} left out"
+    return Verdict(not fault, fault or summary, {**found, "tokens_left_out": left_out}, Worst(name, fault) if fault else None)

@@ -6,15 +6,13 @@ Every record belongs to one part, whatever its store says of where it comes from
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prep_assets.assets.reading.pinned import domain_of, pinned
 from prep_assets.assets.reading.stretches import Stretch, shards_of
 from prep_assets.proofs.ledger import places
-from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.shards import Window
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.workers.shards import Shard
@@ -66,28 +64,5 @@ def parts_of(store: Store) -> list[Shard]:
     return [replace(shard, task=Part(shard.task, *ends)) for shard, ends in zip(shards, pairwise([0, *first[1:], END]), strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class InParts:
-    """How checks that look at every row of a store are carried out in parts of it, all of them of one reading of the sources.
-
-    Attributes:
-        checks: their names. They are carried out in parts where all of them are asked for.
-        prove: a store of which `Store.part` is set → what was found of that part, which travels to the process that joins; or it raises.
-        join: the store as a whole, and what was found of all its parts, in order → the verdicts by name, as they are of the whole store; or it raises
-            `Unsound`.
-    """
-
-    checks: frozenset[str]
-    prove: Callable[[Store], Any]
-    join: Callable[[Store, Iterable[Any]], Mapping[str, Verdict]]
-
-
 class Unsound(Exception):
     """Of a store that is proven in parts one is not as it must be, or they contradict each other. The checks of the whole store say what is wrong."""
-
-
-def sound(verdicts: Mapping[str, Verdict]) -> Mapping[str, Verdict]:
-    """Verdicts that all hold, or `Unsound`."""
-    if not all(verdict.passed for verdict in verdicts.values()):
-        raise Unsound
-    return verdicts

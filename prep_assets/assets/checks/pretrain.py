@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.checks.beside_rows import beside_rows
 from prep_assets.assets.checks.every_store import added, together
 from prep_assets.assets.checks.expected import document_conversations, sample_of
 from prep_assets.assets.checks.parts import Unsound
-from prep_assets.assets.checks.selection import largest_beside_selection
 from prep_assets.assets.checks.stored_rows import Rows, source_records
 from prep_assets.assets.checks.token_rows import image_verdicts
+from prep_assets.assets.checks.verification import Derivation, Reader
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.stage import Store
@@ -54,29 +53,17 @@ def pretrain_rows(store: Store) -> Verdict:
     return together(chain(sound, image_verdicts(store, streams)))
 
 
-def pretrain_masks(store: Store) -> Verdict:
-    """The masks of documents; without masks, that none is needed."""
-    return together(_masks(store))
-
-
-def _masks(store: Store) -> Iterator[Verdict]:
-    masked = _with(store, "loss_mask")
-    if not masked:
-        yield _all_trained(store)
-    yield from (prove_document_masks(store, masked_documents(store, stream)) for stream in masked)
-
-
 def _with(store: Store, key: str) -> list[TokenStore]:
     """The streams that have an array."""
     return [stream for stream in store.streams().values() if key in stream.arrays]
 
 
-def masked_documents(store: Store, stream: TokenStore) -> Iterator[MaskedDocument]:
+def masked_documents(store: Store, stream: TokenStore, given: Iterator[Rows] | None = None) -> Iterator[MaskedDocument]:
     """Each document of a stream that has a mask, with what its source says."""
     family = store.workspace.family(Pretrain)
     convert = converter(domain_of(family, store.partition), Sample)
     begin = int(documents_begin_with(store.vocabulary, family.bos) is not None)
-    for number, identity, payload in source_records(store, store.partition, stream):
+    for number, identity, payload in source_records(store, store.partition, stream, given=given):
         ids, mask = stream.record(number, "tokens")[begin:], stream.weights(number)[begin:]
         yield MaskedDocument(identity, sample_of(convert, payload, identity), ids, mask, family.append_eod)
 
@@ -89,72 +76,102 @@ def prove_document_masks(store: Store, documents: Iterable[MaskedDocument]) -> V
     return check_document_masks(documents, store.vocabulary, images)
 
 
-def _all_trained(store: Store) -> Verdict:
+class _Documents(Derivation):
+    """A check of documents, of which each reader gives a verdict."""
+
+    def part(self, found: Sequence[Verdict]) -> list[Numbers]:
+        """The figures of each, where all hold."""
+        if not all(verdict.passed for verdict in found):
+            raise Unsound
+        return [verdict.numbers for verdict in found]
+
+    def joined(self, parts: Sequence[Sequence[Numbers]]) -> Sequence[Verdict]:
+        """Each of all parts."""
+        return [hold(added(numbers)) for hold, numbers in zip(self.holds(), zip(*parts, strict=True), strict=True)]
+
+    def holds(self) -> Sequence[Callable[[Numbers], Verdict]]:
+        """What says the verdict of each reader where it holds, of its figures."""
+        raise NotImplementedError
+
+
+class Masks(_Documents):
+    """The masks of documents; without masks, that none is needed."""
+
+    names = ("mask_alignment",)
+
+    def readers(self) -> Sequence[Reader]:
+        """One for each stream that has a mask."""
+        store, masked = self.store, _with(self.store, "loss_mask")
+        if not masked:
+            return [partial(_all_trained, store, stream) for stream in store.streams().values()] if not _are_texts(store) else []
+
+        def read(stream: TokenStore, rows: Iterator[Rows]) -> Verdict:
+            return prove_document_masks(store, masked_documents(store, stream, rows))
+
+        return [partial(read, stream) for stream in masked]
+
+    def verdicts(self, found: Sequence[Verdict]) -> Mapping[str, Verdict]:
+        """Without masks, one verdict on all streams."""
+        if _with(self.store, "loss_mask") or not all(verdict.passed for verdict in found):
+            return super().verdicts(found)
+        documents = sum(len(stream) for stream in self.store.streams().values())
+        each = " of one text each" if _are_texts(self.store) else ""
+        return {self.names[0]: Verdict(True, f"{documents:,} documents{each}, every token trained", {"documents": documents})}
+
+    def holds(self) -> Sequence[Callable[[Numbers], Verdict]]:
+        """Those of the streams that have a mask."""
+        masked = _with(self.store, "loss_mask")
+        return [document_masks_hold for _ in masked] or [partial(Verdict, True, "") for _ in self.readers()]
+
+
+def _all_trained(store: Store, stream: TokenStore, rows: Iterator[Rows]) -> Verdict:
     """A stream without a mask: no document has a region that weighs less than 1."""
-    if _are_texts(store):
-        return _trained_hold(store, {"documents": sum(len(stream) for stream in store.streams().values())})
-    count, convert = 0, converter(domain_of(store.family, store.partition), Sample)
-    for stream in store.streams().values():
-        for _, identity, payload in source_records(store, store.partition, stream):
-            shown = [
-                region for turn in sample_of(convert, payload, identity).turns for region in turn.regions if not region.drop and region.text
-            ]
-            weights = [region.loss_weight for region in shown if region.loss_weight not in (None, 1)]
-            if weights or not all(region.attend for region in shown):
-                problem = (
-                    f"{identity}: a region {f'weighs {weights[0]:g}' if weights else 'is not attended'}, and the stream has no loss mask"
-                )
-                return Verdict(False, problem, {"documents_masked": 0}, Worst(identity, problem))
-            count += 1
-    return _trained_hold(store, {"documents": count})
+    convert = converter(domain_of(store.family, store.partition), Sample)
+    for _, identity, payload in source_records(store, store.partition, stream, given=rows):
+        turns = sample_of(convert, payload, identity).turns
+        shown = [region for turn in turns for region in turn.regions if not region.drop and region.text]
+        weights = [region.loss_weight for region in shown if region.loss_weight not in (None, 1)]
+        if weights or not all(region.attend for region in shown):
+            problem = f"{identity}: a region {f'weighs {weights[0]:g}' if weights else 'is not attended'}, and the stream has no loss mask"
+            return Verdict(False, problem, {"documents_masked": 0}, Worst(identity, problem))
+    return Verdict(True, "", {})
 
 
 def _are_texts(store: Store) -> bool:
     return isinstance(converter(domain_of(store.family, store.partition), Sample).convert, TextField)
 
 
-def _trained_hold(store: Store, numbers: Numbers) -> Verdict:
-    each = " of one text each" if _are_texts(store) else ""
-    return Verdict(True, f"{numbers['documents']:,} documents{each}, every token trained", numbers)
+class Texts(_Documents):
+    """The tokens of every document against its text, and where its sentences begin."""
 
+    names = ("tokenization_identity",)
 
-def pretrain_texts(store: Store) -> Verdict:
-    """The tokens of every document against its text."""
-    return together(_texts(store))
+    def readers(self) -> Sequence[Reader]:
+        """One for each stream, and one for each that is cut into sentences."""
+        store = self.store
 
+        def texts(stream: TokenStore, rows: Iterator[Rows]) -> Verdict:
+            if len(stream.images):
+                return prove_identity(document_conversations(store, stream, rows), store.vocabulary)
+            return prove_texts(document_texts(store, stream, rows), store.vocabulary, _engines(store))
 
-def _texts(store: Store) -> Iterator[Verdict]:
-    def prove(stream: TokenStore, given: Iterator[Rows] | None) -> Verdict:
-        if len(stream.images):
-            return prove_identity(document_conversations(store, stream, given), store.vocabulary)
-        return prove_texts(document_texts(store, stream, given), store.vocabulary, _engines(store))
+        def sentences(stream: TokenStore, rows: Iterator[Rows]) -> Verdict:
+            return check_sentences(cut_documents(store, stream, rows), store.vocabulary)
 
-    yield from largest_beside_selection(store, prove)
-    yield from (check_sentences(cut_documents(store, each), store.vocabulary) for each in _with(store, STARTS))
+        return [
+            *(partial(texts, stream) for stream in store.streams().values()),
+            *(partial(sentences, stream) for stream in _with(store, STARTS)),
+        ]
+
+    def holds(self) -> Sequence[Callable[[Numbers], Verdict]]:
+        """Those of texts, of images and of sentences."""
+        texts, images = partial(texts_hold, engines=_engines(self.store)), partial(_images_hold, self.store)
+        streams = self.store.streams().values()
+        return [*(images if len(stream.images) else texts for stream in streams), *(sentences_hold for _ in _with(self.store, STARTS))]
 
 
 def _engines(store: Store) -> Engines:
     return store.workspace.engines(store.workspace.family(Pretrain))
-
-
-def _part(store: Store) -> Mapping[str, list[Numbers]]:
-    """The figures of each check on a part of a store, of each stream."""
-    found = {_IDENTITIES: list(_texts(store)), _MASKS: list(_masks(store))}  # `selection` is given the rows of the texts
-    if not all(verdict.passed for each in found.values() for verdict in each):
-        raise Unsound
-    return {name: [verdict.numbers for verdict in each] for name, each in found.items()}
-
-
-def _joined(store: Store, parts: Sequence[Mapping[str, list[Numbers]]]) -> Mapping[str, Verdict]:
-    texts = partial(texts_hold, engines=_engines(store))
-    holds: Mapping[str, list[Callable[[Numbers], Verdict]]] = {
-        _IDENTITIES: [
-            *(partial(_images_hold, store) if len(stream.images) else texts for stream in store.streams().values()),
-            *(sentences_hold for _ in _with(store, STARTS)),
-        ],
-        _MASKS: [document_masks_hold for _ in _with(store, "loss_mask")] or [partial(_trained_hold, store)],
-    }
-    return {name: together(hold(added(part[name][at] for part in parts)) for at, hold in enumerate(each)) for name, each in holds.items()}
 
 
 def _images_hold(store: Store, numbers: Numbers) -> Verdict:
@@ -163,14 +180,10 @@ def _images_hold(store: Store, numbers: Numbers) -> Verdict:
     return proof.verdict()
 
 
-_MASKS, _IDENTITIES = "mask_alignment", "tokenization_identity"
-PRETRAIN_IN_PARTS = beside_rows((_MASKS, _IDENTITIES), _part, _joined)
-
-
-def cut_documents(store: Store, stream: TokenStore) -> Iterator[CutDocument]:
+def cut_documents(store: Store, stream: TokenStore, given: Iterator[Rows] | None = None) -> Iterator[CutDocument]:
     """Each document of a stream that is cut into sentences, with where they begin."""
     begin = int(documents_begin_with(store.vocabulary, store.workspace.family(Pretrain).bos) is not None)
-    for number, text in enumerate(document_texts(store, stream)):
+    for number, text in enumerate(document_texts(store, stream, given)):
         yield CutDocument(text.id, text.parts, text.ids, stream.record(number, STARTS), begin)
 
 

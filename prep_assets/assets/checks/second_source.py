@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,28 +30,35 @@ from prep_assets.schemas.plain_rows import PlainMessages, plain_rows_of
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """A domain, to be read again: its configuration, its files, whether all of a file is held out, and what no row may hold."""
+    """A domain, to be read again: its configuration, its files, whether all of a file is held out, and what reads the passages that no row may hold."""
 
     name: str
     domain: Domain
     files: tuple[SourceFile, ...]
     held_out: tuple[bool, ...]
-    passages: Passages | None = None
+    benchmarks: Callable[[], Passages] | None = None
     _open: dict[int, IO[bytes]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, store: Store, name: str) -> Second:
-        """The domain `name` of a store that is made from sources.
+        """The domain `name` of a store that is made from sources, the same for all who ask.
 
         Raises:
             SourceError: a source changed since it was pinned.
         """
+        return store.once(f"domain {name}", partial(cls._of, store, name))
+
+    @classmethod
+    def _of(cls, store: Store, name: str) -> Second:
         family = store.family
-        sources = store.once(f"sources {name}", partial(pinned, store.workspace, type(family), store.raw, name))
+        sources = pinned(store.workspace, type(family), store.raw, name)
         held_out = (False,) * len(sources.files) + (True,) * len(sources.test_files)
-        benchmarks = (row for file in sources.benchmarks for _, row in _rows(file, "line"))
-        passages = Passages.of(benchmarks, family.decontaminate.words) if sources.benchmarks else None
-        return cls(name, domain_of(family, name), (*sources.files, *sources.test_files), held_out, passages)
+
+        def passages() -> Passages:
+            return Passages.of((row for file in sources.benchmarks for _, row in _rows(file, "line")), family.decontaminate.words)
+
+        benchmarks = passages if sources.benchmarks else None
+        return cls(name, domain_of(family, name), (*sources.files, *sources.test_files), held_out, benchmarks)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -68,7 +75,7 @@ class Second:
             domain.where,
             min(limits, default=None),
             deduplicate,
-            self.passages,
+            self.benchmarks() if self.benchmarks else None,
             domain.forgotten,
             messages,
         )

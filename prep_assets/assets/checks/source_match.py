@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from itertools import chain, zip_longest
-from typing import Any
+from functools import partial
+from itertools import islice, zip_longest
+from typing import Any, ClassVar
 
 import numpy as np
 
-from prep_assets.assets.checks.lines_again import LineByNumber, Wanted
+from prep_assets.assets.checks.lines_again import LineByNumber, LinesOfRows
 from prep_assets.assets.checks.second_source import Second
-from prep_assets.assets.checks.selection import rows_beside_selection
+from prep_assets.assets.checks.stored_rows import Rows
+from prep_assets.assets.checks.verification import Derivation, Reader
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.reasoning import unrendered_reasoning
 from prep_assets.assets.stage import Store
@@ -23,14 +23,12 @@ from prep_assets.assets.writing.message_rows import form_of
 from prep_assets.assets.writing.preference_rows import preference_row
 from prep_assets.assets.writing.prompts import prompt_of, prompt_row
 from prep_assets.config.models import Arithmetic, Domain, Preference, Rl
-from prep_assets.disk.columns import at
-from prep_assets.errors import Refused
+from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.byte_search import ByteSearch
-from prep_assets.proofs.lines_match import Alike, Line, check_lines
+from prep_assets.proofs.lines_match import Alike, Line, check_lines, compared, lines_verdict
 from prep_assets.proofs.message_rows import MessageRows, Messages
 from prep_assets.proofs.pair_columns import Bools, are_lines
 from prep_assets.proofs.plain_reading import pair_lines, plain_contrast, plain_pair, plain_prompt
-from prep_assets.proofs.selection import Rules, Selected, select
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Contrast, Pair, Prompt
 from prep_assets.schemas.arithmetic import SEED, arithmetic_rows
@@ -38,85 +36,163 @@ from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import Convert
 from prep_assets.stores.lines import Lines, open_lines
 
-Whole = Callable[[Sequence[Mapping[str, Any]], Domain], Sequence[Mapping[str, Any] | None]]
-Same = Callable[[MessageRows, MessageRows, Domain], Bools]
 ONE_IN = 64
 SIDES = ("prompt", "chosen", "rejected")
-Given = Iterable[Selected] | None
-"""The rows of the one domain of a store, where somebody reads them already."""
+Row = Mapping[str, Any]
+Payloads = Sequence[Row]
+Same = Callable[[MessageRows, MessageRows, Domain], Bools]
 
 
-def _unread(payloads: Sequence[Mapping[str, Any]], domain: Domain) -> Sequence[None]:
-    return [None] * len(payloads)
+class OfLines(Derivation):
+    """A check of the lines of a JSONL store of one domain, file by file."""
+
+    def readers(self) -> Sequence[Reader]:
+        """One for each file."""
+        return [partial(self.read, lines) for lines in self.files()]
+
+    def files(self) -> list[Lines]:
+        """The files of the store."""
+        files = [open_lines(self.store.directory, path.stem) for path in sorted(self.store.directory.glob("*.jsonl"))]
+        for lines in files:
+            if list(lines.sources) != [self.store.partition]:
+                raise StoreError(f"{lines.path}: its index has the domains {', '.join(lines.sources)}, it is of {self.store.partition}")
+        return files
+
+    def read(self, lines: Lines, rows: Iterator[Rows]) -> Any:
+        """What is found of a file."""
+        raise NotImplementedError
 
 
-def _none(rows: MessageRows, lines: MessageRows, domain: Domain) -> Bools:
-    return np.zeros(len(rows), bool)
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """How the rows of a store are read again.
+class LinesMatch(OfLines):
+    """What the lines of a JSONL store must say; a kind says how its rows are read again.
 
     Attributes:
         gives: what their schema makes of them.
-        make: the line of an example.
-        plain: what a row says, text by text, see `Line`.
-        whole: the lines of some rows, read in the most obvious way; `None` where it takes the schema to say.
-        same: which rows in columns are lines in columns for certain.
     """
 
-    gives: type
-    make: Callable[[Any], Mapping[str, Any]]
-    plain: Callable[[Mapping[str, Any], str, Mapping[str, Any]], dict[str, str] | None]
-    whole: Whole = _unread
-    same: Same = _none
+    names = ("source_match",)
+    gives: ClassVar[type]
+
+    def make(self, example: Any) -> Mapping[str, Any]:
+        """The line of an example."""
+        raise NotImplementedError
+
+    def plain(self, row: Row, schema: str, options: Mapping[str, Any]) -> dict[str, str] | None:
+        """What a row says, text by text, see `Line`."""
+        raise NotImplementedError
+
+    def whole(self, payloads: Payloads, domain: Domain) -> Sequence[Mapping[str, Any] | None]:
+        """The lines of some rows, read in the most obvious way; `None` where it takes the schema to say."""
+        return [None] * len(payloads)
+
+    def same(self, rows: MessageRows, lines: MessageRows, domain: Domain) -> Bools:
+        """Which rows in columns are lines in columns for certain."""
+        return np.zeros(len(rows), bool)
+
+    def read(self, lines: Lines, rows: Iterator[Rows]) -> Any:
+        """What was found of a file."""
+        return compared(self.lines(lines, rows))
+
+    def verdicts(self, found: Sequence[Any]) -> Mapping[str, Verdict]:
+        """The verdict on all files."""
+        return {"source_match": lines_verdict(found, stored=sum(map(len, self.files())))}
+
+    def lines(self, lines: Lines, rows: Iterable[Rows]) -> Iterator[Line | Alike]:
+        """Each line of a file, in the order of the sources, with what its row gives: by a second reading where that says all of it, by the schema of
+        one in `ONE_IN` of these, and of all others. Rows in columns that are lines as they stand are compared with theirs all at once."""
+        of_rows = LinesOfRows(lines)
+        if not len(of_rows):
+            return
+        second, at_line = Second.of(self.store, self.store.partition), LineByNumber(lines)
+        names, domain, convert = second.names, second.domain, converter(second.domain, self.gives)
+        for block in rows:
+            found = of_rows.of(block)
+            if isinstance(block.payloads, MessageRows):
+                alike = _alike(block.payloads, found, at_line, domain, self.same)
+                yield Alike(sum(alike), not isinstance(block.payloads.lists[0], Messages))
+                found = [each for each, is_alike in zip(found, alike, strict=True) if not is_alike]
+            payloads = [block.payloads[which] for _, which in found]
+            objects, said = at_line.some([line for line, _ in found]), self.whole(payloads, domain)
+            for (_, which), payload, stored, whole in zip(found, payloads, objects, said, strict=True):
+                row = block.rows[which]
+                made = whole if whole is not None and row % ONE_IN else _made(convert, payload, self.make)
+                plain = self.plain(payload, domain.schema_name, domain.options) if made is not None else None
+                yield Line(f"{self.store.partition}/{names[block.file]}:{row}", stored, made, plain)
+
+    def first_lines(self, most: int) -> list[Line]:
+        """The first lines of the store that are compared one by one."""
+        matched = (line for lines in self.files() for line in self.lines(lines, self.source_rows()))
+        return list(islice((line for line in matched if isinstance(line, Line)), most))
 
 
-def source_match(matched: Callable[[Store, Given], Iterator[Line | Alike]], store: Store) -> Verdict:
-    """Compare every line of a store with its row. Where `selection` is asked for as well, both come of one reading of the sources; what is not sound by
-    that is looked at file by file."""
-    stored = sum(len(open_lines(store.directory, path.stem)) for path in store.directory.glob("*.jsonl"))
-    # whatever stops the shared reading is met and told again by the one below, which reads for itself
-    with suppress(Exception), rows_beside_selection(store) as given:
-        if given is not None and (verdict := check_lines(matched(store, given), stored=stored)).passed:
-            return verdict
-    return check_lines(matched(store, None), stored=stored)
+class PairsMatch(LinesMatch):
+    """Lines of preferences."""
 
+    gives = Pair
 
-def matched_pairs(store: Store, given: Given = None) -> Iterator[Line | Alike]:
-    """Each line of a store of preferences with what its row gives."""
-    form, reasoning = form_of(store.directory), unrendered_reasoning(store.workspace.family(Preference))
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._form, self._reasoning = form_of(store.directory), unrendered_reasoning(store.workspace.family(Preference))
+        self._searched = ByteSearch(self._reasoning.strings)
 
-    def whole(payloads: Sequence[Mapping[str, Any]], domain: Domain) -> Sequence[Mapping[str, Any] | None]:
+    def make(self, example: Any) -> Mapping[str, Any]:
+        """A pair, or an answer with a label."""
+        return preference_row(self._reasoning.read(example), self._form)
+
+    def plain(self, row: Row, schema: str, options: Mapping[str, Any]) -> dict[str, str] | None:
+        """See `plain_pair`."""
+        return plain_pair(row, schema, options)
+
+    def whole(self, payloads: Payloads, domain: Domain) -> Sequence[Mapping[str, Any] | None]:
+        """As the schema `preference` and its like have it."""
         if domain.weigh is not None or domain.speaker_names != "keep" or any("." in path or path in SIDES for path in domain.ignore):
-            return _unread(payloads, domain)
+            return super().whole(payloads, domain)
         ignored = set(domain.ignore)
         rows = [{key: row[key] for key in row if key not in ignored} for row in payloads] if ignored else payloads
-        return pair_lines(rows, domain.schema_name, domain.options, form, reasoning.strings)
+        return pair_lines(rows, domain.schema_name, domain.options, self._form, self._reasoning.strings)
 
-    searched = ByteSearch(reasoning.strings)
-
-    def same(rows: MessageRows, lines: MessageRows, domain: Domain) -> Bools:
-        in_form = isinstance(lines.lists[0], Messages) is (form == "messages")
+    def same(self, rows: MessageRows, lines: MessageRows, domain: Domain) -> Bools:
+        """Where the schema changes nothing."""
+        in_form = isinstance(lines.lists[0], Messages) is (self._form == "messages")
         plain = in_form and domain.schema_name == "preference" and not domain.options and domain.weigh is None and not domain.ignore
-        return are_lines(rows, lines, searched) if plain else np.zeros(len(rows), bool)
-
-    return _match(store, given, Read(Pair, lambda example: preference_row(reasoning.read(example), form), plain_pair, whole, same))
+        return are_lines(rows, lines, self._searched) if plain else super().same(rows, lines, domain)
 
 
-def matched_prompts(store: Store, given: Given = None) -> Iterator[Line | Alike]:
-    """Each line of a store of prompts with what its row gives."""
-    form, reasoning = form_of(store.directory), unrendered_reasoning(store.workspace.family(Rl))
-    return _match(store, given, Read(Prompt, lambda example: prompt_row(prompt_of(reasoning.read(example)), form), plain_prompt))
+class PromptsMatch(LinesMatch):
+    """Lines of prompts."""
+
+    gives = Prompt
+
+    def plain(self, row: Row, schema: str, options: Mapping[str, Any]) -> dict[str, str] | None:
+        """See `plain_prompt`."""
+        return plain_prompt(row, schema, options)
+
+    def make(self, example: Any) -> Mapping[str, Any]:
+        """A prompt with its gold."""
+        reasoning = unrendered_reasoning(self.store.workspace.family(Rl))
+        return prompt_row(prompt_of(reasoning.read(example)), form_of(self.store.directory))
 
 
-def matched_contrasts(store: Store, given: Given = None) -> Iterator[Line | Alike]:
-    """Each line of a contrastive store with what its row gives."""
-    return _match(store, given, Read(Contrast, contrast_row, plain_contrast))
+class ContrastsMatch(LinesMatch):
+    """Lines of contrastive stores."""
+
+    gives = Contrast
+
+    def plain(self, row: Row, schema: str, options: Mapping[str, Any]) -> dict[str, str] | None:
+        """See `plain_contrast`."""
+        return plain_contrast(row, schema, options)
+
+    def make(self, example: Any) -> Row:
+        """See `contrast_row`."""
+        return contrast_row(example)
 
 
-def matched_questions(store: Store, _: Given = None) -> Iterator[Line | Alike]:
+def questions_match(store: Store) -> Verdict:
+    """Compare generated questions."""
+    return check_lines(matched_questions(store), stored=len(open_lines(store.directory, store.asset.name)))
+
+
+def matched_questions(store: Store) -> Iterator[Line]:
     """Generated questions, generated once more; those of the one level of train-llm-from-scratch by other code as well."""
     options = store.workspace.family(Rl).arithmetic
     chosen = {} if options.levels is None else {"levels": options.levels}
@@ -139,42 +215,13 @@ def _seed_level(options: Arithmetic) -> list[dict[str, str] | None]:
     return found
 
 
-def _match(store: Store, given: Given, read: Read) -> Iterator[Line | Alike]:
-    files = [open_lines(store.directory, path.stem) for path in sorted(store.directory.glob("*.jsonl"))]
-    if given is not None and all(list(lines.sources) == list(store.domains) for lines in files):
-        return _lines_of(store, files, given, read)
-    return chain.from_iterable(_lines_of(store, [lines], None, read) for lines in files)
-
-
-def _lines_of(store: Store, files: Sequence[Lines], given: Given, read: Read) -> Iterator[Line | Alike]:
-    """Each line of some files, in the order of the sources, with what its row gives: by a second reading where that says all of it, by the schema of
-    one in `ONE_IN` of these, and of all others. Rows in columns that are lines as they stand are compared with theirs all at once."""
-    by_number = [LineByNumber(lines) for lines in files]
-    for number, name in enumerate(files[0].sources if files else ()):
-        mine = [lines.of(number) for lines in files]
-        wanted = [(Wanted(at(lines.places, own), own), each) for lines, each, own in zip(files, by_number, mine, strict=True) if len(own)]
-        if not wanted:
-            continue
-        second = Second.of(store, name)
-        names, domain, convert = second.names, second.domain, converter(second.domain, read.gives)
-        for block in select(second.rows(), Rules(deduplicate=False)) if given is None else given:
-            rows = block.payloads
-            for own, at_line in wanted:
-                places = [(own.take(block.file << 40 | row), which) for which, row in enumerate(block.rows)]
-                found = [(line, which) for line, which in places if line is not None]
-                if isinstance(rows, MessageRows):
-                    alike = _alike(rows, found, at_line, domain, read.same)
-                    yield Alike(sum(alike), not isinstance(rows.lists[0], Messages))
-                    found = [each for each, is_alike in zip(found, alike, strict=True) if not is_alike]
-                readable = [(line, block.rows[which], payload) for line, which in found if (payload := rows[which]) is not None]
-                objects, said = at_line.some([line for line, *_ in readable]), read.whole([payload for *_, payload in readable], domain)
-                for (_, row, payload), stored, whole_line in zip(readable, objects, said, strict=True):
-                    made = whole_line if whole_line is not None and row % ONE_IN else _made(convert, payload, read.make)
-                    plain = read.plain(payload, domain.schema_name, domain.options) if made is not None else None
-                    yield Line(f"{name}/{names[block.file]}:{row}", stored, made, plain)
-
-
-def _alike(rows: MessageRows, found: Sequence[tuple[int, int]], at_line: LineByNumber, domain: Domain, same: Same) -> list[bool]:
+def _alike(
+    rows: MessageRows,
+    found: Sequence[tuple[int, int]],
+    at_line: LineByNumber,
+    domain: Domain,
+    same: Callable[[MessageRows, MessageRows, Domain], Bools],
+) -> list[bool]:
     """Of which lines the row, given by its place, is the line for certain."""
     some = rows.taken(np.array([which for _, which in found], np.int64))
     stored = rows.fields.read(some.numbers, [line.removesuffix(b"\n") for line in at_line.written([line for line, _ in found])])

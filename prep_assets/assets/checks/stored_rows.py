@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.reading.pinned import domain_of, pinned
-from prep_assets.assets.reading.stretches import Stretch, whole_files
+from prep_assets.assets.checks.second_source import Second
 from prep_assets.assets.stage import Store
 from prep_assets.disk.ahead import ahead
 from prep_assets.disk.columns import stretches
 from prep_assets.errors import StoreError
-from prep_assets.proofs.message_rows import MessageRows, SomeMessageRows
+from prep_assets.proofs.message_rows import MessageRows
+from prep_assets.proofs.selection import Rules, Selected, select
 from prep_assets.records.files import SourceFile, record_id
-from prep_assets.records.read import read_blocks
 from prep_assets.stores.tokens import TokenStore
 
 TOKENS_AT_ONCE = 1 << 19
@@ -39,6 +37,14 @@ class Rows:
     file: int
     rows: Sequence[int]
     payloads: Sequence[Mapping[str, Any]]
+
+
+def readable(block: Selected) -> Rows:
+    """The rows of a block that can be read."""
+    if isinstance(block.payloads, MessageRows):
+        return Rows(block.file, block.rows, block.payloads)
+    kept = [(row, payload) for row, payload in zip(block.rows, block.payloads, strict=True) if payload is not None]
+    return Rows(block.file, [row for row, _ in kept], [payload for _, payload in kept])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +81,23 @@ def stored_rows(
         StoreError: a record of the store is not in its source, or not in the order of the source.
         SourceError: a source changed since it was pinned.
     """
-    family = store.family
-    sources = store.once(f"sources {name}", partial(pinned, store.workspace, type(family), store.raw, name))
-    files = (*sources.files, *sources.test_files)
-    at = 0
-    listed = whole_files(sources) if store.part is None else store.part.stretches
-    for block in _rows(files, listed, domain_of(family, name).txt, stream) if given is None else given:
-        offered, before = np.asarray(block.rows, np.int64), -1
-        while len(found := _found(offered, block.file, stream, at, before, several)):
-            yield StoredRows(at, files[block.file], offered[found], _those(block.payloads, found))
-            at, before = at + len(found), int(offered[found[-1]])
+    second, at = Second.of(store, name), 0
+    with closing(ahead(_rows(second, stream))) if given is None else nullcontext(given) as blocks:
+        for block in blocks:
+            offered, before = np.asarray(block.rows, np.int64), -1
+            while len(found := _found(offered, block.file, stream, at, before, several)):
+                yield StoredRows(at, second.files[block.file], offered[found], _those(block.payloads, found, several))
+                at, before = at + len(found), int(offered[found[-1]])
     if at != len(stream):
         raise StoreError(
             f"record {at:,} of the store is row {int(stream.row[at])} of file {int(stream.file[at])}, which is not in the source"
         )
+
+
+def _rows(second: Second, stream: TokenStore) -> Iterator[Rows]:
+    """The rows of the files that a stream has records of."""
+    files = (each for each in second.rows() if any((stream.file[part] == each[0]).any() for part in stretches(len(stream))))
+    return map(readable, select(files, Rules(deduplicate=False)))
 
 
 def source_records(
@@ -100,8 +109,11 @@ def source_records(
             yield some.first + at, some.identity(at), payload
 
 
-def _those(payloads: Sequence[Mapping[str, Any]], which: npt.NDArray[np.int64]) -> Sequence[Mapping[str, Any]]:
-    return SomeMessageRows(payloads, which) if isinstance(payloads, MessageRows) else [payloads[number] for number in which.tolist()]
+def _those(payloads: Sequence[Mapping[str, Any]], which: npt.NDArray[np.int64], several: bool) -> Sequence[Mapping[str, Any]]:
+    """Copies, so that who keeps a few rows does not keep those beside them."""
+    if isinstance(payloads, MessageRows) and not several:
+        return payloads.taken(which)
+    return [payloads[number] for number in which.tolist()]
 
 
 def _found(offered: npt.NDArray[np.int64], file: int, stream: TokenStore, first: int, before: int, several: bool) -> npt.NDArray[np.int64]:
@@ -121,13 +133,3 @@ def _found(offered: npt.NDArray[np.int64], file: int, stream: TokenStore, first:
     fits = (np.asarray(stream.file[part])[:most] == file) & ((steps >= 0) if several else (steps > 0))
     fits[fits] = offered[np.minimum(found[fits], len(offered) - 1)] == rows[fits]
     return found if fits.all() else found[: int(np.argmin(fits))]
-
-
-def _rows(files: Sequence[SourceFile], listed: Iterable[Stretch], txt: Literal["line", "file"], stream: TokenStore) -> Iterator[Rows]:
-    """The rows of stretches of the files that a stream has records of."""
-    for stretch in listed:
-        index = stretch.file
-        if any((stream.file[part] == index).any() for part in stretches(len(stream))):
-            with closing(ahead(read_blocks(files[index], index, block_bytes=1 << 20, txt=txt, part=stretch.part))) as blocks:
-                for block in blocks:
-                    yield Rows(index, [record.row for record in block.records], [record.payload for record in block.records])

@@ -2,58 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import islice
 
 import numpy as np
 
-from prep_assets.assets.checks.merged import merged_files, merged_streams
-from prep_assets.assets.checks.source_match import matched_contrasts, matched_pairs, matched_prompts, matched_questions
-from prep_assets.assets.selftest.trials import ROWS, Trial, chosen, clean, tried
+from prep_assets.assets.checks.merged import MergedStream, merged_files, merged_streams
+from prep_assets.assets.checks.source_match import LinesMatch, matched_questions
+from prep_assets.assets.selftest.trials import ROWS, Trial, clean, trials_of
 from prep_assets.assets.stage import Store
 from prep_assets.proofs.contrasts import check_contrasts
 from prep_assets.proofs.gold import check_golds
-from prep_assets.proofs.line_mutations import CONTRAST_MUTATIONS, PAIR_MUTATIONS, PROMPT_MUTATIONS, LineMutation
-from prep_assets.proofs.lines_match import Alike, Line, check_lines
+from prep_assets.proofs.line_mutations import PROMPT_MUTATIONS
+from prep_assets.proofs.lines_match import Line, check_lines
 from prep_assets.proofs.merged import Shelf, check_merged_lines
-from prep_assets.proofs.merged_mutations import LINE_MUTATIONS, RECORD_MUTATIONS, Records
+from prep_assets.proofs.merged_mutations import LINE_MUTATIONS, NAME, RECORD_MUTATIONS, Records
+from prep_assets.proofs.mutations import Mutation
 from prep_assets.proofs.pairs import check_pairs
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.tokens import TokenStore
 
-NAME = "merged"
 
-
-def pair_trials(store: Store) -> list[Trial]:
-    """Corruptions of pairs."""
-    return _trials(_first(matched_pairs(store)), "pair_sanity", PAIR_MUTATIONS)
-
-
-def prompt_trials(store: Store) -> list[Trial]:
-    """Corruptions of prompts."""
-    return _trials(_first(matched_prompts(store)), "gold_answers", PROMPT_MUTATIONS)
+def line_trials(kind: type[LinesMatch], other: str, mutations: Sequence[Mutation], store: Store) -> list[Trial]:
+    """Corruptions of lines that `source_match` or the `other` check must notice."""
+    return _trials(kind(store).first_lines(ROWS), other, mutations)
 
 
 def question_trials(store: Store) -> list[Trial]:
     """Corruptions of generated questions."""
-    return _trials(_first(matched_questions(store)), "gold_answers", PROMPT_MUTATIONS)
+    return _trials(list(islice(matched_questions(store), ROWS)), "gold_answers", PROMPT_MUTATIONS)
 
 
-def contrast_trials(store: Store) -> list[Trial]:
-    """Corruptions of contrastive rows."""
-    return _trials(_first(matched_contrasts(store)), "contrast_sanity", CONTRAST_MUTATIONS)
-
-
-def _first(matched: Iterable[Line | Alike]) -> list[Line]:
-    return list(islice((line for line in matched if isinstance(line, Line)), ROWS))
-
-
-def _trials(lines: list[Line], other: str, mutations: Sequence[LineMutation]) -> list[Trial]:
-    """Corruptions that `source_match` or the `other` check must notice."""
-    if not lines:
-        return []
+def _trials(lines: list[Line], other: str, mutations: Sequence[Mutation]) -> list[Trial]:
     golds = [_gold(line) for line in lines]
     checks: dict[str, Callable[[Sequence[Line]], Verdict]] = {
         "source_match": lambda found: check_lines(found, stored=len(found)),
@@ -65,12 +48,7 @@ def _trials(lines: list[Line], other: str, mutations: Sequence[LineMutation]) ->
             (line.id, "", line.stored.get("gold"), gold) for line, gold in zip(found, golds, strict=True) if "verifier" not in line.stored
         ),
     }
-    used = [checks["source_match"], checks[other]]
-    trials = [clean("every check", [check(lines) for check in used])]
-    for mutation in mutations:
-        corrupted = [changed for at in chosen(lines) if (changed := mutation.change(lines, at)) is not None]
-        trials.append(tried(mutation.name, mutation.caught_by, [checks[mutation.caught_by](changed) for changed in corrupted]))
-    return trials
+    return trials_of(lines, len(lines), mutations, {name: checks[name] for name in ("source_match", other)})
 
 
 def _gold(line: Line) -> Fraction | None:
@@ -84,13 +62,13 @@ def merged_line_trials(store: Store) -> list[Trial]:
     trials: list[Trial] = []
     for each in merged_files(store):
         merged, parts = (Shelf(shelf.origin, list(shelf.lines)) for shelf in (each.merged, each.parts))
-        if not len(merged.origin):
-            continue
-        trials.append(clean(f"{NAME} ({each.name})", [check_merged_lines(each.name, merged, parts, each.seed)]))
-        for mutation in LINE_MUTATIONS:
-            changed = [other for at in chosen(range(len(merged.origin))) if (other := mutation.change(merged, at)) is not None]
-            trials.append(tried(mutation.name, NAME, [check_merged_lines(each.name, other, parts, each.seed) for other in changed]))
+        check = partial(_merged_lines, name=each.name, parts=parts, seed=each.seed)
+        trials += trials_of(merged, len(merged.origin), LINE_MUTATIONS, {NAME: check}, what=f"{NAME} ({each.name})")
     return trials
+
+
+def _merged_lines(merged: Shelf, *, name: str, parts: Shelf, seed: int | None) -> Verdict:
+    return check_merged_lines(name, merged, parts, seed)
 
 
 def merged_record_trials(store: Store) -> list[Trial]:
@@ -99,12 +77,12 @@ def merged_record_trials(store: Store) -> list[Trial]:
     for each in merged_streams(store):
         if not len(each.store):
             continue
-        whole = Records(
-            {key: np.array(array[:]) for key, array in each.store.arrays.items()}, each.store.ends, each.store.file, each.store.row
-        )
         trials.append(clean(f"{NAME} ({each.name})", [each.verdict()]))
-        for mutation in RECORD_MUTATIONS:
-            changed = [other for at in chosen(range(len(each.store))) if (other := mutation.change(whole, at)) is not None]
-            stores = [TokenStore(other.arrays, other.ends, other.file, other.row) for other in changed]
-            trials.append(tried(mutation.name, NAME, [replace(each, store=spoilt, source=None).verdict() for spoilt in stores]))
+        arrays = {key: np.array(array[:]) for key, array in each.store.arrays.items()}
+        whole = Records(arrays, each.store.ends, each.store.file, each.store.row)
+        trials += trials_of(whole, len(each.store), RECORD_MUTATIONS, {NAME: partial(_merged_records, each=each)})[1:]
     return trials
+
+
+def _merged_records(found: Records, *, each: MergedStream) -> Verdict:
+    return replace(each, store=TokenStore(found.arrays, found.ends, found.file, found.row), source=None).verdict()

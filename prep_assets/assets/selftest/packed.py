@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.checks.packed import mixture_of
-from prep_assets.assets.selftest.trials import Trial, clean, each_once
+from prep_assets.assets.selftest.trials import Trial, clean, tried
 from prep_assets.assets.stage import Store
 from prep_assets.proofs.packed_mask import check_pieces
 from prep_assets.proofs.positions import check_positions
@@ -77,7 +77,7 @@ def packed_trials(store: Store) -> list[Trial]:
             ("padding attended", "row_integrity"): integrity(_with_padding(packed, vocabulary.pad_id, "attended")),
         }
     whole = [integrity(packed), alignment(packed), positions(counted), mixture(documents)]
-    return [clean("every check", whole), *each_once(found)]
+    return [clean("every check", whole), *(tried(name, check, [verdict]) for (name, check), verdict in found.items())]
 
 
 def _positions(packed: PackedStore) -> npt.NDArray[np.int64]:

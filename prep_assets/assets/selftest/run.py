@@ -6,25 +6,51 @@ The store itself is only read. Rows are taken from its beginning; each mutation 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from prep_assets.assets.checks.alone import alone
-from prep_assets.assets.checks.second_source import Second
-from prep_assets.assets.checks.selection import stored_of
-from prep_assets.assets.graph import EVERY, store_of
+from prep_assets.assets.checks.conversations import Sides
+from prep_assets.assets.checks.selection import Selection
+from prep_assets.assets.checks.source_match import ContrastsMatch, PairsMatch, PromptsMatch
+from prep_assets.assets.graph import store_of
+from prep_assets.assets.selftest.lines import line_trials, merged_line_trials, merged_record_trials, question_trials
+from prep_assets.assets.selftest.masks import group_trials, masked_trials, sft_trials
+from prep_assets.assets.selftest.packed import packed_trials
+from prep_assets.assets.selftest.tokens import document_trials, prompt_token_trials
 from prep_assets.assets.selftest.trials import ROWS, Trial, chosen, clean, tried
 from prep_assets.assets.stage import FromRows, Store
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import ConfigError
-from prep_assets.proofs.ledger import Ledger, Refusals, Stored, places
-from prep_assets.proofs.ledger_mutations import SELECTION, SHELF_MUTATIONS, Shelf
+from prep_assets.proofs.ledger import COUNTED, Refusals, Stored, places
+from prep_assets.proofs.ledger_mutations import SHELF_MUTATIONS, Shelf
+from prep_assets.proofs.line_mutations import CONTRAST_MUTATIONS, PAIR_MUTATIONS, PROMPT_MUTATIONS
 from prep_assets.proofs.selection import GOOD, Selected, select
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published
 
-TESTED = tuple(asset.name for asset in EVERY.values() if asset.selftest is not None)
-"""Assets whose rows are corrupted: all that hold tokens or lines."""
+TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
+    "pretrain_tokens": document_trials,
+    "sft_tokens": sft_trials,
+    "sft_packed": packed_trials,
+    "preferences_by_domain": partial(line_trials, PairsMatch, "pair_sanity", PAIR_MUTATIONS),
+    "preferences": merged_line_trials,
+    "preference_tokens_by_domain": partial(masked_trials, Sides),
+    "preference_tokens": merged_record_trials,
+    "rl_prompts_by_domain": partial(line_trials, PromptsMatch, "gold_answers", PROMPT_MUTATIONS),
+    "rl_prompts": merged_line_trials,
+    "arithmetic_prompts": question_trials,
+    "rl_tokens_by_domain": prompt_token_trials,
+    "arithmetic_tokens": prompt_token_trials,
+    "rl_tokens": merged_record_trials,
+    "rl_groups_by_domain": group_trials,
+    "rl_groups": merged_record_trials,
+    "contrastive": partial(line_trials, ContrastsMatch, "contrast_sanity", CONTRAST_MUTATIONS),
+}
+"""What is done to the rows of each asset: of all that hold tokens or lines."""
+TESTED = tuple(TRIALS)
 
 
 def selftest(workspace: Workspace, published: Published) -> list[Trial]:
@@ -34,49 +60,40 @@ def selftest(workspace: Workspace, published: Published) -> list[Trial]:
         ConfigError: a store that holds neither tokens nor lines.
     """
     store = store_of(workspace, published)
-    if store.asset.selftest is None:
+    if store.asset.name not in TRIALS:
         raise ConfigError(f"{store.asset.name} holds neither tokens nor lines; selftest is for {', '.join(TESTED)}")
-    return [*store.asset.selftest(store), *shelf_trials(store)]
+    return [*TRIALS[store.asset.name](store), *shelf_trials(store)]
 
 
 def shelf_trials(store: Store) -> list[Trial]:
-    """Corruptions of what the store holds of the first rows of its first domain."""
-    family, source = store.family, store.asset.source
-    second = Second.of(store, store.domains[0]) if isinstance(source, FromRows) and store.domains else None
-    shelf = _shelf(store, second) if second is not None else None
-    if second is None or shelf is None or not isinstance(source, FromRows):
+    """Corruptions of what the store holds of the first rows of its domain."""
+    if not isinstance(store.asset.source, FromRows) or (shelf := _shelf(selection := Selection(store))) is None:
         return []
-    again, content = alone(store, source, second), source.content(store, second)
 
     def check(found: Shelf) -> Verdict:
-        ledger = Ledger(
-            Refusals((f"{found.names[found.block.file]}:{row}", why) for row, why in found.refused), getattr(family, "test_fraction", 0.0)
-        )
+        refusals = Refusals(((f"{found.names[found.block.file]}:{row}", why) for row, why in found.refused), found.names)
         rows, held, belongs = (np.array([entry[column] for entry in found.stored]) for column in range(3))
         stored = Stored.of(places(found.block.file, rows), held.astype(bool), belongs.astype(np.int8))
-        deque(ledger.judged([found.block], stored, found.names, second.held_out, content, again), 0)
+        ledger = replace(selection.ledger, refusals=refusals, stored=stored, seen=None, numbers=dict.fromkeys(COUNTED, 0))
+        deque(ledger.judged([found.block]), 0)
         return ledger.verdict()
 
     trials = [clean("selection of the first rows", [check(shelf)])]
     for mutation in SHELF_MUTATIONS:
         corrupted = [other for at in range(len(shelf.stored)) if (other := mutation.change(shelf, at)) is not None]
-        trials.append(tried(mutation.name, SELECTION, [check(corrupted[at]) for at in chosen(corrupted)]))
+        trials.append(tried(mutation.name, mutation.caught_by, [check(corrupted[at]) for at in chosen(len(corrupted))]))
     return trials
 
 
-def _shelf(store: Store, second: Second) -> Shelf | None:
+def _shelf(selection: Selection) -> Shelf | None:
     """The first rows of a domain that are stored, and what is stored of them."""
-    family, stored = store.family, stored_of(store, 0)
-    rules = second.rules(deduplicate=family.preprocessing.deduplicate, limit=getattr(family, "max_per_source", None))
-    block = next(select(second.rows(), rules), None)
+    stored, block = selection.ledger.stored, next(select(selection.second.rows(), selection.rules), None)
     if block is None:
         return None
-    where = {place: at for at, place in enumerate(stored.place.tolist())}
-    kept = [
-        (row, where[int(places(block.file, row))], payload)
-        for row, fate, payload in zip(block.rows, block.fates, block.payloads, strict=True)
-        if fate == GOOD and int(places(block.file, row)) in where
-    ][:ROWS]
-    records = tuple((row, bool(stored.held_out[at]), int(stored.belongs[at])) for row, at, _ in kept)
-    rows = Selected(block.file, [row for row, *_ in kept], [GOOD] * len(kept), [payload for *_, payload in kept])
-    return Shelf(second.names, rows, records, ()) if kept else None
+    record = {place: at for at, place in enumerate(stored.place.tolist())}
+    place = places(block.file, block.rows).tolist()
+    kept = [at for at, fate in enumerate(block.fates) if fate == GOOD and place[at] in record][:ROWS]
+    rows, records = [block.rows[at] for at in kept], [record[place[at]] for at in kept]
+    entries = tuple((row, bool(stored.held_out[at]), int(stored.belongs[at])) for row, at in zip(rows, records, strict=True))
+    some = Selected(block.file, rows, [GOOD] * len(kept), [block.payloads[at] for at in kept])
+    return Shelf(selection.second.names, some, entries, ()) if kept else None

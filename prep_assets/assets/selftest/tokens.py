@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.checks.pretrain import document_texts, masked_documents, prove_document_masks
 from prep_assets.assets.checks.prompts import prompt_conversations
-from prep_assets.assets.selftest.trials import ROWS, Trial, chosen, clean, tried
+from prep_assets.assets.selftest.trials import ROWS, Trial, stream_of, trials_of
 from prep_assets.assets.stage import Store
 from prep_assets.config.models import Pretrain
 from prep_assets.proofs.document_mutations import (
@@ -21,7 +21,6 @@ from prep_assets.proofs.document_mutations import (
     MASK_MUTATIONS,
     PROMPT_TOKEN_MUTATIONS,
     UNENDED_MUTATIONS,
-    TokenMutation,
 )
 from prep_assets.proofs.identity import Conversation, prove_identity
 from prep_assets.proofs.rows import check_records
@@ -56,22 +55,19 @@ def document_trials(store: Store) -> list[Trial]:
         checks: dict[str, Check] = {
             "tokenization_identity": texts_of,
             "row_integrity": lambda found: check_records(
-                _store(found), vocabulary_size=vocabulary.size, eos_id=vocabulary.eos_id, bos_id=bos, ended=ended
+                stream_of(found), vocabulary_size=vocabulary.size, eos_id=vocabulary.eos_id, bos_id=bos, ended=ended
             ),
         }
-        trials += _trials(rows, DOCUMENT_MUTATIONS if ended else UNENDED_MUTATIONS, checks, vocabulary.eos_id, vocabulary.size)
+        mutations = DOCUMENT_MUTATIONS if ended else UNENDED_MUTATIONS
+        trials += trials_of(rows, len(rows), mutations, checks, vocabulary.eos_id, vocabulary.size)
     return trials
 
 
 def _mask_trials(store: Store, stream: TokenStore) -> list[Trial]:
     documents = list(islice(masked_documents(store, stream), ROWS))
-    trials = [clean("mask_alignment", [prove_document_masks(store, documents)])] if documents else []
     unattended = ATTENTION_MASK_MUTATIONS if any((document.mask < 0).any() for document in documents) else ()
-    for mutation in (*MASK_MUTATIONS, *unattended) if documents else ():
-        masks = [(at, mask) for at in chosen(documents) if (mask := mutation.change(documents[at].mask)) is not None]
-        verdicts = [prove_document_masks(store, [replace(documents[at], mask=mask)]) for at, mask in masks]
-        trials.append(tried(mutation.name, "mask_alignment", verdicts))
-    return trials
+    checks = {"mask_alignment": partial(prove_document_masks, store)}
+    return trials_of(documents, len(documents), (*MASK_MUTATIONS, *unattended), checks, what="mask_alignment")
 
 
 def prompt_token_trials(store: Store) -> list[Trial]:
@@ -86,22 +82,8 @@ def prompt_token_trials(store: Store) -> list[Trial]:
 
         checks: dict[str, Check] = {
             "tokenization_identity": identity,
-            "row_integrity": lambda found: check_records(_store(found), vocabulary_size=vocabulary.size),
+            "row_integrity": lambda found: check_records(stream_of(found), vocabulary_size=vocabulary.size),
         }
         rows = [render.ids for render in renders]
-        trials += _trials(rows, PROMPT_TOKEN_MUTATIONS, checks, vocabulary.eos_id, vocabulary.size) if rows else []
+        trials += trials_of(rows, len(rows), PROMPT_TOKEN_MUTATIONS, checks, vocabulary.eos_id, vocabulary.size)
     return trials
-
-
-def _trials(rows: Sequence[Ids], mutations: Sequence[TokenMutation], checks: dict[str, Check], eos: int, size: int) -> list[Trial]:
-    trials = [clean("every check", [check(rows) for check in checks.values()])]
-    for mutation in mutations:
-        corrupted = [(at, ids) for at in chosen(rows) if (ids := mutation.change(rows, at, eos, size)) is not None]
-        verdicts = [checks[mutation.caught_by]([*rows[:at], ids, *rows[at + 1 :]]) for at, ids in corrupted]
-        trials.append(tried(mutation.name, mutation.caught_by, verdicts))
-    return trials
-
-
-def _store(rows: Sequence[Ids]) -> TokenStore:
-    ends = np.cumsum([len(ids) for ids in rows])
-    return TokenStore({"tokens": np.concatenate(list(rows))}, ends, np.zeros(len(rows), np.int32), np.arange(len(rows)))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from prep_assets.proofs.mutations import Mutation
 from prep_assets.proofs.verdict import Verdict
+from prep_assets.stores.tokens import TokenStore
 
 ROWS = 64
 """Rows that are copied from a stream."""
@@ -36,24 +41,48 @@ class Trial:
         return self.caught == self.tried
 
 
-def tried(name: str, check: str, verdicts: Iterable[Verdict]) -> Trial:
+def trials_of(
+    subject: Any,
+    count: int,
+    mutations: Iterable[Mutation],
+    checks: Mapping[str, Callable[[Any], Verdict]],
+    *more: Any,
+    what: str = "every check",
+) -> list[Trial]:
+    """Every check passes a subject as it is, and notices every mutation that is done to some of what it holds.
+
+    Args:
+        count: how many there are to corrupt; none of nothing.
+        checks: by the names that mutations are caught by.
+        more: what mutations are given beside the subject and a number.
+        what: the clean subject.
+    """
+    found = [clean(what, [check(subject) for check in checks.values()])] if count else []
+    for mutation in mutations if count else ():
+        corrupted = [changed for at in chosen(count) if (changed := mutation.change(subject, at, *more)) is not None]
+        found.append(tried(mutation.name, mutation.caught_by, [checks[mutation.caught_by](each) for each in corrupted]))
+    return found
+
+
+def tried(name: str, check: str, verdicts: Sequence[Verdict]) -> Trial:
     """The trial of a mutation that was done to several rows."""
-    every = list(verdicts)
-    return Trial(name, check, len(every), sum(not verdict.passed for verdict in every), every[0].summary if every else "")
+    shown = verdicts[0].summary if verdicts else ""
+    return Trial(name, check, len(verdicts), sum(not verdict.passed for verdict in verdicts), shown)
 
 
-def clean(what: str, verdicts: Iterable[Verdict]) -> Trial:
+def clean(what: str, verdicts: Sequence[Verdict]) -> Trial:
     """The trial of rows that nothing was done to."""
-    every = list(verdicts)
-    failed = "; ".join(verdict.summary for verdict in every if not verdict.passed)
-    return Trial("", what, len(every), sum(verdict.passed for verdict in every), failed)
+    failed = "; ".join(verdict.summary for verdict in verdicts if not verdict.passed)
+    return Trial("", what, len(verdicts), sum(verdict.passed for verdict in verdicts), failed)
 
 
-def chosen(rows: Sequence[object]) -> range:
-    """Which rows mutations are done to."""
-    return range(0, len(rows), max(1, len(rows) // TRIES))
+def chosen(count: int) -> range:
+    """Which of so many rows mutations are done to."""
+    return range(0, count, max(1, count // TRIES))
 
 
-def each_once(checks: Mapping[tuple[str, str], Verdict]) -> list[Trial]:
-    """Trials of mutations that are done to a whole table: name and check → what the check says."""
-    return [tried(name, check, [verdict]) for (name, check), verdict in checks.items()]
+def stream_of(tokens: Sequence[Any], **arrays: Any) -> TokenStore:
+    """Rows of token ids as a stream in memory, with what else it has."""
+    ends = np.cumsum([len(ids) for ids in tokens])
+    found = {"tokens": np.concatenate(list(tokens)), **arrays}
+    return TokenStore(found, ends, np.zeros(len(tokens), np.int32), np.arange(len(tokens)))

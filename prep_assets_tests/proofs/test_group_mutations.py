@@ -1,16 +1,53 @@
-"""Each corruption of a rollout does what its name says, or nothing, and `sampled_ids` catches it."""
+"""Each corruption of scored groups does what its name says, or nothing, and the check that is there for it catches it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from prep_assets.proofs import sampled_mutations as kit
+from prep_assets.proofs import group_mutations as kit
+from prep_assets.proofs.group_mutations import REWARD_MUTATIONS, ROLLOUT_MUTATIONS
+from prep_assets.proofs.rewards import Scores, check_rewards
 from prep_assets.proofs.sampled import Rollout, check_sampled
-from prep_assets.proofs.sampled_mutations import ROLLOUT_MUTATIONS
 from prep_assets.samples import Sampled
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("name", "rewards", "found"),
+    [
+        ("a reward that is no number", [1.5, 2], [1.5, NAN]),
+        ("a reward that is no number", [1.5, 2, 3], [1.5, 2, NAN]),
+        ("an infinite reward", [1.5, 2], [INF, 2]),
+        ("a reward lost", [1.5, 2, 3], [1.5, 2]),
+        ("rewards of a group shifted", [1.5, 2, 3], [3, 1.5, 2]),
+        ("rewards of a group shifted", [2, 2], None),
+        ("rewards cut to whole numbers", [1.5, -2.5, 3], [1, -2, 3]),
+        ("rewards cut to whole numbers", [1, 2], None),
+        ("rewards negated", [0, 2], [0, -2]),
+        ("rewards negated", [0, 0], None),
+        ("a response of another group", [1.5, 2], [1.5, 2, 2]),
+        ("a response of another group", [1.5, 2, 3], [1.5, 2, 3, 3]),
+    ],
+)
+def test_each_corruption_of_rewards(name: str, rewards: list[float], found: list[float] | None) -> None:
+    [mutation] = [each for each in REWARD_MUTATIONS if each.name == name]
+    group = Scores("a", np.array(rewards, np.float32), len(rewards), rewards)
+    assert mutation.caught_by == "rewards"
+    [changed] = mutation.change([group], 0) or [None]
+    assert (changed is None) is (found is None)
+    if changed is not None:
+        assert np.array_equal(changed.rewards, np.array(found, np.float32), equal_nan=True)
+        assert changed.rewards.dtype == np.float32
+        assert changed.responses == len(rewards) + (name == "a response of another group")
+        assert (changed.id, changed.source) == ("a", rewards)
+        assert not check_rewards([changed]).passed
+    assert group.rewards.tolist() == np.array(rewards, np.float32).tolist()
+
 
 ONE: dict[str, Any] = {"tokens": [5, 6], "loss_mask": [1, 1], "logprobs": [-1.0, -2.0]}
 TWO: dict[str, Any] = {"tokens": [7], "loss_mask": [1], "logprobs": [-3.0]}
@@ -45,11 +82,11 @@ BARE = Rollout("b", [9], (BARE_ONE, BARE_ONE), Sampled(((5, 5), (5, 5))))
         ("another prompt than was sampled from", {"prompt": [1, 2, 0]}, None),
     ],
 )
-def test_each_corruption(name: str, full: dict[str, Any], bare: dict[str, Any] | None) -> None:
+def test_each_corruption_of_a_rollout(name: str, full: dict[str, Any], bare: dict[str, Any] | None) -> None:
     [mutation] = [each for each in ROLLOUT_MUTATIONS if each.name == name]
-    assert check_sampled([FULL, BARE]).passed
+    assert mutation.caught_by == "sampled_ids" and check_sampled([FULL, BARE]).passed
     for group, changes in ((FULL, full), (BARE, bare)):
-        found = mutation.change(group)
+        [found] = mutation.change([group, group], 1) or [None]
         assert found == (None if changes is None else replace(group, **changes))
         assert found is None or not check_sampled([found]).passed
 
