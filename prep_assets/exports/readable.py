@@ -1,4 +1,4 @@
-"""What a row of an export says, in one form for all formats. The readers: `read.py` of each format."""
+"""What a row of an export says, in one form for all formats. The readers: `read` of each format."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import yaml
 from prep_assets.assets.graph import asset_named
 from prep_assets.assets.workspace import Workspace
 from prep_assets.exports import export, exports
-from prep_assets.exports.opening import opening, read_by
+from prep_assets.exports.registry import opening, read_by
 from prep_assets.exports.source import open_source
 from prep_assets.stores.lines import Lines
 from prep_assets_tests.assets.workspaces import make, tree

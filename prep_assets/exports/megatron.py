@@ -17,12 +17,25 @@ import numpy.typing as npt
 from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import ConfigError
 from prep_assets.exports.blocks import IGNORE, Block, rows, sides
+from prep_assets.exports.readable import Options, Readable, Tokens, labelled
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter
-from prep_assets.exports.source import Pairs, refuse_lost_mask
+from prep_assets.exports.source import Pairs, Source, refuse_lost_mask
+from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.read_megatron import HEADER, MAGIC
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.tokenization.sentences import STARTS
+
+READ_BY = "Megatron-LM, Megatron-Bridge, NeMo, GPT-NeoX, ModelLink"
+READERS = {"PackedStore": "ModelLink", "Pairs": "ModelLink", "instruction": "ModelLink"}
+"""Where one layout or kind of source is for some of them only."""
+LINES = {
+    "PackedStore": ("--data-path {folder}/{name}", "--is-instruction-dataset", "--reset-attention-mask{neat_pack}"),
+    "instruction": ("--data-path {folder}/{name}", "--is-instruction-dataset", "--variable-seq-lengths"),
+    "Pairs": ("--data-path {folder}/{name}", "--is-pairwise-dataset", "--variable-seq-lengths"),
+    "": ("--data-path {folder}/{name}_text_{level}", "--split 100,0,0", "--seq-length 4096"),
+}
+
 
 SMALL_VOCABULARY = 65_500
 """Below this size Megatron stores tokens in 16 bits."""
@@ -160,3 +173,20 @@ class IndexedWriter:
             file.write(MAGIC + HEADER.pack(1, code, len(lengths), len(documents)))
             for array, dtype in ((lengths, "<i4"), (pointers, "<i8"), (documents, "<i8")):
                 file.write_array(array.astype(dtype))
+
+
+def read(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of an export, opened by code that did not write them."""
+    store = open_store(folder, "megatron")
+
+    def row(number: int) -> tuple[Tokens, ...]:
+        if "sequence" in store.keys:
+            return (Tokens(np.asarray(store.fetch_record(number, "sequence"), np.int64)),)
+        found = store.fetch_record(number, store.keys)
+        if isinstance(source, Pairs):
+            return tuple(labelled(found[f"{side}_input_ids"], found[f"{side}_labels"]) for side in ("chosen", "rejected"))
+        document = found["attention_mask"] if options["neat"] and isinstance(source, PackedStore) else None
+        starts = None if document is None else np.flatnonzero(np.diff(document, prepend=0) > 0)
+        return (labelled(found["input_ids"], found["labels"], starts),)
+
+    return Readable(store.num_records, row)
