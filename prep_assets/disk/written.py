@@ -98,16 +98,10 @@ class WrittenFile:
         return size
 
     def readable(self) -> bool:
-        """It can be."""
+        """It can be read, written to, and go anywhere."""
         return True
 
-    def writable(self) -> bool:
-        """It can be."""
-        return True
-
-    def seekable(self) -> bool:
-        """It can go anywhere."""
-        return True
+    writable = seekable = readable
 
     def close(self) -> None:
         """Write the rest, and note what the file was meant to hold. A file whose writing failed is not noted."""

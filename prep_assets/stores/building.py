@@ -12,9 +12,10 @@ from prep_assets.disk.folders import folder_size, remove_tree, sync_folders
 from prep_assets.disk.ledger import recording
 from prep_assets.disk.readback import prove, read_back
 from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.stores.bucket_shelf import BucketShelf
+from prep_assets.stores.disk_shelf import DiskShelf
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.mapped_h5 import h5_layout
-from prep_assets.stores.shelf import Shelf
 from prep_assets.stores.version_folders import PAYLOAD, WORK_QUARANTINE, drop_shards, work_folder
 
 Write = Callable[[Path, Path], "Draft"]
@@ -30,7 +31,7 @@ class Draft:
     checks: tuple[str, ...]
 
 
-def build_version(shelf: Shelf, manifest: Manifest, write: Write, audit: Audit, *, before: int) -> str:
+def build_version(shelf: DiskShelf | BucketShelf, manifest: Manifest, write: Write, audit: Audit, *, before: int) -> str:
     """Write a store, prove that the disk has what was written, audit it, and make it a version, whose name is returned.
 
     Args:

@@ -11,9 +11,9 @@ from prep_assets.disk.blocks import sums_of
 from prep_assets.disk.faults import told
 from prep_assets.disk.folders import locked
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.stores.bucket import Bucket
 from prep_assets.stores.bucket_versions import BucketLease
 from prep_assets.stores.mirror import cache_folder
-from prep_assets.stores.objects import Objects
 from prep_assets.stores.version_folders import remove_version, versions_in
 
 LIMIT = "PREP_ASSETS_CACHE_BYTES"
@@ -26,7 +26,7 @@ def blob(sha256: str) -> Path:
     return cache_folder() / "blobs" / sha256
 
 
-def fetch(objects: Objects, key: str, sha256: str, size: int, target: Path, lease: BucketLease) -> None:
+def fetch(objects: Bucket, key: str, sha256: str, size: int, target: Path, lease: BucketLease) -> None:
     """Make `target` the file with this content, which is at `key` of a bucket. A copy on this machine is taken first.
 
     Raises:
@@ -70,7 +70,7 @@ def _linked(path: Path, target: Path) -> bool:
     return True
 
 
-def _download(objects: Objects, key: str, path: Path, lease: BucketLease) -> tuple[str, int]:
+def _download(objects: Bucket, key: str, path: Path, lease: BucketLease) -> tuple[str, int]:
     digest, length = hashlib.sha256(), 0
     try:
         with path.open("wb") as file:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from prep_assets.disk.strict_json import loads
 from prep_assets.errors import StoreError
-from prep_assets.stores.objects import Objects, Unanswered
-from prep_assets.stores.shelf import Pointers
+from prep_assets.stores.bucket import Bucket, Unanswered
+from prep_assets.stores.pointers import Pointers
 
 KEY = "catalog.json"
 REMEMBERED = 64
@@ -72,7 +72,7 @@ class Seen(NamedTuple):
     modified: float
 
 
-def read(objects: Objects) -> Seen:
+def read(objects: Bucket) -> Seen:
     """The catalog as it is now.
 
     Raises:
@@ -104,7 +104,7 @@ def write(catalog: Catalog) -> bytes:
     return json.dumps(fields).encode() + b"\n"
 
 
-def change(objects: Objects, step: Callable[[Catalog], Catalog]) -> Catalog:
+def change(objects: Bucket, step: Callable[[Catalog], Catalog]) -> Catalog:
     """Make one change, exactly once, whatever others do and whatever answers are lost.
 
     Args:
@@ -138,6 +138,6 @@ def change(objects: Objects, step: Callable[[Catalog], Catalog]) -> Catalog:
     raise fault or Unanswered(f"{objects.url}/{KEY}: others changed it {ATTEMPTS} times in a row. Build again")
 
 
-def put(objects: Objects, data: bytes, tag: str | None) -> bool:
+def put(objects: Bucket, data: bytes, tag: str | None) -> bool:
     """Replace the catalog if it is as it was read."""
     return objects.put_new(KEY, data) if tag is None else objects.put_if(KEY, data, tag)

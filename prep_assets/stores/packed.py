@@ -31,7 +31,7 @@ from prep_assets.disk.written import write_json
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import Guards, load_array, load_json
 from prep_assets.stores.images import NO_IMAGES, Images, open_images
-from prep_assets.stores.read_bin import bin_rows
+from prep_assets.stores.read_bin import bin_rows, read_bin, shard_metas
 from prep_assets.stores.read_h5 import H5Array, read_h5
 from prep_assets.stores.shards import BinShard
 from prep_assets.stores.tokens import ATTENTION, StorageFormat, signed
@@ -254,8 +254,11 @@ def _h5_rows(path: Path, row_len: int, guards: Guards) -> list[Any]:
 
 def _bin_rows(folder: Path, row_len: int, guards: Guards) -> list[Any]:
     """The rows of each key; of the attention mask where a shard has one, and then all have."""
-    extra = [ATTENTION] if any(ATTENTION in load_json(meta, guards) for meta in folder.glob("shard_*/meta.json")) else []
-    return [bin_rows(folder, BIN_KEYS[key], row_len, guards) for key in (*KEYS, *extra)]
+    if not (metas := shard_metas(folder)):
+        raise StoreError(f"{folder} has no shard. {_REMEDY}")
+    shards = read_bin(metas, guards)
+    extra = [ATTENTION] if any(ATTENTION in shard.arrays for shard in shards) else []
+    return [bin_rows(shards, BIN_KEYS[key], row_len) for key in (*KEYS, *extra)]
 
 
 def _as_rows(array: Any, row_len: int) -> Any:

@@ -16,7 +16,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from prep_assets.errors import StoreError
 from prep_assets.samples import UNATTENDED
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.images import NO_IMAGES, ImageBlock, Images, ImageWriter, open_images
-from prep_assets.stores.read_bin import read_bin
+from prep_assets.stores.read_bin import read_bin, shard_metas
 from prep_assets.stores.read_h5 import read_h5
 from prep_assets.stores.shards import BinShard, Segmented
 
@@ -59,17 +59,6 @@ def unsigned(weights: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[n
     return weights if attended.all() else np.where(attended, weights, UNATTENDED - weights), attended
 
 
-class TokenWriter(Protocol):
-    """Appends blocks of per-token arrays. All keys of one block have the same length."""
-
-    def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
-        """Write whole records: equally long 1-D arrays, one for each key, and the length of each record in them."""
-        ...
-
-    def close(self) -> None:
-        """Finish the files."""
-
-
 class BinWriter:
     """AstrAI's mmap layout: ``<directory>/shard_%04d/{meta.json, <key>.bin}``.
 
@@ -84,6 +73,7 @@ class BinWriter:
         directory.mkdir()
 
     def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
+        """Write whole records: equally long 1-D arrays, one for each key, and the length of each record in them."""
         _check_block(block, self._dtypes, lengths)
         ends = np.cumsum(lengths)
         record, start = 0, 0
@@ -96,6 +86,7 @@ class BinWriter:
             start = int(ends[record - 1])
 
     def close(self) -> None:
+        """Finish the files."""
         if self._open or not self._shards:
             self._finish()
 
@@ -131,6 +122,7 @@ class H5Writer:
         self._piece, self._held = {key: Spool(dtype) for key, dtype in self._dtypes.items()}, 0
 
     def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
+        """Write whole records: equally long 1-D arrays, one for each key, and the length of each record in them."""
         _check_block(block, self._dtypes, lengths)
         at, count = 0, int(lengths.sum())
         while at < count:
@@ -142,6 +134,7 @@ class H5Writer:
                 self._write()
 
     def close(self) -> None:
+        """Finish the file."""
         with closing(self._file):
             if self._held:
                 self._write()
@@ -158,7 +151,7 @@ class RecordWriter:
     Use it as a context manager; a stream that was left by an exception has no index and cannot be opened.
     """
 
-    def __init__(self, writer: TokenWriter, index: Path) -> None:
+    def __init__(self, writer: BinWriter | H5Writer, index: Path) -> None:
         self._writer, self._index = writer, index
         self._images, self._records, self._tokens = ImageWriter(index.parent, index.name.removesuffix(".index")), 0, 0
         index.mkdir()
@@ -311,10 +304,9 @@ def open_tokens(directory: Path, name: str, guards: Guards | None = None) -> Tok
 
 
 def _open_bin(directory: Path, guards: Guards) -> dict[str, Any]:
-    shards = sorted(directory.glob("shard_*"), key=lambda path: int(path.name.removeprefix("shard_")))
     ours = {theirs: key for key, theirs in BIN_NAMES.items()}
     parts: dict[str, list[npt.NDArray[Any]]] = {}
-    for shard in read_bin([folder / "meta.json" for folder in shards], guards):
+    for shard in read_bin(shard_metas(directory), guards):
         for key, array in shard.arrays.items():
             parts.setdefault(ours.get(key, key), []).append(array)
     return {key: arrays[0] if len(arrays) == 1 else Segmented(arrays) for key, arrays in parts.items()}

@@ -148,7 +148,7 @@ def test_a_bin_file_of_another_length_is_found_at_open(tmp_path: Path, change: i
     write(tmp_path, "bin")
     path = tmp_path / "sft_packed" / "shard_0000" / "loss_mask.bin"
     path.write_bytes(path.read_bytes()[:change] if change < 0 else path.read_bytes() + b"\0")
-    with pytest.raises(StoreError, match=rf"loss_mask.bin: {20 + change} bytes, meta.json says 20 int8, rows of 4"):
+    with pytest.raises(StoreError, match=rf"loss_mask.bin: {20 + change} bytes, meta.json says 20: 20 of int8"):
         open_packed(tmp_path, "sft_packed")
 
 
