@@ -66,21 +66,13 @@ def send(
 
 def put_manifest(objects: Bucket, version: str, manifest: bytes) -> bytes:
     """Put a manifest there if there is none, and return the one that is there: this one also where an earlier attempt wrote it."""
-    key, fault = key_of(version, MANIFEST), None
-    for attempt in range(catalog.ATTEMPTS):
-        if attempt:
-            objects.pause(attempt)  # another writer began it, and did not end
-        try:
-            if objects.put_new(key, manifest):
-                return manifest
-        except Unanswered as error:
-            fault = error
+    key = key_of(version, MANIFEST)
+
+    def look() -> tuple[bytes, catalog.Write | None]:
         held = objects.get(key)
-        if held is not None:
-            return held.data
-        if fault:
-            break
-    raise fault or Unanswered(f"{objects.url}/{key} was refused because it is there, and it is not there. Build again")
+        return (manifest, lambda: objects.put_new(key, manifest)) if held is None else (held.data, None)
+
+    return catalog.written(objects, key, look)
 
 
 def replace_manifest(objects: Bucket, version: str, manifest: bytes) -> None:
@@ -89,21 +81,15 @@ def replace_manifest(objects: Bucket, version: str, manifest: bytes) -> None:
     Raises:
         StoreError: there is none.
     """
-    key, fault = key_of(version, MANIFEST), None
-    for attempt in range(catalog.ATTEMPTS):
-        if attempt:
-            objects.pause(attempt)
+    key = key_of(version, MANIFEST)
+
+    def look() -> tuple[None, catalog.Write | None]:
         held = objects.get(key)
         if held is None:
             raise StoreError(f"{objects.url}/{key} is gone. Build the store again")
-        if held.data == manifest:
-            return
-        try:
-            if objects.put_if(key, manifest, held.tag):
-                return
-        except Unanswered as error:
-            fault = error
-    raise fault or Unanswered(f"{objects.url}/{key}: others changed it {catalog.ATTEMPTS} times in a row. Build again")
+        return None, None if held.data == manifest else lambda: objects.put_if(key, manifest, held.tag)
+
+    catalog.written(objects, key, look)
 
 
 class BucketLease:

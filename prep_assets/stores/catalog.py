@@ -12,13 +12,14 @@ import json
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from prep_assets.disk.strict_json import loads
 from prep_assets.errors import StoreError
 from prep_assets.stores.bucket import Bucket, Unanswered
 from prep_assets.stores.pointers import Pointers
 
+T = TypeVar("T")
 KEY = "catalog.json"
 REMEMBERED = 64
 """Changes whose tokens are kept."""
@@ -114,28 +115,52 @@ def change(objects: Bucket, step: Callable[[Catalog], Catalog]) -> Catalog:
         Unanswered: the store keeps failing, and whether the change was made is unknown.
     """
     token, first = secrets.token_hex(8), -1
-    fault: Unanswered | None = None
-    for attempt in range(ATTEMPTS):
-        if attempt:
-            objects.pause(attempt)
+
+    def look() -> tuple[Catalog, Write | None]:
+        nonlocal first
         seen = read(objects)
         now = seen.catalog
         if token in now.done:
-            return now
+            return now, None
         first = now.generation if first < 0 else first
         if now.generation - first > REMEMBERED:
             raise Unanswered(f"{objects.url}/{KEY}: more than {REMEMBERED} changes by others since this one began. Build again")
         changed = step(now)
         if changed == now:
-            return now
+            return now, None
         changed = replace(changed, generation=now.generation + 1, done=(*now.done, token)[-REMEMBERED:])
+        return changed, lambda: put(objects, write(changed), seen.tag)
+
+    return written(objects, KEY, look)
+
+
+Write = Callable[[], bool]
+"""Writes an object on a condition; false where that does not hold."""
+
+
+def written(objects: Bucket, key: str, look: Callable[[], tuple[T, Write | None]]) -> T:
+    """Write an object on the condition that nobody else has, in as many attempts as that takes.
+
+    Args:
+        look: gives what is returned once the object is as it should be, and what makes it so; `None`: it is.
+
+    Raises:
+        Unanswered: the store keeps failing, and whether the object was written is unknown.
+    """
+    fault: Unanswered | None = None
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            objects.pause(attempt)
+        result, write = look()
+        if write is None:
+            return result
         try:
-            if put(objects, write(changed), seen.tag):
-                return changed
+            if write():
+                return result
             fault = None
         except Unanswered as error:
             fault = error
-    raise fault or Unanswered(f"{objects.url}/{KEY}: others changed it {ATTEMPTS} times in a row. Build again")
+    raise fault or Unanswered(f"{objects.url}/{key}: others changed it {ATTEMPTS} times in a row. Build again")
 
 
 def put(objects: Bucket, data: bytes, tag: str | None) -> bool:

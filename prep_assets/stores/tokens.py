@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.disk.arrays import ArrayFile, Spool
-from prep_assets.disk.columns import before, made, repeats, sizes
+from prep_assets.disk.columns import batches, before, made, repeats, sizes
 from prep_assets.disk.h5 import GrowingH5
 from prep_assets.disk.pages import went_through
 from prep_assets.errors import StoreError
@@ -226,13 +226,10 @@ class TokenStore:
 
     def blocks(self, size: int = 1 << 20) -> Iterator[tuple[slice, slice]]:
         """Successive records, and their tokens: about `size` at a time, unless one record alone has more."""
-        first = start = 0
-        while first < len(self):
-            stop = max(first + 1, int(np.searchsorted(self.ends, start + size, "right")))
-            end = int(self.ends[stop - 1])
-            yield slice(first, stop), slice(start, end)
-            went_through(4 * (end - start))
-            first, start = stop, end
+        for records in batches(self.ends, size):
+            tokens = self.span(records.start, records.stop)
+            yield records, tokens
+            went_through(4 * (tokens.stop - tokens.start))
 
     def starts_of(self, records: slice) -> npt.NDArray[np.int64]:
         """Where each of some successive records starts."""
@@ -240,15 +237,16 @@ class TokenStore:
 
     def record(self, i: int, key: str) -> npt.NDArray[Any]:
         """One record's array."""
-        return np.asarray(self.arrays[key][self._place(i)])
+        return np.asarray(self.arrays[key][self.span(i, i + 1)])
 
     def weights(self, tokens: int | slice) -> npt.NDArray[Any]:
         """The weights of a record, or of a stretch of tokens, as `signed` has them: loss mask and attention mask in one."""
-        here = tokens if isinstance(tokens, slice) else self._place(tokens)
+        here = tokens if isinstance(tokens, slice) else self.span(tokens, tokens + 1)
         return signed(self.arrays["loss_mask"][here], self.arrays[ATTENTION][here] if ATTENTION in self.arrays else None)
 
-    def _place(self, i: int) -> slice:
-        return slice(int(self.ends[i - 1]) if i else 0, int(self.ends[i]))
+    def span(self, first: int, stop: int) -> slice:
+        """Where the tokens of records ``first … stop - 1`` are; there is one at least."""
+        return slice(int(self.ends[first - 1]) if first else 0, int(self.ends[stop - 1]))
 
     @property
     def begins_row(self) -> npt.NDArray[np.bool_]:
