@@ -46,6 +46,7 @@ def olmo(
     """
     dtype = np.dtype("<u4") if vocab_size is None else np.min_scalar_type(vocab_size - 1).newbyteorder("<")
     masked = isinstance(source, PackedStore) or "loss_mask" in source.arrays
+    labels = {"labels_mask": "labels_mask_part_{}.npy"} if masked else {}
     total, tokens, trained = count(source, of_documents=True), 0, 0
     number, used, most = -1, 0, part_bytes // dtype.itemsize
     with ExitStack() as opened:
@@ -53,8 +54,10 @@ def olmo(
             for part, at, chosen in _parts(block.row_lengths, max(number, 0), used, most):
                 if part != number:
                     opened.close()
-                    number, files = part, _Part(opened, out, part, masked)
-                files.append(block, chosen, at, dtype)
+                    number = part
+                    names = {"token_ids": "token_ids_part_{}.npy", **labels, "borders": "token_ids_part_{}.csv.gz"}
+                    files = {key: opened.enter_context(WrittenFile(out / name.format(f"{part:04d}"))) for key, name in names.items()}
+                _append(files, block, chosen, at, dtype)
                 used = at + int(block.row_lengths[chosen].sum())
             tokens, trained = tokens + len(block.tokens), trained + int(block.trained.sum())
             progress(block.done, total)
@@ -76,26 +79,18 @@ def _parts(lengths: npt.NDArray[np.int64], part: int, used: int, most: int) -> I
         first, used = stop, used + int(ends[stop - 1]) - begin
 
 
-class _Part:
-    """The files of one part."""
-
-    def __init__(self, opened: ExitStack, out: Path, number: int, masked: bool) -> None:
-        self._ids = opened.enter_context(WrittenFile(out / f"token_ids_part_{number:04d}.npy"))
-        self._mask = opened.enter_context(WrittenFile(out / f"labels_mask_part_{number:04d}.npy")) if masked else None
-        self._borders = opened.enter_context(WrittenFile(out / f"token_ids_part_{number:04d}.csv.gz"))
-
-    def append(self, block: Block, chosen: slice, at: int, dtype: np.dtype[Any]) -> None:
-        """Append some documents of a block after `at` tokens."""
-        lengths = block.row_lengths[chosen]
-        begin, ends = int(block.row_lengths[: chosen.start].sum()), np.cumsum(lengths)
-        here = slice(begin, begin + int(lengths.sum()))
-        self._ids.write_array(block.ids(dtype)[here])
-        if self._mask is not None:
-            self._mask.write_array(block.trained[here])
-        borders = zip((at + ends - lengths).tolist(), (at + ends).tolist(), strict=True)
-        # several gzip members in one file are one stream; a fixed time and no name keep the bytes equal
-        with gzip.GzipFile(filename="", mode="wb", fileobj=self._borders, mtime=0) as file:
-            file.write("".join(f"{start},{end}\n" for start, end in borders).encode())
+def _append(files: dict[str, WrittenFile], block: Block, chosen: slice, at: int, dtype: np.dtype[Any]) -> None:
+    """Append some documents of a block to the files of a part, after `at` tokens."""
+    lengths = block.row_lengths[chosen]
+    begin, ends = int(block.row_lengths[: chosen.start].sum()), np.cumsum(lengths)
+    here = slice(begin, begin + int(lengths.sum()))
+    files["token_ids"].write_array(block.ids(dtype)[here])
+    if "labels_mask" in files:
+        files["labels_mask"].write_array(block.trained[here])
+    borders = zip((at + ends - lengths).tolist(), (at + ends).tolist(), strict=True)
+    # several gzip members in one file are one stream; a fixed time and no name keep the bytes equal
+    with gzip.GzipFile(filename="", mode="wb", fileobj=files["borders"], mtime=0) as file:
+        file.write("".join(f"{start},{end}\n" for start, end in borders).encode())
 
 
 def read(folder: Path, source: Source, options: Options) -> Readable:

@@ -202,8 +202,7 @@ def export(
     if not isinstance(opened, found.takes):
         takes = ", ".join(each.__name__ for each in found.takes)
         raise ConfigError(f"export {format!r} writes {takes}; this is a {type(opened).__name__}")
-    _refuse_lost_images(found, opened)
-    _refuse_lost_attention(found, opened)
+    _refuse_lost(found, opened)
     if not len(opened):
         raise ConfigError("nothing to export: the source has no rows")
     out = Path(out_dir)
@@ -220,7 +219,7 @@ def refuse_lost_borders(found: Export, recipe: Mapping[str, Any]) -> None:
     ConfigError: the documents of a store have no end-of-text token, and the format keeps nothing else that tells them apart.
     """
     if recipe.get("append_eod") is False and not found.keeps_borders:
-        able = ", ".join(name for name, each in exports().items() if each.keeps_borders and TokenStore in each.takes)
+        able = _able(lambda each: each.keeps_borders and TokenStore in each.takes)
         raise ConfigError(
             f"export {found.name!r} tells documents apart by the end-of-text token alone, which these lack (append_eod: false): they would be "
             f"one text. Set append_eod: true, or use a format that keeps borders: {able}"
@@ -234,22 +233,25 @@ def _recipe(source: Published | Path | str | Source) -> Mapping[str, Any]:
     return Manifest.read(Path(source)).recipe if isinstance(source, Path | str) and (Path(source) / MANIFEST).is_file() else {}
 
 
-def _refuse_lost_images(found: Export, source: Source) -> None:
+def _refuse_lost(found: Export, source: Source) -> None:
+    """Raises:
+    ConfigError: the format has no place for the images of the source, or for which of its tokens are attended.
+    """
     count = len(source.images) if isinstance(source, TokenStore | PackedStore) else 0
     if count and not found.images:
-        able = ", ".join(name for name, each in exports().items() if each.images)
         raise ConfigError(
             f"export {found.name!r} would lose {count:,} images: it has no place for their paths, and their tokens would be left without meaning. "
-            f"Formats with images: {able}"
+            f"Formats with images: {_able(lambda each: each.images)}"
         )
-
-
-def _refuse_lost_attention(found: Export, source: Source) -> None:
     if has_unattended(source) and not found.attention:
-        able = ", ".join(name for name, each in exports().items() if each.attention)
         raise ConfigError(
-            f"export {found.name!r} cannot say which tokens are not attended, so a model would attend to all of them. Formats that can: {able}"
+            f"export {found.name!r} cannot say which tokens are not attended, so a model would attend to all of them. Formats that can: "
+            f"{_able(lambda each: each.attention)}"
         )
+
+
+def _able(can: Callable[[Export], bool]) -> str:
+    return ", ".join(name for name, each in exports().items() if can(each))
 
 
 def check_meaning(found: Export, kind: type, options: Mapping[str, Any]) -> None:

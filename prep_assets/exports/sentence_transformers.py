@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.arrow import tables
+from prep_assets.exports.arrow import save_parquet
 from prep_assets.exports.readable import Options, Readable, parquet
 from prep_assets.exports.registry import FileName, Progress, exporter
 from prep_assets.exports.source import Source
@@ -45,8 +45,6 @@ def sentence_transformers(
     `negatives` is how many of a row's negatives are written, the first ones; it is needed where rows have several numbers of them. A row with fewer stops
     the export. `leave_out` names what of the rows may be lost: ``instruction``, ``positive_scores``, ``negative_scores``.
     """
-    import pyarrow.parquet as pq
-
     if strange := sorted(set(leave_out) - set(BESIDE)):
         raise ConfigError(f"export 'sentence_transformers', option 'leave_out': {strange[0]!r} is none of {', '.join(BESIDE)}")
     count = _count(source, negatives, leave_out)
@@ -57,14 +55,7 @@ def sentence_transformers(
             for positive in row["positives"]:
                 yield {"anchor": row["query"], "positive": positive, **dict(zip(names, row["negatives"], strict=False))}
 
-    writer, done = None, 0
-    for table in tables(rows, source.path):
-        writer = writer or pq.ParquetWriter(out / f"{split}.parquet", table.schema, compression="zstd")
-        writer.write_table(table)
-        done += len(table)
-        progress(min(done, len(source)), len(source))
-    if writer is not None:
-        writer.close()
+    save_parquet(out / f"{split}.parquet", rows, source, progress)
 
 
 def _count(source: Lines, negatives: int | None, leave_out: list[str]) -> int:

@@ -7,13 +7,11 @@ RL: ``data_source`` (selects the reward function: each row's verifier), ``prompt
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import ConfigError
-from prep_assets.exports.arrow import storable, tables
+from prep_assets.exports.arrow import save_parquet
 from prep_assets.exports.readable import Options, Readable, parquet, without_nulls
 from prep_assets.exports.registry import FileName, Progress, exporter
 from prep_assets.exports.source import Source
@@ -51,8 +49,6 @@ def verl(
     `data_source` is the name for rows whose verifier is ``number``, e.g. ``openai/gsm8k``, or a mapping from verifier to name; a row with
     another verifier that no mapping names keeps its verifier as ``data_source``. verl raises on a name for which it has no reward function.
     """
-    import pyarrow.parquet as pq
-
     sft = "messages" in next(iter(source))
     if sft and (data_source is not None or ability != ABILITY):
         raise ConfigError(
@@ -67,15 +63,7 @@ def verl(
             else:
                 yield _rl(row, index, _source_of(row, data_source, index + 1, source.path), ability, split)
 
-    writer, done = None, 0
-    with ExitStack() as opened:
-        for table in tables(rows, source.path):
-            if writer is None:
-                file = opened.enter_context(WrittenFile(out / f"{split}.parquet"))
-                writer = opened.enter_context(pq.ParquetWriter(file, storable(table.schema), compression="zstd"))
-            writer.write_table(table)
-            done += len(table)
-            progress(done, len(source))
+    save_parquet(out / f"{split}.parquet", rows, source, progress)
 
 
 def _check_sft(row: dict[str, Any], line: int, path: Path) -> None:
