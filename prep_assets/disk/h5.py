@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
@@ -121,7 +120,7 @@ def _close(written: _Patient) -> None:
     written.close()
 
 
-class FixedH5:
+class FixedH5(AbstractContextManager["FixedH5"]):
     """An HDF5 file with datasets of known shape, each in one piece. HDF5 lays it out in memory, and its bytes are written without it.
 
     Args:
@@ -159,10 +158,7 @@ class FixedH5:
         """Finish the file."""
         self._written.close()
 
-    def __enter__(self) -> FixedH5:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from prep_assets.disk.ledger import note
 from prep_assets.disk.meant import Meant
 
 
-class WrittenFile:
+class WrittenFile(AbstractContextManager["WrittenFile"]):
     """A new file, written in any order. When it is closed, what was meant to be in it stands in the ledger of its folder.
 
     It takes the place of a binary file: for NumPy, pyarrow and h5py too. Bytes that follow one another are gathered to blocks.
@@ -147,10 +147,7 @@ class WrittenFile:
             found += part
         return bytes(found)
 
-    def __enter__(self) -> WrittenFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

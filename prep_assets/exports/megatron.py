@@ -6,9 +6,8 @@ Byte layout: `prep_assets.stores.read_megatron`. Labels of ModelLink are unshift
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -146,7 +145,7 @@ def _pairs(source: Pairs) -> Iterator[tuple[int, Sequences]]:
         yield chosen.done, {key: (values, block.row_lengths, None) for key, (values, block) in zip(_KEYS["pairs"], blocks, strict=True)}
 
 
-class IndexedWriter:
+class IndexedWriter(AbstractContextManager["IndexedWriter"]):
     """Writes ``<prefix>.bin`` block by block, and ``<prefix>.idx`` at the end; every sequence is a document, unless `append` says otherwise."""
 
     def __init__(self, prefix: Path, dtype: str) -> None:
@@ -154,16 +153,13 @@ class IndexedWriter:
         self._per_document = [np.zeros(0, np.int64)]
         self._file = WrittenFile(prefix.with_name(f"{prefix.name}.bin"))
 
-    def __enter__(self) -> IndexedWriter:
-        return self
-
     def append(self, values: npt.NDArray[Any], lengths: npt.NDArray[np.int64], per_document: npt.NDArray[np.int64] | None = None) -> None:
         """Write sequences: their values end to end, and the length of each; and how many sequences each document has, if not one."""
         self._file.write_array(np.asarray(values, self._dtype))
         self._lengths.append(lengths)
         self._per_document.append(np.ones(len(lengths), np.int64) if per_document is None else per_document)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
         lengths = np.concatenate(self._lengths)
         code = CODES[self._dtype.name]

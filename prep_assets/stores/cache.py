@@ -18,7 +18,6 @@ from prep_assets.stores.version_folders import remove_version, versions_in
 
 LIMIT = "PREP_ASSETS_CACHE_BYTES"
 """Variable of the environment: the most that fetched and built versions of buckets may take on this machine; no bound where it is not set."""
-_SUFFIXES = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def blob(sha256: str) -> Path:
@@ -110,13 +109,13 @@ def make_room(size: int) -> None:
 
 
 def _limit() -> int | None:
-    text = os.environ.get(LIMIT, "").strip().upper()
-    if not text:
+    from pydantic import ByteSize, TypeAdapter
+
+    if not (text := os.environ.get(LIMIT, "").strip().upper()):
         return None
-    number = text.rstrip("KMGTB")
     try:
-        return int(float(number) * _SUFFIXES[text[len(number) :].strip()])
-    except (ValueError, KeyError) as error:
+        return int(TypeAdapter(ByteSize).validate_python(text))
+    except ValueError as error:
         raise ConfigError(f"{LIMIT} is {text!r}; it is a number of bytes, or one with KB, MB, GB or TB, e.g. 500GB") from error
 
 

@@ -70,7 +70,6 @@ class Seen(NamedTuple):
 
     catalog: Catalog
     tag: str | None
-    modified: float
 
 
 def read(objects: Bucket) -> Seen:
@@ -81,7 +80,7 @@ def read(objects: Bucket) -> Seen:
     """
     held = objects.get(KEY)
     if held is None:
-        return Seen(Catalog(), None, 0.0)
+        return Seen(Catalog(), None)
     try:
         fields: dict[str, Any] = loads(held.data)
         lists = {name: tuple(map(str, fields[name])) for name in ("versions", "done")}
@@ -90,7 +89,7 @@ def read(objects: Bucket) -> Seen:
         raise StoreError(
             f"{objects.url}/{KEY} cannot be read ({type(error).__name__}: {error}); it was edited. Put its last version back"
         ) from error
-    return Seen(catalog, held.tag, held.modified)
+    return Seen(catalog, held.tag)
 
 
 def write(catalog: Catalog) -> bytes:

@@ -11,10 +11,9 @@ AstrAI's keys prompts, responses, masks and rewards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -59,7 +58,7 @@ class Scored:
     retokenized: int | None = None
 
 
-class GroupWriter:
+class GroupWriter(AbstractContextManager["GroupWriter"]):
     """Writes groups. A context manager: what an exception leaves behind has no index and cannot be opened."""
 
     def __init__(
@@ -88,7 +87,7 @@ class GroupWriter:
             self._stack.enter_context(writer)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if kind is None:
             self._source.close()
         else:

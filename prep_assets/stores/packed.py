@@ -16,9 +16,9 @@ and, where there are images, ``sft_packed.images/`` which image stands where (se
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ Documents = dict[str, npt.NDArray[Any]]
 _REMEDY = "Build the store again"
 
 
-class PackedWriter:
+class PackedWriter(AbstractContextManager["PackedWriter"]):
     """Writes blocks of rows; the number of rows is known beforehand.
 
     Args:
@@ -79,9 +79,6 @@ class PackedWriter:
             else BinWriter(directory / name, self._dtypes, max_tokens_per_shard=max_tokens_per_shard)
         )
 
-    def __enter__(self) -> PackedWriter:
-        return self
-
     def append(self, block: Mapping[str, npt.NDArray[Any]]) -> None:
         """Write a block of rows: arrays (R, row_len) for ``tokens``, ``loss_mask`` and, in `bin`, ``position_ids``; ``attention_mask`` where there is one."""
         count, row_len = len(block["tokens"]), self._shape[1]
@@ -92,7 +89,7 @@ class PackedWriter:
                 self._file.write(key, self._at * row_len, block[key])
         self._at += count
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         self._file.close()
         if kind is None and self._at != self._shape[0]:
             raise StoreError(f"{self._name}: {self._at:,} rows written, {self._shape[0]:,} planned")

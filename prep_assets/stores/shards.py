@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ Borders = Mapping[str, Mapping[str, list[int]]]
 """``offsets`` of records, and ``element_offsets`` of the elements of lists in them, by key; both begin with 0."""
 
 
-class BinShard:
+class BinShard(AbstractContextManager["BinShard"]):
     """``<folder>/<key>.bin`` of raw little-endian elements, and ``meta.json``, which is written last.
 
     ``{"<key>": {"shape": [n], "dtype": "int32"}, …}``; where records have borders, each entry has them as well. Also a context manager: an
@@ -52,10 +52,7 @@ class BinShard:
         for file in self._files.values():
             file.close()
 
-    def __enter__(self) -> BinShard:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         if kind is None:
             self.close()
         else:

@@ -12,10 +12,9 @@ there are images, with ``<name>.images`` (see `prep_assets.stores.images`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -145,7 +144,7 @@ class H5Writer:
         self._begin()
 
 
-class RecordWriter:
+class RecordWriter(AbstractContextManager["RecordWriter"]):
     """Writes records to a token stream, and their index beside it.
 
     Use it as a context manager; a stream that was left by an exception has no index and cannot be opened.
@@ -157,10 +156,7 @@ class RecordWriter:
         index.mkdir()
         self._columns = {name: ArrayFile(index / f"{name}.npy", dtype) for name, dtype in INDEX_FIELDS.items()}
 
-    def __enter__(self) -> RecordWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         sound = False
         try:
             self._writer.close()

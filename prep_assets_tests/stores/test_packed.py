@@ -201,9 +201,7 @@ FAULTS: list[tuple[tuple[StorageFormat, ...], Callable[[Path], object], str]] = 
 ]
 
 
-@pytest.mark.parametrize(
-    ("storage", "harm", "said"), [(storage, harm, said) for storages, harm, said in FAULTS for storage in storages], ids=str
-)
+@pytest.mark.parametrize(("storage", "harm", "said"), [(storage, harm, said) for storages, harm, said in FAULTS for storage in storages])
 def test_what_does_not_fit_together_is_found_at_open(
     tmp_path: Path, storage: StorageFormat, harm: Callable[[Path], object], said: str
 ) -> None:
