@@ -77,42 +77,38 @@ def megatron(
         refuse_lost_mask(source, "megatron")
         dtype = "uint16" if vocab_size is not None and vocab_size < SMALL_VOCABULARY else "int32"
         file = f"{name}_text_{'sentence' if STARTS in source.arrays else 'document'}"
-        _write(out, {file: dtype}, _text(source, file, dtype), len(source), progress)
+        _write(out, {"text": file}, dtype, _text(source, dtype), len(source), progress)
         return
     keys = _KEYS["pairs" if isinstance(source, Pairs) else "rows"]
     data = _pairs(source) if isinstance(source, Pairs) else _rows(source, pad_id, neat)
-    _write(out, dict.fromkeys((f"{name}_packed_{key}_document" for key in keys), "int32"), _named(data, name), len(source), progress)
+    _write(out, {key: f"{name}_packed_{key}_document" for key in keys}, "int32", data, len(source), progress)
 
 
 Sequences = dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64] | None]]
-"""File → values, length of each sequence, and how many sequences each document has, if not one."""
+"""Key → values, length of each sequence, and how many sequences each document has, if not one."""
 _KEYS = {
     "rows": ("input_ids", "attention_mask", "labels"),
     "pairs": ("chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels"),
 }
 
 
-def _write(out: Path, files: dict[str, str], data: Iterator[tuple[int, Sequences]], total: int, progress: Progress) -> None:
+def _write(out: Path, files: dict[str, str], dtype: str, data: Iterator[tuple[int, Sequences]], total: int, progress: Progress) -> None:
     with ExitStack() as stack:
-        writers = {file: stack.enter_context(IndexedWriter(out / file, dtype)) for file, dtype in files.items()}
+        writers = {key: stack.enter_context(IndexedWriter(out / file, dtype)) for key, file in files.items()}
         for done, sequences in data:
-            for file, (values, lengths, per_document) in sequences.items():
-                writers[file].append(values, lengths, per_document)
+            for key, (values, lengths, per_document) in sequences.items():
+                writers[key].append(values, lengths, per_document)
             progress(done, total)
 
 
-def _named(data: Iterator[tuple[int, Sequences]], name: str) -> Iterator[tuple[int, Sequences]]:
-    return ((done, {f"{name}_packed_{key}_document": part for key, part in sequences.items()}) for done, sequences in data)
-
-
-def _text(source: TokenStore, file: str, dtype: str) -> Iterator[tuple[int, Sequences]]:
+def _text(source: TokenStore, dtype: str) -> Iterator[tuple[int, Sequences]]:
     at = 0
     for block in rows(source):
         end = at + len(block.tokens)
         lengths, per_document = (
             (block.row_lengths, None) if STARTS not in source.arrays else _sentences(block, source.arrays[STARTS][at:end])
         )
-        yield block.done, {file: (block.ids(dtype), lengths, per_document)}
+        yield block.done, {"text": (block.ids(dtype), lengths, per_document)}
         at = end
 
 

@@ -170,12 +170,8 @@ class Bucket:
 
     def _read(self, ask: Callable[[], T], key: str) -> T:
         """What the bucket answers, asked again where the answer broke off."""
-        for attempt in range(1, REPEATED):
-            try:
-                return self._asked(ask, key)
-            except Unanswered:
-                self.pause(attempt)
-        return self._asked(ask, key)
+        answer: T = next(self._going_on(lambda: iter([ask()]), lambda: None, key))
+        return answer
 
     def _unconditionally(self, write: Callable[[], object], key: str) -> None:
         """Write; try again after a conflict with another writer of the same object (409)."""
