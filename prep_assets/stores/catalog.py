@@ -32,7 +32,7 @@ class Catalog:
 
     Attributes:
         generation: counts changes.
-        pointers: as in `Shelf`.
+        pointers: see `prep_assets.stores.pointers`.
         versions: every version that was pointed to, and is not condemned, sorted.
         condemned: versions that are deleted or about to be, and on which day that was decided. Their names are not used
             again for long.
