@@ -18,8 +18,8 @@ from prep_assets.config.tombstones import with_tombstones
 from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.mirror import bucket_of, local_root
+from prep_assets.stores.pointers import Pointers
 from prep_assets.stores.published import Place, Published
-from prep_assets.stores.shelf import Pointers
 from prep_assets.workers.count import Workers
 
 if TYPE_CHECKING:

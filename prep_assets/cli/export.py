@@ -44,8 +44,7 @@ def _export(asset: str, to: str, folder: Path, partition: str | None, stream: st
 
     from prep_assets.assets.exports import export_store, exporting
     from prep_assets.assets.graph import asset_and_partitions, exported
-    from prep_assets.exports.opening import opening
-    from prep_assets.exports.registry import check_folder
+    from prep_assets.exports.registry import check_folder, opening
 
     check_folder(folder)
     workspace = opened()
@@ -88,7 +87,7 @@ def format_options(format: str, words: list[str]) -> dict[str, Any]:
 
 def _list() -> None:
     from prep_assets.exports import exports
-    from prep_assets.exports.opening import read_by
+    from prep_assets.exports.registry import read_by
 
     rows = [(name, ", ".join(_taken(each)), read_by(name), ", ".join(_described(each))) for name, each in exports().items()]
     console = out()

@@ -91,7 +91,7 @@ def _padding(workspace: Workspace, asset: Asset) -> str:
 def _lines(workspace: Workspace, launch: Launch, asset: Asset, partition: str | None, place: Path) -> tuple[str, str]:
     from prep_assets.assets.exports import exporting, open_export_source
     from prep_assets.assets.graph import exported
-    from prep_assets.exports.opening import opening
+    from prep_assets.exports.registry import opening
 
     words = [f"{key}={value}" for key, value in launch.options.items()]
     each = exporting(exported(asset.family, asset.name), launch.format, None, format_options(launch.format, words))

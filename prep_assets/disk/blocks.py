@@ -83,13 +83,8 @@ def hashes(blocks: str) -> list[int]:
 
 def first_difference(blocks: str, entry: Mapping[str, Any]) -> int | None:
     """The number of the first block that is not as a manifest's entry says; `None` where the entry has no blocks or none differs."""
-    expected = str(entry.get("blocks", blocks))
-    pairs = zip(_each(blocks), _each(expected), strict=False)
+    pairs = zip(hashes(blocks), hashes(str(entry.get("blocks", blocks))), strict=False)
     return next((number for number, (found, meant) in enumerate(pairs) if found != meant), None)
-
-
-def _each(blocks: str) -> list[str]:
-    return [blocks[at : at + 16] for at in range(0, len(blocks), 16)]
 
 
 PIECE = 1 << 18

@@ -120,6 +120,15 @@ def sizes(ends: npt.NDArray[np.integer[Any]]) -> Ints:
     return made(len(ends), lambda part: ends[part] - before(ends, part, 0))
 
 
+def batches(ends: npt.NDArray[np.integer[Any]], size: int) -> Iterator[slice]:
+    """Successive runs, given where each ends: as many at a time as have `size` elements together, at least one."""
+    first = start = 0
+    while first < len(ends):
+        stop = max(first + 1, int(np.searchsorted(ends, start + size, "right")))
+        yield slice(first, stop)
+        first, start = stop, int(ends[stop - 1])
+
+
 def order(keys: npt.NDArray[np.integer[Any]]) -> Ints:
     """The places of a column's elements from the least to the greatest, equal ones in their order, as ``argsort(kind="stable")``.
 

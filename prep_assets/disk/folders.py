@@ -6,12 +6,13 @@ import fcntl
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Timer
 
-from prep_assets.disk.faults import named
+from prep_assets.disk.faults import in_words, named
+from prep_assets.errors import PrepAssetsError, StoreError
 
 SILENT = 3.0
 """Seconds for which nothing is said of waiting."""
@@ -62,6 +63,34 @@ def folder_size(directory: Path) -> int:
         with suppress(OSError):
             total += path.lstat().st_size if path.is_file() and not path.is_symlink() else 0
     return total
+
+
+@contextmanager
+def undone(work: Path, place: Path, *, before: int = 0, also: Callable[[], None] | None = None) -> Iterator[None]:
+    """Delete a folder where the block that writes into it fails, and say in words what the system said.
+
+    Args:
+        place: where the work is going on.
+        before: bytes of what it would have replaced, for the message that the disk is full.
+        also: deletes more, after a fault of the disk or of a store; not where the block was interrupted, and begins again.
+    """
+    try:
+        yield
+    except BaseException as error:
+        fault: BaseException = error
+        if isinstance(error, OSError) and not isinstance(error, PrepAssetsError):
+            fault = in_words(error, place, written=folder_size(work), before=before)
+        left = remove_tree(work) if work.exists() else []
+        if also is not None and isinstance(error, OSError | StoreError):
+            try:
+                also()
+            except (OSError, StoreError) as more:
+                left.append(str(more))
+        if left and isinstance(fault, PrepAssetsError):
+            fault = type(fault)(f"{fault}. What was written could not be deleted: {'; '.join(left[:3])}")
+        if fault is error:
+            raise
+        raise fault from error
 
 
 @contextmanager

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
@@ -38,28 +37,23 @@ class _Patient(WrittenFile):
         if self._fault is not None:
             raise self._fault
 
-    def _intend(self, at: int, data: bytes | memoryview) -> None:
+    def _keep(self, work: Callable[..., None], *arguments: Any) -> None:
         if self._fault is None:
             try:
-                super()._intend(at, data)
-            except BaseException as error:  # what is written over was not what had been written
-                self._fault = error
-
-    def _put(self, at: int, data: bytes | memoryview) -> None:
-        if self._fault is None:
-            try:
-                super()._put(at, data)
+                work(*arguments)
             except BaseException as error:  # also Ctrl-C: it would end inside HDF5
                 self._fault = error
+
+    def _intend(self, at: int, data: bytes | memoryview) -> None:
+        self._keep(super()._intend, at, data)  # fails where what is written over was not what had been written
+
+    def _put(self, at: int, data: bytes | memoryview) -> None:
+        self._keep(super()._put, at, data)
         if self._fault is not None:
             self._unwritten.append((at, bytes(data)))
 
     def _resize(self, size: int) -> None:
-        if self._fault is None:
-            try:
-                super()._resize(size)
-            except BaseException as error:
-                self._fault = error
+        self._keep(super()._resize, size)
 
     def _read_at(self, begin: int, end: int) -> bytes:
         found = bytearray(end - begin)
@@ -126,7 +120,7 @@ def _close(written: _Patient) -> None:
     written.close()
 
 
-class FixedH5:
+class FixedH5(AbstractContextManager["FixedH5"]):
     """An HDF5 file with datasets of known shape, each in one piece. HDF5 lays it out in memory, and its bytes are written without it.
 
     Args:
@@ -164,10 +158,7 @@ class FixedH5:
         """Finish the file."""
         self._written.close()
 
-    def __enter__(self) -> FixedH5:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from prep_assets.disk.ledger import note
 from prep_assets.disk.meant import Meant
 
 
-class WrittenFile:
+class WrittenFile(AbstractContextManager["WrittenFile"]):
     """A new file, written in any order. When it is closed, what was meant to be in it stands in the ledger of its folder.
 
     It takes the place of a binary file: for NumPy, pyarrow and h5py too. Bytes that follow one another are gathered to blocks.
@@ -98,16 +98,10 @@ class WrittenFile:
         return size
 
     def readable(self) -> bool:
-        """It can be."""
+        """It can be read, written to, and go anywhere."""
         return True
 
-    def writable(self) -> bool:
-        """It can be."""
-        return True
-
-    def seekable(self) -> bool:
-        """It can go anywhere."""
-        return True
+    writable = seekable = readable
 
     def close(self) -> None:
         """Write the rest, and note what the file was meant to hold. A file whose writing failed is not noted."""
@@ -153,10 +147,7 @@ class WrittenFile:
             found += part
         return bytes(found)
 
-    def __enter__(self) -> WrittenFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

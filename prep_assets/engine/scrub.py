@@ -33,8 +33,8 @@ from prep_assets.disk.written import write_json
 from prep_assets.errors import PrepAssetsError, SourceError, SourceUnavailable, StoreError
 from prep_assets.records.files import SourceFile, open_stored
 from prep_assets.records.remote import error_text, file_name, is_remote, unreadable
+from prep_assets.stores.bucket import Unanswered
 from prep_assets.stores.checked import Result
-from prep_assets.stores.objects import Unanswered
 from prep_assets.stores.published import Place, Published
 
 STATE = ".scrub.json"

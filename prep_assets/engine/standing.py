@@ -15,8 +15,8 @@ from prep_assets.stores.bucket_shelf import at_once
 from prep_assets.stores.checked import Result
 from prep_assets.stores.manifest import build_key, differences
 from prep_assets.stores.mirror import bucket_of
+from prep_assets.stores.pointers import Pointers
 from prep_assets.stores.published import Published
-from prep_assets.stores.shelf import Pointers
 
 State = Literal["missing", "broken", "stale", "failed", "unchecked", "current"]
 """``missing``: never built. ``broken``: its manifest cannot be read. ``stale``: its recipe, or what it is made from, has changed.

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from prep_assets.disk.ledger import rename
 from prep_assets.disk.written import WrittenFile, write_json
 from prep_assets.errors import ConfigError
+from prep_assets.stores.lines import Lines
 from prep_assets.stores.manifest import digest, file_hash
 from prep_assets.workers.memory import require_memory
 
@@ -39,6 +40,21 @@ def ragged(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64], dtype: str)
 
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     return pa.ListArray.from_arrays(offsets, pa.array(np.asarray(values).astype(dtype)))
+
+
+def save_parquet(file: Path, rows: Rows, source: Lines, progress: Callable[[int, int], None]) -> None:
+    """Write rows made of lines as one file of Parquet."""
+    import pyarrow.parquet as pq
+
+    writer, done = None, 0
+    with ExitStack() as opened:
+        for table in tables(rows, source.path):
+            if writer is None:
+                written = opened.enter_context(WrittenFile(file))
+                writer = opened.enter_context(pq.ParquetWriter(written, storable(table.schema), compression="zstd"))
+            writer.write_table(table)
+            done += len(table)
+            progress(min(done, len(source)), len(source))
 
 
 def parquet_files(tables: Iterable[Any], rows_per_file: int, name: Callable[[int], Path]) -> list[Path]:

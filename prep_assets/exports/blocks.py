@@ -137,7 +137,9 @@ def rows(source: PackedStore | TokenStore) -> Iterator[Block]:
     Raises:
         ConfigError: loss weights that are neither 0 nor 1, which no trainer's format can hold.
     """
-    return _packed(source) if isinstance(source, PackedStore) else _stream(source)
+    if isinstance(source, PackedStore):
+        return _packed(source)
+    return (records(source, some.start, some.stop) for some, _ in source.blocks(BLOCK))
 
 
 def documents(source: PackedStore | TokenStore) -> Iterator[Block]:
@@ -163,20 +165,10 @@ def sides(source: Pairs) -> Iterator[tuple[Block, Block]]:
 
 def records(source: TokenStore, first: int, stop: int) -> Block:
     """Records ``first … stop - 1`` of a stream; where it has no loss mask, all their tokens are trained."""
-    begin = int(source.ends[first - 1]) if first else 0
-    lengths = np.diff(source.ends[first:stop], prepend=begin)
-    part = slice(begin, begin + int(lengths.sum()))
-    weights = source.weights(part) if "loss_mask" in source.arrays else np.ones(part.stop - begin, np.uint8)
+    part = source.span(first, stop)
+    lengths = np.diff(source.ends[first:stop], prepend=part.start)
+    weights = source.weights(part) if "loss_mask" in source.arrays else np.ones(part.stop - part.start, np.uint8)
     return _block(source, np.asarray(source.arrays["tokens"][part]), weights, lengths, lengths, np.ones_like(lengths), stop)
-
-
-def _stream(source: TokenStore) -> Iterator[Block]:
-    record = 0
-    while record < len(source):
-        begin = int(source.ends[record - 1]) if record else 0
-        stop = max(record + 1, int(np.searchsorted(source.ends, begin + BLOCK, "right")))
-        yield records(source, record, stop)
-        record = stop
 
 
 def _packed(source: PackedStore) -> Iterator[Block]:
@@ -258,6 +250,5 @@ def group_blocks(source: GroupStore) -> Iterator[GroupBlock]:
 
 def _part(store: TokenStore, first: int, stop: int, key: str) -> tuple[npt.NDArray[Any], Ints]:
     """One key of records ``first … stop - 1``, and their lengths."""
-    begin = int(store.ends[first - 1]) if first else 0
-    lengths = np.diff(store.ends[first:stop], prepend=begin)
-    return np.asarray(store.arrays[key][begin : begin + int(lengths.sum())]), lengths
+    part = store.span(first, stop)
+    return np.asarray(store.arrays[key][part]), np.diff(store.ends[first:stop], prepend=part.start)

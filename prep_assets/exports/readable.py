@@ -1,4 +1,4 @@
-"""What a row of an export says, in one form for all formats. The readers: `read.py` of each format."""
+"""What a row of an export says, in one form for all formats. The readers: `read` of each format."""
 
 from __future__ import annotations
 
@@ -80,10 +80,7 @@ def cut(tokens: Any, mask: Any, source: TokenStore | PackedStore) -> Callable[[i
     width = source.row_len if isinstance(source, PackedStore) else 0
 
     def row(number: int) -> tuple[Tokens]:
-        if isinstance(source, PackedStore):
-            part = slice(number * width, (number + 1) * width)
-        else:
-            part = slice(int(source.ends[number - 1]) if number else 0, int(source.ends[number]))
+        part = slice(number * width, (number + 1) * width) if isinstance(source, PackedStore) else source.span(number, number + 1)
         return (Tokens(np.asarray(tokens[part], np.int64), None if mask is None else np.asarray(mask[part]) != 0),)
 
     return row

@@ -24,6 +24,7 @@ from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import TokenStore
+from prep_assets.tokenization.sentences import STARTS
 
 Progress = Callable[[int, int], None]
 """Told how many rows are written, and how many there are."""
@@ -90,7 +91,7 @@ def exporter(name: str, *takes: type, **more: Any) -> Callable[[Write], Write]:
 
 
 def exports() -> dict[str, Export]:
-    """Every format by name, sorted: each folder beside this file is one, and its `write.py` registers it."""
+    """Every format by name, sorted: each has a file beside this one, which registers it when it is imported."""
     _import_shipped()
     return dict(sorted(_EXPORTS.items()))
 
@@ -98,8 +99,11 @@ def exports() -> dict[str, Export]:
 @cache
 def _import_shipped() -> None:
     for each in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        if each.ispkg:
-            importlib.import_module(f"prep_assets.exports.{each.name}.write")
+        _module(each.name)
+
+
+def _module(format: str) -> Any:
+    return importlib.import_module(f"prep_assets.exports.{format}")
 
 
 def export_named(format: str) -> Export:
@@ -116,9 +120,52 @@ def export_named(format: str) -> Export:
 
 
 def reader(format: str) -> Callable[[Path, Source, Options], Readable]:
-    """What opens the files of a format again: `read` of its `read.py`, which shares no code with what wrote them."""
-    read: Callable[[Path, Source, Options], Readable] = importlib.import_module(f"prep_assets.exports.{format}.read").read
+    """What opens the files of a format again: `read` of its module, which shares no code with what wrote them."""
+    read: Callable[[Path, Source, Options], Readable] = _module(format).read
     return read
+
+
+_TRL_TRAINERS: Mapping[str, str] = {
+    "unpaired": "KTOTrainer(model=model",
+    "rl_prompts": "GRPOTrainer(model=model, reward_funcs=reward",
+    "arithmetic_prompts": "GRPOTrainer(model=model, reward_funcs=reward",
+}
+"""TRL's trainer for a JSONL file, by how its name starts; `DPOTrainer` for any other."""
+
+
+def read_by(format: str) -> str:
+    """The trainers that read a format."""
+    trainers: str = _module(format).READ_BY
+    return trainers
+
+
+def opening(format: str, folder: Path, source: object, options: Mapping[str, Any]) -> tuple[str, str]:
+    """Who reads the export in `folder`, and the lines that open it there.
+
+    In a format, `LINES` and `READERS` have an entry for each ``[<layout>] [<kind of source>]``; the most precise one that fits is used.
+
+    Args:
+        source: what was exported.
+        options: every option that it was exported with.
+    """
+    found = _module(format)
+    kind, layout = type(source).__name__, options.get("layout") or ""
+    keys = [*([f"{layout} {kind}", layout] if layout else []), kind, ""]
+    row_len = getattr(source, "row_len", 2048)
+    own = {"PackedStore": "sft_packed", "TokenStore": "pile_train"}.get(kind) or Path(getattr(source, "path", "")).stem
+    more = {
+        "trl_trainer": next((call for start, call in _TRL_TRAINERS.items() if own.startswith(start)), "DPOTrainer(model=model"),
+        "folder": folder.as_posix(),
+        "level": "sentence" if STARTS in getattr(source, "arrays", {}) else "document",
+        "row_len": row_len,
+        "neat_len": row_len + 1,
+        "neat_pack": " --neat-pack" if options.get("neat") else "",
+        "file": options.get("name") or own,
+    }
+    lines = next(found.LINES[key] for key in keys if key in found.LINES)
+    readers: Mapping[str, str] = getattr(found, "READERS", {})
+    trainer = next((readers[key] for key in keys if key in readers), found.READ_BY)
+    return trainer, "\n".join(lines).format(**{**options, **more})
 
 
 def export(
@@ -155,8 +202,7 @@ def export(
     if not isinstance(opened, found.takes):
         takes = ", ".join(each.__name__ for each in found.takes)
         raise ConfigError(f"export {format!r} writes {takes}; this is a {type(opened).__name__}")
-    _refuse_lost_images(found, opened)
-    _refuse_lost_attention(found, opened)
+    _refuse_lost(found, opened)
     if not len(opened):
         raise ConfigError("nothing to export: the source has no rows")
     out = Path(out_dir)
@@ -173,7 +219,7 @@ def refuse_lost_borders(found: Export, recipe: Mapping[str, Any]) -> None:
     ConfigError: the documents of a store have no end-of-text token, and the format keeps nothing else that tells them apart.
     """
     if recipe.get("append_eod") is False and not found.keeps_borders:
-        able = ", ".join(name for name, each in exports().items() if each.keeps_borders and TokenStore in each.takes)
+        able = _able(lambda each: each.keeps_borders and TokenStore in each.takes)
         raise ConfigError(
             f"export {found.name!r} tells documents apart by the end-of-text token alone, which these lack (append_eod: false): they would be "
             f"one text. Set append_eod: true, or use a format that keeps borders: {able}"
@@ -187,22 +233,25 @@ def _recipe(source: Published | Path | str | Source) -> Mapping[str, Any]:
     return Manifest.read(Path(source)).recipe if isinstance(source, Path | str) and (Path(source) / MANIFEST).is_file() else {}
 
 
-def _refuse_lost_images(found: Export, source: Source) -> None:
+def _refuse_lost(found: Export, source: Source) -> None:
+    """Raises:
+    ConfigError: the format has no place for the images of the source, or for which of its tokens are attended.
+    """
     count = len(source.images) if isinstance(source, TokenStore | PackedStore) else 0
     if count and not found.images:
-        able = ", ".join(name for name, each in exports().items() if each.images)
         raise ConfigError(
             f"export {found.name!r} would lose {count:,} images: it has no place for their paths, and their tokens would be left without meaning. "
-            f"Formats with images: {able}"
+            f"Formats with images: {_able(lambda each: each.images)}"
         )
-
-
-def _refuse_lost_attention(found: Export, source: Source) -> None:
     if has_unattended(source) and not found.attention:
-        able = ", ".join(name for name, each in exports().items() if each.attention)
         raise ConfigError(
-            f"export {found.name!r} cannot say which tokens are not attended, so a model would attend to all of them. Formats that can: {able}"
+            f"export {found.name!r} cannot say which tokens are not attended, so a model would attend to all of them. Formats that can: "
+            f"{_able(lambda each: each.attention)}"
         )
+
+
+def _able(can: Callable[[Export], bool]) -> str:
+    return ", ".join(name for name, each in exports().items() if can(each))
 
 
 def check_meaning(found: Export, kind: type, options: Mapping[str, Any]) -> None:

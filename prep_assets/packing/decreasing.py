@@ -15,7 +15,6 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from heapq import heappop, heappush
-from typing import Protocol
 
 import numpy as np
 
@@ -23,22 +22,12 @@ from prep_assets.disk.columns import before, made, where
 from prep_assets.packing.plan import Ints
 
 
-class OpenRows(Protocol):
-    """Ranges ``first … stop - 1`` of rows that all have the same space left."""
-
-    def take(self, length: int) -> tuple[int, int, int] | None:
-        """(space, first, stop) of the range whose first row is chosen for a piece of `length`; the caller puts back all of it."""
-
-    def put(self, space: int, first: int, stop: int) -> None:
-        """Keep the rows ``first … stop - 1`` under `space`."""
-
-
-def place(lengths: Ints, row_len: int, rows: OpenRows) -> Ints:
+def place(lengths: Ints, row_len: int, rows: FirstFit | BestFit) -> Ints:
     """int64[P], the row of each piece.
 
     Args:
         lengths: int64[P], longest first, none longer than `row_len`.
-        rows: an empty `OpenRows`, which decides between first fit and best fit.
+        rows: empty; it keeps ranges ``first … stop - 1`` of rows that all have the same space left, and decides which one is taken.
     """
     begins = where(made(lengths.size, lambda part: lengths[part] != before(lengths, part, row_len + 1), bool))
     counts = np.diff(begins, append=lengths.size)
@@ -49,7 +38,7 @@ def place(lengths: Ints, row_len: int, rows: OpenRows) -> Ints:
     return _rows_of(np.frombuffer(blocks, np.int64).reshape(-1, 3))
 
 
-def _place_run(length: int, count: int, row_len: int, opened: int, rows: OpenRows, blocks: array[int]) -> int:
+def _place_run(length: int, count: int, row_len: int, opened: int, rows: FirstFit | BestFit, blocks: array[int]) -> int:
     """Place `count` pieces of `length`, append first row, rows and pieces in each to `blocks`; return how many rows are open now."""
     while count:
         found = rows.take(length)

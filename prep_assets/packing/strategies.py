@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from prep_assets.disk.columns import made, order, sums, zeros
 from prep_assets.errors import ConfigError, nearest
-from prep_assets.packing.decreasing import BestFit, FirstFit, OpenRows, place
+from prep_assets.packing.decreasing import BestFit, FirstFit, place
 from prep_assets.packing.pieces import Overlong, Pieces, checked_lengths, concatenated, cut_to_rows
 from prep_assets.packing.plan import Ints, PackPlan
 
@@ -65,7 +65,7 @@ def _concat(lengths: Ints, row_len: int, tail: Tail) -> PackPlan:
 def _decreasing(row_len: int, pieces: Pieces, *, first_fit: bool) -> PackPlan:
     most = int(pieces.size.max(initial=0))
     longest_first = pieces.at(order(made(pieces.size.size, lambda part: most - pieces.size[part])))
-    rows: OpenRows = FirstFit(_most_rows(pieces.length, row_len)) if first_fit else BestFit(row_len)
+    rows = FirstFit(_most_rows(pieces.length, row_len)) if first_fit else BestFit(row_len)
     return longest_first.plan(row_len, place(longest_first.length, row_len, rows))
 
 

@@ -1,4 +1,7 @@
-"""A bucket of S3, Google Cloud or Azure as `Objects`, by way of `obstore`, which signs, splits and repeats requests. Its threads do not survive a fork."""
+"""A bucket of S3, Google Cloud or Azure, by way of `obstore`, which signs, splits and repeats requests. Its threads do not survive a fork.
+
+Publication needs no more of it than this: put if absent, put if unchanged, read, and for pruning a list.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, StoreError, without_secrets
-from prep_assets.stores.objects import Entry, Held, Unanswered
 
 SCHEMES = ("s3", "gs", "az", "abfss", "memory")
 BLOCK = 1 << 20
@@ -31,6 +33,32 @@ _NOBODY = "169.254.169.254"
 CREDENTIALS = {"gs": "GOOGLE_APPLICATION_CREDENTIALS", "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"}
 """Variables of the environment that have them, by scheme."""
 T = TypeVar("T")
+
+
+class Unanswered(StoreError):
+    """The store did not answer, or not in a way that says whether anything was done."""
+
+
+class Held(NamedTuple):
+    """A small object.
+
+    Attributes:
+        data: what it holds.
+        tag: changes whenever it is written.
+        modified: when that was, in seconds by the clock of the store.
+    """
+
+    data: bytes
+    tag: str
+    modified: float
+
+
+class Entry(NamedTuple):
+    """An object of a list: its key, its size in bytes, and when it was written, as in `Held`."""
+
+    key: str
+    size: int
+    modified: float
 
 
 def is_bucket(location: str | Path) -> bool:
@@ -64,7 +92,14 @@ def _credentials(scheme: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Objects below an address. It travels to other processes as the address, and finds its credentials there."""
+    """Objects by key below an address. What was written is seen by everybody at once.
+
+    It travels to other processes as the address, and finds its credentials there. Every method raises `Unanswered` where the store keeps failing;
+    whether a write took effect is then unknown.
+
+    Attributes:
+        url: for messages as well; it holds no credentials.
+    """
 
     url: str
 
@@ -73,6 +108,7 @@ class Bucket:
         return Bucket(f"{self.url}/{prefix}")
 
     def get(self, key: str) -> Held | None:
+        """An object in memory; `None` where there is none."""
         import obstore
 
         def got() -> Held:
@@ -86,6 +122,11 @@ class Bucket:
             return None
 
     def read(self, key: str, start: int = 0) -> Iterator[bytes]:
+        """An object from byte `start` on, in blocks.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
         import obstore
 
         def some() -> Iterator[Any]:
@@ -98,14 +139,17 @@ class Bucket:
             at += len(data)
 
     def put(self, key: str, data: bytes) -> None:
+        """Write an object, whatever was there."""
         import obstore
 
         self._unconditionally(lambda: obstore.put(self._store, self._key(key), data, use_multipart=False), key)
 
     def put_new(self, key: str, data: bytes) -> bool:
+        """Write an object if there is none. False: there is one, which may be what an earlier attempt of this very call wrote."""
         return self._put(key, data, "create")
 
     def put_if(self, key: str, data: bytes, tag: str) -> bool:
+        """Write an object if it is still the one of that tag. False: it is not, or an earlier attempt of this very call has written it."""
         return self._put(key, data, {self._tag: tag})
 
     def _put(self, key: str, data: bytes, mode: Any) -> bool:
@@ -119,18 +163,15 @@ class Bucket:
         return True
 
     def upload(self, key: str, path: Path) -> None:
+        """Write an object of any size, whatever was there."""
         import obstore
 
         self._unconditionally(lambda: obstore.put(self._store, self._key(key), path), key)
 
     def _read(self, ask: Callable[[], T], key: str) -> T:
         """What the bucket answers, asked again where the answer broke off."""
-        for attempt in range(1, REPEATED):
-            try:
-                return self._asked(ask, key)
-            except Unanswered:
-                self.pause(attempt)
-        return self._asked(ask, key)
+        answer: T = next(self._going_on(lambda: iter([ask()]), lambda: None, key))
+        return answer
 
     def _unconditionally(self, write: Callable[[], object], key: str) -> None:
         """Write; try again after a conflict with another writer of the same object (409)."""
@@ -145,6 +186,7 @@ class Bucket:
         raise Unanswered(f"{self.url}/{key}: others wrote it {REPEATED} times at the same moment. Try again")
 
     def delete(self, key: str) -> None:
+        """Delete an object, if it is there."""
         import obstore
 
         try:
@@ -153,6 +195,7 @@ class Bucket:
             return
 
     def entries(self, prefix: str) -> Iterator[Entry]:
+        """The objects whose keys begin with a prefix that ends with ``/``."""
         import obstore
 
         last = ""
@@ -167,6 +210,7 @@ class Bucket:
                     last = path
 
     def folders(self, prefix: str) -> list[str]:
+        """What follows a prefix that ends with ``/`` or is empty, up to the next ``/``, each once, sorted."""
         import obstore
 
         found = self._read(lambda: obstore.list_with_delimiter(self._store, self._key(prefix).rstrip("/") or None), prefix)
@@ -188,6 +232,7 @@ class Bucket:
                 self.pause(failed)
 
     def pause(self, attempt: int) -> None:
+        """Wait before another attempt, the longer the more there were."""
         time.sleep(min(5.0, 0.05 * 2**attempt) * random.random())
 
     def _key(self, key: str) -> str:

@@ -1,4 +1,4 @@
-"""A store in a bucket as a `Shelf`: written in the mirror, proven there, and sent; read from there when it is fetched."""
+"""A store in a bucket, as a `DiskShelf` is one on disk: written in the mirror, proven there, and sent; read from there when it is fetched."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from prep_assets.disk.faults import told
 from prep_assets.disk.folders import locked, remove_tree, sync_folders
 from prep_assets.errors import StoreError
 from prep_assets.stores import bucket_versions, cache, catalog
+from prep_assets.stores.bucket import Bucket
 from prep_assets.stores.bucket_versions import key_of
 from prep_assets.stores.checked import CHECKS, Result, parse_results, results_text
 from prep_assets.stores.disk_shelf import DiskShelf
 from prep_assets.stores.leases import Lease, lease
 from prep_assets.stores.manifest import MANIFEST, Manifest
-from prep_assets.stores.objects import Objects
-from prep_assets.stores.shelf import Move, Pointers
+from prep_assets.stores.pointers import Move, Pointers
 from prep_assets.stores.version import Published, version_faults
 from prep_assets.stores.version_folders import PAYLOAD, QUARANTINE, WORK_QUARANTINE, name_of, remove_version
 
@@ -41,7 +41,7 @@ class BucketShelf:
         mirror: the folder on this machine that stands for it.
     """
 
-    objects: Objects
+    objects: Bucket
     mirror: DiskShelf
     _held: list[Lease | None] = field(default_factory=list, compare=False, repr=False)
 
@@ -91,11 +91,7 @@ class BucketShelf:
             remove_tree(work)
             return version
         self._drop(version)
-        if manifest.quarantine:
-            (work / WORK_QUARANTINE).replace(self.versions / f"{version}{QUARANTINE}")
-        (work / PAYLOAD).rename(view)
-        remove_tree(work)
-        return version
+        return self.mirror.put(work, manifest, version)
 
     def _upload(self, work: Path, manifest: Manifest, version: str) -> None:
         files = {key_of(version, name): work / PAYLOAD / name for name in manifest.files}
@@ -115,6 +111,11 @@ class BucketShelf:
         bucket_versions.replace_manifest(self.objects, version, manifest.text.encode())
 
     def blocks(self, version: str, name: str, start: int) -> Iterator[bytes]:
+        """A file of the payload of a version from byte `start` on, read from the bucket.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
         return self.objects.read(key_of(version, name), start)
 
     def fetch(self, version: str, manifest: Manifest) -> Path:
@@ -176,6 +177,7 @@ class BucketShelf:
         return "" if found == sha256 else f"{name}: content altered: sha256 is {found[:16]}…, the manifest says {sha256[:16]}…"
 
     def results(self, version: str, content_hash: str) -> Mapping[str, Result] | None:
+        """What the checks of a version said of this content."""
         held = self.objects.get(f"versions/{version}{CHECKS}")
         return None if held is None else parse_results(held.data, content_hash)
 

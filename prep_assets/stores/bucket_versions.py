@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 
 from prep_assets.errors import StoreError
 from prep_assets.stores import catalog
+from prep_assets.stores.bucket import Bucket, Unanswered
 from prep_assets.stores.checked import CHECKS
 from prep_assets.stores.manifest import MANIFEST
-from prep_assets.stores.objects import Objects, Unanswered
 from prep_assets.stores.version_folders import QUARANTINE
 
 LEASE = 3600
@@ -35,7 +35,7 @@ def key_of(version: str, name: str) -> str:
 
 
 def send(
-    objects: Objects,
+    objects: Bucket,
     names: Iterable[str],
     upload: Callable[[str], None],
     manifest: bytes,
@@ -64,52 +64,38 @@ def send(
     raise StoreError(f"{objects.url}: no version of this content is sound, and no name is left. Look at the bucket")
 
 
-def put_manifest(objects: Objects, version: str, manifest: bytes) -> bytes:
+def put_manifest(objects: Bucket, version: str, manifest: bytes) -> bytes:
     """Put a manifest there if there is none, and return the one that is there: this one also where an earlier attempt wrote it."""
-    key, fault = key_of(version, MANIFEST), None
-    for attempt in range(catalog.ATTEMPTS):
-        if attempt:
-            objects.pause(attempt)  # another writer began it, and did not end
-        try:
-            if objects.put_new(key, manifest):
-                return manifest
-        except Unanswered as error:
-            fault = error
+    key = key_of(version, MANIFEST)
+
+    def look() -> tuple[bytes, catalog.Write | None]:
         held = objects.get(key)
-        if held is not None:
-            return held.data
-        if fault:
-            break
-    raise fault or Unanswered(f"{objects.url}/{key} was refused because it is there, and it is not there. Build again")
+        return (manifest, lambda: objects.put_new(key, manifest)) if held is None else (held.data, None)
+
+    return catalog.written(objects, key, look)
 
 
-def replace_manifest(objects: Objects, version: str, manifest: bytes) -> None:
+def replace_manifest(objects: Bucket, version: str, manifest: bytes) -> None:
     """Put another manifest in place of the one that is there.
 
     Raises:
         StoreError: there is none.
     """
-    key, fault = key_of(version, MANIFEST), None
-    for attempt in range(catalog.ATTEMPTS):
-        if attempt:
-            objects.pause(attempt)
+    key = key_of(version, MANIFEST)
+
+    def look() -> tuple[None, catalog.Write | None]:
         held = objects.get(key)
         if held is None:
             raise StoreError(f"{objects.url}/{key} is gone. Build the store again")
-        if held.data == manifest:
-            return
-        try:
-            if objects.put_if(key, manifest, held.tag):
-                return
-        except Unanswered as error:
-            fault = error
-    raise fault or Unanswered(f"{objects.url}/{key}: others changed it {catalog.ATTEMPTS} times in a row. Build again")
+        return None, None if held.data == manifest else lambda: objects.put_if(key, manifest, held.tag)
+
+    catalog.written(objects, key, look)
 
 
 class BucketLease:
     """Keep a version from being deleted. Without permission to write there is no lease."""
 
-    def __init__(self, objects: Objects, version: str) -> None:
+    def __init__(self, objects: Bucket, version: str) -> None:
         self._objects, self._key = objects, f"leases/{version}/{secrets.token_hex(8)}"
         self._until = 0.0
         self.renew()
@@ -128,7 +114,7 @@ class BucketLease:
 
 
 @contextmanager
-def leased(objects: Objects, version: str) -> Iterator[BucketLease]:
+def leased(objects: Bucket, version: str) -> Iterator[BucketLease]:
     """While the block lasts, the version is not deleted.
 
     Raises:
@@ -144,7 +130,7 @@ def leased(objects: Objects, version: str) -> Iterator[BucketLease]:
         lease.end()
 
 
-def remove(objects: Objects, version: str) -> bool:
+def remove(objects: Bucket, version: str) -> bool:
     """Delete a version that nothing points to; false where it is pointed to, or has readers.
 
     A version with readers stays condemned: no new reader can open it, and the next removal deletes it.
@@ -159,12 +145,12 @@ def remove(objects: Objects, version: str) -> bool:
     return True
 
 
-def _is_read(objects: Objects, version: str) -> bool:
+def _is_read(objects: Bucket, version: str) -> bool:
     leases = [entry.modified for entry in objects.entries(f"leases/{version}/")]
     return bool(leases) and max(leases) + LEASE > _now(objects)
 
 
-def delete(objects: Objects, version: str) -> None:
+def delete(objects: Bucket, version: str) -> None:
     """Delete the objects of a condemned version, its manifest first, so that it no longer exists from then on."""
     objects.delete(key_of(version, MANIFEST))
     for entry in [*objects.entries(f"versions/{version}/"), *objects.entries(f"leases/{version}/")]:
@@ -173,7 +159,7 @@ def delete(objects: Objects, version: str) -> None:
         objects.delete(f"versions/{version}{suffix}")
 
 
-def orphans(objects: Objects) -> dict[str, int]:
+def orphans(objects: Bucket) -> dict[str, int]:
     """Versions that the catalog does not name, and that nothing was written to for a day: their bytes by name. Builds left them, or removals.
 
     What is younger may be on its way into the catalog.
@@ -188,7 +174,7 @@ def orphans(objects: Objects) -> dict[str, int]:
     return {name: size for name, (size, modified) in sorted(found.items()) if name not in known and modified + DAY < now}
 
 
-def _now(objects: Objects) -> float:
+def _now(objects: Bucket) -> float:
     """The time by the clock of the store."""
     objects.put("leases/clock", b"")
     held = objects.get("leases/clock")

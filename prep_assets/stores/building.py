@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from prep_assets.disk.faults import in_words
-from prep_assets.disk.folders import folder_size, remove_tree, sync_folders
+from prep_assets.disk.folders import sync_folders, undone
 from prep_assets.disk.ledger import recording
 from prep_assets.disk.readback import prove, read_back
-from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.stores.bucket_shelf import BucketShelf
+from prep_assets.stores.disk_shelf import DiskShelf
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.mapped_h5 import h5_layout
-from prep_assets.stores.shelf import Shelf
 from prep_assets.stores.version_folders import PAYLOAD, WORK_QUARANTINE, drop_shards, work_folder
 
 Write = Callable[[Path, Path], "Draft"]
@@ -30,7 +29,7 @@ class Draft:
     checks: tuple[str, ...]
 
 
-def build_version(shelf: Shelf, manifest: Manifest, write: Write, audit: Audit, *, before: int) -> str:
+def build_version(shelf: DiskShelf | BucketShelf, manifest: Manifest, write: Write, audit: Audit, *, before: int) -> str:
     """Write a store, prove that the disk has what was written, audit it, and make it a version, whose name is returned.
 
     Args:
@@ -42,24 +41,11 @@ def build_version(shelf: Shelf, manifest: Manifest, write: Write, audit: Audit, 
             shards are.
     """
     work = work_folder(shelf.versions, manifest.build_key)
-    try:
+    with undone(work, shelf.versions, before=before, also=lambda: drop_shards(shelf.versions)):
         (work / PAYLOAD).mkdir(parents=True)
         version = shelf.add(work, _written(work, manifest, write, audit))
         drop_shards(shelf.versions)
-        return version
-    except BaseException as error:
-        fault = in_words(error, shelf.versions, written=folder_size(work), before=before) if isinstance(error, OSError) else error
-        leftover = remove_tree(work) if work.exists() else []
-        if isinstance(error, OSError | StoreError):  # else finished shards are there for the next try
-            try:
-                drop_shards(shelf.versions)
-            except (OSError, StoreError) as more:
-                leftover.append(str(more))
-        if leftover and isinstance(fault, PrepAssetsError):
-            fault = type(fault)(f"{fault}. What was written could not be deleted: {'; '.join(leftover[:3])}")
-        if fault is error:
-            raise
-        raise fault from error
+    return version
 
 
 def _written(work: Path, manifest: Manifest, write: Write, audit: Audit) -> Manifest:

@@ -11,14 +11,13 @@ from prep_assets.disk.blocks import sums_of
 from prep_assets.disk.faults import told
 from prep_assets.disk.folders import locked
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.stores.bucket import Bucket
 from prep_assets.stores.bucket_versions import BucketLease
 from prep_assets.stores.mirror import cache_folder
-from prep_assets.stores.objects import Objects
 from prep_assets.stores.version_folders import remove_version, versions_in
 
 LIMIT = "PREP_ASSETS_CACHE_BYTES"
 """Variable of the environment: the most that fetched and built versions of buckets may take on this machine; no bound where it is not set."""
-_SUFFIXES = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def blob(sha256: str) -> Path:
@@ -26,7 +25,7 @@ def blob(sha256: str) -> Path:
     return cache_folder() / "blobs" / sha256
 
 
-def fetch(objects: Objects, key: str, sha256: str, size: int, target: Path, lease: BucketLease) -> None:
+def fetch(objects: Bucket, key: str, sha256: str, size: int, target: Path, lease: BucketLease) -> None:
     """Make `target` the file with this content, which is at `key` of a bucket. A copy on this machine is taken first.
 
     Raises:
@@ -70,7 +69,7 @@ def _linked(path: Path, target: Path) -> bool:
     return True
 
 
-def _download(objects: Objects, key: str, path: Path, lease: BucketLease) -> tuple[str, int]:
+def _download(objects: Bucket, key: str, path: Path, lease: BucketLease) -> tuple[str, int]:
     digest, length = hashlib.sha256(), 0
     try:
         with path.open("wb") as file:
@@ -110,13 +109,13 @@ def make_room(size: int) -> None:
 
 
 def _limit() -> int | None:
-    text = os.environ.get(LIMIT, "").strip().upper()
-    if not text:
+    from pydantic import ByteSize, TypeAdapter
+
+    if not (text := os.environ.get(LIMIT, "").strip().upper()):
         return None
-    number = text.rstrip("KMGTB")
     try:
-        return int(float(number) * _SUFFIXES[text[len(number) :].strip()])
-    except (ValueError, KeyError) as error:
+        return int(TypeAdapter(ByteSize).validate_python(text))
+    except ValueError as error:
         raise ConfigError(f"{LIMIT} is {text!r}; it is a number of bytes, or one with KB, MB, GB or TB, e.g. 500GB") from error
 
 

@@ -12,13 +12,14 @@ import json
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from prep_assets.disk.strict_json import loads
 from prep_assets.errors import StoreError
-from prep_assets.stores.objects import Objects, Unanswered
-from prep_assets.stores.shelf import Pointers
+from prep_assets.stores.bucket import Bucket, Unanswered
+from prep_assets.stores.pointers import Pointers
 
+T = TypeVar("T")
 KEY = "catalog.json"
 REMEMBERED = 64
 """Changes whose tokens are kept."""
@@ -31,7 +32,7 @@ class Catalog:
 
     Attributes:
         generation: counts changes.
-        pointers: as in `Shelf`.
+        pointers: see `prep_assets.stores.pointers`.
         versions: every version that was pointed to, and is not condemned, sorted.
         condemned: versions that are deleted or about to be, and on which day that was decided. Their names are not used
             again for long.
@@ -69,10 +70,9 @@ class Seen(NamedTuple):
 
     catalog: Catalog
     tag: str | None
-    modified: float
 
 
-def read(objects: Objects) -> Seen:
+def read(objects: Bucket) -> Seen:
     """The catalog as it is now.
 
     Raises:
@@ -80,7 +80,7 @@ def read(objects: Objects) -> Seen:
     """
     held = objects.get(KEY)
     if held is None:
-        return Seen(Catalog(), None, 0.0)
+        return Seen(Catalog(), None)
     try:
         fields: dict[str, Any] = loads(held.data)
         lists = {name: tuple(map(str, fields[name])) for name in ("versions", "done")}
@@ -89,7 +89,7 @@ def read(objects: Objects) -> Seen:
         raise StoreError(
             f"{objects.url}/{KEY} cannot be read ({type(error).__name__}: {error}); it was edited. Put its last version back"
         ) from error
-    return Seen(catalog, held.tag, held.modified)
+    return Seen(catalog, held.tag)
 
 
 def write(catalog: Catalog) -> bytes:
@@ -104,7 +104,7 @@ def write(catalog: Catalog) -> bytes:
     return json.dumps(fields).encode() + b"\n"
 
 
-def change(objects: Objects, step: Callable[[Catalog], Catalog]) -> Catalog:
+def change(objects: Bucket, step: Callable[[Catalog], Catalog]) -> Catalog:
     """Make one change, exactly once, whatever others do and whatever answers are lost.
 
     Args:
@@ -114,30 +114,54 @@ def change(objects: Objects, step: Callable[[Catalog], Catalog]) -> Catalog:
         Unanswered: the store keeps failing, and whether the change was made is unknown.
     """
     token, first = secrets.token_hex(8), -1
-    fault: Unanswered | None = None
-    for attempt in range(ATTEMPTS):
-        if attempt:
-            objects.pause(attempt)
+
+    def look() -> tuple[Catalog, Write | None]:
+        nonlocal first
         seen = read(objects)
         now = seen.catalog
         if token in now.done:
-            return now
+            return now, None
         first = now.generation if first < 0 else first
         if now.generation - first > REMEMBERED:
             raise Unanswered(f"{objects.url}/{KEY}: more than {REMEMBERED} changes by others since this one began. Build again")
         changed = step(now)
         if changed == now:
-            return now
+            return now, None
         changed = replace(changed, generation=now.generation + 1, done=(*now.done, token)[-REMEMBERED:])
+        return changed, lambda: put(objects, write(changed), seen.tag)
+
+    return written(objects, KEY, look)
+
+
+Write = Callable[[], bool]
+"""Writes an object on a condition; false where that does not hold."""
+
+
+def written(objects: Bucket, key: str, look: Callable[[], tuple[T, Write | None]]) -> T:
+    """Write an object on the condition that nobody else has, in as many attempts as that takes.
+
+    Args:
+        look: gives what is returned once the object is as it should be, and what makes it so; `None`: it is.
+
+    Raises:
+        Unanswered: the store keeps failing, and whether the object was written is unknown.
+    """
+    fault: Unanswered | None = None
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            objects.pause(attempt)
+        result, write = look()
+        if write is None:
+            return result
         try:
-            if put(objects, write(changed), seen.tag):
-                return changed
+            if write():
+                return result
             fault = None
         except Unanswered as error:
             fault = error
-    raise fault or Unanswered(f"{objects.url}/{KEY}: others changed it {ATTEMPTS} times in a row. Build again")
+    raise fault or Unanswered(f"{objects.url}/{key}: others changed it {ATTEMPTS} times in a row. Build again")
 
 
-def put(objects: Objects, data: bytes, tag: str | None) -> bool:
+def put(objects: Bucket, data: bytes, tag: str | None) -> bool:
     """Replace the catalog if it is as it was read."""
     return objects.put_new(KEY, data) if tag is None else objects.put_if(KEY, data, tag)

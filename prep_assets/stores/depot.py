@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from prep_assets.stores.objects import Objects
+from prep_assets.stores.bucket import Bucket
 
 _END = ".tar"
 
@@ -27,7 +27,7 @@ class ShardDepot:
         objects: below that prefix.
     """
 
-    objects: Objects
+    objects: Bucket
 
     def names(self, below: str = "") -> Iterator[str]:
         """What lies here, or in a folder of here."""

@@ -1,4 +1,9 @@
-"""A store on disk: versions are folders that are renamed to their place, pointers are links, and a lock of the kernel lets in one at a time."""
+"""A store on disk: versions are folders that are renamed to their place, pointers are links, and a lock of the kernel lets in one at a time.
+
+What publication needs of a storage backend is what this one and `prep_assets.stores.bucket_shelf` have in common. A version is put there whole or not at
+all, and is never written again. The pointers are replaced together, and only if they are as they were read. Nothing else needs to be promised: no
+rename, no lock, no list.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ from prep_assets.stores import pointers
 from prep_assets.stores.checked import Result, write_results
 from prep_assets.stores.leases import is_read
 from prep_assets.stores.manifest import MANIFEST, Manifest
-from prep_assets.stores.shelf import Move, Pointers
+from prep_assets.stores.pointers import Move, Pointers
 from prep_assets.stores.version import Published
 from prep_assets.stores.version_folders import (
     PAYLOAD,
@@ -36,14 +41,17 @@ class DiskShelf:
 
     @property
     def where(self) -> str:
+        """How messages call the place."""
         return str(self.directory)
 
     @property
     def versions(self) -> Path:
+        """The folder in which versions are written, and from which they are read."""
         return self.directory / "versions"
 
     @contextmanager
     def building(self) -> Iterator[list[str]]:
+        """While one version is built: what is in `versions` is this process's alone. Gives notes on what an earlier process left there."""
         with told(self.directory):
             make_folder(self.directory)
             with locked(self.versions / ".lock"):
@@ -53,6 +61,7 @@ class DiskShelf:
                 yield [f"removed what a killed build left: {', '.join(removed)}"] if removed else []
 
     def pointers(self) -> Pointers:
+        """As they are now."""
         found = {name: self._pointed(name) for name in pointers.POINTERS}
         for name in ("current", "damaged", "current"):  # one goes when the other comes, perhaps between two looks
             if not (found["current"] or found["damaged"]):
@@ -74,6 +83,7 @@ class DiskShelf:
         return target.name if target.parent == self.versions.resolve() else str(target)
 
     def change(self, move: Move) -> None:
+        """Move pointers; the move is durable when this returns. Changes of others are not lost. On disk, `building` is entered."""
         for name, version in move(self.pointers()).items():
             if version:
                 pointers.point(self.directory, name, self.versions / version)
@@ -81,24 +91,38 @@ class DiskShelf:
                 pointers.unpoint(self.directory, name)
 
     def published(self, version: str) -> Published:
+        """A version.
+
+        Raises:
+            StoreError: it is not there, or its manifest is damaged.
+        """
         directory = self.versions / version
         return Published(directory, Manifest.read(directory))
 
     def add(self, work: Path, manifest: Manifest) -> str:
+        """Make a version of a folder that holds a proven ``payload`` and maybe a ``quarantine.jsonl``; its name is returned.
+
+        A sound version of the same content stays, and `work` is dropped; not one that `damaged` leads to.
+        """
         number, damaged = 1, self.pointers().damaged
         while (final := self.versions / name_of(manifest.build_key, manifest.content_hash, number)).exists():
             if final.name != damaged and _is(final, manifest):
                 remove_tree(work)
                 return final.name
             number += 1
+        return self.put(work, manifest, final.name)
+
+    def put(self, work: Path, manifest: Manifest, version: str) -> str:
+        """Give a written folder the name of a version, which is free, and return the name."""
         if manifest.quarantine:
-            (work / WORK_QUARANTINE).replace(final.with_name(final.name + QUARANTINE))
-        (work / PAYLOAD).rename(final)
+            (work / WORK_QUARANTINE).replace(self.versions / f"{version}{QUARANTINE}")
+        (work / PAYLOAD).rename(self.versions / version)
         sync(self.versions)
         remove_tree(work)
-        return final.name
+        return version
 
     def relabel(self, version: str, manifest: Manifest) -> None:
+        """Replace the manifest of a sound version in one step; the payload stays as it is."""
         directory = self.versions / version
         work = directory.with_name(f".writing-manifest-{version}")
         work.mkdir()
@@ -109,24 +133,31 @@ class DiskShelf:
         remove_tree(work)
 
     def record(self, version: str, content_hash: str, results: Mapping[str, Result]) -> None:
+        """Write down what the checks of a version say."""
         write_results(self.versions / version, content_hash, results)
 
     def names(self) -> list[str]:
+        """Every version, sorted."""
         return [path.name for path in versions_in(self.versions)]
 
     def written(self, version: str) -> int:
+        """When the manifest of a version was written, in nanoseconds."""
         return (self.versions / version / MANIFEST).stat().st_mtime_ns
 
     def leftovers(self) -> list[str]:
+        """What killed builds left half-written, sorted. A build that is under way looks the same."""
         return [path.name for path in leftovers_in(self.versions)]
 
     def size(self, name: str) -> int:
+        """Bytes of a version, or of what was left."""
         return folder_size(self.versions / name)
 
     def remove(self, version: str) -> bool:
+        """Delete a version that nothing points to; false where it has readers."""
         return remove_version(self.versions / version)
 
     def remove_all(self) -> None:
+        """Delete all versions and pointers, unless one of them has readers."""
         with self.building():
             if any(is_read(self.versions / version) for version in self.names()):
                 return

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from prep_assets.disk.faults import in_words, told
-from prep_assets.disk.folders import remove_tree, sync, sync_folders
+from prep_assets.disk.faults import told
+from prep_assets.disk.folders import sync, sync_folders, undone
 from prep_assets.disk.ledger import recording
 from prep_assets.disk.readback import prove
-from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.errors import PrepAssetsError
 
 
 @contextmanager
@@ -32,20 +32,13 @@ def whole_folder(place: Path, check: Callable[[], None], *, busy: PrepAssetsErro
         check()
         for leftover in work.iterdir():  # by a process that was killed
             shutil.rmtree(leftover) if leftover.is_dir() and not leftover.is_symlink() else leftover.unlink()
-        try:
+        with undone(work, place.parent):
             with recording(work) as ledger:
                 yield work
                 prove(work, ledger)
             sync_folders(work)
             check()
             _rename(work, place, replace)
-        except BaseException as error:
-            written = sum(path.stat().st_size for path in work.rglob("*") if path.is_file()) if work.exists() else 0
-            kept = remove_tree(work)
-            if isinstance(error, OSError) and not isinstance(error, PrepAssetsError):
-                named = f". What was written could not be deleted: {', '.join(kept[:3])}" if kept else ""
-                raise StoreError(f"{in_words(error, place.parent, written=written)}{named}") from error
-            raise
 
 
 def _rename(work: Path, place: Path, replace: bool) -> None:

@@ -11,16 +11,16 @@ AstrAI's keys prompts, responses, masks and rewards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.disk.arrays import ArrayFile
+from prep_assets.disk.columns import batches
 from prep_assets.disk.written import write_json
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import Guards, load_array, load_json
@@ -58,7 +58,7 @@ class Scored:
     retokenized: int | None = None
 
 
-class GroupWriter:
+class GroupWriter(AbstractContextManager["GroupWriter"]):
     """Writes groups. A context manager: what an exception leaves behind has no index and cannot be opened."""
 
     def __init__(
@@ -87,7 +87,7 @@ class GroupWriter:
             self._stack.enter_context(writer)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if kind is None:
             self._source.close()
         else:
@@ -117,13 +117,10 @@ class GroupWriter:
 
     def _write(self, name: str, parts: dict[str, list[npt.NDArray[Any]]], files: Any, rows: Any) -> None:
         lengths = np.array([len(part) for part in next(iter(parts.values()))], np.int64)
-        ends, first = np.cumsum(lengths), 0
-        while first < len(lengths):
-            stop = max(first + 1, int(np.searchsorted(ends, ends[first] - lengths[first] + AT_ONCE, "right")))
-            some = slice(first, stop)
-            block = {key: arrays[first] if stop == first + 1 else np.concatenate(arrays[some]) for key, arrays in parts.items()}
+        for some in batches(np.cumsum(lengths), AT_ONCE):
+            one = some.stop == some.start + 1
+            block = {key: arrays[some.start] if one else np.concatenate(arrays[some]) for key, arrays in parts.items()}
             self._writers[name].append(block, lengths[some], files[some], rows[some])
-            first = stop
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.columns import stretches, sums, zeros
+from prep_assets.disk.columns import batches, stretches, sums, zeros
 from prep_assets.stores.images import ImageBlock
 from prep_assets.stores.tokens import RecordWriter, TokenStore
 
@@ -37,22 +37,12 @@ def append_records(
             places = np.flatnonzero(source[some] == number) + some.start
             ends, first = part.ends[record[places]], np.where(record[places], part.ends[record[places] - 1], 0)
             lengths[places], starts[places] = ends - first, first
-    for some in _runs(lengths):
+    for some in batches(sums(lengths), BLOCK_TOKENS):
         block: dict[str, npt.NDArray[Any]] = {}
         for key in parts[0].arrays:
             pieces = zip(source[some].tolist(), starts[some].tolist(), lengths[some].tolist(), strict=True)
             block[key] = np.concatenate([np.asarray(parts[of].arrays[key][start : start + length]) for of, start, length in pieces])
         writer.append(block, lengths[some], [0] * len(lengths[some]), row[some].tolist())
-
-
-def _runs(lengths: npt.NDArray[np.int64]) -> Iterator[slice]:
-    """Consecutive records of about `BLOCK_TOKENS` tokens."""
-    ends, first = sums(lengths), 0
-    while first < len(lengths):
-        start = int(ends[first - 1]) if first else 0
-        stop = max(first + 1, int(np.searchsorted(ends, start + BLOCK_TOKENS, "right")))
-        yield slice(first, stop)
-        first = stop
 
 
 def append_store(writer: RecordWriter, store: TokenStore) -> None:

@@ -11,9 +11,9 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -33,7 +33,7 @@ _PACKED = struct.Struct("<iiqqqQ")
 _AT_ONCE = 4096
 
 
-class LinesWriter:
+class LinesWriter(AbstractContextManager["LinesWriter"]):
     """Writes a JSONL file and its index; with `shuffle_seed`, in an order drawn by ``random.Random(seed)`` when it closes.
 
     Lines, where they come from and their order wait on disk, so memory does not grow with their number.
@@ -43,9 +43,6 @@ class LinesWriter:
         self._directory, self._name, self._sources, self._seed = directory, name, sources, shuffle_seed
         self._file = WrittenFile(directory / f"{name}.jsonl")
         self._entries, self._recent, self._count = Spool(_ENTRY, directory), bytearray(), 0
-
-    def __enter__(self) -> LinesWriter:
-        return self
 
     def append(self, row: Mapping[str, Any], *, source: int, file: int, at: int) -> None:
         """Append one object, with the numbers of its domain and file and its row there."""
@@ -67,7 +64,7 @@ class LinesWriter:
     def __len__(self) -> int:
         return self._count
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         self._file.close()
         if kind is not None:
             return

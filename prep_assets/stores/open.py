@@ -277,11 +277,9 @@ def _select(shard: Shard, keys: Sequence[str] | None) -> Shard:
     missing = [key for key in wanted if key not in shard.arrays and key not in shard.objects]
     if missing:
         raise MissingKey(f"{shard.label}: no key {missing[0]!r}. Available: {', '.join(sorted({*shard.arrays, *shard.objects}))}")
-    return Shard(
-        shard.label,
-        {key: shard.arrays[key] for key in wanted if key in shard.arrays},
-        {key: shard.ends[key] for key in wanted if key in shard.ends},
-        {key: shard.objects[key] for key in wanted if key in shard.objects},
-        shard.records,
-        {key: shard.elements[key] for key in wanted if key in shard.elements},
-    )
+
+    def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: values[key] for key in wanted if key in values}
+
+    arrays, ends, objects, elements = map(chosen, (shard.arrays, shard.ends, shard.objects, shard.elements))
+    return Shard(shard.label, arrays, ends, objects, shard.records, elements)

@@ -16,9 +16,9 @@ and, where there are images, ``sft_packed.images/`` which image stands where (se
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -31,21 +31,19 @@ from prep_assets.disk.written import write_json
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import Guards, load_array, load_json
 from prep_assets.stores.images import NO_IMAGES, Images, open_images
-from prep_assets.stores.read_bin import bin_rows
+from prep_assets.stores.read_bin import bin_rows, read_bin, shard_metas
 from prep_assets.stores.read_h5 import H5Array, read_h5
-from prep_assets.stores.shards import BinShard
-from prep_assets.stores.tokens import ATTENTION, StorageFormat, signed
+from prep_assets.stores.tokens import ATTENTION, BIN_NAMES, BinWriter, StorageFormat, signed
 
 DOCUMENT_FIELDS = {"row": np.int64, "row_offset": np.int64, "length": np.int64, "source": np.int32, "record": np.int64, "start": np.int64}
 KEYS = ("tokens", "loss_mask")
-BIN_KEYS = {"tokens": "sequence", "loss_mask": "loss_mask", "position_ids": "position_ids", ATTENTION: ATTENTION}
 
 
 Documents = dict[str, npt.NDArray[Any]]
 _REMEDY = "Build the store again"
 
 
-class PackedWriter:
+class PackedWriter(AbstractContextManager["PackedWriter"]):
     """Writes blocks of rows; the number of rows is known beforehand.
 
     Args:
@@ -68,51 +66,31 @@ class PackedWriter:
         attention: bool = False,
         max_tokens_per_shard: int = 100_000_000,
     ) -> None:
-        self._storage, self._directory, self._name = storage, directory, name
-        self._shape, self._at, self._begin = (rows, row_len), 0, 0
-        self._rows_per_shard = max(1, max_tokens_per_shard // row_len)
+        self._name, self._shape, self._at = name, (rows, row_len), 0
         self._dtypes = {"tokens": dtype, "loss_mask": loss_dtype}
         if storage == "bin":
             self._dtypes["position_ids"] = "int32"
         if attention:
             self._dtypes[ATTENTION] = "uint8"
-        self._open()
-
-    def _open(self) -> None:
-        if self._storage == "h5":
-            shapes = {key: (self._shape, dtype) for key, dtype in self._dtypes.items()}
-            self._h5 = FixedH5(self._directory / f"{self._name}.h5", shapes, libver="v108")
-        else:
-            folder = self._directory / self._name / f"shard_{self._begin // self._rows_per_shard:04d}"
-            self._shard = BinShard(folder, {BIN_KEYS[key]: dtype for key, dtype in self._dtypes.items()})
-
-    def __enter__(self) -> PackedWriter:
-        return self
+        shapes = {key: (self._shape, dtype) for key, dtype in self._dtypes.items()}
+        self._file: FixedH5 | BinWriter = (
+            FixedH5(directory / f"{name}.h5", shapes, libver="v108")
+            if storage == "h5"
+            else BinWriter(directory / name, self._dtypes, max_tokens_per_shard=max_tokens_per_shard)
+        )
 
     def append(self, block: Mapping[str, npt.NDArray[Any]]) -> None:
         """Write a block of rows: arrays (R, row_len) for ``tokens``, ``loss_mask`` and, in `bin`, ``position_ids``; ``attention_mask`` where there is one."""
-        count, first = len(block["tokens"]), 0
-        while self._storage == "bin" and (fits := self._rows_per_shard - (self._at - self._begin)) < count - first:
-            self._write(block, first, first + fits)
-            first += fits
-            self._shard.close()
-            self._begin = self._at
-            self._open()
-        self._write(block, first, count)
-
-    def _write(self, block: Mapping[str, npt.NDArray[Any]], first: int, stop: int) -> None:
-        for key in self._dtypes:
-            if self._storage == "h5":
-                self._h5.write(key, self._at * self._shape[1], block[key][first:stop])
-            else:
-                self._shard.append(BIN_KEYS[key], block[key][first:stop])
-        self._at += stop - first
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._storage == "h5":
-            self._h5.close()
+        count, row_len = len(block["tokens"]), self._shape[1]
+        if isinstance(self._file, BinWriter):
+            self._file.append({key: block[key].reshape(-1) for key in self._dtypes}, np.full(count, row_len))
         else:
-            self._shard.close()
+            for key in self._dtypes:
+                self._file.write(key, self._at * row_len, block[key])
+        self._at += count
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        self._file.close()
         if kind is None and self._at != self._shape[0]:
             raise StoreError(f"{self._name}: {self._at:,} rows written, {self._shape[0]:,} planned")
 
@@ -254,8 +232,11 @@ def _h5_rows(path: Path, row_len: int, guards: Guards) -> list[Any]:
 
 def _bin_rows(folder: Path, row_len: int, guards: Guards) -> list[Any]:
     """The rows of each key; of the attention mask where a shard has one, and then all have."""
-    extra = [ATTENTION] if any(ATTENTION in load_json(meta, guards) for meta in folder.glob("shard_*/meta.json")) else []
-    return [bin_rows(folder, BIN_KEYS[key], row_len, guards) for key in (*KEYS, *extra)]
+    if not (metas := shard_metas(folder)):
+        raise StoreError(f"{folder} has no shard. {_REMEDY}")
+    shards = read_bin(metas, guards)
+    extra = [ATTENTION] if any(ATTENTION in shard.arrays for shard in shards) else []
+    return [bin_rows(shards, BIN_NAMES.get(key, key), row_len) for key in (*KEYS, *extra)]
 
 
 def _as_rows(array: Any, row_len: int) -> Any:

@@ -6,11 +6,32 @@ Where a file system has no links, a pointer is a file with the path in it.
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from prep_assets.disk.folders import sync
 from prep_assets.disk.written import write_text
 from prep_assets.errors import StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class Pointers:
+    """The versions that have a name of their own; empty where there is none. Of `damaged` and `current` one at most leads somewhere."""
+
+    current: str = ""
+    candidate: str = ""
+    draft: str = ""
+    damaged: str = ""
+
+    @property
+    def used(self) -> set[str]:
+        """The versions that they lead to."""
+        return {self.current, self.candidate, self.draft, self.damaged} - {""}
+
+
+Move = Callable[[Pointers], Mapping[str, str]]
+"""Which pointers lead where from now on; those left out stay. It may be called several times, and raises to leave all as they are."""
 
 POINTERS = ("current", "candidate", "draft", "damaged")
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import StoreError
+from prep_assets.stores.bucket import Unanswered
 from prep_assets.stores.bucket_shelf import BucketShelf
 from prep_assets.stores.building import Audit, Draft, Write, build_version
 from prep_assets.stores.checked import Result
 from prep_assets.stores.disk_shelf import DiskShelf
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.mirror import bucket_of
-from prep_assets.stores.objects import Unanswered
-from prep_assets.stores.shelf import Pointers, Shelf
+from prep_assets.stores.pointers import Pointers
 from prep_assets.stores.version import Published
 from prep_assets.stores.version_folders import drop_shards, of_key
 
@@ -59,7 +59,7 @@ class Place:
         return bool(pointers.current or pointers.damaged)
 
     @property
-    def shelf(self) -> Shelf:
+    def shelf(self) -> DiskShelf | BucketShelf:
         """Where its versions are kept."""
         return shelf_of(self.directory)
 
@@ -241,13 +241,13 @@ class Place:
         return current.bytes if current else 0
 
 
-def shelf_of(directory: Path) -> Shelf:
+def shelf_of(directory: Path) -> DiskShelf | BucketShelf:
     """Where the versions of the store in a folder are kept."""
     bucket = bucket_of(directory)
     return DiskShelf(directory) if bucket is None else BucketShelf(bucket, DiskShelf(directory))
 
 
-def _sound(shelf: Shelf, build_key: str) -> Published | None:
+def _sound(shelf: DiskShelf | BucketShelf, build_key: str) -> Published | None:
     """The store that is exactly what a build would give; of several, the current one. A damaged one stays until its successor is current."""
     now = shelf.pointers()
     for version in sorted(of_key(shelf.names(), build_key), key=lambda name: name != now.current):

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import UNGUARDED, Guards, load_json, map_array
 from prep_assets.stores.segments import Int64s, Shard
+from prep_assets.stores.shards import Segmented
 
 
 def read_bin(metas: Sequence[Path], guards: Guards = UNGUARDED) -> list[Shard]:
@@ -79,51 +79,22 @@ def row_ends(shape: tuple[int, ...]) -> Int64s:
     return np.arange(1, shape[0] + 1, dtype=np.int64) * shape[1]
 
 
-class RowShards:
-    """Tables (N, row_len) of several shards, one below the other. Read by row number, or by slices in steps of 1."""
-
-    def __init__(self, tables: Sequence[Any]) -> None:
-        self._tables = list(tables)
-        self._bounds = np.cumsum([0, *(len(table) for table in tables)])
-        self.shape = (int(self._bounds[-1]), tables[0].shape[1])
-        self.dtype = tables[0].dtype
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: int | slice) -> npt.NDArray[Any]:
-        if not isinstance(rows, slice):
-            at = range(len(self))[rows]
-            shard = int(np.searchsorted(self._bounds, at, "right")) - 1
-            found: npt.NDArray[Any] = self._tables[shard][at - self._bounds[shard]]
-            return found
-        start, stop, step = rows.indices(len(self))
-        if step != 1:
-            raise IndexError("the rows of several shards are read in steps of 1")
-        parts = [table[max(0, start - low) : max(0, stop - low)] for table, low in zip(self._tables, self._bounds[:-1], strict=True)]
-        return np.concatenate([part for part in parts if len(part)] or parts[:1])
+def shard_metas(folder: Path) -> list[Path]:
+    """The ``meta.json`` of each of our shards in a folder, in their order."""
+    return [shard / "meta.json" for shard in sorted(folder.glob("shard_*"), key=lambda path: int(path.name.removeprefix("shard_")))]
 
 
-def bin_rows(folder: Path, key: str, row_len: int, guards: Guards | None = None) -> Any:
-    """The rows of ``<folder>/shard_*/<key>.bin``, (N, row_len), memory-mapped.
+def bin_rows(shards: Sequence[Shard], key: str, row_len: int) -> Any:
+    """The rows of a key of shards that `read_bin` opened, (N, row_len), one shard below the other.
 
     Raises:
-        StoreError: a file is not of the size that its ``meta.json`` says, or holds no whole rows.
-        FileNotFoundError: there is no shard, or one without ``meta.json``.
+        StoreError: a shard holds no whole rows.
+        KeyError: a shard has no such key.
     """
-    shards = sorted(folder.glob("shard_*"), key=lambda path: int(path.name.removeprefix("shard_")))
-    if not shards:
-        raise FileNotFoundError(f"{folder} has no shard")
-    guards = guards or Guards()
-    tables = [_rows_of(shard, key, row_len, guards) for shard in shards]
-    return tables[0] if len(tables) == 1 else RowShards(tables)
-
-
-def _rows_of(shard: Path, key: str, row_len: int, guards: Guards) -> Any:
-    entry = load_json(shard / "meta.json", guards)[key]
-    path, dtype, total = shard / f"{key}.bin", np.dtype(entry["dtype"]), int(entry["shape"][0])
-    if path.stat().st_size != total * dtype.itemsize or total % row_len:
-        raise StoreError(f"{path}: {path.stat().st_size:,} bytes, meta.json says {total:,} {dtype.name}, rows of {row_len:,}")
-    if not total:
-        return np.zeros((0, row_len), dtype)
-    return map_array(path, dtype, guards).reshape(-1, row_len)
+    tables = []
+    for shard in shards:
+        array = shard.arrays[key]
+        if len(array) % row_len:
+            raise StoreError(f"{shard.label}/{key}.bin: {len(array):,} elements, which are no rows of {row_len:,}")
+        tables.append(array.reshape(-1, row_len) if len(array) else np.zeros((0, row_len), array.dtype))
+    return tables[0] if len(tables) == 1 else Segmented(tables)

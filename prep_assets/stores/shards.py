@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ Borders = Mapping[str, Mapping[str, list[int]]]
 """``offsets`` of records, and ``element_offsets`` of the elements of lists in them, by key; both begin with 0."""
 
 
-class BinShard:
+class BinShard(AbstractContextManager["BinShard"]):
     """``<folder>/<key>.bin`` of raw little-endian elements, and ``meta.json``, which is written last.
 
     ``{"<key>": {"shape": [n], "dtype": "int32"}, …}``; where records have borders, each entry has them as well. Also a context manager: an
@@ -52,10 +52,7 @@ class BinShard:
         for file in self._files.values():
             file.close()
 
-    def __enter__(self) -> BinShard:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         if kind is None:
             self.close()
         else:
@@ -85,7 +82,7 @@ def write_h5_shard(
 
 
 class Segmented:
-    """Several arrays read as one, without copying them together. Only slices are supported.
+    """Several arrays read as one, without copying them together: by slices in steps of 1, tables also by row number.
 
     Attributes:
         parts: the arrays.
@@ -102,6 +99,11 @@ class Segmented:
     def __len__(self) -> int:
         return self._bounds[-1]
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As of an array."""
+        return len(self), *self.parts[0].shape[1:]
+
     def bare(self) -> Segmented:
         """The same without guards."""
         return Segmented([bare(array) for array in self.parts])
@@ -110,23 +112,22 @@ class Segmented:
         """The same without guards, after everything was compared."""
         return Segmented([compared(array) for array in self.parts])
 
-    def __getitem__(self, part: slice) -> npt.NDArray[Any]:
+    def __getitem__(self, part: int | slice) -> npt.NDArray[Any]:
+        if not isinstance(part, slice):
+            at = range(len(self))[part]
+            return self[at : at + 1][0]  # type: ignore[no-any-return]
         start, stop, step = part.indices(len(self))
         if step != 1:
             raise IndexError("a segmented array is read in steps of 1")
         if start >= stop:
-            return np.zeros(0, self.dtype)
+            return np.zeros((0, *getattr(self.parts[0], "shape", (0,))[1:]), self.dtype)
         first = bisect_right(self._bounds, start) - 1
         low = self._bounds[first]
         if stop <= self._bounds[first + 1]:
             return self.parts[first][start - low : stop - low]
         last = bisect_right(self._bounds, stop - 1) - 1
-        return np.concatenate(
-            [
-                array[max(0, start - low) : stop - low]
-                for array, low in zip(self.parts[first : last + 1], self._bounds[first : last + 1], strict=True)
-            ]
-        )
+        within = zip(self.parts[first : last + 1], self._bounds[first : last + 1], strict=True)
+        return np.concatenate([array[max(0, start - low) : stop - low] for array, low in within])
 
 
 @dataclass(frozen=True, slots=True)

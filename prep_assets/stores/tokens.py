@@ -12,24 +12,23 @@ there are images, with ``<name>.images`` (see `prep_assets.stores.images`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.disk.arrays import ArrayFile, Spool
-from prep_assets.disk.columns import before, made, repeats, sizes
+from prep_assets.disk.columns import batches, before, made, repeats, sizes
 from prep_assets.disk.h5 import GrowingH5
 from prep_assets.disk.pages import went_through
 from prep_assets.errors import StoreError
 from prep_assets.samples import UNATTENDED
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.images import NO_IMAGES, ImageBlock, Images, ImageWriter, open_images
-from prep_assets.stores.read_bin import read_bin
+from prep_assets.stores.read_bin import read_bin, shard_metas
 from prep_assets.stores.read_h5 import read_h5
 from prep_assets.stores.shards import BinShard, Segmented
 
@@ -59,17 +58,6 @@ def unsigned(weights: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[n
     return weights if attended.all() else np.where(attended, weights, UNATTENDED - weights), attended
 
 
-class TokenWriter(Protocol):
-    """Appends blocks of per-token arrays. All keys of one block have the same length."""
-
-    def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
-        """Write whole records: equally long 1-D arrays, one for each key, and the length of each record in them."""
-        ...
-
-    def close(self) -> None:
-        """Finish the files."""
-
-
 class BinWriter:
     """AstrAI's mmap layout: ``<directory>/shard_%04d/{meta.json, <key>.bin}``.
 
@@ -84,6 +72,7 @@ class BinWriter:
         directory.mkdir()
 
     def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
+        """Write whole records: equally long 1-D arrays, one for each key, and the length of each record in them."""
         _check_block(block, self._dtypes, lengths)
         ends = np.cumsum(lengths)
         record, start = 0, 0
@@ -96,6 +85,7 @@ class BinWriter:
             start = int(ends[record - 1])
 
     def close(self) -> None:
+        """Finish the files."""
         if self._open or not self._shards:
             self._finish()
 
@@ -131,6 +121,7 @@ class H5Writer:
         self._piece, self._held = {key: Spool(dtype) for key, dtype in self._dtypes.items()}, 0
 
     def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
+        """Write whole records: equally long 1-D arrays, one for each key, and the length of each record in them."""
         _check_block(block, self._dtypes, lengths)
         at, count = 0, int(lengths.sum())
         while at < count:
@@ -142,6 +133,7 @@ class H5Writer:
                 self._write()
 
     def close(self) -> None:
+        """Finish the file."""
         with closing(self._file):
             if self._held:
                 self._write()
@@ -152,22 +144,19 @@ class H5Writer:
         self._begin()
 
 
-class RecordWriter:
+class RecordWriter(AbstractContextManager["RecordWriter"]):
     """Writes records to a token stream, and their index beside it.
 
     Use it as a context manager; a stream that was left by an exception has no index and cannot be opened.
     """
 
-    def __init__(self, writer: TokenWriter, index: Path) -> None:
+    def __init__(self, writer: BinWriter | H5Writer, index: Path) -> None:
         self._writer, self._index = writer, index
         self._images, self._records, self._tokens = ImageWriter(index.parent, index.name.removesuffix(".index")), 0, 0
         index.mkdir()
         self._columns = {name: ArrayFile(index / f"{name}.npy", dtype) for name, dtype in INDEX_FIELDS.items()}
 
-    def __enter__(self) -> RecordWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         sound = False
         try:
             self._writer.close()
@@ -233,13 +222,10 @@ class TokenStore:
 
     def blocks(self, size: int = 1 << 20) -> Iterator[tuple[slice, slice]]:
         """Successive records, and their tokens: about `size` at a time, unless one record alone has more."""
-        first = start = 0
-        while first < len(self):
-            stop = max(first + 1, int(np.searchsorted(self.ends, start + size, "right")))
-            end = int(self.ends[stop - 1])
-            yield slice(first, stop), slice(start, end)
-            went_through(4 * (end - start))
-            first, start = stop, end
+        for records in batches(self.ends, size):
+            tokens = self.span(records.start, records.stop)
+            yield records, tokens
+            went_through(4 * (tokens.stop - tokens.start))
 
     def starts_of(self, records: slice) -> npt.NDArray[np.int64]:
         """Where each of some successive records starts."""
@@ -247,15 +233,16 @@ class TokenStore:
 
     def record(self, i: int, key: str) -> npt.NDArray[Any]:
         """One record's array."""
-        return np.asarray(self.arrays[key][self._place(i)])
+        return np.asarray(self.arrays[key][self.span(i, i + 1)])
 
     def weights(self, tokens: int | slice) -> npt.NDArray[Any]:
         """The weights of a record, or of a stretch of tokens, as `signed` has them: loss mask and attention mask in one."""
-        here = tokens if isinstance(tokens, slice) else self._place(tokens)
+        here = tokens if isinstance(tokens, slice) else self.span(tokens, tokens + 1)
         return signed(self.arrays["loss_mask"][here], self.arrays[ATTENTION][here] if ATTENTION in self.arrays else None)
 
-    def _place(self, i: int) -> slice:
-        return slice(int(self.ends[i - 1]) if i else 0, int(self.ends[i]))
+    def span(self, first: int, stop: int) -> slice:
+        """Where the tokens of records ``first … stop - 1`` are; there is one at least."""
+        return slice(int(self.ends[first - 1]) if first else 0, int(self.ends[stop - 1]))
 
     @property
     def begins_row(self) -> npt.NDArray[np.bool_]:
@@ -311,10 +298,9 @@ def open_tokens(directory: Path, name: str, guards: Guards | None = None) -> Tok
 
 
 def _open_bin(directory: Path, guards: Guards) -> dict[str, Any]:
-    shards = sorted(directory.glob("shard_*"), key=lambda path: int(path.name.removeprefix("shard_")))
     ours = {theirs: key for key, theirs in BIN_NAMES.items()}
     parts: dict[str, list[npt.NDArray[Any]]] = {}
-    for shard in read_bin([folder / "meta.json" for folder in shards], guards):
+    for shard in read_bin(shard_metas(directory), guards):
         for key, array in shard.arrays.items():
             parts.setdefault(ours.get(key, key), []).append(array)
     return {key: arrays[0] if len(arrays) == 1 else Segmented(arrays) for key, arrays in parts.items()}

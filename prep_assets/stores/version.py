@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.checked import Result, read_results
 from prep_assets.stores.manifest import Manifest, file_hash, payload_faults
 from prep_assets.stores.version_folders import QUARANTINE
 
-
-class Keeper(Protocol):
-    """Where a version is kept that is not in a folder of this machine yet."""
-
-    @property
-    def where(self) -> str:
-        """How messages call the place."""
-        ...
-
-    def fetch(self, version: str, manifest: Manifest) -> Path:
-        """Its folder, with all its files, each as the manifest says."""
-        ...
-
-    def faults(self, version: str, manifest: Manifest) -> list[str]:
-        """What is not as its manifest says, read from where it is kept; one sentence each."""
-        ...
-
-    def blocks(self, version: str, name: str, start: int) -> Iterator[bytes]:
-        """A file of its payload from byte `start` on, read from where it is kept.
-
-        Raises:
-            FileNotFoundError: it is not there.
-        """
-        ...
-
-    def results(self, version: str, content_hash: str) -> Mapping[str, Result] | None:
-        """What its checks said of this content."""
-        ...
+if TYPE_CHECKING:
+    from prep_assets.stores.bucket_shelf import BucketShelf
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +24,7 @@ class Published:
         folder: the folder of its version; where it is kept elsewhere, the files come there when `directory` is asked for.
         reused: whether it was there before it was asked for.
         notes: what its reader should know, one sentence each.
-        keeper: where it is kept; `None`: in its folder.
+        keeper: the bucket where it is kept; `None`: in its folder.
         evidence: the names of the checks that are carried out in one run, each with what came of it where another one has found that out; `None` outside a run.
     """
 
@@ -58,7 +32,7 @@ class Published:
     manifest: Manifest
     reused: bool = False
     notes: tuple[str, ...] = field(default=(), compare=False)
-    keeper: Keeper | None = field(default=None, compare=False, repr=False)
+    keeper: BucketShelf | None = field(default=None, compare=False, repr=False)
     evidence: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from prep_assets.disk.folders import remove_tree
 from prep_assets.errors import StoreError
+from prep_assets.stores.bucket import Unanswered
 from prep_assets.stores.checked import CHECKS
 from prep_assets.stores.leases import alone
 from prep_assets.stores.manifest import MANIFEST
 from prep_assets.stores.mirror import bucket_of
-from prep_assets.stores.objects import Unanswered
 
 VERSIONS = "versions"
 KEY_LENGTH = 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 
 from prep_assets.errors import ConfigError, StoreError, nearest
@@ -11,18 +10,13 @@ from prep_assets.stores.published import Place, Published
 
 def versions(place: Place) -> list[Published]:
     """Every version that can be read, the one that was written last first."""
-    found, shelf = {each.version: each for each in _each(place)}, place.shelf
-    return sorted(found.values(), key=lambda each: (-shelf.written(each.version), each.version))
-
-
-def _each(place: Place) -> Iterator[Published]:
-    for pointed in (place.current, place.candidate, place.draft):
-        with suppress(StoreError):
-            if (found := pointed()) is not None:
-                yield found
-    for version in place.unused():
-        with suppress(StoreError):  # a damaged one is not worth a look
-            yield place.shelf.published(version)
+    shelf, found = place.shelf, list[Published]()
+    damaged = shelf.pointers().damaged
+    for version in shelf.names():
+        if version != damaged:
+            with suppress(StoreError):  # a damaged one is not worth a look
+                found.append(shelf.published(version))
+    return sorted(found, key=lambda each: (-shelf.written(each.version), each.version))
 
 
 def version_named(place: Place, name: str) -> Published:

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import send_handle
@@ -51,7 +52,8 @@ class ForkServer:
 
     def get_ready(self, work: bytes) -> None:
         """Have it import and open what some work needs. It goes on with that while this process goes on."""
-        self._tell("ready", work)
+        with suppress(OSError):  # it is gone, which shows when a worker is asked for
+            self._control.send(("ready", work))
 
     def worker(self) -> tuple[int, Connection]:
         """A new worker: its process, and what it listens to.
@@ -83,9 +85,3 @@ class ForkServer:
             self.process.wait()
             self._control.close()
             os.close(self._alive)
-
-    def _tell(self, kind: str, content: bytes) -> None:
-        try:
-            self._control.send((kind, content))
-        except OSError:  # it is gone, which shows when a worker is asked for
-            return

@@ -11,7 +11,6 @@ import statistics
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from prep_assets.errors import ConfigError, PrepAssetsError
@@ -103,28 +102,16 @@ def _memory(plan: Plan) -> int:
     return MEMORY + min(max(shard.size for shard in plan.shards), MEMORY)
 
 
-@dataclass(slots=True)
 class _Run:
     """One plan under way."""
 
-    runner: RayTasks
-    plan: Plan
-    work: Work
-    results: dict[int, ShardResult | Exception] = field(default_factory=dict)
-    _ray: Any = None
-    _task: Any = None
-    _work: Any = None
-    _waiting: deque[Shard] = field(default_factory=deque)
-    _flying: dict[Any, tuple[Shard, float]] = field(default_factory=dict)
-    _tries: Counter[int] = field(default_factory=Counter)
-    _took: deque[float] = field(default_factory=lambda: deque(maxlen=1000))
-    _size: tuple[float, int] = (0.0, 0)
-
-    def __post_init__(self) -> None:
-        self._ray = self.runner._ray
-        self._task = self._ray.remote(_answer).options(**_OPTIONS, memory=_memory(self.plan))
-        self._work = self._ray.put(pickle.dumps(self.work))
-        self._waiting.extend(self.plan.shards)
+    def __init__(self, runner: RayTasks, plan: Plan, work: Work) -> None:
+        self.runner, self.plan, self._ray = runner, plan, runner._ray
+        self.results: dict[int, ShardResult | Exception] = {}
+        self._task = self._ray.remote(_answer).options(**_OPTIONS, memory=_memory(plan))
+        self._work = self._ray.put(pickle.dumps(work))
+        self._waiting, self._flying = deque(plan.shards), dict[Any, tuple[Shard, float]]()
+        self._tries, self._took, self._size = Counter[int](), deque[float](maxlen=1000), (0.0, 0)
 
     def go_on(self) -> None:
         """Hand out shards, then wait until something has ended, or a little."""

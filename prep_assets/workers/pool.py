@@ -7,10 +7,9 @@ import pickle
 import signal
 from collections import Counter, deque
 from collections.abc import Generator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from types import TracebackType
 from typing import Any
 
 from prep_assets.errors import PrepAssetsError
@@ -42,7 +41,7 @@ class _Worker:
             self.connection.send(message)
 
 
-class Pool:
+class Pool(AbstractContextManager["Pool"]):
     """Processes that carry out plans, one plan at a time. They are forked when they are first needed, and end with the pool, or when a plan
     needs something else to be opened.
 
@@ -64,10 +63,7 @@ class Pool:
         self._lost_servers: list[ForkServer] = []  # workers that were forked from them go on
         self._ready = self._needed = b""
 
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def runner(self, workers: Workers, *, busy: int = 1, ray: str | None = None) -> Runner | None:

@@ -21,7 +21,7 @@ from prep_assets.caches import bounded_cache
 from prep_assets.errors import PrepAssetsError
 from prep_assets.workers.garbage import rare_collections
 from prep_assets.workers.hello import hello
-from prep_assets.workers.shards import Plan, Shard, ShardResult
+from prep_assets.workers.shards import Plan, Shard
 from prep_assets.workers.staging import carry_out
 
 _TASKS = Path("/proc/self/task")
@@ -114,7 +114,8 @@ def answer_of(shard: Shard, work: bytes, plan: Plan) -> tuple[str, Any]:
         work: pickled; what it loads stays loaded while it stays the same.
     """
     try:
-        return "done", _carried_out(shard, work, plan)
+        with rare_collections():
+            return "done", carry_out(shard, _loaded(work), plan)
     except MemoryError:
         return "memory", None
     except Exception as error:
@@ -122,11 +123,6 @@ def answer_of(shard: Shard, work: bytes, plan: Plan) -> tuple[str, Any]:
 
 
 _loaded = bounded_cache("work", 1)(pickle.loads)
-
-
-def _carried_out(shard: Shard, work: bytes, plan: Plan) -> ShardResult:
-    with rare_collections():
-        return carry_out(shard, _loaded(work), plan)
 
 
 def portable(error: Exception) -> Exception:

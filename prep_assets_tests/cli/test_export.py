@@ -17,7 +17,7 @@ from prep_assets.assets.graph import asset_named
 from prep_assets.assets.workspace import Workspace
 from prep_assets.cli.launch_snippet import TRAINERS
 from prep_assets.exports import export, exports
-from prep_assets.exports.opening import opening, read_by
+from prep_assets.exports.registry import opening, read_by
 from prep_assets.exports.source import open_source
 from prep_assets.stores.checked import Result
 from prep_assets.stores.lines import Lines

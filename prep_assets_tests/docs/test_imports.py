@@ -128,30 +128,53 @@ def test_a_proof_that_uses_the_renderer_is_found(tmp_path: Path) -> None:
     assert [shares_code(found) for found in imports_of(path, tmp_path)] == [True]
 
 
-WHAT_ROWS_SAY = {"exports.readable", "exports.source"}
+WHAT_ROWS_SAY = {"prep_assets.exports.readable", "prep_assets.exports.source"}
 """What a reader of an export may use of its room: neither says how a format is written."""
 
 
-def reads_as_written(found: Import) -> bool:
-    """Whether the reader of an export shares code with what wrote it."""
-    module = found.module.removeprefix("prep_assets.")
-    return (
-        found.file.startswith("exports/") and found.file.endswith("/read.py") and found.there == "exports" and module not in WHAT_ROWS_SAY
+def read_as_written(path: Path) -> set[str]:
+    """What the reader of an export has of what wrote it: names of its module that both use, and imports from other modules of the room."""
+    tree = ast.parse(path.read_text("utf-8"))
+    defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    constants = {each.id: node for node in tree.body if isinstance(node, ast.Assign) for each in node.targets if isinstance(each, ast.Name)}
+    known: dict[str, ast.stmt] = {**defined, **constants}
+    imported = {alias.name: node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+
+    def used(name: str, seen: set[str]) -> set[str]:
+        for node in ast.walk(known[name]):
+            if isinstance(node, ast.Name) and node.id not in seen and node.id in {*known, *imported}:
+                seen.add(node.id)
+                if node.id in known:
+                    used(node.id, seen)
+        return seen
+
+    (writer,) = (name for name, node in defined.items() if any("exporter" in ast.dump(each) for each in node.decorator_list))
+    read, written = used("read", {"read"}), used(writer, {writer})
+    ours = {name for name in read if imported.get(name, "").startswith("prep_assets.exports.") and imported[name] not in WHAT_ROWS_SAY}
+    return ours | (read & written & known.keys())
+
+
+FORMATS = [path for path in sorted((PACKAGE / "exports").glob("*.py")) if "@exporter" in path.read_text("utf-8")]
+
+
+@pytest.mark.parametrize("path", FORMATS, ids=lambda path: path.stem)
+def test_exports_are_read_back_by_other_code(path: Path) -> None:
+    assert len(FORMATS) == 14 and read_as_written(path) == set()
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [("return rows(folder)", {"rows"}), ("return _at(folder)", {"_at"}), ("return ENDS[0]", {"ENDS"}), ("return cut(folder)", set())],
+)
+def test_a_reader_that_uses_the_writer_is_found(tmp_path: Path, body: str, found: set[str]) -> None:
+    path = tmp_path / "mds.py"
+    path.write_text(
+        "from prep_assets.exports.blocks import rows\nfrom prep_assets.exports.readable import cut\nENDS = [1]\n"
+        '@exporter("mds")\ndef mds(source):\n    return _at(rows(source), ENDS)\ndef _at(a, b): ...\n'
+        f"def read(folder):\n    {body}\n",
+        "utf-8",
     )
-
-
-def test_exports_are_read_back_by_other_code() -> None:
-    assert [f"{found.file} imports {found.module}" for found in imports() if reads_as_written(found)] == []
-    assert {path.parent.name for path in PACKAGE.glob("exports/*/write.py")} == {
-        path.parent.name for path in PACKAGE.glob("exports/*/read.py")
-    }
-
-
-def test_a_reader_that_uses_the_writer_is_found(tmp_path: Path) -> None:
-    path = tmp_path / "exports" / "mds" / "read.py"
-    path.parent.mkdir(parents=True)
-    path.write_text("def f():\n    from prep_assets.exports.mds.write import write_mds", "utf-8")
-    assert [reads_as_written(found) for found in imports_of(path, tmp_path)] == [True]
+    assert read_as_written(path) == found
 
 
 @pytest.mark.parametrize(

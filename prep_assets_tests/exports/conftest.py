@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from prep_assets.stores.lines import LinesWriter
-from prep_assets.stores.packed import PackedWriter, write_documents
 from prep_assets.stores.tokens import record_writer
+from prep_assets_tests.stores.payload import write_table
 
 ROW_LEN, PAD = 32, 99
 Document = tuple[list[int], list[int]]
@@ -61,24 +61,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
     rng = random.Random(0)
     lengths = [[20, 12], [32], [1, 1, 30], [7], [31], [10, 10, 10]] + [[rng.randint(1, 8) for _ in range(4)] for _ in range(124)]
     rows = [[draw_document(rng, length) for length in row] for row in lengths]
-    folder = tmp_path / "sft_packed"
-    folder.mkdir()
-    fields: dict[str, list[int]] = {"row": [], "row_offset": [], "length": []}
-    arrays = {key: np.full((len(rows), ROW_LEN), fill, dtype) for key, fill, dtype in (("tokens", PAD, "int32"), ("loss_mask", 0, "int8"))}
-    for number, row in enumerate(rows):
-        at = 0
-        for tokens, mask in row:
-            arrays["tokens"][number, at : at + len(tokens)] = tokens
-            arrays["loss_mask"][number, at : at + len(tokens)] = mask
-            for field, value in (("row", number), ("row_offset", at), ("length", len(tokens))):
-                fields[field].append(value)
-            at += len(tokens)
-    with PackedWriter(request.param, folder, "sft_packed", len(rows), ROW_LEN) as writer:
-        writer.append({**arrays, "position_ids": np.zeros_like(arrays["tokens"])})
-    count = len(fields["row"])
-    extra = {"source": np.zeros(count), "record": np.arange(count), "start": np.zeros(count)}
-    write_documents(folder, "sft_packed", {**{key: np.array(value) for key, value in fields.items()}, **extra}, ("d",), ROW_LEN)
-    return Table(folder, rows)
+    return Table(write_table(tmp_path / "sft_packed", request.param, rows, ROW_LEN, PAD), rows)
 
 
 @dataclass(frozen=True)

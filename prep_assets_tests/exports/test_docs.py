@@ -18,10 +18,10 @@ import pytest
 from prep_assets.exports import export, exports
 from prep_assets.stores.groups import GroupWriter, Scored
 from prep_assets.stores.open import open_store
-from prep_assets.stores.packed import PackedWriter, write_documents
 from prep_assets.training import DatasetFactory
 from prep_assets_tests.exports.conftest import write_lines, write_stream
 from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.stores.payload import write_table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs" / "formats").glob("*.md"))
@@ -42,21 +42,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "contrastive",
         [{"query": "What is 2 + 2?", "positives": ["It is 4."], "negatives": ["It is 5.", "Blue."]}],
     )
-    folder = tmp_path / "sft_packed"
-    folder.mkdir()
-    rows = [[token for tokens, _ in DOCUMENTS for token in tokens], [mask for _, masks in DOCUMENTS for mask in masks]]
-    table = {key: np.array([[*row, 0, 0, 0, 0]] * 2) for key, row in zip(("tokens", "loss_mask"), rows, strict=True)}
-    with PackedWriter("h5", folder, "sft_packed", 2, 12) as writer:
-        writer.append(table)
-    fields = {
-        "row": [0, 0, 1, 1],
-        "row_offset": [0, 5, 0, 5],
-        "length": [5, 3, 5, 3],
-        "source": [0] * 4,
-        "record": range(4),
-        "start": [0] * 4,
-    }
-    write_documents(folder, "sft_packed", {key: np.array(value) for key, value in fields.items()}, ("d",), 12)
+    write_table(tmp_path / "sft_packed", "h5", [DOCUMENTS] * 2, 12)
     answer, other = np.array([4, 2]), np.array([5, 2])
     trained = (np.ones(2, np.uint8),) * 2
     with GroupWriter("bin", tmp_path / "rl_groups", "int32", ["d"]) as groups:

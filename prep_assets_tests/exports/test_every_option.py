@@ -15,10 +15,11 @@ from prep_assets.exports import export, exports
 from prep_assets.exports.source import Pairs, Source, open_source
 from prep_assets.stores.groups import GroupStore, GroupWriter, Scored
 from prep_assets.stores.lines import Lines
-from prep_assets.stores.packed import PackedStore, PackedWriter, write_documents
+from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 from prep_assets_tests.exports.conftest import ROW_LEN, draw_documents, write_lines, write_stream
 from prep_assets_tests.exports.test_registry import contents
+from prep_assets_tests.stores.payload import write_table
 
 NEEDED: dict[str, dict[str, Any]] = {
     "litdata": {"block_size": 5},
@@ -86,15 +87,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[type, Source]:
         groups.append(
             [Scored(np.array([1, 2]), answers, (np.array([1, 1]), np.array([1])), np.array([1.0, 0.0]), 0, 0, row) for row in range(5)]
         )
-    (folder / "packed").mkdir()
-    with PackedWriter("bin", folder / "packed", "sft_packed", 40, ROW_LEN) as writer:
-        block = {"tokens": np.full((40, ROW_LEN), 5), "loss_mask": np.ones((40, ROW_LEN)), "position_ids": np.zeros((40, ROW_LEN))}
-        writer.append(block)
-    lengths = np.tile([10, 12], 40)
-    fields = {"row": np.repeat(np.arange(40), 2), "row_offset": np.tile([0, 10], 40), "length": lengths}
-    write_documents(
-        folder / "packed", "sft_packed", {**fields, **{name: np.zeros(80, int) for name in ("source", "record", "start")}}, ("d",), ROW_LEN
-    )
+    write_table(folder / "packed", "bin", [[([5] * 10, [1] * 10), ([5] * 12, [1] * 12)]] * 40, ROW_LEN)
     contrast = {"positives": ["a"], "negatives": ["b", "c"], "instruction": "Find"}
     write_lines(
         folder / "lines", "rl_prompts_train", [{"prompt": f"{n}?", "gold": float(n), "query": f"{n}?", **contrast} for n in range(9)]

@@ -16,8 +16,8 @@ from prep_assets.errors import ConfigError
 from prep_assets.exports import export, exports
 from prep_assets.exports.source import open_source
 from prep_assets.stores.images import Image, ImageBlock, ImageWriter
-from prep_assets.stores.packed import PackedWriter, write_documents
 from prep_assets.stores.tokens import record_writer
+from prep_assets_tests.stores.payload import write_table as write_packed
 
 TOKEN, PAD, PATCHES = 95, 99, 3
 Document = tuple[list[int], list[int], list[str]]
@@ -60,26 +60,12 @@ def write_stream(folder: Path, documents: list[Document]) -> Path:
 
 
 def write_table(folder: Path, rows: list[list[Document]], row_len: int) -> Path:
-    folder.mkdir()
-    fields: dict[str, list[int]] = {"row": [], "row_offset": [], "length": []}
-    arrays = {"tokens": np.full((len(rows), row_len), PAD, "int32"), "loss_mask": np.zeros((len(rows), row_len), "int8")}
+    write_packed(folder, "h5", [[document[:2] for document in row] for row in rows], row_len, PAD)
     writer = ImageWriter(folder, "sft_packed")
     for number, row in enumerate(rows):
-        ids = [token for document in row for token in document[0]]
-        arrays["tokens"][number, : len(ids)] = ids
-        arrays["loss_mask"][number, : len(ids)] = [value for document in row for value in document[1]]
-        writer.append(block_of(number, ids, [path for document in row for path in document[2]]), 0)
-        at = 0
-        for document in row:
-            for field, value in (("row", number), ("row_offset", at), ("length", len(document[0]))):
-                fields[field].append(value)
-            at += len(document[0])
+        ids, paths = ([each for document in row for each in document[part]] for part in (0, 2))
+        writer.append(block_of(number, ids, paths), 0)
     writer.close()
-    with PackedWriter("h5", folder, "sft_packed", len(rows), row_len) as packed:
-        packed.append({**arrays, "position_ids": np.zeros_like(arrays["tokens"])})
-    count = len(fields["row"])
-    extra = {"source": np.zeros(count), "record": np.arange(count), "start": np.zeros(count)}
-    write_documents(folder, "sft_packed", {**{key: np.array(value) for key, value in fields.items()}, **extra}, ("d",), row_len)
     return folder
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from prep_assets.stores.objects import Entry, Held, Unanswered
+from prep_assets.stores.bucket import Entry, Held, Unanswered
 from prep_assets_tests.harness.sim_actors import Actors
 
 

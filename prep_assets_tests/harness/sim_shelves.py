@@ -15,8 +15,7 @@ from prep_assets.stores.bucket_shelf import BucketShelf
 from prep_assets.stores.bucket_versions import key_of
 from prep_assets.stores.checked import Result
 from prep_assets.stores.manifest import MANIFEST
-from prep_assets.stores.pointers import POINTERS
-from prep_assets.stores.shelf import Move, Pointers
+from prep_assets.stores.pointers import POINTERS, Move, Pointers
 from prep_assets.stores.version import Published
 from prep_assets.stores.version_folders import name_of
 from prep_assets_tests.harness.sim_actors import Actors

@@ -18,9 +18,8 @@ import pytest
 import prep_assets
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores import bucket_versions, catalog
-from prep_assets.stores.bucket import Bucket, checked, error_text
+from prep_assets.stores.bucket import Bucket, Unanswered, checked, error_text
 from prep_assets.stores.mirror import bucket_of, local_root
-from prep_assets.stores.objects import Unanswered
 from prep_assets.stores.published import Place, Published, open_published
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.harness.workloads import FORMATS

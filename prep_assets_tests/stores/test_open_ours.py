@@ -11,9 +11,9 @@ import pytest
 from prep_assets.errors import StoreError
 from prep_assets.stores.lines import LinesWriter
 from prep_assets.stores.open import open_store
-from prep_assets.stores.packed import PackedWriter, write_documents
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.tokens import record_writer
+from prep_assets_tests.stores.payload import write_table
 
 Storage = Literal["bin", "h5"]
 DOCUMENTS = [[11, 12, 13], [21], [31, 32, 33, 34]]
@@ -87,20 +87,8 @@ def test_pairs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("storage", ["bin", "h5"])
 def test_packed_table(tmp_path: Path, storage: Storage) -> None:
-    tokens = np.array([[1, 2, 3, 4, 0], [5, 6, 7, 8, 9]], "int32")
-    with PackedWriter(storage, tmp_path, "sft_packed", 2, 5) as writer:
-        positions = np.array([[0, 1, 2, 0, 0], [0, 1, 0, 1, 2]], "int32")
-        writer.append({"tokens": tokens, "loss_mask": tokens % 2, "position_ids": positions})
-    fields = {
-        "row": [0, 0, 1, 1],
-        "row_offset": [0, 3, 0, 2],
-        "length": [3, 1, 2, 3],
-        "source": [0] * 4,
-        "record": [0, 1, 2, 3],
-        "start": [0] * 4,
-    }
-    write_documents(tmp_path, "sft_packed", {key: np.array(value) for key, value in fields.items()}, ("d",), 5)
+    write_table(tmp_path, storage, [[([1, 2, 3], [1, 0, 1]), ([4], [0])], [([5, 6], [1, 0]), ([7, 8, 9], [1, 0, 1])]], 5)
     store = open_store(tmp_path)
     assert (len(store), store.num_records) == (10, 2)
-    assert store.fetch(0, 10, "position_ids").tolist() == positions.reshape(-1).tolist()
+    assert store.fetch(0, 10, "position_ids").tolist() == [0, 1, 2, 0, 0, 0, 1, 0, 1, 2]
     assert store.fetch_record(1, "sequence").tolist() == [5, 6, 7, 8, 9]

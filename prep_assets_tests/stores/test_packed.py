@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -135,79 +136,82 @@ def test_fewer_rows_than_planned_are_an_error(tmp_path: Path) -> None:
         writer.append({key: array[:2] for key, array in table(3, 4).items()})
 
 
-# what does not fit together
+def altered(path: str, change: Callable[[Any], Any]) -> Callable[[Path], object]:
+    """Change a file of a table: its array, its JSON or its bytes; `None` removes it."""
+
+    def apply(folder: Path) -> None:
+        file = folder / path
+        before = np.load(file) if file.suffix == ".npy" else json.loads(file.read_text()) if file.suffix == ".json" else file.read_bytes()
+        after = change(before)
+        if after is None:
+            file.unlink()
+        elif isinstance(after, bytes):
+            file.write_bytes(after)
+        else:
+            np.save(file, after) if file.suffix == ".npy" else file.write_text(json.dumps(after))
+
+    return apply
 
 
-def test_no_table(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"no packed table 'sft_packed': sft_packed\.documents is missing"):
-        open_packed(tmp_path, "sft_packed")
-
-
-@pytest.mark.parametrize("change", [-1, 1])
-def test_a_bin_file_of_another_length_is_found_at_open(tmp_path: Path, change: int) -> None:
-    write(tmp_path, "bin")
-    path = tmp_path / "sft_packed" / "shard_0000" / "loss_mask.bin"
-    path.write_bytes(path.read_bytes()[:change] if change < 0 else path.read_bytes() + b"\0")
-    with pytest.raises(StoreError, match=rf"loss_mask.bin: {20 + change} bytes, meta.json says 20 int8, rows of 4"):
-        open_packed(tmp_path, "sft_packed")
-
-
-@pytest.mark.parametrize("storage", STORAGE)
-def test_another_row_length_is_found_at_open(tmp_path: Path, storage: StorageFormat) -> None:
-    write(tmp_path, storage)
-    about = tmp_path / "sft_packed.documents" / "sources.json"
-    about.write_text(json.dumps({**json.loads(about.read_text()), "row_len": 3}))
-    with pytest.raises(StoreError, match=r"do not fit together|rows of 3"):
-        open_packed(tmp_path, "sft_packed")
-
-
-def test_a_loss_mask_with_fewer_rows_is_found_at_open(tmp_path: Path) -> None:
+def fewer_rows(folder: Path) -> None:
     import h5py
 
-    write(tmp_path, "h5")
-    with h5py.File(tmp_path / "sft_packed.h5", "a") as file:
+    with h5py.File(folder / "sft_packed.h5", "a") as file:
         mask = file["loss_mask"][:-1]
         del file["loss_mask"]
         file["loss_mask"] = mask
-    with pytest.raises(StoreError, match=r"tokens \(5, 4\), loss_mask \(4, 4\)"):
-        open_packed(tmp_path, "sft_packed")
 
 
-@pytest.mark.parametrize("field", sorted(DOCUMENT_FIELDS))
-def test_an_index_cut_short_is_found_at_open(tmp_path: Path, field: str) -> None:
-    write(tmp_path, "h5")
-    path = tmp_path / "sft_packed.documents" / f"{field}.npy"
-    np.save(path, np.load(path)[:-1])
-    with pytest.raises(StoreError, match=rf"sft_packed.documents.*{field}.*8"):
-        open_packed(tmp_path, "sft_packed")
+def swapped(folder: Path) -> None:
+    row, offset = (folder / "sft_packed.documents" / f"{name}.npy" for name in ("row", "row_offset"))
+    both = row.read_bytes(), offset.read_bytes()
+    offset.write_bytes(both[0])
+    row.write_bytes(both[1])
 
 
-@pytest.mark.parametrize("storage", STORAGE)
-@pytest.mark.parametrize("damage", ["cut short", "emptied", "removed", "another type"])
-def test_a_damaged_index_names_its_file_and_the_remedy(tmp_path: Path, storage: StorageFormat, damage: str) -> None:
+SHARD, ABOUT, LENGTH = "sft_packed/shard_0000", "sft_packed.documents/sources.json", "sft_packed.documents/length.npy"
+AGAIN = r".*Build the store again"
+FAULTS: list[tuple[tuple[StorageFormat, ...], Callable[[Path], object], str]] = [
+    (
+        ("bin",),
+        lambda folder: shutil.rmtree(folder / "sft_packed.documents"),
+        r"no packed table 'sft_packed': sft_packed\.documents is missing",
+    ),
+    (("bin",), altered(f"{SHARD}/loss_mask.bin", lambda data: data[:-1]), "loss_mask.bin: 19 bytes, meta.json says 20: 20 of int8"),
+    (("bin",), altered(f"{SHARD}/loss_mask.bin", lambda data: data + b"\0"), "loss_mask.bin: 21 bytes, meta.json says 20: 20 of int8"),
+    (("bin", "h5"), altered(ABOUT, lambda about: {**about, "row_len": 3}), "do not fit together|rows of 3"),
+    (("h5",), fewer_rows, r"tokens \(5, 4\), loss_mask \(4, 4\)"),
+    *(
+        (("h5",), altered(f"sft_packed.documents/{field}.npy", lambda column: column[:-1]), rf"sft_packed.documents.*{field}.*8")
+        for field in sorted(DOCUMENT_FIELDS)
+    ),
+    (("bin", "h5"), altered(LENGTH, lambda column: column.tobytes()[:-3]), r"length\.npy" + AGAIN),
+    (("bin", "h5"), altered(LENGTH, lambda column: b""), r"length\.npy" + AGAIN),
+    (("bin", "h5"), altered(LENGTH, lambda column: None), r"length\.npy" + AGAIN),
+    (("bin", "h5"), altered(LENGTH, lambda column: column.astype("float64")), r"length\.npy" + AGAIN),
+    *((("bin",), altered(ABOUT, lambda about, new=new: new), r"sources\.json" + AGAIN) for new in (None, b"", [], {"sources": ["a"]})),
+    (("h5",), swapped, "documents stand one after another"),
+    (("h5",), altered("sft_packed.documents/row.npy", lambda column: column + 1), "in row 5 of a table of 5 rows"),
+    (("h5",), altered("sft_packed.h5", lambda data: data[:20]), r"sft_packed.*(damaged|cut short).*Build (the store|it) again"),
+    (
+        ("bin",),
+        altered(f"{SHARD}/meta.json", lambda meta: b'{"sequence": {"shap'),
+        r"sft_packed.*(damaged|cut short).*Build (the store|it) again",
+    ),
+]
+
+
+@pytest.mark.parametrize(("storage", "harm", "said"), [(storage, harm, said) for storages, harm, said in FAULTS for storage in storages])
+def test_what_does_not_fit_together_is_found_at_open(
+    tmp_path: Path, storage: StorageFormat, harm: Callable[[Path], object], said: str
+) -> None:
     write(tmp_path, storage)
-    path = tmp_path / "sft_packed.documents" / "length.npy"
-    if damage == "cut short":
-        path.write_bytes(path.read_bytes()[:-3])
-    elif damage == "emptied":
-        path.write_bytes(b"")
-    elif damage == "removed":
-        path.unlink()
-    else:
-        np.save(path, np.load(path).astype("float64"))
-    with pytest.raises(StoreError, match=r"length\.npy.*Build the store again"):
+    harm(tmp_path)
+    with pytest.raises(StoreError, match=said):
         open_packed(tmp_path, "sft_packed")
-    with pytest.raises(StoreError, match=r"length\.npy.*Build the store again"):
-        open_store(tmp_path)
-
-
-@pytest.mark.parametrize("text", [None, "", "[]", '{"sources": ["a"]}'])
-def test_damaged_sources_are_named(tmp_path: Path, text: str | None) -> None:
-    write(tmp_path, "bin")
-    path = tmp_path / "sft_packed.documents" / "sources.json"
-    path.unlink() if text is None else path.write_text(text)
-    with pytest.raises(StoreError, match=r"sources\.json.*Build the store again"):
-        open_packed(tmp_path, "sft_packed")
+    if "length" in said:
+        with pytest.raises(StoreError, match=said):
+            open_store(tmp_path)
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 100])
@@ -227,30 +231,3 @@ def test_documents_stand_one_after_another(tmp_path: Path, block: int, field: st
     _check_places(folder, fields, 4, block)
     with pytest.raises(StoreError, match=rf"x.documents: entry {entry}.*in rows of 4 tokens"):
         _check_places(folder, fields | {field: np.array(values)}, 4, block)
-
-
-def test_swapped_columns_are_found_at_open(tmp_path: Path) -> None:
-    write(tmp_path, "h5")
-    row, offset = (tmp_path / "sft_packed.documents" / f"{name}.npy" for name in ("row", "row_offset"))
-    both = row.read_bytes(), offset.read_bytes()
-    offset.write_bytes(both[0])
-    row.write_bytes(both[1])
-    with pytest.raises(StoreError, match="documents stand one after another"):
-        open_packed(tmp_path, "sft_packed")
-
-
-def test_documents_of_rows_that_are_not_there(tmp_path: Path) -> None:
-    write(tmp_path, "h5")
-    path = tmp_path / "sft_packed.documents" / "row.npy"
-    np.save(path, np.load(path) + 1)
-    with pytest.raises(StoreError, match="in row 5 of a table of 5 rows"):
-        open_packed(tmp_path, "sft_packed")
-
-
-@pytest.mark.parametrize("storage", STORAGE)
-def test_a_damaged_table_is_named(tmp_path: Path, storage: StorageFormat) -> None:
-    write(tmp_path, storage)
-    path = tmp_path / ("sft_packed.h5" if storage == "h5" else "sft_packed/shard_0000/meta.json")
-    path.write_bytes(path.read_bytes()[:20])
-    with pytest.raises(StoreError, match=r"sft_packed.*(damaged|cut short).*Build (the store|it) again"):
-        open_packed(tmp_path, "sft_packed")

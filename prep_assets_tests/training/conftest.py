@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prep_assets.stores.packed import PackedWriter, write_documents
+from prep_assets_tests.stores.payload import write_table
 
 ROW_LEN = 12
 LENGTHS = [[5, 4], [12], [3, 2, 6], [1, 7]]
@@ -43,22 +43,5 @@ def text(stream: Path) -> Path:
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A packed table of `LENGTHS`; token ids from 1 on, 0 in the padding, every token trained."""
     rng = np.random.default_rng(0)
-    tokens = np.zeros((len(LENGTHS), ROW_LEN), "int32")
-    fields: dict[str, list[int]] = {"row": [], "row_offset": [], "length": []}
-    for row, lengths in enumerate(LENGTHS):
-        tokens[row, : sum(lengths)] = rng.integers(0, 40, sum(lengths))
-        for number, length in enumerate(lengths):
-            for field, value in (("row", row), ("row_offset", sum(lengths[:number])), ("length", length)):
-                fields[field].append(value)
-    folder = tmp_path / "packed"
-    folder.mkdir()
-    with PackedWriter(request.param, folder, "sft_packed", len(LENGTHS), ROW_LEN) as writer:
-        used = np.arange(ROW_LEN) < np.array([sum(lengths) for lengths in LENGTHS])[:, None]
-        positions = np.zeros_like(tokens)
-        for row, lengths in enumerate(LENGTHS):
-            positions[row, : sum(lengths)] = np.concatenate([np.arange(length) for length in lengths])
-        writer.append({"tokens": tokens, "loss_mask": used.astype("int8"), "position_ids": positions})
-    count = len(fields["row"])
-    extra = {"source": np.zeros(count), "record": np.arange(count), "start": np.zeros(count)}
-    write_documents(folder, "sft_packed", {**{key: np.array(value) for key, value in fields.items()}, **extra}, ("d",), ROW_LEN)
-    return folder
+    rows = [[(rng.integers(0, 40, length).tolist(), [1] * length) for length in lengths] for lengths in LENGTHS]
+    return write_table(tmp_path / "packed", request.param, rows, ROW_LEN)

@@ -21,8 +21,9 @@ from prep_assets.proofs.packed_mixture import Trained, check_mixture
 from prep_assets.proofs.positions import check_positions
 from prep_assets.proofs.rows import check_packed
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.guards import Guards
 from prep_assets.stores.packed import open_documents, open_packed
-from prep_assets.stores.read_bin import bin_rows
+from prep_assets.stores.read_bin import bin_rows, read_bin, shard_metas
 from prep_assets.stores.tokens import TokenStore, open_tokens
 
 
@@ -42,7 +43,8 @@ def packed_rows(store: Store) -> Verdict:
 def _positions(store: Store, name: str) -> Verdict:
     """Position ids, which the format bin stores."""
     documents, _, row_len = open_documents(store.directory, name)
-    return check_positions(bin_rows(store.directory / name, "position_ids", row_len), documents, row_len)
+    shards = read_bin(shard_metas(store.directory / name), Guards())
+    return check_positions(bin_rows(shards, "position_ids", row_len), documents, row_len)
 
 
 def packed_mixture(store: Store) -> Verdict:

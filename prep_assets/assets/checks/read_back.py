@@ -1,6 +1,6 @@
 """Exports read back: rows of a trainer's files against the same rows of the canonical store.
 
-The readers (`read.py` of each format) share no code with the writers, and the rows expected here are taken from the store's
+The readers (`read` of each format) share no code with the writers, and the rows expected here are taken from the store's
 arrays directly. Labels and masks of every format are brought to one form: whether a token is trained, at its own place.
 """
 

@@ -17,10 +17,23 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.disk.written import write_bytes, write_text
-from prep_assets.errors import ConfigError
+from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import require_memory_for_file, rows
+from prep_assets.exports.readable import Options, Readable, cut
 from prep_assets.exports.registry import Progress, Size, exporter
+from prep_assets.exports.source import Source
+from prep_assets.stores.shards import Segmented
 from prep_assets.stores.tokens import TokenStore
+
+READ_BY = "LitGPT"
+LINES = {
+    "": (
+        "from litdata import StreamingDataset, TokensLoader",
+        'dataset = StreamingDataset("{folder}", item_loader=TokensLoader(block_size={block_size}))',
+        "dataset[0]  # {block_size} tokens: the inputs and the target of the last",
+    )
+}
+
 
 INT32 = 16
 """Number of torch.int32 among litdata's types."""
@@ -63,3 +76,20 @@ def _chunk(out: Path, number: int, tokens: npt.NDArray[Any]) -> dict[str, Any]:
     path = out / f"chunk-0-{number}.bin"
     write_bytes(path, np.array([1, header, header + tokens.nbytes], "<u4").tobytes() + tokens.tobytes())
     return {"chunk_bytes": header + tokens.nbytes, "chunk_size": 1, "dim": len(tokens), "filename": path.name}
+
+
+def read(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of an export, opened by code that did not write them."""
+    assert isinstance(source, TokenStore)
+    chunks = []
+    for entry in json.loads((folder / "index.json").read_text("utf-8"))["chunks"]:
+        items, first, end = np.fromfile(folder / entry["filename"], "<u4", 3).tolist()
+        if (items, first, end - first) != (1, 12, 4 * entry["dim"]):
+            raise StoreError(f"{entry['filename']}: {items} items from byte {first} to {end}, the index says {entry['dim']:,} tokens")
+        chunks.append(np.memmap(folder / entry["filename"], "<i4", "r", offset=12, shape=(entry["dim"],)))
+    tokens = Segmented(chunks)
+    whole = source.tokens // options["block_size"] * options["block_size"]
+    if len(tokens) != whole:
+        raise StoreError(f"{len(tokens):,} tokens, {whole:,} are expected: the stream without the rest after its last whole block")
+    # that rest is not in the files; it is taken from the store, so that the last records can be compared whole
+    return Readable(len(source), cut(Segmented([*chunks, np.asarray(source.arrays["tokens"][whole : source.tokens])]), None, source))

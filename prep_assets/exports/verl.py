@@ -7,15 +7,25 @@ RL: ``data_source`` (selects the reward function: each row's verifier), ``prompt
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import ConfigError
-from prep_assets.exports.arrow import storable, tables
+from prep_assets.exports.arrow import save_parquet
+from prep_assets.exports.readable import Options, Readable, parquet, without_nulls
 from prep_assets.exports.registry import FileName, Progress, exporter
+from prep_assets.exports.source import Source
 from prep_assets.stores.lines import Lines
+
+READ_BY = "verl"
+LINES = {
+    "": (
+        'data.train_files="{folder}/{split}.parquet"',
+        "data.prompt_key=prompt  # data.messages_key=messages for SFT",
+        "data.max_prompt_length=1024",
+    )
+}
+
 
 ABILITY = "math"
 NUMBER = "number"
@@ -39,8 +49,6 @@ def verl(
     `data_source` is the name for rows whose verifier is ``number``, e.g. ``openai/gsm8k``, or a mapping from verifier to name; a row with
     another verifier that no mapping names keeps its verifier as ``data_source``. verl raises on a name for which it has no reward function.
     """
-    import pyarrow.parquet as pq
-
     sft = "messages" in next(iter(source))
     if sft and (data_source is not None or ability != ABILITY):
         raise ConfigError(
@@ -55,15 +63,7 @@ def verl(
             else:
                 yield _rl(row, index, _source_of(row, data_source, index + 1, source.path), ability, split)
 
-    writer, done = None, 0
-    with ExitStack() as opened:
-        for table in tables(rows, source.path):
-            if writer is None:
-                file = opened.enter_context(WrittenFile(out / f"{split}.parquet"))
-                writer = opened.enter_context(pq.ParquetWriter(file, storable(table.schema), compression="zstd"))
-            writer.write_table(table)
-            done += len(table)
-            progress(done, len(source))
+    save_parquet(out / f"{split}.parquet", rows, source, progress)
 
 
 def _check_sft(row: dict[str, Any], line: int, path: Path) -> None:
@@ -123,3 +123,28 @@ def _text(gold: str | float) -> str:
 
 def _sft(row: dict[str, Any]) -> dict[str, Any]:
     return {key: row[key] for key in ("messages", "tools", "enable_thinking") if key in row}
+
+
+def read(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of an export, opened by code that did not write them."""
+    table = parquet([folder / f"{options['split']}.parquet"])
+
+    def expected(line: dict[str, Any], number: int) -> Any:
+        if "messages" in line:
+            return without_nulls({name: line[name] for name in ("messages", "tools", "enable_thinking") if name in line})
+        prompt, gold = line["prompt"], line["gold"]
+        named, verifier = options["data_source"], line.get("verifier")
+        if isinstance(named, dict):
+            named = named[verifier or "number"]
+        elif verifier not in (None, "number"):
+            named = verifier
+        truth = f"{gold:.0f}" if isinstance(gold, int | float) and gold == round(gold) else str(gold)
+        return {
+            "data_source": named,
+            "prompt": [{"content": prompt, "role": "user"}] if isinstance(prompt, str) else without_nulls(prompt),
+            "ability": options["ability"],
+            "reward_model": {"ground_truth": truth, "style": {"model": "model"}.get(verifier or "", "rule")},
+            "extra_info": {"index": number, "split": options["split"]},
+        }
+
+    return Readable(len(table), lambda number: without_nulls(table.slice(number, 1).to_pylist()[0]), expected=expected)

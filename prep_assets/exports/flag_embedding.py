@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import ConfigError
+from prep_assets.exports.readable import Options, Readable
 from prep_assets.exports.registry import FileName, Progress, exporter
+from prep_assets.exports.source import Source
 from prep_assets.stores.lines import Lines
+
+READ_BY = "FlagEmbedding"
+LINES = {
+    "": (
+        "torchrun --nproc_per_node 1 \\",
+        "  -m FlagEmbedding.finetune.embedder.encoder_only.base \\",
+        "  --model_name_or_path MODEL --output_dir OUT \\",
+        "  --train_data {folder}/{split}.jsonl --train_group_size 8",
+    )
+}
+
 
 NAMES = {
     "query": "query",
@@ -40,3 +54,18 @@ def flag_embedding(source: Lines, out: Path, progress: Progress, *, split: FileN
                     raise ConfigError(f"{where} {'has' if has else 'lacks'} {name}, others do not agree; {why}")
             file.write(json.dumps({name: row[key] for key, name in NAMES.items() if key in row}, ensure_ascii=False).encode() + b"\n")
             progress(line, len(source))
+
+
+def read(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of an export, opened by code that did not write them."""
+    found = [json.loads(line) for line in (folder / f"{options['split']}.jsonl").read_text("utf-8").split("\n") if line]
+
+    def expected(line: dict[str, Any], number: int) -> dict[str, Any]:
+        renamed = {"query": line["query"], "pos": line["positives"], "neg": line["negatives"]}
+        if "positive_scores" in line:
+            renamed["pos_scores"] = line["positive_scores"]
+        if "negative_scores" in line:
+            renamed["neg_scores"] = line["negative_scores"]
+        return renamed | ({"prompt": line["instruction"]} if "instruction" in line else {})
+
+    return Readable(len(found), lambda number: found[number], expected=expected)

@@ -20,9 +20,20 @@ import numpy.typing as npt
 
 from prep_assets.disk.written import WrittenFile, write_json
 from prep_assets.exports.blocks import Block, count, documents
+from prep_assets.exports.readable import Options, Readable, Tokens
 from prep_assets.exports.registry import Count, Progress, exporter
+from prep_assets.exports.source import Source
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
+
+READ_BY = "OLMo-core"
+LINES = {
+    "": (
+        "NumpyPackedFSLDatasetConfig(",
+        '    paths=["{folder}/token_ids_part_*.npy"], label_mask_paths=["{folder}/labels_mask_part_*.npy"],  # masks where there are any',
+        "    expand_glob=True, sequence_length=2048, tokenizer=tokenizer)",
+    )
+}
 
 
 @exporter("olmo", TokenStore, PackedStore, keeps_borders=False)
@@ -35,6 +46,7 @@ def olmo(
     """
     dtype = np.dtype("<u4") if vocab_size is None else np.min_scalar_type(vocab_size - 1).newbyteorder("<")
     masked = isinstance(source, PackedStore) or "loss_mask" in source.arrays
+    labels = {"labels_mask": "labels_mask_part_{}.npy"} if masked else {}
     total, tokens, trained = count(source, of_documents=True), 0, 0
     number, used, most = -1, 0, part_bytes // dtype.itemsize
     with ExitStack() as opened:
@@ -42,8 +54,10 @@ def olmo(
             for part, at, chosen in _parts(block.row_lengths, max(number, 0), used, most):
                 if part != number:
                     opened.close()
-                    number, files = part, _Part(opened, out, part, masked)
-                files.append(block, chosen, at, dtype)
+                    number = part
+                    names = {"token_ids": "token_ids_part_{}.npy", **labels, "borders": "token_ids_part_{}.csv.gz"}
+                    files = {key: opened.enter_context(WrittenFile(out / name.format(f"{part:04d}"))) for key, name in names.items()}
+                _append(files, block, chosen, at, dtype)
                 used = at + int(block.row_lengths[chosen].sum())
             tokens, trained = tokens + len(block.tokens), trained + int(block.trained.sum())
             progress(block.done, total)
@@ -65,23 +79,36 @@ def _parts(lengths: npt.NDArray[np.int64], part: int, used: int, most: int) -> I
         first, used = stop, used + int(ends[stop - 1]) - begin
 
 
-class _Part:
-    """The files of one part."""
+def _append(files: dict[str, WrittenFile], block: Block, chosen: slice, at: int, dtype: np.dtype[Any]) -> None:
+    """Append some documents of a block to the files of a part, after `at` tokens."""
+    lengths = block.row_lengths[chosen]
+    begin, ends = int(block.row_lengths[: chosen.start].sum()), np.cumsum(lengths)
+    here = slice(begin, begin + int(lengths.sum()))
+    files["token_ids"].write_array(block.ids(dtype)[here])
+    if "labels_mask" in files:
+        files["labels_mask"].write_array(block.trained[here])
+    borders = zip((at + ends - lengths).tolist(), (at + ends).tolist(), strict=True)
+    # several gzip members in one file are one stream; a fixed time and no name keep the bytes equal
+    with gzip.GzipFile(filename="", mode="wb", fileobj=files["borders"], mtime=0) as file:
+        file.write("".join(f"{start},{end}\n" for start, end in borders).encode())
 
-    def __init__(self, opened: ExitStack, out: Path, number: int, masked: bool) -> None:
-        self._ids = opened.enter_context(WrittenFile(out / f"token_ids_part_{number:04d}.npy"))
-        self._mask = opened.enter_context(WrittenFile(out / f"labels_mask_part_{number:04d}.npy")) if masked else None
-        self._borders = opened.enter_context(WrittenFile(out / f"token_ids_part_{number:04d}.csv.gz"))
 
-    def append(self, block: Block, chosen: slice, at: int, dtype: np.dtype[Any]) -> None:
-        """Append some documents of a block after `at` tokens."""
-        lengths = block.row_lengths[chosen]
-        begin, ends = int(block.row_lengths[: chosen.start].sum()), np.cumsum(lengths)
-        here = slice(begin, begin + int(lengths.sum()))
-        self._ids.write_array(block.ids(dtype)[here])
-        if self._mask is not None:
-            self._mask.write_array(block.trained[here])
-        borders = zip((at + ends - lengths).tolist(), (at + ends).tolist(), strict=True)
-        # several gzip members in one file are one stream; a fixed time and no name keep the bytes equal
-        with gzip.GzipFile(filename="", mode="wb", fileobj=self._borders, mtime=0) as file:
-            file.write("".join(f"{start},{end}\n" for start, end in borders).encode())
+def read(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of an export, opened by code that did not write them."""
+    size = options["vocab_size"]
+    kind = "<u4" if size is None else next(f"<u{width}" for width in (1, 2, 4, 8) if size <= 256**width)
+    parts = []
+    for path in sorted(folder.glob("token_ids_part_*.npy")):
+        ids, mask = np.memmap(path, kind, "r"), path.with_name(path.name.replace("token_ids", "labels_mask"))
+        with gzip.open(path.with_suffix(".csv.gz"), "rt") as lines:
+            borders = np.array([line.split(",") for line in lines], np.int64)
+        parts.append((ids, np.memmap(mask, np.uint8, "r") if mask.exists() else None, borders))
+    ends = np.cumsum([len(borders) for _, _, borders in parts])
+
+    def row(number: int) -> tuple[Tokens]:
+        part = int(np.searchsorted(ends, number, "right"))
+        ids, mask, borders = parts[part]
+        start, end = borders[number - (int(ends[part - 1]) if part else 0)]
+        return (Tokens(ids[start:end].astype(np.int64), None if mask is None else mask[start:end] != 0),)
+
+    return Readable(int(ends[-1]), row, documents=True)

@@ -6,20 +6,31 @@ there, so no first token of a document is trained from the one before it: the ma
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from prep_assets.disk.h5 import FixedH5
 from prep_assets.disk.written import WrittenFile
-from prep_assets.errors import ConfigError
+from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import rows
+from prep_assets.exports.readable import Options, Readable, Tokens, cut
 from prep_assets.exports.registry import FileName, Progress, TokenId, exporter
-from prep_assets.exports.source import refuse_lost_mask
+from prep_assets.exports.source import Source, refuse_lost_mask
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore, PackedWriter
 from prep_assets.stores.tokens import TokenStore
+
+READ_BY = "train-llm-from-scratch"
+LINES = {
+    "Lines": ("import json", 'rows = [json.loads(line) for line in open("{folder}/{file}.jsonl")]', 'rows[0]["prompt"]'),
+    "": ("import h5py", 'file = h5py.File("{folder}/{file}.h5")', 'file["tokens"]'),
+}
+
 
 FORMS: tuple[Mapping[str, Any], ...] = ({"prompt": str, "chosen": str, "rejected": str}, {"prompt": str, "gold": int | float})
 """Fields and types of a line: of preferences, of RL prompts."""
@@ -95,3 +106,29 @@ def _complaint(row: Mapping[str, Any], key: str, form: Mapping[str, Any]) -> str
     if isinstance(row[key], list):
         return f"train-llm-from-scratch reads {key} as text, these are messages. Build with form: text"
     return f"train-llm-from-scratch reads {key} as text, this is {row[key]!r:.80}"
+
+
+def read(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of an export, opened by code that did not write them."""
+    if isinstance(source, Lines):
+        path = folder / f"{options['name'] or source.path.stem}.jsonl"
+        with path.open("rb") as file:
+            ends = np.cumsum([len(line) for line in file])
+        return Readable(len(ends), lambda number: json.loads(_line(path, int(ends[number - 1]) if number else 0)))
+    import h5py
+
+    packed = isinstance(source, PackedStore)
+    file = h5py.File(folder / f"{options['name'] or ('sft_packed' if packed else 'pile_train')}.h5", "r")
+    if packed:
+        tokens, mask = file["tokens"], file["loss_mask"]
+        return Readable(len(tokens), lambda number: (Tokens(tokens[number].astype(np.int64), mask[number] != 0),))
+    assert isinstance(source, TokenStore)
+    if len(file["tokens"]) != source.tokens:
+        raise StoreError(f"{len(file['tokens']):,} tokens, the store has {source.tokens:,}")
+    return Readable(len(source), cut(file["tokens"], None, source))
+
+
+def _line(path: Path, start: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.readline()

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from prep_assets.errors import ConfigError
-from prep_assets.exports.arrow import tables
+from prep_assets.errors import ConfigError, StoreError
+from prep_assets.exports.arrow import save_parquet
+from prep_assets.exports.readable import Options, Readable, parquet
 from prep_assets.exports.registry import FileName, Progress, exporter
+from prep_assets.exports.source import Source
 from prep_assets.stores.lines import Lines
+
+READ_BY = "sentence-transformers"
+LINES = {
+    "": (
+        "from datasets import load_dataset",
+        'dataset = load_dataset("parquet", data_files="{folder}/{split}.parquet", split="train")',
+        "SentenceTransformerTrainer(model=model, train_dataset=dataset, loss=MultipleNegativesRankingLoss(model))",
+    )
+}
+
 
 BESIDE = ("instruction", "positive_scores", "negative_scores")
 """Fields of a row that have no column here."""
@@ -32,8 +45,6 @@ def sentence_transformers(
     `negatives` is how many of a row's negatives are written, the first ones; it is needed where rows have several numbers of them. A row with fewer stops
     the export. `leave_out` names what of the rows may be lost: ``instruction``, ``positive_scores``, ``negative_scores``.
     """
-    import pyarrow.parquet as pq
-
     if strange := sorted(set(leave_out) - set(BESIDE)):
         raise ConfigError(f"export 'sentence_transformers', option 'leave_out': {strange[0]!r} is none of {', '.join(BESIDE)}")
     count = _count(source, negatives, leave_out)
@@ -44,14 +55,7 @@ def sentence_transformers(
             for positive in row["positives"]:
                 yield {"anchor": row["query"], "positive": positive, **dict(zip(names, row["negatives"], strict=False))}
 
-    writer, done = None, 0
-    for table in tables(rows, source.path):
-        writer = writer or pq.ParquetWriter(out / f"{split}.parquet", table.schema, compression="zstd")
-        writer.write_table(table)
-        done += len(table)
-        progress(min(done, len(source)), len(source))
-    if writer is not None:
-        writer.close()
+    save_parquet(out / f"{split}.parquet", rows, source, progress)
 
 
 def _count(source: Lines, negatives: int | None, leave_out: list[str]) -> int:
@@ -82,3 +86,21 @@ def _count(source: Lines, negatives: int | None, leave_out: list[str]) -> int:
                 f"{where} has {found} negatives, others have {count}, and every row needs as many. Set negatives: {min(found, count)}"
             )
     return count or 0
+
+
+def read(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of an export, opened by code that did not write them: the rows of one query are one row here."""
+    table = parquet([folder / f"{options['split']}.parquet"])
+    assert isinstance(source, Lines)
+    ends = list(accumulate(len(row["positives"]) for row in source))
+    if table.column_names[:2] != ["anchor", "positive"] or not ends or len(table) != ends[-1]:
+        raise StoreError(f"{len(table):,} rows of {table.column_names}, the store has {ends[-1] if ends else 0:,} positives")
+
+    def row(number: int) -> list[list[str]]:
+        start = ends[number - 1] if number else 0
+        return [list(each.values()) for each in table.slice(start, ends[number] - start).to_pylist()]
+
+    def expected(line: dict[str, Any], number: int) -> list[list[str]]:
+        return [[line["query"], positive, *line["negatives"][: len(table.column_names) - 2]] for positive in line["positives"]]
+
+    return Readable(len(ends), row, expected=expected)

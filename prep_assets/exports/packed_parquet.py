@@ -14,12 +14,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from prep_assets.exports.arrow import parquet_files, ragged
 from prep_assets.exports.blocks import rows
+from prep_assets.exports.readable import Options, Readable, Tokens, parquet
 from prep_assets.exports.registry import Count, FileName, Progress, exporter
-from prep_assets.exports.source import has_unattended
+from prep_assets.exports.source import Source, has_unattended
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
+
+READ_BY = "Megatron-Bridge, NeMo-RL"
+LINES = {
+    "": (
+        "PackedSequenceSpecs(",
+        '    packed_train_data_path="{folder}/splits/{split}",',
+        "    packed_sequence_size={row_len})  # of rows, in tokens",
+    )
+}
 
 
 @exporter("packed_parquet", PackedStore, TokenStore, attention=True, kind="parquet")
@@ -49,3 +61,16 @@ def packed_parquet(
             progress(block.done, len(source))
 
     parquet_files(tables(), rows_per_file, lambda number: folder / f"shard_{number:06d}.idx.parquet")
+
+
+def read(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of an export, opened by code that did not write them."""
+    table = parquet(sorted((folder / "splits" / options["split"]).glob("*.parquet")))
+
+    def row(number: int) -> tuple[Tokens]:
+        found = {name: np.asarray(values[0], np.int64) for name, values in table.slice(number, 1).to_pydict().items()}
+        # the mask stands where the prediction is made, one place before the token that it is about
+        attended = found.get("attention_mask", np.ones_like(found["input_ids"]))
+        return (Tokens(found["input_ids"], np.roll(found["loss_mask"] != 0, 1), found["seq_start_id"], attended=attended),)
+
+    return Readable(len(table), row)

@@ -11,14 +11,40 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.errors import ConfigError
+from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import Block, group_blocks, rows, sides
+from prep_assets.exports.readable import Options, Readable, Tokens, cut
 from prep_assets.exports.registry import Count, Progress, TokenId, exporter
-from prep_assets.exports.source import Pairs
+from prep_assets.exports.source import Pairs, Source
 from prep_assets.stores.groups import LOGPROBS, GroupStore
+from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.shards import BinShard
 from prep_assets.stores.tokens import BinWriter, TokenStore
+
+READ_BY = "AstrAI"
+LINES = {
+    "PackedStore": (
+        "from astrai.dataset import DatasetFactory",
+        'dataset = DatasetFactory.load("sft", "{folder}", window_size={row_len})',
+        'dataset[0]["input_ids"]  # with loss_mask, position_ids: a row of the table',
+    ),
+    "TokenStore": (
+        "from astrai.dataset import DatasetFactory",
+        'dataset = DatasetFactory.load("seq", "{folder}", window_size=2048)  # "sft" where the stream has a mask',
+        'dataset[0]["input_ids"]',
+    ),
+    "Pairs": (
+        "from astrai.dataset import DatasetFactory",
+        'dataset = DatasetFactory.load("dpo", "{folder}", window_size=2048)',
+        'dataset[0]["chosen"]  # with chosen_mask, rejected, rejected_mask',
+    ),
+    "GroupStore": (
+        "from prep_assets.training import DatasetFactory  # AstrAI's own reader does not tell responses apart",
+        'dataset = DatasetFactory.load("grpo", "{folder}")',
+        'dataset[0]["responses"]  # with prompts, masks, rewards',
+    ),
+}
 
 
 @exporter(
@@ -104,3 +130,30 @@ def _groups(source: GroupStore, out: Path, progress: Progress) -> None:
             progress(block.done, len(source))
         nested = {"element_offsets": elements}
         shard.borders = {key: {"offsets": ends, **(nested if key in ("responses", "masks") else {})} for key, ends in offsets.items()}
+
+
+def read(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of an export, opened by code that did not write them."""
+    store = open_store(folder, "bin")
+    if isinstance(source, Pairs):
+
+        def pair(number: int) -> tuple[Tokens, ...]:
+            found = store.fetch_record(number, store.keys)
+            return tuple(Tokens(found[side].astype(np.int64), found[f"{side}_mask"] != 0) for side in ("chosen", "rejected"))
+
+        return Readable(store.num_records, pair)
+    if isinstance(source, GroupStore):
+
+        def group(number: int) -> tuple[Tokens, ...]:
+            found = store.fetch_record(number, ("prompts", "responses", "masks", "rewards"))
+            responses = [Tokens(ids.astype(np.int64), mask != 0) for ids, mask in zip(found["responses"], found["masks"], strict=True)]
+            return (Tokens(found["prompts"].astype(np.int64)), *responses, Tokens(found["rewards"]))
+
+        return Readable(store.num_records, group)
+    assert isinstance(source, PackedStore | TokenStore)
+    # one token more than the rows of a packed table: a window must have a next token
+    expected = len(source) * source.row_len + 1 if isinstance(source, PackedStore) else source.tokens
+    if len(store) != expected:
+        raise StoreError(f"{len(store):,} tokens, {expected:,} are expected")
+    arrays = store.data.arrays
+    return Readable(len(source), cut(arrays["sequence"], arrays.get("loss_mask"), source))

@@ -6,9 +6,8 @@ Byte layout: `prep_assets.stores.read_megatron`. Labels of ModelLink are unshift
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -17,12 +16,25 @@ import numpy.typing as npt
 from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import ConfigError
 from prep_assets.exports.blocks import IGNORE, Block, rows, sides
+from prep_assets.exports.readable import Options, Readable, Tokens, labelled
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter
-from prep_assets.exports.source import Pairs, refuse_lost_mask
+from prep_assets.exports.source import Pairs, Source, refuse_lost_mask
+from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.read_megatron import HEADER, MAGIC
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.tokenization.sentences import STARTS
+
+READ_BY = "Megatron-LM, Megatron-Bridge, NeMo, GPT-NeoX, ModelLink"
+READERS = {"PackedStore": "ModelLink", "Pairs": "ModelLink", "instruction": "ModelLink"}
+"""Where one layout or kind of source is for some of them only."""
+LINES = {
+    "PackedStore": ("--data-path {folder}/{name}", "--is-instruction-dataset", "--reset-attention-mask{neat_pack}"),
+    "instruction": ("--data-path {folder}/{name}", "--is-instruction-dataset", "--variable-seq-lengths"),
+    "Pairs": ("--data-path {folder}/{name}", "--is-pairwise-dataset", "--variable-seq-lengths"),
+    "": ("--data-path {folder}/{name}_text_{level}", "--split 100,0,0", "--seq-length 4096"),
+}
+
 
 SMALL_VOCABULARY = 65_500
 """Below this size Megatron stores tokens in 16 bits."""
@@ -65,42 +77,38 @@ def megatron(
         refuse_lost_mask(source, "megatron")
         dtype = "uint16" if vocab_size is not None and vocab_size < SMALL_VOCABULARY else "int32"
         file = f"{name}_text_{'sentence' if STARTS in source.arrays else 'document'}"
-        _write(out, {file: dtype}, _text(source, file, dtype), len(source), progress)
+        _write(out, {"text": file}, dtype, _text(source, dtype), len(source), progress)
         return
     keys = _KEYS["pairs" if isinstance(source, Pairs) else "rows"]
     data = _pairs(source) if isinstance(source, Pairs) else _rows(source, pad_id, neat)
-    _write(out, dict.fromkeys((f"{name}_packed_{key}_document" for key in keys), "int32"), _named(data, name), len(source), progress)
+    _write(out, {key: f"{name}_packed_{key}_document" for key in keys}, "int32", data, len(source), progress)
 
 
 Sequences = dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64] | None]]
-"""File → values, length of each sequence, and how many sequences each document has, if not one."""
+"""Key → values, length of each sequence, and how many sequences each document has, if not one."""
 _KEYS = {
     "rows": ("input_ids", "attention_mask", "labels"),
     "pairs": ("chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels"),
 }
 
 
-def _write(out: Path, files: dict[str, str], data: Iterator[tuple[int, Sequences]], total: int, progress: Progress) -> None:
+def _write(out: Path, files: dict[str, str], dtype: str, data: Iterator[tuple[int, Sequences]], total: int, progress: Progress) -> None:
     with ExitStack() as stack:
-        writers = {file: stack.enter_context(IndexedWriter(out / file, dtype)) for file, dtype in files.items()}
+        writers = {key: stack.enter_context(IndexedWriter(out / file, dtype)) for key, file in files.items()}
         for done, sequences in data:
-            for file, (values, lengths, per_document) in sequences.items():
-                writers[file].append(values, lengths, per_document)
+            for key, (values, lengths, per_document) in sequences.items():
+                writers[key].append(values, lengths, per_document)
             progress(done, total)
 
 
-def _named(data: Iterator[tuple[int, Sequences]], name: str) -> Iterator[tuple[int, Sequences]]:
-    return ((done, {f"{name}_packed_{key}_document": part for key, part in sequences.items()}) for done, sequences in data)
-
-
-def _text(source: TokenStore, file: str, dtype: str) -> Iterator[tuple[int, Sequences]]:
+def _text(source: TokenStore, dtype: str) -> Iterator[tuple[int, Sequences]]:
     at = 0
     for block in rows(source):
         end = at + len(block.tokens)
         lengths, per_document = (
             (block.row_lengths, None) if STARTS not in source.arrays else _sentences(block, source.arrays[STARTS][at:end])
         )
-        yield block.done, {file: (block.ids(dtype), lengths, per_document)}
+        yield block.done, {"text": (block.ids(dtype), lengths, per_document)}
         at = end
 
 
@@ -133,7 +141,7 @@ def _pairs(source: Pairs) -> Iterator[tuple[int, Sequences]]:
         yield chosen.done, {key: (values, block.row_lengths, None) for key, (values, block) in zip(_KEYS["pairs"], blocks, strict=True)}
 
 
-class IndexedWriter:
+class IndexedWriter(AbstractContextManager["IndexedWriter"]):
     """Writes ``<prefix>.bin`` block by block, and ``<prefix>.idx`` at the end; every sequence is a document, unless `append` says otherwise."""
 
     def __init__(self, prefix: Path, dtype: str) -> None:
@@ -141,16 +149,13 @@ class IndexedWriter:
         self._per_document = [np.zeros(0, np.int64)]
         self._file = WrittenFile(prefix.with_name(f"{prefix.name}.bin"))
 
-    def __enter__(self) -> IndexedWriter:
-        return self
-
     def append(self, values: npt.NDArray[Any], lengths: npt.NDArray[np.int64], per_document: npt.NDArray[np.int64] | None = None) -> None:
         """Write sequences: their values end to end, and the length of each; and how many sequences each document has, if not one."""
         self._file.write_array(np.asarray(values, self._dtype))
         self._lengths.append(lengths)
         self._per_document.append(np.ones(len(lengths), np.int64) if per_document is None else per_document)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
         lengths = np.concatenate(self._lengths)
         code = CODES[self._dtype.name]
@@ -160,3 +165,20 @@ class IndexedWriter:
             file.write(MAGIC + HEADER.pack(1, code, len(lengths), len(documents)))
             for array, dtype in ((lengths, "<i4"), (pointers, "<i8"), (documents, "<i8")):
                 file.write_array(array.astype(dtype))
+
+
+def read(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of an export, opened by code that did not write them."""
+    store = open_store(folder, "megatron")
+
+    def row(number: int) -> tuple[Tokens, ...]:
+        if "sequence" in store.keys:
+            return (Tokens(np.asarray(store.fetch_record(number, "sequence"), np.int64)),)
+        found = store.fetch_record(number, store.keys)
+        if isinstance(source, Pairs):
+            return tuple(labelled(found[f"{side}_input_ids"], found[f"{side}_labels"]) for side in ("chosen", "rejected"))
+        document = found["attention_mask"] if options["neat"] and isinstance(source, PackedStore) else None
+        starts = None if document is None else np.flatnonzero(np.diff(document, prepend=0) > 0)
+        return (labelled(found["input_ids"], found["labels"], starts),)
+
+    return Readable(store.num_records, row)
