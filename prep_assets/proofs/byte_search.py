@@ -32,13 +32,13 @@ class ByteSearch:
         """Where they begin, in no order."""
         every = np.frombuffer(data, np.uint8)
         often = np.bincount(every[::ONE_IN], minlength=_BYTES)
-        halves = np.flatnonzero(every[:-1] == _HALF)
+        halves = np.flatnonzero(every[:-1] == _HALF) if _HALF in data else np.zeros(0, np.int64)
         found, standing = [halves[every[halves + 1] >= _SECOND]], dict[int, Ints]()
         for string in self._strings:
             order = sorted(range(len(string)), key=lambda at: (often[string[at]], string[at]))
             rarest = string[order[0]]
             if rarest not in standing:
-                standing[rarest] = np.flatnonzero(every == rarest)
+                standing[rarest] = np.flatnonzero(every == rarest) if rarest in data else np.zeros(0, np.int64)
             begins = standing[rarest] - order[0]
             begins = begins[(begins >= 0) & (begins <= len(every) - len(string))]
             for at in order[1:]:

@@ -6,17 +6,28 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, Region, Sample, Turn
+from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, PlainChat, Sample
+
+
+def plain_chat(sample: Sample) -> PlainChat | None:
+    """Such a sample in columns; `None` for any other."""
+    if sample != Sample(sample.turns):
+        return None
+    texts: list[str] = []
+    for turn in sample.turns:
+        if len(turn.regions) != 1 or turn.name is not None or turn.tool_call_id is not None:
+            return None
+        region = turn.regions[0]
+        if region.kind != TEXT or region.loss_weight is not None or region.drop or not region.attend:
+            return None
+        texts.append(region.text)
+    return PlainChat(tuple([turn.role for turn in sample.turns]), tuple(texts))
 
 
 def roles_and_texts(sample: Sample) -> tuple[tuple[str, ...], list[str]] | None:
-    """The roles and the texts of such a sample; `None` for any other."""
-    if sample != Sample(sample.turns):
-        return None
-    texts = [turn.text for turn in sample.turns]
-    roles = tuple(turn.role for turn in sample.turns)
-    alike = all(turn == Turn(turn.role, (Region(TEXT, text),)) for turn, text in zip(sample.turns, texts, strict=True))
-    return (roles, texts) if alike and all(map(str.strip, texts)) else None
+    """The roles and the texts of such a sample without blank texts; `None` for any other."""
+    chat = plain_chat(sample)
+    return (chat.roles, list(chat.texts)) if chat and all(map(str.strip, chat.texts)) else None
 
 
 def roles_and_answer(sample: Sample) -> tuple[tuple[str, ...], list[str]] | None:

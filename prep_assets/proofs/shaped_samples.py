@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -53,14 +53,21 @@ class OutlinedSample(Struct, frozen=True):
     texts: tuple[str, ...]
 
 
-def outlined(sample: Sample) -> OutlinedSample | None:
-    """The outline and the texts of a sample; `None` where something in it is neither, such as an image, or an empty tool."""
+Read = Callable[[Region], Mapping[str, Any]]
+
+
+def outlined(sample: Sample, read: Read = lambda region: json.loads(region.text)) -> OutlinedSample | None:
+    """The outline and the texts of a sample; `None` where something in it is neither, such as an image, or an empty tool.
+
+    Args:
+        read: gives the call of a region.
+    """
     if sample != Sample(sample.turns, sample.tools) or not all(sample.tools):
         return None
     try:
         texts = [as_json(tool) for tool in sample.tools]
         listed = [*range(len(texts))]
-        turns = tuple([_outlined(turn, texts, listed) for turn in sample.turns])
+        turns = tuple([_outlined(turn, texts, listed, read) for turn in sample.turns])
     except (_Other, ValueError, KeyError, TypeError, RecursionError):
         return None
     return OutlinedSample(Outline(len(texts), tuple(listed), len(sample.tools), turns), tuple(texts)) if texts else None
@@ -70,17 +77,17 @@ class _Other(Exception):
     """Something that is neither a part of an outline nor a text."""
 
 
-def _outlined(turn: Turn, texts: list[str], listed: list[int]) -> _Turn:
+def _outlined(turn: Turn, texts: list[str], listed: list[int], read: Read) -> _Turn:
     texts += [_bare(own) for own in (turn.name, turn.tool_call_id) if own is not None]
-    regions = tuple([(each.kind, each.loss_weight, _pattern(each, texts, listed)) for each in turn.regions])
+    regions = tuple([(each.kind, each.loss_weight, _pattern(each, texts, listed, read)) for each in turn.regions])
     return turn.role, turn.name is not None, turn.tool_call_id is not None, regions
 
 
-def _pattern(region: Region, texts: list[str], listed: list[int]) -> tuple[str, ...]:
+def _pattern(region: Region, texts: list[str], listed: list[int], read: Read) -> tuple[str, ...]:
     if region.drop or not region.attend or region.kind == IMAGE:
         raise _Other
     if region.kind == TOOL_CALL:
-        call = json.loads(region.text)
+        call = read(region)
         if not isinstance(call["arguments"], dict):
             raise _Other
         has = {"id": bool(call.get("id")), "name": True, "arguments": bool(call["arguments"])}

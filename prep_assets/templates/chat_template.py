@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from traceback import walk_tb
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import Refused, TemplateError, nearest
@@ -22,14 +22,9 @@ from prep_assets.limits import limited
 from prep_assets.templates.borders import Borders
 from prep_assets.templates.environment import FROZEN_CLOCK
 from prep_assets.templates.form import MessageForm, find_form
-from prep_assets.templates.questions import Questions
 from prep_assets.templates.sizes import compiled, environment
 from prep_assets.templates.stops import Ends
-from prep_assets.templates.watching import Watched
 from prep_assets.templates.written import probe_renders
-
-if TYPE_CHECKING:
-    from prep_assets.templates.layouts import Layouts
 
 Message = Mapping[str, Any]
 _TAGS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
@@ -115,8 +110,12 @@ class ChatTemplate:
         """Names that it reads from outside, as far as its source tells: a name that is set in one branch only counts as read."""
         from jinja2.meta import find_undeclared_variables
 
-        environment = self._compiled.environment
-        return frozenset(find_undeclared_variables(environment.parse(self.source)) - {*environment.globals, *OF_CHATS})
+        return frozenset(find_undeclared_variables(self.parsed) - {*self._compiled.environment.globals, *OF_CHATS})
+
+    @cached_property
+    def parsed(self) -> Any:
+        """Its source as Jinja parses it."""
+        return self._compiled.environment.parse(self.source)
 
     def unread(self, options: Mapping[str, Any]) -> str:
         """What is wrong with `options`: the first name that it does not read, and the names that it does; ``""`` where nothing is."""
@@ -128,7 +127,7 @@ class ChatTemplate:
                 )
         return ""
 
-    def _chat(self, count: int) -> list[Message]:
+    def plain_chat(self, count: int) -> list[Message]:
         """A plain chat of `count` messages."""
         parts = self.form.content == "parts"
         return [{"role": role, "content": [{"type": "text", "text": text}] if parts else text} for role, text in _WORDS[:count]]
@@ -137,14 +136,14 @@ class ChatTemplate:
     def short_chat(self) -> str:
         """A question and its answer; ``""`` where it refuses them."""
         try:
-            return self.render(self._chat(2))
+            return self.render(self.plain_chat(2))
         except Refused:
             return ""
 
     def _after_answer(self, count: int) -> str:
         """What stands between the first answer of a chat and the next question, or the end."""
         try:
-            text = self.render(self._chat(count)).partition(_WORDS[1][1])[2]
+            text = self.render(self.plain_chat(count)).partition(_WORDS[1][1])[2]
         except Refused:
             return ""
         return text.partition(_WORDS[2][1])[0]
@@ -153,8 +152,8 @@ class ChatTemplate:
     def generation_prompt(self) -> str:
         """What the template writes before an answer that is to be generated; ``""`` where it has none or cannot render a lone question."""
         try:
-            asked = self.render(self._chat(1))
-            prompted = self.render(self._chat(1), generation_prompt=True)
+            asked = self.render(self.plain_chat(1))
+            prompted = self.render(self.plain_chat(1), generation_prompt=True)
         except Refused:
             return ""
         return prompted.removeprefix(asked) if prompted.startswith(asked) else ""
@@ -200,7 +199,7 @@ class ChatTemplate:
 
         try:
             with limited(self._over(self._compiled)):
-                rendered = self._compiled.render(**self._given(messages, tools, documents, generation_prompt))
+                rendered = self._compiled.render(**self.given(messages, tools, documents, generation_prompt))
         except (JinjaError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
             why = f"template {self.name}: {_line(error.__traceback__)}{error}; take a template that writes such a chat, or leave it out"
             raise Refused("template_refuses", why, stage="render") from error
@@ -216,7 +215,7 @@ class ChatTemplate:
             "that makes it so"
         )
 
-    def _given(
+    def given(
         self, messages: Sequence[Message], tools: Sequence[Any] = (), documents: Sequence[Any] = (), generation_prompt: bool = False
     ) -> dict[str, Any]:
         """Every variable that a render has."""
@@ -229,22 +228,6 @@ class ChatTemplate:
             "documents": list(documents) or None,
             "add_generation_prompt": generation_prompt,
         }
-
-    @cached_property
-    def layouts(self) -> Layouts:
-        """How it writes plain chats, as far as it is known."""
-        from prep_assets.templates.layouts import Layouts
-
-        return Layouts(self)
-
-    @cached_property
-    def _watched(self) -> Watched:
-        return Watched(self._compiled, self.source)
-
-    def watched(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> tuple[str, Questions]:
-        """The text of a conversation of invented words, and what the template asks about them."""
-        with limited(self._over(self._watched.template)):
-            return self._watched.render(self._given(messages, tools))
 
 
 @bounded_cache("renders of probes", 64, key=lambda template: template.hash)

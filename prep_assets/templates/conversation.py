@@ -7,13 +7,13 @@ the description of a tool. White space at the outer ends of a field stays outsid
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal
 
 from prep_assets.errors import Refused
-from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, Region, Sample, Turn
+from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, PlainChat, Region, Sample, Turn
 from prep_assets.templates.form import MessageForm
 from prep_assets.templates.marks import NONCHARACTER, mark, mark_words
 from prep_assets.templates.tool_calls import keys, map_strings, strings, tool_call
@@ -143,24 +143,59 @@ def messages(sample: Sample, found: Sequence[Piece], marking: Marking = "none", 
 
 
 def _message(number: int, turn: Turn, mine: Sequence[Piece], marking: Marking, form: MessageForm) -> dict[str, Any]:
-    calls = [piece for piece in mine if piece.region.kind == TOOL_CALL]
+    calls = [_call(piece, marking, form) for piece in mine if piece.region.kind == TOOL_CALL]
     thoughts = [piece for piece in mine if piece.region.kind == THINKING]
     content = [piece for piece in mine if piece.region.kind not in (THINKING, TOOL_CALL)]
+    written = _parts(content, marking) if as_parts(turn, form) else "".join(_written(piece, marking) for piece in content)
+    name = turn.name
+    if name is not None and marking != "none" and turn.role != TOOL:  # a tool's name is that of its call
+        name = mark_words(NAMES + number, name)
+    reasoning = "".join(_written(piece, marking) for piece in thoughts) if thoughts else None
+    return _put(turn, written if content else None, name, reasoning, calls, form)
+
+
+def _put(
+    turn: Turn, content: Any, name: str | None, reasoning: str | None, calls: list[dict[str, Any]], form: MessageForm
+) -> dict[str, Any]:
+    """A message; `content` and `reasoning` are `None` where the turn has none."""
     message: dict[str, Any] = {"role": turn.role}
-    if content or not calls or form.no_content == "text":
-        message["content"] = _parts(content, marking) if as_parts(turn, form) else "".join(_written(piece, marking) for piece in content)
+    if content is not None or not calls or form.no_content == "text":
+        message["content"] = content if content is not None else _parts((), "none") if form.content == "parts" else ""
     elif form.no_content == "null":
         message["content"] = None
-    if turn.name is not None:
-        is_marked = marking != "none" and turn.role != TOOL  # a tool's name is that of its call
-        message["name"] = mark_words(NAMES + number, turn.name) if is_marked else turn.name
+    if name is not None:
+        message["name"] = name
     if turn.tool_call_id is not None:
         message["tool_call_id"] = turn.tool_call_id
-    if thoughts:
-        message[form.reasoning] = "".join(_written(piece, marking) for piece in thoughts)
+    if reasoning is not None:
+        message[form.reasoning] = reasoning
     if calls:
-        message["tool_calls"] = [_call(piece, marking, form) for piece in calls]
+        message["tool_calls"] = calls
     return message
+
+
+def plain_messages(chat: PlainChat, form: MessageForm = _COMMON) -> list[dict[str, Any]]:
+    """The same of a plain chat."""
+    in_parts, turns = form.content == "parts", zip(chat.roles, chat.texts, strict=True)
+    return [{"role": role, "content": [{"type": TEXT, "text": text}] if in_parts else text} for role, text in turns]
+
+
+def shown_messages(turns: Sequence[Turn], calls: Iterable[Mapping[str, Any]], form: MessageForm = _COMMON) -> list[dict[str, Any]]:
+    """The same of turns of which everything is shown, without images; their calls are given as `tool_call` reads them."""
+    made, left = list[dict[str, Any]](), iter(calls)
+    for turn in turns:
+        texts: dict[bool, list[str]] = {False: [], True: []}
+        own = []
+        for region in turn.regions:
+            if region.kind == TOOL_CALL:
+                own.append(_call_message(next(left), form))
+            else:
+                texts[region.kind == THINKING].append(region.text)
+        content: Any = "".join(texts[False]) if texts[False] else None
+        if content is not None and form.content == "parts":
+            content = [{"type": TEXT, "text": content}]
+        made.append(_put(turn, content, turn.name, "".join(texts[True]) if texts[True] else None, own, form))
+    return made
 
 
 def _parts(content: Sequence[Piece], marking: Marking) -> list[dict[str, str]]:
@@ -178,15 +213,19 @@ def _parts(content: Sequence[Piece], marking: Marking) -> list[dict[str, str]]:
 
 def _call(piece: Piece, marking: Marking, form: MessageForm) -> dict[str, Any]:
     call = tool_call(piece.region)
+    if marking == "none":
+        return _call_message(call, form)
     leaf = count(piece.leaf)
-    name, arguments = call["name"], call["arguments"]
-    if marking != "none":
-        name = mark(next(leaf), name)
-        arguments = map_strings(arguments, lambda text: mark(next(leaf), text))
+    name = mark(next(leaf), call["name"])
+    return _call_message({**call, "name": name, "arguments": map_strings(call["arguments"], lambda text: mark(next(leaf), text))}, form)
+
+
+def _call_message(call: Mapping[str, Any], form: MessageForm) -> dict[str, Any]:
+    arguments = call["arguments"]
     if form.arguments == "text" and not isinstance(arguments, str):
         arguments = json.dumps(arguments, ensure_ascii=False)
     identity = {"id": call["id"]} if "id" in call else {}
-    return {"type": "function", **identity, "function": {"name": name, "arguments": arguments}}
+    return {"type": "function", **identity, "function": {"name": call["name"], "arguments": arguments}}
 
 
 def _written(piece: Piece, marking: Marking) -> str:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.templates.layouts import Layout
+from prep_assets.templates.layouts import Layout, joined
 from prep_assets.tokenization.cuts import Cuts, Cutter, Ints, Prompt, Row, bounds, moved, of_rows
 from prep_assets.tokenization.policy import steps
 
@@ -88,15 +87,20 @@ class Form:
             tuple(role for _, _, role in prompts),
         )
 
-    def cut(self, texts: Sequence[Sequence[str]]) -> FormCuts:
-        """Chats of this form, given by the texts of their turns."""
-        columns = self.layout.columns(texts)
-        lengths = np.array([[len(text) if text.isascii() else len(text.encode()) for text in column] for column in columns], np.int64)
-        item_bytes = np.repeat(self.item_bytes[None], len(texts), axis=0)
+    def cut(self, columns: Sequence[Sequence[str]], lengths: Ints | None = None) -> FormCuts:
+        """Chats of this form, given by their texts as they stand in their renders: a column for each, in that order.
+
+        Args:
+            lengths: bytes of each text, a row for each column, where they are known.
+        """
+        count = len(columns[0])
+        if lengths is None:
+            lengths = np.array([[len(text) if text.isascii() else len(text.encode()) for text in column] for column in columns], np.int64)
+        item_bytes = np.repeat(self.item_bytes[None], count, axis=0)
         for item, column in zip(self.item_of, lengths, strict=True):
             item_bytes[:, item] += column
         frames = np.array([len(frame.encode()) for frame in self.layout.frames], np.int64)
-        ends = np.zeros((len(texts), len(columns) + 1), np.int64)
+        ends = np.zeros((count, len(columns) + 1), np.int64)
         np.cumsum(lengths.T + frames[:-1], axis=1, out=ends[:, 1:])
         breaks, prompts = (ends[:, gap] + after for gap, after in (self.breaks, self.prompts))
         return FormCuts(self, columns, np.cumsum(item_bytes, axis=1), breaks, prompts)
@@ -134,7 +138,7 @@ class FormCuts:
     """
 
     form: Form
-    columns: list[Sequence[str]]
+    columns: Sequence[Sequence[str]]
     item_ends: Ints
     breaks: Ints
     prompts: Ints
@@ -159,9 +163,7 @@ class FormCuts:
 
     def text(self, number: int) -> str:
         """The render of one chat."""
-        texts = [column[number] for column in self.columns]
-        frames = self.form.layout.frames
-        return "".join(chain.from_iterable(zip(frames, texts, strict=False))) + frames[-1]
+        return joined(self.form.layout.frames, [column[number] for column in self.columns])
 
 
 Group = tuple[Ints, FormCuts]

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from prep_assets.proofs.trained_texts import MaskOptions
 from prep_assets.samples import ASSISTANT, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
-from prep_assets.templates import arguments
-from prep_assets.templates.shapes import ShapedChat, shaped
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import Bound, bind_source
 from prep_assets_tests.masks.test_shaped_batches import TOOLS, alike, rich_chats
@@ -58,6 +56,15 @@ EVERY = [
 ]
 
 
+ASKED: list[dict[str, Any]] = [
+    {"city": "Rome", "days": 3},
+    {"x": 3, "y": "", "z": 0},
+    {"a": "x"},
+    {"a": [1, "x"], "b": {"x": 2}, "c": -1, "d": "d", "e": None},
+]
+ASKED += [{"b": "b", "a": "a", "B": 1}, {"x": "long enough to be cut off", "y": 2.0}]
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_every_type_is_written_as_the_template_writes_it(way: str) -> None:
     bound = bind_source(source(WAYS[way]))
@@ -76,22 +83,14 @@ def test_every_type_is_written_as_the_template_writes_it(way: str) -> None:
         {"": "Rome"},
         {"far": float("inf")},
         {"far": float("nan")},
-        {str(number): number for number in range(arguments.MOST_ITEMS + 1)},
+        {str(number): number for number in range(9)},
         {"<|im_end|>": 1},
         {"city": "<|im_end|>"},
     ],
 )
-def test_what_is_not_certain_is_rendered(odd: dict[str, Any]) -> None:
-    bound = bind_source(source(WAYS["text unless nested"]))
-    assert by_form(bound, calls({"city": "Rome"}), calls(odd), calls({"most": list(odd.values()) if "far" not in odd else 1})) in (1, 2)
-    chat = shaped(calls(odd))
-    assert chat is None or "im_end" in str(odd) or not layout_of(bound, chat).holds(chat.texts)
-
-
-def layout_of(bound: Bound, chat: ShapedChat) -> Any:
-    layout = bound.template.layouts.of(chat.form)
-    assert layout is not None
-    return layout
+def test_odd_arguments_are_written_as_the_template_writes_them(odd: dict[str, Any]) -> None:
+    most = list(odd.values()) if "far" not in odd else 1
+    by_form(bind_source(source(WAYS["text unless nested"])), calls({"city": "Rome"}), calls(odd), calls({"most": most}))
 
 
 @pytest.mark.parametrize(("name", "value"), [("im_end|", 1), ("x", "<|im_end|"), ("a", 5)])
@@ -106,7 +105,7 @@ def test_a_control_token_that_a_name_makes_with_the_template(name: str, value: A
 def test_what_is_looked_for_in_the_digits_of_a_number() -> None:
     bound = bind_source(source("{{ 'some' if v is number and '12' in v | string else SHOWN }}".replace("SHOWN", SHOWN)))
     chats = [calls({"days": number}) for number in (3, 1.25, 512, 0.12, 120)]
-    assert by_form(bound, *chats, calls({"city": "x12"}), calls({"in": [12]})) == 2
+    assert by_form(bound, *chats, calls({"city": "x12"}), calls({"in": [12]})) == 4
 
 
 @pytest.mark.parametrize(
@@ -141,19 +140,21 @@ def test_what_is_looked_for_in_the_digits_of_a_number() -> None:
         "<|im_end|>{{ SHOWN }}",
     ],
 )
-def test_a_look_into_arguments_leaves_the_template_in_charge(asks: str) -> None:
-    chat = shaped(calls({"city": "Rome", "days": 3}))
-    assert chat is not None
-    assert bind_source(source(asks.replace("SHOWN", SHOWN))).template.layouts.of(chat.form) is None
+def test_a_look_into_arguments_changes_nothing(asks: str) -> None:
+    by_form(bind_source(source(asks.replace("SHOWN", SHOWN))), *map(calls, ASKED))
 
 
 @pytest.mark.parametrize(
-    "loop", ["c.function.arguments | dictsort", "(c.function.arguments | items | list)[::-1]", "c.function.arguments.get('x', [])"]
+    "loop",
+    [
+        "c.function.arguments | dictsort",
+        "(c.function.arguments | items | list)[::-1]",
+        "(c.function.arguments | items | list)[:2]",
+        "c.function.arguments.get('x', [])",
+    ],
 )
-def test_arguments_in_another_order_leave_the_template_in_charge(loop: str) -> None:
-    chat = shaped(calls({"city": "Rome", "days": 3}))
-    assert chat is not None
-    assert bind_source(source(WAYS["text unless nested"], loop)).template.layouts.of(chat.form) is None
+def test_arguments_in_another_order_change_nothing(loop: str) -> None:
+    by_form(bind_source(source(WAYS["text unless nested"], loop)), *map(calls, ASKED))
 
 
 @pytest.mark.parametrize("way", ["text unless nested", "text in quotes"])

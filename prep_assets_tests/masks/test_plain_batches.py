@@ -15,7 +15,6 @@ from prep_assets.proofs.plain_forms import PlainForms, derived_of
 from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, USER, PlainChat, Region, Sample, Turn, turn
 from prep_assets.templates.certify import certify
-from prep_assets.templates.search import Search
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, bind, bind_source, run
 from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES
@@ -109,10 +108,14 @@ def test_the_second_derivation_by_form_is_that_of_each_chat(name: str) -> None:
 LOOKS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.replace('needle', 'pin') }}<|im_end|>\n{% endfor %}"
 
 
-def test_a_text_that_the_template_looks_into_unseen_stops_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_the_template_changes_is_refused() -> None:
     samples = [Sample((turn(USER, "Hi"), turn(ASSISTANT, text))) for text in ("Hello", "Well", "a needle", "Bye")]
     assert run(bind_source(LOOKS), samples).kept == [0, 1, 3]
-    monkeypatch.setattr(Search, "suspects", lambda self, chats: set())
+
+
+def test_another_render_by_the_library_stops_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = [Sample((turn(USER, "Hi"), turn(ASSISTANT, text))) for text in ("Hello", "Well", "a needle", "Bye")]
+    monkeypatch.setattr(PlainChats, "_is_block", lambda self, kind, chats, written: True)
     monkeypatch.setattr(plain_chats, "ONE_IN", 1)
     with pytest.raises(TemplateError, match=r"refuses .*a needle"):
         run(bind_source(LOOKS), samples)

@@ -13,12 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.assets.writing import plain_chats
-from prep_assets.assets.writing.plain_chats import PlainChats
+from prep_assets.assets.writing.plain_chats import PlainChats, ShapedChat, in_columns
+from prep_assets.proofs.chat_columns import kind_of
 from prep_assets.proofs.trained_texts import MaskOptions
 from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.templates.certify import certify
-from prep_assets.templates.chat_template import ChatTemplate
-from prep_assets.templates.shapes import shaped
 from prep_assets_tests.effort import SOAK, examples
 from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source
 from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES
@@ -147,10 +146,20 @@ def test_published(real_data: Path) -> None:
     check()
 
 
-def lists(asks: str) -> ChatTemplate:
+def lists(asks: str) -> Bound:
     """A template that writes something of tools and of calls."""
-    source = asks + "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}\n{% endfor %}"
-    return ChatTemplate("asking", source, {"eos_token": "</s>"}, control=("</s>",))
+    return bind_source(asks + "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}")
+
+
+def with_tools(*parameters: dict[str, Any]) -> list[Sample]:
+    """Chats with a tool that has these parameters."""
+    tools = [{"type": "function", "function": {"name": "get", "description": "Reads.", "parameters": each}} for each in parameters]
+    return [Sample((turn(USER, "Hi"), turn(ASSISTANT, "Well.")), (tool,)) for tool in tools]
+
+
+ASKED = with_tools({"b": {}, "a": []}, {}, {"x": [1, 1.5e-7, None, True]}, {"A": "é b"}, {"x": {"y": "<|im|>"}}) + [
+    Sample((turn(USER, "Hi"), turn(ASSISTANT, "Well.")), ({"name": "get", "x": 1},)) for _ in range(2)
+]
 
 
 @pytest.mark.parametrize(
@@ -172,32 +181,27 @@ def lists(asks: str) -> ChatTemplate:
         "{{ tools | tojson }}",
     ],
 )
-def test_a_look_into_a_tool_leaves_the_template_in_charge(asks: str) -> None:
-    chat = shaped(Sample((turn(USER, "Hi"), turn(ASSISTANT, "Well.")), TOOLS))
-    assert chat is not None
-    assert lists(asks).layouts.of(chat.form) is None
+def test_a_look_into_a_tool_changes_nothing(asks: str) -> None:
+    alike(lists(asks), ASKED * 2, MaskOptions())
 
 
-@pytest.mark.parametrize("how", ["", "(indent=4)", "(sort_keys=true)", "(separators=(',', ':'))", "(indent=1, sort_keys=true)"])
-def test_json_is_written_as_the_template_writes_it(how: str) -> None:
-    template = lists("{% for t in tools %}{{ t | tojson" + how + " }}{% endfor %}")
-    chat = shaped(Sample((turn(USER, "Hi"), turn(ASSISTANT, "Well.")), TOOLS))
-    assert chat is not None
-    layout = template.layouts.of(chat.form)
-    assert layout is not None
-    text = template.render([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Well."}], tools=TOOLS)
-    assert layout.render(chat.texts).text == text
+@pytest.mark.parametrize(
+    ("how", "count"),
+    [("", 7), ("(indent=4)", 7), ("(sort_keys=true)", 7), ("(separators=(',', ':'))", 7), ("(indent=1, sort_keys=true)", 0)],
+)
+def test_json_is_written_as_the_template_writes_it(how: str, count: int) -> None:
+    assert alike(lists("{% for t in tools %}{{ t | tojson" + how + " }}{% endfor %}"), ASKED, MaskOptions()) == count
 
 
 def test_a_chat_with_more_than_columns_hold_is_none() -> None:
     for region in (Region("image", "x.png"), Region("text", "a", attend=False), Region("text", "a", drop=True), Region(TOOL_CALL, "{}")):
-        assert shaped(Sample((turn(USER, "Hi"), Turn(ASSISTANT, (region,))))) is None
-    assert shaped(Sample((turn(USER, "Hi"),), documents=({"text": "a"},))) is None
-    assert shaped(Sample((turn(USER, "Hi"), turn(ASSISTANT, "\u2003" * 17)))) is None
-    assert shaped(Sample((Turn(USER, (Region("text", "Hi"),), " Ann"), turn(ASSISTANT, "Well")))) is None
-    chat = shaped(ACTS)
+        assert in_columns(Sample((turn(USER, "Hi"), Turn(ASSISTANT, (region,))))) is None
+    assert in_columns(Sample((turn(USER, "Hi"),), documents=({"text": "a"},))) is None
+    assert in_columns(Sample((turn(USER, "Hi"), turn(ASSISTANT, "\u2003" * 17)), TOOLS)) is None
+    assert in_columns(Sample((Turn(USER, (Region("text", "Hi"),), " Ann"), turn(ASSISTANT, "Well")))) is None
+    chat = in_columns(ACTS)
     assert chat is not None
-    assert chat.form.sample(chat.texts) == chat.whole
+    assert isinstance(chat, ShapedChat) and chat.form.sample(chat.texts) == chat.whole == ACTS
 
 
 @pytest.mark.parametrize(
@@ -205,10 +209,12 @@ def test_a_chat_with_more_than_columns_hold_is_none() -> None:
 )
 def test_a_control_token_that_json_or_white_space_may_begin(token: str, of_json: bool, of_space: bool) -> None:
     """Such a token may stand half in a text, half in what the template writes beside it."""
-    chats = [shaped(CALLED), shaped(Sample((turn(USER, "Hi\n"), turn(ASSISTANT, "Well")))), shaped(Sample((turn(USER, "Hi"),)))]
+    chats = [in_columns(CALLED), in_columns(Sample((turn(USER, "Hi\n"), turn(ASSISTANT, "Well")))), in_columns(Sample((turn(USER, "Hi"),)))]
     encoder: Any = SimpleNamespace(vocabulary=SimpleNamespace(control={token: 1}))
     cutter = PlainChats(bind(SHIPPED, "qwen").template, encoder, MaskOptions(), ())
-    assert [chat is not None and cutter._tells_apart(chat.form) for chat in chats] == [of_json, of_space, True]
+    assert [
+        chat is not None and cutter._tells_apart(kind_of(chat), spaced) for chat, spaced in zip(chats, (False, True, False), strict=True)
+    ] == [of_json, of_space, True]
 
 
 def test_a_needle_that_begins_in_white_space_is_found() -> None:

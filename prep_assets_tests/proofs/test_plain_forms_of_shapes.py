@@ -12,7 +12,6 @@ from prep_assets.proofs.plain_forms import PlainDerivation, PlainForm, PlainForm
 from prep_assets.proofs.shaped_samples import outlined
 from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.samples import ASSISTANT, USER, Sample, turn
-from prep_assets.templates.shapes import shaped
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import SHIPPED, bind
 from prep_assets_tests.masks.test_shaped_batches import ODD, TOOLS, rich_chats
@@ -75,7 +74,7 @@ def test_the_second_derivation_by_form_is_that_of_each_chat(name: str) -> None:
     @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
     @given(rich_chats())
     def check(sample: Sample) -> None:
-        chat = shaped(sample)
+        chat = outlined(sample)
         form = forms.of(chat.form) if chat else None
         if chat is None or form is None or any(each in text for text in chat.texts for each in ODD[:8]):
             return

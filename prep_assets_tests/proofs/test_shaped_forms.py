@@ -12,14 +12,14 @@ import pytest
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.listed_arguments import Listed
 from prep_assets.proofs.shaped_forms import QUOTED, Shape, spelled, taken_apart
+from prep_assets.proofs.shaped_samples import outlined
 from prep_assets.proofs.trained_texts import Derived
 from prep_assets.samples import ASSISTANT, TOOL_CALL, USER, Region, Sample, Turn, turn
-from prep_assets.templates.shapes import shaped
 from prep_assets_tests.masks.test_shaped_batches import TOOLS
 
 
 def shape(*turns: Turn) -> Shape:
-    chat = shaped(Sample(turns or (turn(USER, "Hi"),), TOOLS))
+    chat = outlined(Sample(turns or (turn(USER, "Hi"),), TOOLS))
     assert chat is not None
     return chat.form
 

@@ -12,29 +12,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.reading.examples import Given, Item
+from prep_assets.assets.reading.examples import Item
 from prep_assets.assets.reading.reasoning import inline_reasoning
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.block import Block, in_order
 from prep_assets.assets.writing.image_parts import ImageParts
 from prep_assets.assets.writing.images import ImageFiles, shown_images, stored_image_id
 from prep_assets.assets.writing.oldest_rounds import without_too_many
-from prep_assets.assets.writing.plain_chats import Chat, PlainChats, plain_chats_of
+from prep_assets.assets.writing.plain_chats import PlainChats, in_columns, plain_chats_of
 from prep_assets.assets.writing.tokenized_rows import TokenizedRows
 from prep_assets.config.models import Domain, Sft
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.agreement import disagreement
 from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import IMAGE, PlainChat, Sample
+from prep_assets.samples import IMAGE, Sample
 from prep_assets.stores.tokens import RecordWriter
 from prep_assets.templates.answers import left_out, one_per_answer
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.control_text import SpecialInContent, control_pattern, treat
-from prep_assets.templates.layouts import plain_chat
 from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.templates.rendering import Rendered, render
-from prep_assets.templates.shapes import shaped
 from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.policy import MaskPolicy
 
@@ -129,7 +127,7 @@ class Conversations:
 
     def _examples(self, items: Sequence[Item], by_form: bool) -> Block:
         """The examples of a block: by their layouts where these are known, all others rendered one by one."""
-        chats = [self._in_columns(item.given) for item in items] if by_form else []
+        chats = [in_columns(item.given) for item in items] if by_form else []
         # where a chat becomes several if it loses reasoning, those that lose some are rendered
         groups = [group for group in self._plain_chats.cut(chats) if not (self.expand and group[1].form.layout.left_out)]
         if sum(len(numbers) for numbers, _ in groups) == len(items):
@@ -152,12 +150,6 @@ class Conversations:
         examples.groups = [([places[number] for number in numbers], cut) for numbers, cut in groups]
         return examples
 
-    @staticmethod
-    def _in_columns(example: Given) -> Chat | None:
-        if isinstance(example, PlainChat):
-            return example
-        return (plain_chat(example) or shaped(example)) if isinstance(example, Sample) else None
-
     @cached_property
     def _plain_chats(self) -> PlainChats:
         looked_for = (*self.encoder.vocabulary.control, *self.reasoning.strings)
@@ -167,7 +159,7 @@ class Conversations:
         """The examples of a record, each with its render: one, or with `expand` one for each answer where the template drops reasoning."""
         sample, count = treat(self._sample(item), self._pattern, self.special_in_content)
         self.control_tokens += count
-        if self.expand and left_out(sample, render(sample, self.template)):
+        if self.expand and left_out(sample, self._marked(sample)):
             return [(part, self._render(part)) for part in one_per_answer(sample, self.encoder.policy.weight)]
         return [(sample, self._render(sample))]
 
@@ -192,8 +184,11 @@ class Conversations:
         # without an image token rendering refuses the record, whatever its images are
         return self.reasoning.read(self.images.ready(example) if self.template.image else example)
 
+    def _marked(self, sample: Sample) -> Rendered:
+        return render(sample, self.template) if self.special_in_content == "allow" else self._plain_chats.render(sample)
+
     def _render(self, sample: Sample) -> Rendered:
-        rendered = render(sample, self.template)
+        rendered = self._marked(sample)
         self.encoder.policy.check_attention(rendered)
         self.encoder.policy.check_stops(rendered)
         if self.special_in_content == "allow":

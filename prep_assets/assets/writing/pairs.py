@@ -87,7 +87,7 @@ class PairEncoder:
             try:
                 for number, side in enumerate(SIDES, 2 * pair):
                     if number not in texts:
-                        renders[number] = _rendered(row, side, self._renderer, self._reasoning)
+                        renders[number] = self._rendered(row, side)
                         texts[number] = renders[number].text
                 _refuse_equal_texts(texts[2 * pair], texts[2 * pair + 1])
             except Refused as refusal:
@@ -96,6 +96,17 @@ class PairEncoder:
         new = {2 * pair + side: 2 * place + side for place, pair in enumerate(left) for side in (0, 1)}
         rows = {new[number]: self._renderer.encoder.cutter.row(rendered) for number, rendered in renders.items() if number in new}
         return left, merged(2 * len(left), rows, _renumbered(groups, new))
+
+    def _rendered(self, row: Mapping[str, Any], side: str) -> Rendered:
+        """A side by its marks, or else by its form, as `PlainChats.render` has it; its regions say what is trained."""
+        try:
+            return _rendered(row, side, self._renderer, self._reasoning)
+        except Refused:
+            [plain] = plain_sides(row, [side])
+            if plain is None or (found := self._plain.by_form(plain)) is None:
+                raise
+        turns = pair_sample(row, side).turns
+        return replace(found, spans=tuple(replace(span, region=turns[span.turn].regions[0]) for span in found.spans))
 
 
 def _texts(groups: Iterable[tuple[list[int], FormCuts]]) -> dict[int, str]:
