@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterator, Mapping
 from tokenize import TokenError
 
@@ -127,6 +128,10 @@ def asset_named(name: str, workspace: Workspace | None = None) -> Asset:
     if name in EVERY and workspace is not None and (absent := EVERY[name].absent):
         raise ConfigError(f"no asset {name!r}: {absent(workspace)}")
     raise ConfigError(f"no asset {name!r}{nearest(name, known) or '.'} There are: {', '.join(known)}")
+
+
+# assets have functions of their own, so they travel to workers by their names
+copyreg.pickle(Asset, lambda asset: (asset_named, (asset.name,)))
 
 
 def asset_and_partitions(workspace: Workspace, name: str, partition: str | None) -> tuple[Asset, tuple[str, ...]]:

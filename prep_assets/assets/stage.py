@@ -165,12 +165,6 @@ class Asset:
     kind: str = "numpy"
     columns: tuple[Column, ...] = ()
 
-    def __reduce__(self) -> Any:
-        """It travels to workers by its name: it has functions of its own."""
-        from prep_assets.assets.graph import asset_named
-
-        return asset_named, (self.name,)
-
     def partitions(self, workspace: Workspace) -> tuple[str, ...]:
         """Its partitions, in the order of the configuration; ``("",)`` where it has none."""
         if not self.partitioned:
