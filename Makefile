@@ -84,7 +84,7 @@ lint: $(VENV)/.installed-lint
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-# mutation testing of the proofs themselves: MODULE="conditions gold" are two of prep_assets/proofs; all of them without
+# mutation testing of the proofs themselves: MODULE="selection rows" are two of prep_assets/proofs; all of them without
 $(VENV)/.installed-mutants: $(VENV)/.installed-test
 	@$(INSTALL) --editable '.[test,mutants]'
 	@touch $@

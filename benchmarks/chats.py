@@ -29,11 +29,11 @@ import numpy as np
 import pyarrow.compute
 import pyarrow.json  # noqa: F401 - with what stores and checks import, before the clock starts
 
-from prep_assets.assets.graph import ASSETS, CHECKS
-from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Sft
-from prep_assets.engine.checking import verdicts
-from prep_assets.stores.published import Published
+from prep_assets.engine.execute import verdicts_of as verdicts
+from prep_assets.graph.graph import ASSETS, CHECKS
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import Pool
 
 ROW_LEN = 2048
@@ -121,7 +121,7 @@ def tlfs(source: Path, tokenizer: Path, template: str) -> Row:
     """The way of train-llm-from-scratch: lists of ids and mask of each message, packed one chat after the other."""
     import tiktoken
 
-    from prep_assets.tokenization.load import load_vocabulary
+    from prep_assets.text.vocabulary import load_vocabulary
 
     vocabulary = load_vocabulary(str(tokenizer))
     special = set(vocabulary.control.values())
@@ -158,7 +158,7 @@ def trl(source: Path, tokenizer: Path, template: str) -> Row:
     from transformers import AutoTokenizer
     from trl.data_utils import pack_dataset
 
-    from prep_assets.templates.load import named_templates
+    from prep_assets.text.load_template import named_templates
 
     disable_progress_bars()
     opened = AutoTokenizer.from_pretrained(str(tokenizer))

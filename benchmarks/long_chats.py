@@ -12,15 +12,15 @@ import argparse
 import time
 from pathlib import Path
 
-from prep_assets.proofs.trained_texts import MaskOptions, expected_texts
+from prep_assets.proofs.derive import MaskOptions, expected_texts
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
-from prep_assets.templates.chat_template import ChatTemplate
-from prep_assets.templates.load import load_template
-from prep_assets.templates.rendering import render
-from prep_assets.tokenization.encode import Encoder
-from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.load import load_vocabulary
-from prep_assets.tokenization.policy import MaskPolicy
+from prep_assets.text.encode import Encoder
+from prep_assets.text.engines import choose_engine
+from prep_assets.text.load_template import load_template
+from prep_assets.text.render import render
+from prep_assets.text.spans import MaskPolicy
+from prep_assets.text.template import ChatTemplate
+from prep_assets.text.vocabulary import load_vocabulary
 
 QUESTION = "How many apples are left when I take three of the twelve that lie on the table in the kitchen?"
 ANSWER = "Twelve less three is nine, so nine apples are left on the table, and three are in your hands."

@@ -18,8 +18,8 @@ from types import SimpleNamespace
 
 from chats import Row, accepted, checking, timed
 
-from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Preference
+from prep_assets.pipeline.workspace import Workspace
 
 ASSETS = ("preference_raw", "preferences_by_domain", "preference_tokens_by_domain")
 STEPS = tuple((asset, "pairs") for asset in ASSETS)
@@ -54,7 +54,7 @@ def trl(source: Path, tokenizer: Path, template: str) -> Row:
     from transformers import AutoTokenizer
     from trl import DPOConfig, DPOTrainer
 
-    from prep_assets.templates.load import named_templates
+    from prep_assets.text.load_template import named_templates
 
     disable_progress_bars()
     opened = AutoTokenizer.from_pretrained(str(tokenizer))

@@ -33,8 +33,8 @@ def built(source: Path, tokenizer: str, workers: int, folder: Path) -> tuple[Any
     """A workspace of one domain, and its `pretrain_tokens`, accepted."""
     from dataclasses import replace
 
-    from prep_assets.assets.graph import ASSETS
-    from prep_assets.assets.workspace import Workspace
+    from prep_assets.graph.graph import ASSETS
+    from prep_assets.pipeline.workspace import Workspace
     from prep_assets.workers.pool import Pool
 
     config = f"tokenizer: {tokenizer}\ntokenizer_loader: file\noutput: {{storage_format: bin}}\ndomains:\n  docs: {{files: [{source}], schema: text}}\n"
@@ -50,7 +50,7 @@ def built(source: Path, tokenizer: str, workers: int, folder: Path) -> tuple[Any
 
 def ours(source: Path, tokenizer: str, workers: int, folder: Path) -> dict[str, Any]:
     """`pretrain_raw` and `pretrain_tokens`, written with all their audits."""
-    import prep_assets.assets.graph  # noqa: F401 - imported before the clock starts
+    import prep_assets.graph.graph  # noqa: F401 - imported before the clock starts
 
     clock = time.perf_counter()
     _, published = built(source, tokenizer, workers, folder)
@@ -61,8 +61,8 @@ def checks(source: Path, tokenizer: str, workers: int, folder: Path) -> dict[str
     """All checks of the store."""
     import pyarrow.compute  # noqa: F401 - imported before the clock starts
 
-    from prep_assets.assets.graph import ASSETS, CHECKS
-    from prep_assets.engine.checking import verdicts
+    from prep_assets.engine.execute import verdicts_of as verdicts
+    from prep_assets.graph.graph import ASSETS, CHECKS
 
     workspace, published = built(source, tokenizer, workers, folder)
     clock = time.perf_counter()
@@ -73,8 +73,8 @@ def checks(source: Path, tokenizer: str, workers: int, folder: Path) -> dict[str
 
 def engine(source: Path, tokenizer: str, workers: int, folder: Path) -> dict[str, Any]:
     """The engine alone, on documents that are in memory."""
-    from prep_assets.tokenization.engines import choose_engine
-    from prep_assets.tokenization.load import load_vocabulary
+    from prep_assets.text.engines import choose_engine
+    from prep_assets.text.vocabulary import load_vocabulary
 
     texts = [json.loads(line)["text"] for line in lines(source)]
     clock = time.perf_counter()
@@ -87,8 +87,8 @@ def equal(source: Path, tokenizer: str, workers: int, folder: Path) -> dict[str,
     """The reference on the same documents; stops where any id differs from the engine's."""
     import numpy as np
 
-    from prep_assets.tokenization.engines import choose_engine
-    from prep_assets.tokenization.load import load_vocabulary
+    from prep_assets.text.engines import choose_engine
+    from prep_assets.text.vocabulary import load_vocabulary
 
     texts = [json.loads(line)["text"] for line in lines(source)]
     engines, seconds, count = choose_engine(load_vocabulary(tokenizer)), 0.0, 0

@@ -31,8 +31,8 @@ RUN = """
 import json, resource, sys
 from dataclasses import replace
 from pathlib import Path
-from prep_assets.assets import graph
-from prep_assets.assets.workspace import Workspace
+from prep_assets.graph import graph
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.workers.pool import Pool
 
 def used():

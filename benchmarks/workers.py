@@ -33,7 +33,7 @@ RUN = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from prep_assets.assets.workspace import Workspace
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.engine import build
 build(replace(Workspace(Path(sys.argv[1]), Path(sys.argv[2])), workers=int(sys.argv[4])), sys.argv[3], force=True)
 """
@@ -41,8 +41,8 @@ WRITE = """
 import json, sys
 from dataclasses import replace
 from pathlib import Path
-from prep_assets.assets import graph
-from prep_assets.assets.workspace import Workspace
+from prep_assets.graph import graph
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.workers.pool import Pool
 with Pool() as pool:
     workspace = replace(Workspace(Path(sys.argv[1]), Path(sys.argv[2])), workers=int(sys.argv[4]), pool=pool)

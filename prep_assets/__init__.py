@@ -8,11 +8,25 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from prep_assets.api import encode, load, plan, render, status, verify
+    from prep_assets.defs.component import TrainingData
+    from prep_assets.defs.io_manager import StoreIOManager
+    from prep_assets.engine.execute import build
+    from prep_assets.errors import PrepAssetsError
+    from prep_assets.explain.trace import trace
+    from prep_assets.explain.where import where
+    from prep_assets.exports import export
+    from prep_assets.packing import pack
+    from prep_assets.pipeline.workspace import Workspace
+    from prep_assets.stores.packed import PackedStore
+    from prep_assets.stores.tokens import TokenStore
+
 __version__ = "0.2.0"
 
 _WHERE = {
-    "Workspace": "prep_assets.assets.workspace",
-    "build": "prep_assets.engine.building",
+    "Workspace": "prep_assets.pipeline.workspace",
+    "build": "prep_assets.engine.execute",
     "plan": "prep_assets.api",
     "verify": "prep_assets.api",
     "status": "prep_assets.api",
@@ -21,8 +35,8 @@ _WHERE = {
     "encode": "prep_assets.api",
     "pack": "prep_assets.packing",
     "export": "prep_assets.exports",
-    "trace": "prep_assets.lineage.trace",
-    "where": "prep_assets.lineage.where",
+    "trace": "prep_assets.explain.trace",
+    "where": "prep_assets.explain.where",
     "PrepAssetsError": "prep_assets.errors",
     "PackedStore": "prep_assets.stores.packed",
     "StoreIOManager": "prep_assets.defs.io_manager",
@@ -30,20 +44,6 @@ _WHERE = {
     "TrainingData": "prep_assets.defs.component",
 }
 """Public name → the module that has it."""
-
-if TYPE_CHECKING:
-    from prep_assets.api import encode, load, plan, render, status, verify
-    from prep_assets.assets.workspace import Workspace
-    from prep_assets.defs.component import TrainingData
-    from prep_assets.defs.io_manager import StoreIOManager
-    from prep_assets.engine.building import build
-    from prep_assets.errors import PrepAssetsError
-    from prep_assets.exports import export
-    from prep_assets.lineage.trace import trace
-    from prep_assets.lineage.where import where
-    from prep_assets.packing import pack
-    from prep_assets.stores.packed import PackedStore
-    from prep_assets.stores.tokens import TokenStore
 
 __all__ = [
     "PackedStore",

@@ -7,23 +7,23 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from prep_assets.assets.graph import assets_of
-from prep_assets.assets.workspace import Workspace
 from prep_assets.caches import bounded_cache
-from prep_assets.engine.building import stores_of
-from prep_assets.engine.planning import Step
-from prep_assets.engine.planning import plan as planned
-from prep_assets.engine.standing import Look, Standing
+from prep_assets.engine.execute import stores_of
+from prep_assets.engine.plan import Step
+from prep_assets.engine.plan import plan as planned
+from prep_assets.engine.status import Look, Standing
+from prep_assets.graph.graph import assets_of
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.templates.rendered import Rendered
+from prep_assets.text.spans import Rendered
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from prep_assets.stores.open import Store
-    from prep_assets.templates.chat_template import ChatTemplate
-    from prep_assets.tokenization.vocabulary import Vocabulary
+    from prep_assets.text.template import ChatTemplate
+    from prep_assets.text.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def status(workspace: Workspace) -> dict[str, Standing]:
 def verify(workspace: Workspace, *assets: str, partition: str | None = None) -> dict[str, dict[str, Verdict]]:
     """Run every check of published stores once more: by store and by check, what it says. It is remembered, as `prep-assets verify` does."""
     from prep_assets.engine.events import Checked
-    from prep_assets.engine.running import check
+    from prep_assets.engine.execute import check
 
     found: dict[str, dict[str, Verdict]] = {}
     for asset, each in stores_of(workspace, assets, partition):
@@ -107,8 +107,8 @@ def render(
     from prep_assets.samples import Sample
     from prep_assets.schemas.reader import apply
     from prep_assets.schemas.registry import convert_with
-    from prep_assets.templates.load import load_template
-    from prep_assets.templates.rendering import render as rendered
+    from prep_assets.text.load_template import load_template
+    from prep_assets.text.render import render as rendered
 
     row = {"messages": list(messages), **({"tools": list(tools)} if tools else {})}
     sample = apply(convert_with("messages", gives=Sample), row)
@@ -138,10 +138,10 @@ def encode(
     """
     import numpy as np
 
-    from prep_assets.templates.written import bind
-    from prep_assets.tokenization.encode import Encoder
-    from prep_assets.tokenization.engines import choose_engine
-    from prep_assets.tokenization.policy import MaskPolicy
+    from prep_assets.text.encode import Encoder
+    from prep_assets.text.engines import choose_engine
+    from prep_assets.text.spans import MaskPolicy
+    from prep_assets.text.template import bind
 
     vocabulary = bind(rendered.vocabulary, rendered.template)
     policy = MaskPolicy(mask, train_on_eos=train_on_eos) if mask else MaskPolicy(train_on_eos=train_on_eos)
@@ -153,6 +153,6 @@ def encode(
 
 @bounded_cache("tokenizers of functions", 4)
 def _vocabulary(tokenizer: str, revision: str | None) -> Vocabulary:
-    from prep_assets.tokenization.load import load_vocabulary
+    from prep_assets.text.vocabulary import load_vocabulary
 
     return load_vocabulary(tokenizer, base=Path.cwd(), revision=revision)

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from prep_assets.disk import columns
-from prep_assets.disk.kept import Kept
-from prep_assets.proofs import token_bytes, words
-from prep_assets.tokenization import agreement
-from prep_assets.tokenization.load import from_file
+from prep_assets.proofs import words
+from prep_assets.proofs import words as token_bytes
+from prep_assets.stores import arrays as columns
+from prep_assets.stores.files import Kept
+from prep_assets.text import agreement
+from prep_assets.text.vocabulary import from_file
 from prep_assets_tests.effort import SOAK, examples, in_memory, without_fsync
 
 # a shared machine may be slow at any moment, and a seed may be unlucky, which says nothing about the code; in CI the same examples are tried each time

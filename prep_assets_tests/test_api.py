@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 import prep_assets as pa
 from prep_assets.errors import Refused
-from prep_assets_tests.assets.workspaces import TOKENIZER
+from prep_assets_tests.graph.workspaces import TOKENIZER
 
 MESSAGES = [{"role": "user", "content": "Hi <turn>"}, {"role": "assistant", "content": " Hello!"}]
 SOURCE = "{% for m in messages %}<turn>{{ m.role }}: {{ m.content }}{{ end }}{% endfor %}{% if add_generation_prompt %}<turn>assistant: {% endif %}"

@@ -16,8 +16,7 @@ from prep_assets.errors import ConfigError, PrepAssetsError, Refused, TemplateEr
 from prep_assets.limits import limited
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
-from prep_assets.templates.chat_template import ChatTemplate
-from prep_assets.templates.sizes import LARGEST
+from prep_assets.text.template import LARGEST, ChatTemplate
 
 CHAT = [{"role": "user", "content": "50% of 12345678 {}"}]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets_tests.assets.workspaces import SHIPPED, SHIPPED_ASSETS
 from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.graph.workspaces import SHIPPED, SHIPPED_ASSETS
 from prep_assets_tests.wheel import build_wheel
 
 pytestmark = pytest.mark.cli
@@ -42,7 +42,7 @@ def modules() -> set[str]:
 def test_every_module_and_template_is_in_it(names: set[str]) -> None:
     assert modules() <= names
     assert "prep_assets/py.typed" in names
-    assert any(name.startswith("prep_assets/templates/") and name.endswith(".jinja") for name in names)
+    assert any(name.startswith("prep_assets/text/") and name.endswith(".jinja") for name in names)
 
 
 def test_nothing_in_it_runs_when_an_interpreter_starts(names: set[str]) -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import time
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
-from prep_assets.cli.console import Live, counted, err, near_url, out, print_json, table
-from prep_assets.cli.find import Partition, configured, opened
-from prep_assets.errors import ConfigError
+from prep_assets.cli.console import Live, Partition, configured, counted, err, near, near_url, number, opened, out, print_json, size, table
+from prep_assets.errors import ConfigError, PrepAssetsError
 
 if TYPE_CHECKING:
-    from prep_assets.assets.workspace import Workspace
-    from prep_assets.engine import Built, Step
+    from prep_assets.engine import Built, Standing, Step
+    from prep_assets.pipeline.workspace import Workspace
+    from prep_assets.stores.version_folders import Published
 
 
 def build(
@@ -40,7 +47,7 @@ def build(
     """
     from prep_assets.engine import build as bring_up_to_date
     from prep_assets.engine import plan
-    from prep_assets.engine.building import stores_of
+    from prep_assets.engine.execute import stores_of
 
     workspace = replace(opened(), workers=workers)
     names = _names(workspace, assets or [], everything)
@@ -61,7 +68,7 @@ def _names(workspace: Workspace, assets: list[str], everything: bool) -> list[st
 
 def _with_options(workspace: Workspace, names: list[str], words: list[str]) -> Workspace:
     """The workspace with the options of this run, which are those of the one family that is built."""
-    from prep_assets.assets.graph import asset_named
+    from prep_assets.graph.graph import asset_named
 
     if not words:
         return workspace
@@ -125,3 +132,209 @@ def _show_built(built: list[Built], *, as_json: bool) -> None:
             )
     if any(each.draft for each in built):
         console.print("current has not moved. Build again with --publish to make a draft current", style="dim")
+
+
+# `prep-assets demo`: from a fresh clone to a packed table, with a look at what is in it. `make demo` calls it.
+
+ASSET = "sft_packed"
+PREVIEW_TOKENS = 400
+NEXT: tuple[tuple[str, str], ...] = (
+    (f"prep-assets build {ASSET}", "what a script calls; builds what is missing or out of date, and nothing else"),
+    (f"dagster asset materialize --select {ASSET}", "the same, in Dagster's history"),
+    ("dagster dev", "the same in the browser: the graph, checks, previews"),
+    (f"prep-assets inspect {ASSET} --row 1", "another row, with what is trained in it"),
+    ("prep-assets verify", "every check on every store again"),
+)
+
+
+def demo() -> None:
+    """Build the packed SFT table from the configured data sets, if it is not there yet, and show what is in it."""
+    from prep_assets.engine import build
+
+    started = time.monotonic()
+    workspace = opened()
+    console = out()
+    console.print(f"building {ASSET} from {near(workspace.configs / 'sft.yaml')}", style="dim")
+    with Live(console) as live:
+        published = build(workspace, ASSET, tell=live)[0].published
+    _summary(console, workspace, published, time.monotonic() - started)
+    _preview(console, workspace, published)
+    _next(console)
+
+
+# -- showing ----------------------------------------------------------------------------------------------------------------------------
+
+
+def _summary(console: Console, workspace: Workspace, published: Published, seconds: float) -> None:
+    from rich.panel import Panel
+    from rich.table import Table
+
+    manifest = published.manifest
+    counts, metrics = manifest.counts, manifest.metrics
+    shares = {key.removeprefix("share_"): value for key, value in metrics.items() if key.startswith("share_")}
+    grid = Table.grid(padding=(0, 2))
+    for key, value in (
+        ("rows", f"{counts['rows']:,} of {manifest.recipe['packing']['row_len']:,} tokens"),
+        ("tokens", f"{counts['tokens']:,}"),
+        ("trained", f"{counts['trained_tokens']:,} ({metrics['trained_fraction']:.1%})"),
+        ("fill rate", f"{metrics['fill_rate']:.2%}"),
+        ("domains", ", ".join(f"{name} {share:.1%}" for name, share in shares.items())),
+        ("refused", _refused(workspace)),
+        (
+            "store",
+            f"{near(workspace.place(ASSET).directory / 'current')} ({size(sum(entry['bytes'] for entry in manifest.files.values()))})",
+        ),
+        ("took", f"{seconds:.1f} s"),
+    ):
+        grid.add_row(key, value)
+    console.print(Panel(grid, title=ASSET, title_align="left", border_style="green", expand=False))
+
+
+def _refused(workspace: Workspace) -> str:
+    """Refused records on the way to the table, by reason."""
+    from prep_assets.config.models import Sft
+
+    reasons: dict[str, int] = {}
+    for domain in workspace.family(Sft).domains:
+        for asset in ("sft_raw", "sft_tokens"):
+            published = workspace.published(asset, domain)
+            for reason, count in published.manifest.counts.get("refused", {}).items() if published else ():
+                reasons[reason] = reasons.get(reason, 0) + count
+    named = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
+    return counted(sum(reasons.values()), "record") + (f" ({named})" if named else "")
+
+
+def _preview(console: Console, workspace: Workspace, published: Published) -> None:
+    from prep_assets.cli.look import show_row
+
+    console.print()
+    show_row(console, workspace, published, 0, most=PREVIEW_TOKENS)
+
+
+def _next(console: Console) -> None:
+    programs, commands = Path(sys.executable).parent, NEXT
+    if shutil.which("prep-assets") is None and (programs / "activate").is_file():
+        commands = ((f". {near(programs / 'activate')}", "first, so that the commands below are found"), *NEXT)
+    console.print(table("what to type next", "", rows=[(Text(command, "bold"), why) for command, why in commands]))
+
+
+# `prep-assets status`: what every store is, and what lies around.
+
+STYLES = {"current": "green", "unchecked": "yellow", "stale": "yellow", "missing": "dim", "failed": "bold red", "broken": "bold red"}
+Found = tuple[str, str, "Standing"]
+"""Asset, partition and what its store is."""
+
+
+def status(as_json: Annotated[bool, typer.Option("--json", help="Print the stores as JSON.")] = False) -> None:
+    """Show what every store is: missing, stale, failed or current, its rows and tokens; how to build what is not current; and what is left over.
+
+    Exit code 1 where a store is "broken", because a source or its manifest cannot be read, or fails its checks, published or not.
+    """
+    from prep_assets.config.models import FAMILIES
+
+    workspace = opened()
+    faults: list[str] = []
+    found = list(_look(workspace, faults))
+    if as_json:
+        print_json([_as_json(*each) for each in found])
+    else:
+        console = out()
+        _show(console, workspace, found)
+        absent = [f"{name}.yaml" for name in FAMILIES if not workspace.has(name)]
+        if absent:
+            console.print(f"no configuration in {near(workspace.configs)}: {', '.join(absent)}", style="dim")
+        for fault in faults:
+            console.print(fault, style="bold red")
+        _show_left(console, workspace, found)
+        states = [standing.state for _, _, standing in found]
+        counts = ", ".join(f"{states.count(state):,} {state}" for state in STYLES if state in states)
+        console.print(f"{counts or 'no stores'} in {near_url(workspace.where)}")
+    if faults or any(standing.state in ("broken", "failed") or standing.refused for _, _, standing in found):
+        raise typer.Exit(1)
+
+
+def _look(workspace: Workspace, faults: list[str]) -> Iterator[Found]:
+    from prep_assets.engine import Look, Standing
+
+    look = Look(workspace)
+    stores = [(asset, partition) for asset in configured(workspace, faults) for partition in asset.partitions(workspace)]
+    look.ahead(stores)
+    for asset, partition in stores:
+        try:
+            yield asset.name, partition, look.at(asset, partition)
+        except PrepAssetsError as error:
+            yield asset.name, partition, Standing("broken", str(error))
+
+
+def _as_json(asset: str, partition: str, standing: Standing) -> dict[str, Any]:
+    published = standing.published
+    return {
+        "asset": asset,
+        "partition": partition,
+        "state": standing.state,
+        "why": standing.why,
+        "counts": dict(published.manifest.counts) if published else {},
+        "path": published.where if published else None,
+        "overrides": list(standing.overrides),
+        "made_from_overridden": list(standing.inherited),
+        "failed_checks": {name: result.summary for name, result in standing.failed.items()},
+        "refused_candidate": standing.candidate.where if standing.candidate else None,
+        "draft": standing.draft.where if standing.draft else None,
+    }
+
+
+def _show(console: Console, workspace: Workspace, found: list[Found]) -> None:
+    from prep_assets.pipeline.workspace import build_command
+
+    shown = table("asset", "partition", "state", "rows", "tokens", numbers=("rows", "tokens"))
+    for asset, partition, standing in found:
+        counts = standing.published.manifest.counts if standing.published else {}
+        rows, tokens = counts.get("rows", counts.get("kept")), counts.get("tokens")
+        shown.add_row(asset, partition, Text(_state(standing), STYLES[standing.state]), number(rows), number(tokens))
+    console.print(shown)
+    # below the table, where no column folds them and they can be copied
+    for state in ("missing", "stale", "failed", "unchecked"):
+        commands = [build_command(asset, partition) for asset, partition, standing in found if standing.state == state]
+        if commands:
+            console.print(f"to build what is {state}:", *commands, sep="\n  ")
+    for asset, partition, standing in found:
+        for text, style in _remarks(standing):
+            console.print(Text(f"{workspace.place(asset, partition).label}: {text}", style))
+
+
+def _state(standing: Standing) -> str:
+    changed = [*standing.overrides, *(["what it is made from"] if standing.inherited else [])]
+    return f"{standing.state} (overridden: {', '.join(changed)})" if changed else standing.state
+
+
+def _remarks(standing: Standing) -> Iterator[tuple[str, str]]:
+    if standing.state in ("broken", "stale", "unchecked"):
+        yield standing.why, "red" if standing.state == "broken" else "dim"
+    for name, result in standing.failed.items():
+        yield f"{name} does not hold: {result.summary}", "bold red"
+    if standing.candidate:
+        why = f"it fails {', '.join(standing.refused)}" if standing.refused else "its checks are not complete"
+        yield (
+            f"a newer store is not published, because {why}: {near_url(standing.candidate.where)}",
+            "bold red" if standing.refused else "yellow",
+        )
+    for each in standing.inherited:
+        yield f"made from a store with options of one run, {each}", "yellow"
+    if standing.draft:
+        yield f"there is a draft, which is not current: {near_url(standing.draft.where)}", "dim"
+
+
+def _show_left(console: Console, workspace: Workspace, found: list[Found]) -> None:
+    """Stores of what the configuration no longer has, and what killed builds left."""
+    from prep_assets.engine.status import forgotten
+
+    removed = forgotten(workspace)
+    for place in removed:
+        console.print(f"{place.label}: not in the configuration any more, {size(place.size)}", style="yellow")
+    for place in (*removed, *(workspace.place(asset, partition) for asset, partition, _ in found)):
+        for name in place.leftovers():
+            bytes_ = size(place.shelf.size(name))
+            text = f"{place.label}: left by a build that was killed, or is under way: {near(place.shelf.versions / name)}, {bytes_}"
+            console.print(text, style="yellow")
+    if removed:
+        console.print("to delete what is not in the configuration any more:\n  prep-assets prune --removed")

@@ -9,26 +9,13 @@ import typer
 from typer.core import TyperGroup
 
 from prep_assets import __version__
-from prep_assets.cli.build import build
-from prep_assets.cli.certify import certify
+from prep_assets.cli.build import build, demo, status
 from prep_assets.cli.console import complain, err
-from prep_assets.cli.demo import demo
-from prep_assets.cli.diff import diff
-from prep_assets.cli.doctor import doctor
-from prep_assets.cli.export import export
-from prep_assets.cli.forget import forget
-from prep_assets.cli.impact import impact
-from prep_assets.cli.inspect import inspect
-from prep_assets.cli.launch_snippet import launch_snippet, path
-from prep_assets.cli.preprocess import AlsoModelLink, migrate, preprocess
-from prep_assets.cli.prune import prune
-from prep_assets.cli.push import describe, push, release
-from prep_assets.cli.quarantine import quarantine
-from prep_assets.cli.report import report, view
-from prep_assets.cli.schemas import dataset_info, schemas, sniff
-from prep_assets.cli.stats import stats
-from prep_assets.cli.status import status
-from prep_assets.cli.trace import trace, where
+from prep_assets.cli.data import AlsoModelLink, certify, dataset_info, doctor, migrate, preprocess, schemas, sniff
+from prep_assets.cli.keep import forget, prune
+from prep_assets.cli.look import inspect, quarantine, report, stats, view
+from prep_assets.cli.ship import describe, export, launch_snippet, path, push, release
+from prep_assets.cli.trace import diff, impact, trace, where
 from prep_assets.cli.verify import scrub, selftest, verify
 from prep_assets.errors import PrepAssetsError
 

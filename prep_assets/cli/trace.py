@@ -3,23 +3,44 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from prep_assets.cli.console import counted, out, print_json, table
-from prep_assets.cli.find import AssetName, Draft, Partition, Stream, opened
-from prep_assets.cli.tokens import visible
+from prep_assets.cli.build import put_option
+from prep_assets.cli.console import (
+    AssetName,
+    Draft,
+    Live,
+    Partition,
+    Stream,
+    counted,
+    err,
+    flowing,
+    has_colour,
+    near_url,
+    number,
+    opened,
+    out,
+    print_json,
+    table,
+    texts_of,
+)
+from prep_assets.errors import ConfigError, nearest
+from prep_assets.explain.visible import visible
 
 if TYPE_CHECKING:
-    from prep_assets.lineage.token import Named, Token
-    from prep_assets.lineage.trace import Trace, Traced
-    from prep_assets.lineage.where import Found, NotHere, Whereabouts
-
+    from prep_assets.explain.changes import Amount, Changed, Difference, Effect
+    from prep_assets.explain.trace import Named, Token, Trace, Traced
+    from prep_assets.explain.where import Found, NotHere, StoredRecord, Whereabouts
+    from prep_assets.pipeline.workspace import Workspace
+    from prep_assets.text.vocabulary import Vocabulary
 
 SHOWN = 2000
 """Characters of a raw row that are printed; `--json` has all."""
@@ -41,8 +62,8 @@ def trace(
 
     The source rows are read again, and made into tokens once more. Exit code 1 where the store holds something else.
     """
-    from prep_assets.lineage.token import token_as_json, token_of, trace_as_json
-    from prep_assets.lineage.trace import trace as traced
+    from prep_assets.explain.trace import token_as_json, token_of, trace_as_json
+    from prep_assets.explain.trace import trace as traced
 
     workspace = opened()
     found = traced(workspace, asset, row, partition=partition, stream=stream, draft=draft)
@@ -59,7 +80,7 @@ def trace(
 
 def show_trace(console: Console, trace: Trace, token: int | None) -> None:
     """Print a trace, of one token or of the whole row."""
-    from prep_assets.lineage.token import token_of
+    from prep_assets.explain.trace import token_of
 
     if token is None:
         _show_row(console, trace)
@@ -189,7 +210,7 @@ def where(
     as_json: Annotated[bool, typer.Option("--json", help="Print the places as JSON.")] = False,
 ) -> None:
     """Show every row, pair, prompt, group and export that holds a record; where it was refused, or a duplicate, the reason and who won."""
-    from prep_assets.lineage.where import where as found_at
+    from prep_assets.explain.where import where as found_at
 
     workspace = opened()
     found = found_at(workspace, record, drafts=draft)
@@ -221,3 +242,246 @@ def _show_places(console: Console, whereabouts: Whereabouts) -> None:
 
 def _named_store(each: Found | NotHere) -> str:
     return each.asset + (f"[{each.partition}]" if each.partition else "") + (" (draft)" if each.draft else "")
+
+
+# `prep-assets diff`: what differs between two versions of a store.
+
+LONGEST = 300
+"""Tokens of a record that are shown."""
+
+
+def diff(
+    asset: AssetName,
+    version: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[VERSION]",
+            show_default=False,
+            help="draft, candidate, or the beginning of a version's folder; left out: the one written last apart from the current one.",
+        ),
+    ] = None,
+    partition: Partition = None,
+    count: Annotated[int, typer.Option("-n", min=0, help="How many records to show side by side.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the difference as JSON.")] = False,
+) -> None:
+    """Compare the current store with another version: records in, out and changed, tokens by domain, and rows side by side with their masks."""
+    from prep_assets.explain.changes import diff as compared
+    from prep_assets.graph.graph import one_partition
+
+    workspace = opened()
+    found, each = one_partition(workspace, asset, partition)
+    difference = compared(workspace, found.name, version, partition=each, examples=count)
+    if as_json:
+        print_json(difference_as_json(difference))
+    else:
+        show_difference(out(), workspace, difference)
+
+
+def difference_as_json(found: Difference) -> dict[str, Any]:
+    """A difference as a JSON value."""
+    return {
+        "before": found.before.where,
+        "after": found.after.where,
+        "recipe": list(found.recipe),
+        "records": {"same": found.same, "in": found.came, "out": found.went, "changed": found.changed},
+        "domains": {name: {"before": _amount(before), "after": _amount(after)} for name, (before, after) in found.amounts.items()},
+        "examples": [{"record": "#".join(each.key[1:]), "stream": each.key[0], **_sides(each)} for each in found.examples],
+    }
+
+
+def _amount(amount: Amount) -> dict[str, int]:
+    return {"records": amount.records, "tokens": amount.tokens, "trained_tokens": amount.trained}
+
+
+def _sides(each: Changed) -> dict[str, Any]:
+    return {name: held and _held(held) for name, held in (("before", each.before), ("after", each.after))}
+
+
+def _held(held: StoredRecord) -> dict[str, Any]:
+    return json.loads(held.line) if held.line and not len(held.ids) else {"ids": held.ids.tolist(), "weights": held.weights.tolist()}
+
+
+def show_difference(console: Console, workspace: Workspace, found: Difference, *, title: str = "") -> None:
+    """Print a difference; in place of the two folders, a title."""
+    folders = f"{found.after.manifest.label}: {near_url(found.before.where)} → {near_url(found.after.where)}"
+    console.print(title or folders, style="bold")
+    console.print(f"made otherwise: {', '.join(found.recipe)}" if found.recipe else "made from and with the same")
+    changes = f"{counted(found.came, 'record')} in, {found.went:,} out, {found.changed:,} changed, {found.same:,} the same"
+    console.print(changes, style="bold")
+    console.print(_domains(found))
+    for each in found.examples:
+        _show_record(console, _vocabulary(workspace, found.before), _vocabulary(workspace, found.after), each)
+
+
+def _domains(found: Difference) -> Any:
+    names = ("records", "tokens", "trained")
+    rows = []
+    for name, sides in found.amounts.items():
+        pairs = [[getattr(side, each) for side in sides] for each in names]
+        rows.append([name, *(number(new) if old == new else f"{old:,} → {new:,}" for old, new in pairs)])
+    return table("domain", *names, rows=rows, numbers=names)
+
+
+def _vocabulary(workspace: Workspace, published: Any) -> Vocabulary | None:
+    """The tokenizer of a version; `None` where the configuration has another one by now."""
+    from prep_assets.errors import PrepAssetsError
+    from prep_assets.explain.streams import family_of
+    from prep_assets.pipeline.tokens import tokenizer_recipe
+
+    family = family_of(workspace, published.manifest.asset)
+    try:
+        made = published.manifest.recipe.get("tokenizer")
+        return workspace.vocabulary(family) if made in (None, json.loads(json.dumps(tokenizer_recipe(workspace, family)))) else None
+    except PrepAssetsError:
+        return None
+
+
+def _show_record(console: Console, old: Vocabulary | None, new: Vocabulary | None, each: Changed) -> None:
+    stream, domain, identity = each.key
+    title = f"{domain}#{visible(identity)}" + ("" if stream == domain else f" ({stream})")
+    shown = table("before", "after", title=title)
+    for column in shown.columns:
+        column.ratio, column.overflow = 1, "fold"
+    shown.expand = True
+    colour = has_colour(console)
+    shown.add_row(_text(each.before, old, colour=colour), _text(each.after, new, colour=colour))
+    console.print(shown)
+
+
+def _text(held: StoredRecord | None, vocabulary: Vocabulary | None, *, colour: bool) -> Text:
+    if held is None:
+        return Text("not here", "dim")
+    if not len(held.ids):
+        return Text(visible(held.line.decode("utf-8", "replace").rstrip("\n")))
+    if vocabulary is None:
+        return Text(f"{counted(len(held.ids), 'token')} of another tokenizer", "dim")
+    text = flowing(texts_of(vocabulary, held.ids[:LONGEST].tolist()), held.weights[:LONGEST].tolist(), {}, colour=colour)
+    if len(held.ids) > LONGEST:
+        text.append(f"\n… and {len(held.ids) - LONGEST:,} tokens more", "dim")
+    return text
+
+
+# `prep-assets impact`: what a change of the configuration would change. It builds aside and writes nothing.
+
+NAMED = 3
+"""Refused records that are named of each reason."""
+OUTCOMES = {
+    "changed": ("built again, with other content", "yellow"),
+    "equal": ("built again, with the same content", "dim"),
+    "new": ("built for the first time", "yellow"),
+    "removed": ("left behind", "yellow"),
+    "fails": ("refused", "bold red"),
+    "blocked": ("not built", ""),
+    "waits": ("built again", "yellow"),
+}
+"""What becomes of a store, in words, and their style."""
+
+
+def impact(
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FAMILY.KEY=VALUE", help="An option to change, e.g. sft.template=chatml; may be repeated."),
+    ] = None,
+    configs: Annotated[Path | None, typer.Option("--configs", metavar="DIR", help="Another folder of configurations.")] = None,
+    count: Annotated[int, typer.Option("-n", min=0, help="How many records to show of each store.")] = 3,
+    sample: Annotated[int | None, typer.Option("--sample", min=1, metavar="N", help="Try long domains on their first N rows.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Build everything, however long it is.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the effects as JSON.")] = False,
+) -> None:
+    """Show which stores a change makes stale, how many records and tokens change, what would be refused. Nothing is written.
+
+    Stores that change are built in a temporary folder, without their checks; domains of more than 64 MB on their first 2,000 rows. Exit code 1 where
+    the change stops a build.
+    """
+    from prep_assets.engine.events import Progress
+    from prep_assets.explain.changes import LONG, SAMPLE
+    from prep_assets.explain.changes import impact as effects_of
+    from prep_assets.pipeline.workspace import Workspace
+
+    if full and sample is not None:
+        raise ConfigError("--full builds everything and --sample does not; give one of them")
+    console = err() if as_json else out()
+    with Live(console) as live:
+        workspace = Workspace.open(progress=lambda what, done, total: live(Progress(what, done, total)))
+        changed = _changed(workspace, options or [], configs)
+        limit = 1 << 62 if full else LONG
+        found = list(effects_of(workspace, changed, examples=count, sample=sample or SAMPLE, long=limit))
+    if as_json:
+        print_json([_as_json(each) for each in found])
+    else:
+        _show(console, workspace, found)
+    if any(each.outcome == "fails" for each in found):
+        raise typer.Exit(1)
+
+
+def _changed(workspace: Workspace, words: list[str], configs: Path | None) -> Workspace:
+    """The workspace as it would be."""
+    from dataclasses import replace
+
+    from prep_assets.config.models import FAMILIES
+
+    if not words and configs is None:
+        raise ConfigError("what changes? Give --set FAMILY.KEY=VALUE, e.g. --set sft.template=chatml, or --configs DIR")
+    if configs is not None and not configs.is_dir():
+        raise ConfigError(f"--configs {configs}: there is no such folder")
+    options: dict[str, dict[str, Any]] = {}
+    for word in words:
+        family, dot, rest = word.partition(".")
+        if not dot or family not in FAMILIES:
+            known = f"{nearest(family, FAMILIES) or '.'} There are: {', '.join(FAMILIES)}"
+            raise ConfigError(f"--set {word}: begins with a family, e.g. sft.template=chatml{known}")
+        put_option(options.setdefault(family, {}), rest)
+    found = workspace if configs is None else replace(workspace, configs=configs)
+    for family, each in options.items():
+        found = found.overriding(family, each)
+    return found
+
+
+def _as_json(effect: Effect) -> dict[str, Any]:
+    return {
+        "asset": effect.asset,
+        "partition": effect.partition,
+        "outcome": effect.outcome,
+        "why": effect.why,
+        "sample": effect.sample,
+        "difference": effect.difference and difference_as_json(effect.difference),
+        "newly_refused": [{"id": each.id, "reason": f"{each.stage}/{each.reason}", "detail": each.detail} for each in effect.refused],
+        "newly_accepted": effect.accepted,
+    }
+
+
+def _show(console: Console, workspace: Workspace, effects: list[Effect]) -> None:
+    from prep_assets.explain.changes import STALE
+
+    stale = [each for each in effects if each.outcome in STALE]
+    for each in effects:
+        if each.difference is not None:
+            show_difference(console, workspace, each.difference, title=_title_impact(each))
+        _show_refused(console, each)
+    rows = [(each.label, Text(*OUTCOMES[each.outcome]), visible(each.why)) for each in effects if each.outcome in OUTCOMES]
+    if rows:
+        console.print(table("store", "would be", "because", rows=rows))
+    same, absent = (sum(each.outcome == outcome for each in effects) for outcome in ("same", "absent"))
+    left = (
+        {each.partition for each in effects if each.outcome == "same"}
+        - {each.partition for each in effects if each.outcome != "same"}
+        - {""}
+    )
+    summary = f"{counted(len(stale), 'store')} would be built again, {same:,} stay" + (f", {absent:,} have no store yet" if absent else "")
+    console.print(f"{summary}; domains left alone: {', '.join(sorted(left)) or 'none'}")
+    console.print("nothing was written", style="dim")
+
+
+def _title_impact(effect: Effect) -> str:
+    return effect.label + (f", tried on the first {effect.sample:,} rows of each domain" if effect.sample else "")
+
+
+def _show_refused(console: Console, effect: Effect) -> None:
+    reasons = Counter(f"{each.stage}/{each.reason}" for each in effect.refused)
+    for reason, number in reasons.most_common():
+        named = [each for each in effect.refused if f"{each.stage}/{each.reason}" == reason][:NAMED]
+        console.print(f"{effect.label} would refuse {counted(number, 'record')} more: {reason}", style="red")
+        for each in named:
+            console.print(f"  {visible(each.id)}: {visible(each.detail)}", style="dim")
+    if effect.accepted:
+        console.print(f"{effect.label} would accept {counted(effect.accepted, 'record')} that it refuses now", style="green")

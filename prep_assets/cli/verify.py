@@ -11,16 +11,29 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from prep_assets.cli.console import Live, bar, counted, err, has_colour, out, size, table
-from prep_assets.cli.find import Partition, build_commands, named_stores, opened
-from prep_assets.cli.tokens import flowing, texts_of, visible
+from prep_assets.cli.console import (
+    Live,
+    Partition,
+    bar,
+    build_commands,
+    counted,
+    err,
+    flowing,
+    has_colour,
+    named_stores,
+    opened,
+    out,
+    size,
+    table,
+    texts_of,
+)
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.explain.visible import visible
 
 if TYPE_CHECKING:
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.engine.events import Refused
+    from prep_assets.pipeline.workspace import Workspace
     from prep_assets.proofs.verdict import Verdict, Worst
-
 
 MOST_TOKENS = 2048
 """Tokens of a failing row that are shown."""
@@ -75,10 +88,10 @@ def _stores(workspace: Workspace, name: str | None, partition: str | None) -> tu
 def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcome]:
     from rich.progress import MofNCompleteColumn
 
-    from prep_assets.assets.graph import asset_named
     from prep_assets.engine.events import Checked, Refused
-    from prep_assets.engine.planning import Step
-    from prep_assets.engine.running import check as check_store
+    from prep_assets.engine.execute import check as check_store
+    from prep_assets.engine.plan import Step
+    from prep_assets.graph.graph import asset_named
     from prep_assets.workers.pool import Pool
 
     outcomes = []
@@ -99,7 +112,7 @@ def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcom
 
 def _unreadable(refused: Refused) -> Verdict:
     """A store whose manifest cannot be read fails every check."""
-    from prep_assets.assets.commands import build_command
+    from prep_assets.pipeline.workspace import build_command
     from prep_assets.proofs.verdict import Verdict, Worst
 
     detail = f"{refused.reason}\nBuild it again: {build_command(refused.step.asset.name, refused.step.partition)}"
@@ -136,7 +149,7 @@ def _paragraphs(verdict: Verdict) -> Iterator[str]:
 
 
 def _row(workspace: Workspace, asset: str, worst: Worst, *, colour: bool) -> Text:
-    from prep_assets.lineage.opened import family_of
+    from prep_assets.explain.streams import family_of
 
     vocabulary = workspace.vocabulary(family_of(workspace, asset))
     tokens = texts_of(vocabulary, worst.ids[:MOST_TOKENS])
@@ -208,9 +221,9 @@ def selftest(
 
     The stores themselves are only read.
     """
-    from prep_assets.assets.graph import asset_and_partitions, assets_of
-    from prep_assets.assets.selftest.run import TESTED
-    from prep_assets.assets.selftest.run import selftest as tried
+    from prep_assets.graph.graph import asset_and_partitions, assets_of
+    from prep_assets.graph.selftest import TESTED
+    from prep_assets.graph.selftest import selftest as tried
 
     workspace = opened()
     console = out()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 MOST, LONGEST = 10**12, 1 << 24
 """The largest number of things that a number may ask for; of tokens that are held at a time."""
@@ -29,3 +29,122 @@ class Model(BaseModel):
 def _is_numeric(hint: Any) -> bool:
     """Whether a field holds a number, or a mapping to numbers, or null."""
     return hint in (int, float) or any(_is_numeric(each) for each in get_args(hint))
+
+
+# How many tokens stand for an image: the rules of processors, with the numbers and names that their own files have.
+
+Side = Annotated[int, Field(ge=1, le=MOST_PATCHES)]
+Count = Annotated[int, Field(ge=1, le=MOST_PATCHES)]
+Pixels = Annotated[int, Field(ge=1, le=MOST)]
+
+
+class FromProcessor(Model):
+    """The rule that the processor's files beside the tokenizer say."""
+
+    rule: Literal["processor"] = Field(description="As processor_config.json and preprocessor_config.json beside the tokenizer say.")
+
+
+class Fixed(Model):
+    """Every image has the same tokens: LLaVA 1.5, Gemma 3, Llama 3.2."""
+
+    rule: Literal["fixed"] = Field(description="Every image has the same tokens.")
+    tokens: Count = Field(description="How many image tokens.")
+    begin: str = Field(default="", description='Text before them, e.g. "\\n\\n<start_of_image>".')
+    end: str = Field(default="", description='Text after them, e.g. "<end_of_image>\\n\\n".')
+    mark: str | None = Field(default=None, description="The token that the template writes for an image; null: the image token.")
+
+
+class Qwen2VL(Model):
+    """Qwen2-VL, 2.5-VL and 3-VL: sides in whole patches, the image between two numbers of pixels."""
+
+    rule: Literal["qwen2_vl"] = Field(description="Patches of the resized image; merge_size squared of them are one token.")
+    patch_size: Side = Field(description="Side of a patch in pixels.")
+    merge_size: Side = Field(description="How many patches are merged along each side.")
+    min_pixels: Pixels = Field(description="Fewest pixels of the resized image.")
+    max_pixels: Pixels = Field(description="Most pixels of the resized image.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Qwen2VL:
+        if self.min_pixels > self.max_pixels:
+            raise ValueError(f"min_pixels {self.min_pixels} is above max_pixels {self.max_pixels}")
+        return self
+
+
+class LlavaNext(Model):
+    """LLaVA-NeXT (anyres): the whole image once, and again in tiles, with the padding left out and a token at the end of each line."""
+
+    rule: Literal["llava_next"] = Field(description="The image as one tile, and in the grid of tiles that fits it best.")
+    image_size: Side = Field(description="Side of a tile in pixels.")
+    patch_size: Side = Field(description="Side of a patch in pixels.")
+    image_grid_pinpoints: tuple[tuple[Side, Side], ...] = Field(
+        min_length=1, max_length=1024, description="Height and width of each grid of tiles."
+    )
+    num_additional_image_tokens: Annotated[int, Field(ge=0, le=MOST_PATCHES)] = Field(
+        description="Tokens of the encoder beside patches: 1, its CLS."
+    )
+    vision_feature_select_strategy: Literal["default", "full"] = Field(description="default leaves the first token out; full keeps it.")
+
+
+class InternVL(Model):
+    """InternVL: tiles in the grid whose shape is nearest, and the whole image once more."""
+
+    rule: Literal["internvl"] = Field(description="Tiles in the grid whose shape is nearest to the image's.")
+    image_seq_length: Count = Field(description="Image tokens of a tile.")
+    tile_height: Side = Field(description="Height of a tile in pixels.")
+    tile_width: Side = Field(description="Width of a tile in pixels.")
+    min_patches: Count = Field(description="Fewest tiles.")
+    max_patches: Annotated[int, Field(ge=1, le=256)] = Field(description="Most tiles; 1: images are not cut.")
+    begin: str = Field(default="<img>", description="Token before the tiles.")
+    end: str = Field(default="</img>", description="Token after them.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> InternVL:
+        if self.min_patches > self.max_patches:
+            raise ValueError(f"min_patches {self.min_patches} is above max_patches {self.max_patches}")
+        return self
+
+
+class Idefics3(Model):
+    """Idefics 3 and SmolVLM: rows of tiles, each with a token that says where it stands, then the whole image."""
+
+    rule: Literal["idefics3"] = Field(description="Rows of tiles, then the whole image.")
+    image_seq_len: Count = Field(description="Image tokens of a tile.")
+    longest_edge: Annotated[int, Field(ge=1, le=MOST_PATCHES)] = Field(description="Longest side of the resized image in pixels.")
+    tile: Side = Field(description="Side of a tile in pixels: max_image_size of the processor.")
+    do_image_splitting: bool = Field(default=True, description="false: every image is one tile.")
+    fake_image_token: str = Field(default="<fake_token_around_image>", description="Token before each tile and after the last.")
+    global_image_token: str = Field(default="<global-img>", description="Token that says that the whole image follows.")
+
+
+LARGEST_SIDE = 4096
+"""Idefics 3 resizes no image beyond it."""
+
+
+def tokens_around(rule: ImageRule) -> tuple[str, ...]:
+    """The tokens beside the image token that may stand in a placeholder, or for it."""
+    if isinstance(rule, Idefics3):
+        most = -(-min(rule.longest_edge, LARGEST_SIDE) // rule.tile) if rule.do_image_splitting else 0
+        places = (f"<row_{row + 1}_col_{column + 1}>" for row in range(most) for column in range(most))
+        return (rule.fake_image_token, rule.global_image_token, *places)
+    texts = (rule.begin, rule.end) if isinstance(rule, Fixed | InternVL) else ()
+    mark = rule.mark if isinstance(rule, Fixed) else None
+    return tuple(dict.fromkeys(text.strip() for text in (*texts, mark or "") if text.strip()))
+
+
+ImageRule = Fixed | Qwen2VL | LlavaNext | InternVL | Idefics3
+RULES = {get_args(each.model_fields["rule"].annotation)[0]: each for each in (FromProcessor, *get_args(ImageRule))}
+
+
+def _rule_of(value: object) -> object:
+    return value.get("rule") if isinstance(value, Mapping) else getattr(value, "rule", None)
+
+
+ImageTokens = Annotated[
+    Annotated[FromProcessor, Tag("processor")]
+    | Annotated[Fixed, Tag("fixed")]
+    | Annotated[Qwen2VL, Tag("qwen2_vl")]
+    | Annotated[LlavaNext, Tag("llava_next")]
+    | Annotated[InternVL, Tag("internvl")]
+    | Annotated[Idefics3, Tag("idefics3")],
+    Discriminator(_rule_of, custom_error_type="rule", custom_error_message=f"needs a rule, one of {', '.join(RULES)}"),
+]

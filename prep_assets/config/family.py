@@ -1,16 +1,483 @@
-"""What families have in common: all of them, those whose records may hold images, and those that render conversations."""
+"""A data set of a family: its files, and how their rows are read."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+import re
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, field_validator, model_validator
 
-from prep_assets.config.base import LONGEST, MOST_PATCHES, MOST_WORKERS, Model
-from prep_assets.config.domain import Domain, DomainName, Licence
-from prep_assets.config.image_rules import ImageTokens
-from prep_assets.config.meaning import faults
-from prep_assets.config.sections import Cluster, Decontaminate, Export, ExportName, Output, Preprocessing, Refresh
+from prep_assets.config.base import LONGEST, MOST, MOST_DOMAINS, MOST_EPOCHS, MOST_PATCHES, MOST_SEED, MOST_WORKERS, ImageTokens, Model
+from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, PROMPT, SYSTEM, TOOL, USER
+
+DOMAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+RESERVED = ("current", "candidate", "draft", "damaged", "versions")
+"""What stands in the folder of a store: a domain of that name would be taken for it."""
+
+
+def can_name_a_domain(name: str) -> bool:
+    """Whether a text may be the name of a domain, which becomes a folder and a partition key."""
+    return DOMAIN_NAME.fullmatch(name) is not None and ".." not in name and name not in RESERVED
+
+
+def _domain_name(name: str) -> str:
+    if not can_name_a_domain(name):
+        raise ValueError(
+            f"{name!r} cannot be a domain name: it becomes a folder and a partition key, so letters, digits, '_', '-' and '.' only, "
+            f"no '..', at most 100 characters, and none of {', '.join(RESERVED)}"
+        )
+    return name
+
+
+DomainName = Annotated[str, AfterValidator(_domain_name)]
+Licence = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+-]*$", max_length=60)]
+"""An identifier in small letters, as the Hugging Face Hub writes them."""
+
+
+class Domain(Model):
+    """One data set."""
+
+    files: tuple[str, ...] = Field(description="Files, folders, globs or URLs, relative to this config file.", min_length=1)
+    schema_name: str = Field(alias="schema", description="How a row becomes an example: a schema's name, or 'package.module:function'.")
+    options: dict[str, Any] = Field(default={}, description="Options of the schema.")
+    test_files: tuple[str, ...] = Field(default=(), description="Files that are held out for testing.")
+    format: str | None = Field(default=None, description="File format, where the file's name does not say it.")
+    txt: Literal["line", "file"] = Field(default="line", description="Whether a line or a whole .txt file is one document.")
+    domain_key: str | None = Field(default=None, description="A field that says which domain a row of a shared source belongs to.")
+    domain_value: str | None = Field(default=None, description="What `domain_key` holds in this domain's rows; null: the domain's name.")
+    domains: Literal["auto"] | None = Field(
+        default=None, description="auto: a domain for each value that `domain_key` holds in these files, in the place of this one."
+    )
+    max_domains: int = Field(
+        default=100, ge=1, le=MOST_DOMAINS, description="Most domains that `domains: auto` makes; more stop the build."
+    )
+    image_dir: str | None = Field(
+        default=None,
+        description="Folder of the images, relative to this config file; paths in the data are relative to it. null: only URLs are accepted.",
+    )
+    where: dict[str, Any] = Field(default={}, description="Only rows that match, e.g. {language: en}; others are counted as refused.")
+    max_items: int | None = Field(
+        default=None, ge=1, le=MOST, description="Use at most this many records, the first ones that pass `where`."
+    )
+    ignore: tuple[str, ...] = Field(
+        default=(),
+        description="Fields that are left out before a row is read, dotted inside others, e.g. [category, messages.score]; they are counted.",
+    )
+    speaker_names: Literal["keep", "leave_out", "write"] = Field(
+        default="keep",
+        description="The `name` of a message, unless a tool's: keep gives it to the template, and refuses a row whose template does not show it; "
+        "leave_out leaves it out, counted; write puts it in front of the text, `ann: …`.",
+    )
+    weigh: str | None = Field(
+        default=None,
+        description="A function 'package.module:function' of your own, from the Sample of a row to the loss weights of its turns or regions.",
+    )
+    tokenized_by: str | None = Field(
+        default=None,
+        description="Which tokenizer made the token ids that rows bring: its folder, relative to this config file, or sha256:HEX of its "
+        "tokenizer.json. It is compared with the family's.",
+    )
+    licence: Licence | None = Field(
+        default=None, description="Its licence, as the Hugging Face Hub calls it: mit, cc-by-4.0, other. null: unknown. It changes no byte."
+    )
+
+    @property
+    def reading(self) -> list[Any]:
+        """What decides which examples its files give, for recipes. What is in the folder of images is pinned with the files."""
+        rows = [self.format, self.txt, self.where, self.max_items, self.domain_key, self.domain_value]
+        further = {
+            "ignore": sorted(self.ignore),
+            "forgotten": sorted(self._forgotten),
+            "speaker_names": self.speaker_names if self.speaker_names != "keep" else None,
+            "weigh": self.weigh,
+            "tokenized_by": self.tokenized_by,
+        }
+        return [self.schema_name, self.options, *rows, *({name: value} for name, value in further.items() if value)]
+
+    def value(self, name: str) -> str:
+        """What `domain_key` holds in the rows of this domain, called `name`."""
+        return name if self.domain_value is None else self.domain_value
+
+    _forgotten: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @property
+    def forgotten(self) -> frozenset[str]:
+        """Digests of rows that are left out permanently, see `prep_assets.config.loading`."""
+        return self._forgotten
+
+    def forgetting(self, digests: frozenset[str]) -> Domain:
+        """The domain without these rows."""
+        copy = self.model_copy()
+        copy._forgotten = digests
+        return copy
+
+
+# Sections that several families have: preprocessing, output, packing, exports, refresh, cluster.
+
+StorageFormat = Literal["bin", "h5"]
+EXPORT_NAME = re.compile(r"[A-Za-z0-9_]{1,60}")
+
+
+def _export_name(name: str) -> str:
+    if not EXPORT_NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} cannot be an export's name: it becomes part of an asset key, so letters, digits and '_' only, at most 60"
+        )
+    return name
+
+
+ExportName = Annotated[str, AfterValidator(_export_name)]
+
+
+class Preprocessing(Model):
+    """What happens to records on their way to tokens."""
+
+    max_seq_len: int | None = Field(
+        default=2048, ge=1, le=LONGEST, description="Longest example in tokens; a longer one is refused and counted. null: no limit."
+    )
+    deduplicate: bool = Field(default=True, description="Refuse a record that equals an earlier one of its domain in every field.")
+
+
+class Fim(Model):
+    """Fill-in-the-middle: a share of the documents is cut in three and written with the middle at the end."""
+
+    rate: float = Field(default=0.0, ge=0, le=1, description="Share of documents that are cut; 0: none.")
+    spm_rate: float = Field(
+        default=0.5, ge=0, le=1, description="Share of cut documents whose end is written first (SPM); the others are PSM."
+    )
+    prefix_token: str = Field(default="<|fim_prefix|>", description="The tokenizer's token before the beginning of the document.")
+    suffix_token: str = Field(default="<|fim_suffix|>", description="The one before its end.")
+    middle_token: str = Field(default="<|fim_middle|>", description="The one before its middle.")
+    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=0, description="With the id of a record, decides whether and where it is cut.")
+
+
+class Documents(Preprocessing):
+    """What happens to documents on their way to tokens: `preprocessing` of the pretrain family."""
+
+    max_seq_len: int | None = Field(
+        default=None, ge=1, le=LONGEST, description="Longest document in tokens; a longer one is refused and counted. null: no limit."
+    )
+    min_chars: int = Field(default=1, ge=0, le=MOST, description="Shortest document in characters.")
+    max_chars: int | None = Field(default=None, ge=1, le=MOST, description="Longest document in characters.")
+    fim: Fim = Fim()
+
+
+class Decontaminate(Model):
+    """Benchmarks that no record may hold a passage of."""
+
+    files: tuple[str, ...] = Field(
+        default=(), description="Files, folders, globs or URLs of benchmarks, relative to this config file; every string in them counts."
+    )
+    words: int = Field(
+        default=13, ge=8, le=1000, description="Words of a passage; a shorter text of a benchmark, of 8 words or more, counts whole."
+    )
+
+
+class Output(Model):
+    """How token stores are written."""
+
+    storage_format: StorageFormat = Field(default="h5", description="h5 (HDF5) or bin (memory-mapped files with a meta.json).")
+    dtype: Literal["auto", "uint16", "uint32", "int32", "int64"] = Field(
+        default="int32", description="Integer type of token ids; auto is the smallest that holds the vocabulary."
+    )
+    max_tokens_per_shard: int = Field(
+        default=100_000_000, ge=1, le=MOST, description="Most tokens in one shard of a bin store; a packed table's shards hold whole rows."
+    )
+
+
+class Packing(Model):
+    """How documents become rows of fixed length."""
+
+    strategy: Literal["concat", "simple", "ffd", "bfd", "bfd_split"] = Field(
+        default="concat", description="How documents are placed in rows."
+    )
+    row_len: int = Field(default=1024, ge=2, le=LONGEST, description="Tokens in a row.")
+    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=42, description="Seed of the shuffle over all domains.")
+    shuffle: bool = Field(default=True, description="Shuffle documents before packing; false keeps domains and files in order.")
+    tail: Literal["pad", "drop"] = Field(default="pad", description="concat: pad the last short row, or leave its tokens out (counted).")
+    overlong: Literal["raise", "truncate", "drop", "split"] = Field(
+        default="raise", description="A document longer than a row, of simple, ffd and bfd."
+    )
+    weights: dict[str, Annotated[float, Field(ge=0, le=MOST)]] | None = Field(
+        default=None, description="Share of tokens of each domain in the mixture; null: everything once."
+    )
+    epochs: dict[str, Annotated[float, Field(ge=0, le=MOST_EPOCHS)]] | None = Field(
+        default=None, description="How often each domain is used; fractions take a part."
+    )
+    max_items: dict[str, Annotated[int, Field(ge=1, le=MOST)]] | None = Field(
+        default=None, description="Most records of each domain in the mixture."
+    )
+
+
+class Export(Model):
+    """Files for a trainer, kept as an asset of their own. What the names mean is checked in `prep_assets.graph.exports`."""
+
+    source: str = Field(alias="from", description="The asset that is exported, one of this family.")
+    to: str = Field(description="The format, e.g. hf_arrow; `prep-assets export --list` shows all.")
+    stream: str | None = Field(default=None, description="Which stream or file of the asset, where it has several; null: the training one.")
+    options: dict[str, Any] = Field(default={}, description="Options of the format.")
+
+
+class Refresh(Model):
+    """When the family is rebuilt without anybody asking."""
+
+    every: str = Field(default="0 3 * * *", description="Cron expression of the schedule.")
+    timezone: str = Field(default="UTC", description="Time zone of the schedule.")
+    fresh_for: float | None = Field(
+        default=None,
+        gt=0,
+        le=24 * 366,
+        description="Hours after which the UI shows an asset that no run has brought up to date as stale. null: never.",
+    )
+
+
+class Cluster(Model):
+    """Where the workers of a family are, and how work is cut for them. It changes no byte."""
+
+    kind: Literal["local", "ray"] = Field(
+        default="local",
+        description="local: processes on this machine; ray: tasks on a Ray cluster whose nodes share configuration, sources and stores.",
+    )
+    address: str = Field(
+        default="auto",
+        description="Of the Ray cluster: host:6379, ray://host:10001, or auto: RAY_ADDRESS, or the one this machine belongs to.",
+    )
+    shards: Annotated[int, Field(ge=1, le=MOST)] | Literal["auto"] = Field(
+        default="auto",
+        description="Into about how many shards a domain is cut, for local workers as well, each of 4 MB of text or more; auto: 4,096 at most.",
+    )
+
+
+# Options that mean nothing beside the others: refused when the configuration loads, because an option that is ignored is a promise broken.
+#
+# Only a value other than the default counts, so a configuration may spell out defaults.
+
+ROLES = (SYSTEM, USER, ASSISTANT, TOOL, PROMPT, COMPLETION, DOCUMENT)
+TAGS = {
+    **dict.fromkeys(("developer",), SYSTEM),
+    **dict.fromkeys(("human", "prompter"), USER),
+    **dict.fromkeys(("gpt", "bot", "model", "ai", "chatbot"), ASSISTANT),
+    **dict.fromkeys(("function", "observation", "ipython"), TOOL),
+}
+"""What data sets call a role → the role."""
+
+TOKENIZED = ("tokenized", "nlg_read_hook")
+"""Schemas whose rows may bring token ids."""
+
+
+class Rule(NamedTuple):
+    """An option of a family, as its path; when it means nothing; why, and the remedy."""
+
+    path: str
+    idle: Callable[[Any], bool]
+    why: str
+
+
+RULES = (
+    Rule(
+        "cluster.address",
+        lambda family: family.cluster.kind == "local",
+        "local workers have no address. Leave it out, or set cluster.kind: ray",
+    ),
+    Rule(
+        "tokenizer_class",
+        lambda family: family.tokenizer_loader != "code",
+        "its code would run, which nothing allows. Leave it out, or set tokenizer_loader: code",
+    ),
+    Rule(
+        "tokenizer_loader",
+        lambda family: family.tokenizer_loader == "code" and family.tokenizer_class is None,
+        "there is no code to run. Set tokenizer_class",
+    ),
+    *(
+        Rule(path, lambda family: family.tokenizer_class is not None, f"a tokenizer_class {why}. Leave one of the two out")
+        for path, why in (
+            ("tokenizer_revision", "is given a folder"),
+            ("engine", "is the only engine"),
+            ("preprocessing.fim.rate", "cannot be proven where documents are cut in three"),
+            ("split_sentences", "cannot be proven for sentences"),
+            ("image_token", "cannot be proven beside images"),
+        )
+    ),
+    Rule(
+        "tokenizer_class",
+        lambda family: not (hasattr(family, "mask") or hasattr(family, "bos")),
+        "only pretrain and sft take a tokenizer that is code. Leave it out",
+    ),
+    Rule(
+        "packing.tail",
+        lambda family: family.packing.strategy != "concat",
+        "only 'concat' has one last row that is short; every row of another strategy may be. Leave tail out, or set strategy: concat",
+    ),
+    Rule(
+        "packing.overlong",
+        lambda family: family.packing.strategy in ("concat", "bfd_split"),
+        "'concat' and 'bfd_split' cut documents that are longer than a row and keep every part. Leave overlong out, or choose simple, ffd or bfd",
+    ),
+    Rule("packing.seed", lambda family: not family.packing.shuffle, "nothing is shuffled. Leave seed out, or set shuffle: true"),
+    Rule("seed", lambda family: not family.shuffle, "nothing is shuffled. Leave seed out, or set shuffle: true"),
+    Rule(
+        "truncation",
+        lambda family: family.preprocessing.max_seq_len is None,
+        "max_seq_len is null, so no example is too long. Leave truncation out, or set preprocessing.max_seq_len",
+    ),
+    Rule(
+        "truncation_keeps_stop",
+        lambda family: family.truncation != "end",
+        "only truncation: end cuts answers off at their end. Leave it out, or set truncation: end",
+    ),
+    Rule(
+        "truncation_keeps",
+        lambda family: family.truncation != "prompt",
+        "only truncation: prompt shortens texts one by one. Leave it out, or set truncation: prompt",
+    ),
+    Rule(
+        "expand",
+        lambda family: family.train_turns == "last",
+        "only the last answer is trained, so there is one example anyway. Leave it out, or set train_turns: all",
+    ),
+    Rule(
+        "expand",
+        lambda family: family.train_on_eos == "all",
+        "train_on_eos: all would train the stop tokens of history again in each example. Leave it out, or set train_on_eos: turn",
+    ),
+    Rule(
+        "expand",
+        lambda family: family.truncation == "end",
+        "truncation: end would cut away the answers that examples are made for. Leave it out, or set truncation: turns, start or drop",
+    ),
+    *(
+        Rule(
+            f"preprocessing.fim.{name}",
+            lambda family: not family.preprocessing.fim.rate,
+            "fim.rate is 0, so no document is cut. Set fim.rate",
+        )
+        for name in ("spm_rate", "prefix_token", "suffix_token", "middle_token", "seed")
+    ),
+    Rule(
+        "split_sentences",
+        lambda family: family.preprocessing.fim.rate > 0,
+        "fill-in-the-middle puts the end of a document before its middle, so sentences have no order. Leave one of the two out",
+    ),
+    Rule(
+        "reasoning_tags",
+        lambda family: family.reasoning == "inline",
+        "reasoning: inline reads no tags. Leave them out, or set reasoning: auto",
+    ),
+    Rule("decontaminate.words", lambda family: not family.decontaminate.files, "no benchmark is looked for. Set decontaminate.files"),
+    *(
+        Rule(name, lambda family: not _takes_images(family), "records with images are refused. Set image_token")
+        for name in ("image_patches", "image_tokens")
+    ),
+    Rule(
+        "image_patches",
+        lambda family: getattr(family, "image_tokens", None) is not None,
+        "image_tokens says how many tokens stand for an image. Leave one of the two out",
+    ),
+    *(
+        Rule(path, lambda family: _holds_texts_alone(family), "a contrastive store holds lines of text and no tokens. Leave it out")
+        for path in ("output.storage_format", "output.dtype", "output.max_tokens_per_shard", "pad_vocab_to", "engine")
+    ),
+    Rule(
+        "output.max_tokens_per_shard",
+        # tokens of a domain are always `bin`, but for those of pretraining, which nothing merges
+        lambda family: family.output.storage_format == "h5" and not hasattr(family, "template"),
+        "an h5 store is one file. Leave it out, or set storage_format: bin",
+    ),
+)
+DOMAIN_RULES = (
+    Rule("domain_value", lambda domain: domain.domain_key is None, "there is no domain_key whose value it could be. Set domain_key"),
+    Rule("domain_value", lambda domain: domain.domains is not None, "domains: auto makes a domain of each value. Leave one of the two out"),
+    Rule("domains", lambda domain: domain.domain_key is None, "there is no field whose values could be domains. Set domain_key"),
+    Rule("max_domains", lambda domain: domain.domains is None, "only domains: auto makes domains. Leave it out, or set domains: auto"),
+)
+
+
+def faults(family: Any) -> Iterator[str]:
+    """What is wrong with a family's options as a whole: one line each, beginning with the option's path."""
+    for rule in RULES:
+        yield from _idle(family, rule, family)
+    for name, domain in family.domains.items():
+        for rule in DOMAIN_RULES:
+            yield from _idle(domain, rule, domain, f"domains.{name}.")
+        if domain.image_dir is not None and not _takes_images(family):
+            remedy = "Set image_token" if hasattr(family, "image_token") else "Leave it out"
+            yield f"domains.{name}.image_dir: means nothing here: records with images are refused. {remedy}"
+        yield from (f"domains.{name}.{fault}" for fault in _of_ids_and_weights(family, domain))
+    if hasattr(family, "mask"):
+        yield from _unknown_roles(family)
+    if hasattr(family, "packing"):
+        yield from _unknown_domains(family)
+
+
+def _of_ids_and_weights(family: Any, domain: Any) -> Iterator[str]:
+    """What is wrong with a domain about rows that bring token ids, and about the weights and names of turns."""
+    sft, schema = hasattr(family, "mask"), domain.schema_name
+    if schema == "tokenized" and not sft:
+        yield "schema: tokenized brings token ids, which only sft takes"
+    elif schema == "tokenized" and domain.tokenized_by is None:
+        yield "tokenized_by: needed, because ids say nothing without the tokenizer that made them. Set it to its folder, or to sha256:HEX"
+    if domain.tokenized_by is not None and not (sft and (schema in TOKENIZED or ":" in schema)):
+        yield f"tokenized_by: {domain.tokenized_by!r} means nothing here: no row brings token ids that are stored. Leave it out"
+    if domain.tokenized_by is not None and family.tokenizer_class is not None:
+        yield "tokenized_by: means nothing here: rows that bring ids are proven with a published tokenizer, and tokenizer_class is code"
+    if domain.weigh is not None and (schema == "tokenized" or not (sft or hasattr(family, "bos"))):
+        yield f"weigh: {domain.weigh!r} means nothing here: the turns of samples are weighed, in pretrain and sft. Leave it out"
+    if domain.speaker_names != "keep" and not hasattr(family, "template"):
+        yield f"speaker_names: {domain.speaker_names!r} means nothing here: only messages have names. Leave it out"
+    elif domain.speaker_names == "leave_out" and ":" in schema:
+        yield f"speaker_names: leave_out cannot count the names that {schema!r} reads. Leave them out in that function"
+
+
+def _idle(model: BaseModel, rule: Rule, shown_to: Any, prefix: str = "") -> Iterator[str]:
+    *above, name = rule.path.split(".")
+    for key in above:
+        if key not in type(model).model_fields:
+            return
+        model = getattr(model, key)
+    field = type(model).model_fields.get(name)
+    if field is not None and (value := getattr(model, name)) != field.get_default() and rule.idle(shown_to):
+        yield f"{prefix}{rule.path}: {value!r} means nothing here: {rule.why}"
+
+
+def _holds_texts_alone(family: Any) -> bool:
+    return not (hasattr(family, "template") or hasattr(family, "bos"))
+
+
+def _takes_images(family: Any) -> bool:
+    return bool(getattr(family, "image_token", None) or getattr(family, "template_options", {}).get("image_token"))
+
+
+def _unknown_roles(family: Any) -> Iterator[str]:
+    """Roles that no turn can have. A function of the user's own may give turns of any role, but hardly one that is nearly a known one."""
+    named: set[str] = set()
+    for domain in family.domains.values():
+        roles = domain.options.get("roles")
+        named.update(map(str, roles.values()) if isinstance(roles, Mapping) else ())
+    own = any(":" in domain.schema_name for domain in family.domains.values())
+    if SYSTEM in family.truncation_keeps:
+        yield f"truncation_keeps.{SYSTEM}: means nothing here: system turns stay whole. Leave it out"
+    for option, role in (*(("mask", role) for role in family.mask), *(("truncation_keeps", role) for role in family.truncation_keeps)):
+        if role in ROLES or role in named:
+            continue
+        near = TAGS.get(role) or next(iter(get_close_matches(role, ROLES, n=1, cutoff=0.75)), None)
+        if near or not own:
+            hint = f"did you mean {near!r}? " if near else ""
+            yield f"{option}.{role}: no turn has this role; {hint}Roles: {', '.join(ROLES)}, and those that a schema's option `roles` names"
+
+
+def _unknown_domains(family: Any) -> Iterator[str]:
+    if family.finds_domains:
+        return  # which domains there are, only the files say
+    for name in ("weights", "epochs", "max_items"):
+        for domain in getattr(family.packing, name) or ():
+            if domain not in family.domains:
+                yield f"packing.{name}: names {domain!r}, which is not a domain. Domains: {', '.join(family.domains)}"
+
+
+# What families have in common: all of them, those whose records may hold images, and those that render conversations.
 
 Workers = Annotated[int, Field(ge=1, le=MOST_WORKERS)] | Literal["auto"]
 

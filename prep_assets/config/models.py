@@ -11,20 +11,22 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from prep_assets.config.base import LONGEST, MOST, MOST_SEED, Model
-from prep_assets.config.domain import Domain, can_name_a_domain
-from prep_assets.config.family import Chat, Family, Images
-from prep_assets.config.image_rules import Fixed, ImageRule
-from prep_assets.config.sections import (
+from prep_assets.config.base import LONGEST, MOST, MOST_SEED, Fixed, ImageRule, Model
+from prep_assets.config.family import (
+    Chat,
     Cluster,
     Decontaminate,
     Documents,
+    Domain,
     Export,
+    Family,
     Fim,
+    Images,
     Output,
     Packing,
     Preprocessing,
     Refresh,
+    can_name_a_domain,
 )
 from prep_assets.errors import ConfigError
 

@@ -9,17 +9,16 @@ from typing import Any
 import dagster as dg
 import yaml
 
-from prep_assets.assets.graph import ASSETS, EVERY, family_assets
-from prep_assets.assets.stage import Asset
-from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
-from prep_assets.defs.domains import Partitions, domains, found_domains
 from prep_assets.defs.materialize import check_only, materialize
-from prep_assets.defs.options import Nothing, options
-from prep_assets.defs.provenance import code_version
-from prep_assets.defs.site import Site
+from prep_assets.defs.metadata import code_version
+from prep_assets.defs.site import Nothing, Partitions, Site, domains, found_domains, options
 from prep_assets.errors import PrepAssetsError
-from prep_assets.stores.published import Place, Published
+from prep_assets.graph.graph import ASSETS, EVERY, family_assets
+from prep_assets.pipeline.asset import Asset
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.published import Place
+from prep_assets.stores.version_folders import Published
 
 ABOUT_PAGES = """Pages about the family's stores: what they hold, rows with masks and both derivations of them, refused records, lineage.
 
@@ -47,7 +46,7 @@ def report_asset(site: Site, family: str, assets: Sequence[Asset]) -> dg.AssetsD
         required_resource_keys={site.resource, site.io_manager_key},
     )
     def body(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        from prep_assets.reports.server import INDEX, write_site
+        from prep_assets.explain.report import INDEX, write_site
 
         workspace = site.in_run(context)
         stores = {asset.name: _stores(workspace, asset) for asset in assets}

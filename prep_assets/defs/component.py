@@ -11,14 +11,14 @@ import yaml
 from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest, scaffold_with
 from pydantic import Field
 
+from prep_assets.config.loading import FILE as TOMBSTONES
 from prep_assets.config.loading import PACKAGE, located
-from prep_assets.config.tombstones import FILE as TOMBSTONES
 from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.defs.together import definitions
 from prep_assets.errors import ConfigError
+from prep_assets.stores.bucket import local_root
 from prep_assets.stores.manifest import digest
-from prep_assets.stores.mirror import local_root
 
 Family = Literal["pretrain", "sft", "preference", "rl", "contrastive"]
 STARTER = "gsm8k"

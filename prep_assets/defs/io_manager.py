@@ -12,21 +12,20 @@ import dagster as dg
 import numpy as np
 from pydantic import Field
 
-from prep_assets.assets.commands import build_command
-from prep_assets.assets.exports import family_of_export
-from prep_assets.assets.graph import EVERY
-from prep_assets.assets.stage import Stream
-from prep_assets.assets.workspace import Workspace
 from prep_assets.config.loading import located, store_dir
 from prep_assets.engine.events import Accepted, Candidate
-from prep_assets.engine.running import make_current
+from prep_assets.engine.execute import make_current
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
-from prep_assets.exports.source import Pairs, Source, open_source
+from prep_assets.exports.readable import Pairs, Source, open_source
+from prep_assets.graph.exports import family_of_export
+from prep_assets.graph.graph import EVERY
+from prep_assets.pipeline.asset import Stream
+from prep_assets.pipeline.workspace import Workspace, build_command
+from prep_assets.stores.bucket import FOLDER as CACHE
+from prep_assets.stores.bucket import local_root
 from prep_assets.stores.guards import Guards, Verify
 from prep_assets.stores.lines import Lines, LinesWriter
 from prep_assets.stores.manifest import build_key
-from prep_assets.stores.mirror import FOLDER as CACHE
-from prep_assets.stores.mirror import local_root
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Draft, Place, open_published

@@ -1,29 +1,208 @@
-"""A run's step: the engine brings an asset and what it is made from up to date, and its events become Dagster's."""
+"""What sensors and schedules start, and where they record the checks of stores that are gone, have rotted or were built elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import dagster as dg
 
-from prep_assets.assets.stage import Asset
-from prep_assets.assets.workspace import Workspace
-from prep_assets.defs.domains import register
-from prep_assets.defs.gone import close_gone, sign
+from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.defs.io_manager import Stores
-from prep_assets.defs.log import LogProgress, log_event
-from prep_assets.defs.metadata import data_version, store_metadata
-from prep_assets.defs.options import chosen, publishes
-from prep_assets.defs.provenance import UNRECORDED, evaluations, known_versions, materialization
-from prep_assets.defs.site import Site
+from prep_assets.defs.metadata import UNRECORDED, data_version, evaluations, known_versions, materialization, store_metadata
+from prep_assets.defs.site import Site, chosen, publishes, register
 from prep_assets.engine import Look, plan, run
-from prep_assets.engine.events import Accepted, Event, Refused, Tally
-from prep_assets.engine.planning import Step, Store
-from prep_assets.engine.running import check
+from prep_assets.engine.events import Accepted, Candidate, Checked, Event, Planned, Refused, Skipped, Started, Tally, Written
+from prep_assets.engine.execute import check
+from prep_assets.engine.plan import Step, Store
 from prep_assets.errors import PrepAssetsError, SourceUnavailable
+from prep_assets.graph.graph import family_assets
+from prep_assets.pipeline.asset import Asset
+from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Place
+
+SECONDS = 30
+"""Between two looks of a sensor."""
+
+
+def family_job(site: Site, name: str, family: str, *, partitioned: bool = False) -> Any:
+    """All assets of a family, or those that have a store for each domain. Assets of several families have no partitions in common, so no job has them all."""
+    assets = (asset for asset in family_assets(site.declared(), family).values() if asset.partitioned or not partitioned)
+    # without checks, which each step says of what it builds: Dagster would plan one for each partition, and want to be told of all
+    selection = dg.AssetSelection.assets(*(site.key(asset.name) for asset in assets)).without_checks()
+    return dg.define_asset_job(site.named(f"{name}_{family}"), selection=selection, tags={"prep_assets/family": family})
+
+
+def damaged(site: Site, asset: str, partition: str, why: str) -> dg.AssetCheckEvaluation:
+    """That a store is not what it was."""
+    return dg.AssetCheckEvaluation(
+        asset_key=site.key(asset), check_name=INTEGRITY.name, passed=False, description=why, partition=partition or None
+    )
+
+
+class OutsideRun:
+    """A run that has ended, to which evaluations of checks belong that no step made; it is there once there is one.
+
+    Dagster 1.13 keeps one evaluation of a check and partition for each run, and counts all that a sensor returns as those of one run: the
+    second failure of a partition would end the sensor with an `IntegrityError`, at this and each later look.
+    """
+
+    def __init__(self, instance: dg.DagsterInstance, name: str) -> None:
+        self._instance, self._name, self._id = instance, name, ""
+
+    def record(self, evaluations: Iterable[dg.AssetCheckEvaluation]) -> None:
+        """Record what checks say."""
+        for evaluation in evaluations:
+            if not self._id:
+                by = {"dagster/sensor_name": self._name}
+                self._id = self._instance.add_run(dg.DagsterRun(job_name=self._name, run_id=str(uuid4()), tags=by)).run_id
+                # ended before anything is recorded, so that a sensor which dies leaves no run under way
+                self._report(dg.DagsterEventType.RUN_START)
+                self._report(dg.DagsterEventType.RUN_SUCCESS)
+            self._report(dg.DagsterEventType.ASSET_CHECK_EVALUATION, evaluation)
+
+    def _report(self, kind: dg.DagsterEventType, data: dg.AssetCheckEvaluation | None = None) -> None:
+        event = dg.DagsterEvent(event_type_value=kind.value, job_name=self._name, event_specific_data=data)
+        self._instance.report_dagster_event(event, run_id=self._id)
+
+
+# What a run's log says while the engine works.
+
+LONG, SECONDS_BETWEEN = 1 << 24, 300.0
+"""Bytes of work for which progress is logged, and the longest silence in seconds."""
+
+
+def log_event(context: dg.AssetExecutionContext, event: Event) -> None:
+    """The gist of an event, in the run's log."""
+    match event:
+        case Planned(steps):
+            first = [step for step in steps if not step.requested]
+            if first:
+                named = ", ".join(f"{step.label} ({step.why})" for step in first)
+                context.log.info(f"building first what it is made from: {named}")
+        case Started(step):
+            context.log.info(f"{step.label}: {step.why or 'checked again'}")
+        case Written(step, published):
+            what = "nothing to do, the store is there" if published.reused else "written"
+            context.log.info(f"{step.label}: {what}: {published.where}")
+            for note in published.notes:
+                context.log.warning(f"{step.label}: {note}")
+        case Checked(step, name, verdict) if not verdict.passed:
+            context.log.error(f"{step.label}: {name} does not hold: {verdict.summary}")
+        case Accepted(step, published, _, overrides, True):
+            changed = ", ".join(overrides)
+            context.log.warning(f"{step.label}: a draft with {changed}; current has not moved. The draft is in {published.where}")
+        case Candidate():
+            pass  # the IO manager says when it is published
+        case Accepted(step, published):
+            context.log.info(f"{step.label}: every check holds, published: {published.where}")
+        case Refused(_, reason):
+            context.log.error(reason)
+        case Skipped(step, because):
+            context.log.error(f"{step.label}: not built, because {because.label} could not be")
+
+
+class LogProgress:
+    """Reports long work to the run's log, at each further tenth and every few minutes."""
+
+    def __init__(self, context: dg.AssetExecutionContext) -> None:
+        self._log, self._reported = context.log, dict[str, tuple[int, float]]()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        work, _, figures = what.partition(": ")
+        share, now = min(100, 100 * done // total) if total else 100, time.monotonic()
+        tenth, before = self._reported.get(work, (0, now))
+        if total > LONG and (share // 10 > tenth or now - before > SECONDS_BETWEEN):
+            self._log.info(f"{work}: {share} %" + (f", {figures}" if figures else ""))
+            before = now
+        self._reported[work] = share // 10, before
+
+
+# What Dagster remembers and what is gone: runs whose process ended without a word, and stores that were moved away or deleted by hand.
+
+PROCESS = "prep_assets/process"
+RUNNING = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.CANCELING]
+
+
+def sign(context: dg.AssetExecutionContext) -> None:
+    """Write down, as a tag of the run, in which process it runs."""
+    context.instance.add_run_tags(context.run.run_id, {PROCESS: _process(os.getpid())})
+
+
+def close_gone(instance: dg.DagsterInstance) -> list[str]:
+    """Mark as failed every run of this machine that says it is running and whose process is gone; return their ids."""
+    closed = []
+    for run in instance.get_runs(dg.RunsFilter(statuses=RUNNING)):
+        host, _, rest = run.tags.get(PROCESS, "").rpartition(" ")[0].rpartition(" ")
+        if host == socket.gethostname() and _process(int(rest)) != run.tags[PROCESS]:
+            instance.report_run_failed(run, "The process of this run is gone: it was killed, or its terminal was closed.")
+            closed.append(run.run_id)
+    return closed
+
+
+def _process(pid: int) -> str:
+    """Host, process id, and when the process started: an id is given again, a start is not."""
+    return f"{socket.gethostname()} {pid} {_started(pid)}"
+
+
+def _started(pid: int) -> str:
+    try:
+        # the 22nd field; the second is a name in parentheses, which may hold spaces
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
+    except OSError:
+        return _alive(pid)
+
+
+def _alive(pid: int) -> str:
+    """Where there is no `/proc`: only whether a process of this id is there."""
+    if Path("/proc/self/stat").exists():
+        return "gone"
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return "gone"
+    except PermissionError:
+        pass
+    return "running"
+
+
+def lost_stores(
+    site: Site, workspace: Workspace, instance: dg.DagsterInstance, family: str, known: set[str]
+) -> tuple[list[dg.AssetCheckEvaluation], set[str]]:
+    """A failed check for each store of a family that is gone since the last look, and the labels of all that are gone.
+
+    Args:
+        known: labels of those that were gone at the last look: their failure is on record.
+    """
+    events, gone = [], set[str]()
+    for asset in family_assets(workspace, family).values():
+        for partition in _materialized(site, instance, asset, asset.partitions(workspace)):
+            place = workspace.place(asset.name, partition)
+            if place.exists:
+                continue
+            gone.add(place.label)
+            if place.label not in known:
+                remedy = build_command(asset.name, partition)
+                why = f"the store is gone: {place.shelf.where} was built and is no longer there. Build it with:\n  {remedy}"
+                events.append(damaged(site, asset.name, partition, why))
+    return events, gone
+
+
+def _materialized(site: Site, instance: dg.DagsterInstance, asset: Asset, partitions: tuple[str, ...]) -> list[str]:
+    key = site.key(asset.name)
+    if not asset.partitioned:
+        return [""] if instance.get_latest_materialization_event(key) else []
+    known = instance.get_materialized_partitions(key)
+    return [partition for partition in partitions if partition in known]
+
+
+# A run's step: the engine brings an asset and what it is made from up to date, and its events become Dagster's.
 
 NOBODY_WAITS = ("dagster/schedule_name", "dagster/sensor_name", "dagster/auto_materialize", "dagster/from_automation_condition")
 """Tags of runs that no person started: in these, a store that is current is not checked again."""

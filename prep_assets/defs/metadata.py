@@ -6,22 +6,175 @@ row, both derivations, and what looks closer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import numpy as np
+import numpy.typing as npt
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from prep_assets.assets.by_engine import by_engine
-from prep_assets.assets.graph import EVERY, store_of
-from prep_assets.assets.stage import Asset
-from prep_assets.assets.workspace import Workspace
+from prep_assets.caches import bounded_cache
 from prep_assets.config.models import FAMILIES
-from prep_assets.defs.pictures import diff_block, mixture_picture, picture
+from prep_assets.defs.site import Site
+from prep_assets.engine.plan import Step
 from prep_assets.errors import PrepAssetsError
+from prep_assets.explain.report import binned
+from prep_assets.graph.graph import EVERY, store_of
+from prep_assets.pipeline.asset import Asset, by_engine
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.stores.published import Published
+from prep_assets.stores.manifest import digest, file_hash
+from prep_assets.stores.version_folders import Published
+
+if TYPE_CHECKING:
+    from prep_assets.graph.previews import Preview
+
+
+# A row of tokens as Dagster's web UI can show it: a diff block on the asset page, a picture of coloured boxes behind a click.
+#
+# The UI's Markdown strips HTML and styles and shows text inline below 1,000 characters only; a fenced ``diff`` block and an embedded SVG are what it renders
+# in colour.
+
+INLINE_CHARACTERS = 960
+LINE_CHARACTERS = 44
+"""What a window of 1,440 pixels shows of a line."""
+TITLE_CHARACTERS = 240
+SVG_TOKENS = 320
+TRAINED, MASKED, WRONG = ("#1a7f37", "#ffffff"), ("#d0d7de", "#24292f"), ("#cf222e", "#ffffff")
+# control characters, line separators, marks that turn the direction of writing, halves of surrogate pairs, noncharacters
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+WIDTH, ROW, BAR, FIGURES = 336, 24, 144, 220
+NAME_CHARACTERS = 24
+HEIGHT, BINS = 60, 28
+FILL, INK, ASKED = "#218bff", "#818b98", "#cf222e"
+"""Colours that can be seen on a light page and on a dark one."""
+
+
+def diff_block(preview: Preview, wrong: int = -1) -> str:
+    """Markdown: trained tokens on ``+`` lines (green), masked ones on plain lines, a wrong one on a ``-`` line (red); cut to what the asset page
+    shows inline. A line ends where the text's own does, and where it grows long."""
+    lines: list[str] = []
+    title = _title(preview)
+    room = INLINE_CHARACTERS - len(title)
+    starts = {at for at, _ in preview.origins}
+    previous, ended = "", False
+    for i, text in enumerate(preview.tokens):
+        sign = "- " if i == wrong else "+ " if preview.weights and preview.weights[i] > 0 else "  "
+        shown = _one_line(text)
+        begins = sign != previous or i in starts or ended or len(lines[-1]) + len(shown) > LINE_CHARACTERS
+        room -= len(shown) + 3 * begins
+        if room < 0:
+            lines.append("  …")
+            break
+        if begins:
+            lines.append(sign)
+        previous, ended = sign, shown.endswith("⏎")
+        lines[-1] += shown
+    body = "\n".join(lines)
+    return f"{title}\n\n```diff\n{body}\n```"
+
+
+def picture(preview: Preview, wrong: int = -1) -> str:
+    """Markdown with an embedded SVG: each token a box, green where it is trained, red where it is wrong; a bar where a document begins."""
+    shown = f" (first {SVG_TOKENS})" if len(preview.tokens) > SVG_TOKENS else ""
+    bars = ", a bar begins a document" if preview.origins else ""
+    red = ", red is wrong" if wrong >= 0 else ""
+    return f"{_title(preview)}{shown}: green is trained, grey is masked{red}{bars}\n\n![row]({_svg(preview, wrong)})"
+
+
+def _svg(preview: Preview, wrong: int) -> str:
+    x, y, width, height = 6, 6, 760, 22
+    starts = {at for at, _ in preview.origins}
+    parts = []
+    for i, text in enumerate(preview.tokens[:SVG_TOKENS]):
+        label = _one_line(text)
+        box = 8 * len(label) + 10
+        if x + box > width:
+            x, y = 6, y + height + 6
+        fill, ink = WRONG if i == wrong else TRAINED if preview.weights and preview.weights[i] > 0 else MASKED
+        if i in starts:
+            parts.append(f'<rect x="{x - 3}" y="{y - 2}" width="2" height="{height + 4}" fill="#cf222e"/>')
+        parts.append(f'<rect x="{x}" y="{y}" width="{box}" height="{height}" rx="3" fill="{fill}"/>')
+        parts.append(f'<text x="{x + 5}" y="{y + 15}" font-family="monospace" font-size="13" fill="{ink}">{escape(label)}</text>')
+        x += box + 3
+    return embedded(parts, width + 12, y + height + 8)
+
+
+def embedded(parts: Iterable[str], width: int, height: int) -> str:
+    """SVG elements as a picture's address in Markdown."""
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">{"".join(parts)}</svg>'
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+
+
+def _title(preview: Preview) -> str:
+    """The title as one short line of Markdown; without the backslash, ``<think>`` would vanish as HTML."""
+    title = _one_line(preview.title)
+    return (title if len(title) <= TITLE_CHARACTERS else title[: TITLE_CHARACTERS - 1] + "…").replace("<", "\\<")
+
+
+def _one_line(text: str) -> str:
+    """White space and control characters made visible, and nothing that would end the code block or is not allowed in XML."""
+    return _UNSEEN.sub(_seen, text.replace("\n", "⏎").replace("\r", "␍").replace("\t", "⇥").replace("`", "ˋ"))
+
+
+def _seen(found: re.Match[str]) -> str:
+    return chr(0x2400 + ord(found[0])) if found[0] < " " else f"⟨{ord(found[0]):x}⟩"
+
+
+def mixture_picture(shares: Mapping[str, float], weights: Mapping[str, float]) -> str:
+    """Markdown with an embedded SVG: a bar for each domain, largest first.
+
+    Args:
+        shares: domain to its share of the tokens in the rows, 0 to 1.
+        weights: domain to the weight asked for, in any unit; empty where none were.
+    """
+    total = sum(weights.values())
+    bars, texts, lines = [], [], []
+    for number, (name, share) in enumerate(sorted(shares.items(), key=lambda each: (-each[1], each[0]))):
+        y = number * ROW
+        wanted = weights[name] / total if name in weights and total else None
+        shown = name if len(name) <= NAME_CHARACTERS else name[: NAME_CHARACTERS - 1] + "…"
+        figures = f"{share:.1%}" + (f", asked {wanted:.1%}" if wanted is not None else "")
+        bars.append(_bar(0, y, max(1.0, BAR * share)))
+        texts.append(f'<text x="{max(share, wanted or 0.0) * BAR + 8:.0f}" y="{y + 14}">{escape(f"{shown} {figures}")}</text>')
+        if wanted is not None:
+            lines.append(_bar(BAR * wanted - 1, y, 2))
+    parts = [_group(FILL, bars), _group(ASKED, lines), _group(INK, texts)]
+    note = "; red: what the weights ask for" if weights else ""
+    return f"Share of the tokens{note}\n\n![mixture]({embedded(filter(None, parts), BAR + FIGURES, ROW * len(shares))})"
+
+
+def lengths_picture(lengths: npt.NDArray[np.int64], unit: str) -> str:
+    """Markdown with an embedded SVG: a histogram, with the shortest and the longest at its ends."""
+    counts, _, wide = binned(lengths, BINS)
+    step, top = WIDTH // len(counts), int(counts.max())
+    heights = [max(round(HEIGHT * count / top), 1) if count else 0 for count in counts.tolist()]
+    bars = "".join(f"M{at * step} {HEIGHT}v-{high}h{step - 1}v{high}" for at, high in enumerate(heights) if high)
+    ends = (
+        f'<text y="74">{int(lengths.min()):,}</text><text x="{step * len(counts)}" y="74" text-anchor="end">{int(lengths.max()):,}</text>'
+    )
+    parts = [f'<path fill="{FILL}" d="{bars}"/>', _group(INK, [ends])]
+    scale = ", log scale" if wide else ""
+    caption = f"{len(lengths):,} documents, median {int(np.median(lengths)):,} {unit}{scale}"
+    return f"{caption}\n\n![lengths]({embedded(parts, WIDTH, HEIGHT + 18)})"
+
+
+def _bar(x: float, y: int, width: float) -> str:
+    return f'<rect x="{x:.0f}" y="{y}" width="{width:.0f}" height="18"/>'
+
+
+def _group(colour: str, parts: list[str]) -> str:
+    return f'<g fill="{colour}" font-family="sans-serif" font-size="13">{"".join(parts)}</g>' if parts else ""
+
 
 SHOWN_FILES = 20
 SHOWN_REFUSED, SHOWN_CHARACTERS = 10, 160
@@ -37,7 +190,7 @@ SHOWN_STRETCHES = 12
 def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]:
     """Metadata of a materialization, what people look at first: what is trained, what was refused, its report, a row, what it is made of; then
     figures."""
-    from prep_assets.reports.facts import made_from, refused_by_reason
+    from prep_assets.explain.report import made_from, refused_by_reason
 
     manifest = published.manifest
     every = {key: value for key, value in {**manifest.counts, **manifest.metrics}.items() if isinstance(value, int | float)}
@@ -69,7 +222,7 @@ def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]
 
 def report_link(asset: str, partition: str) -> str:
     """Markdown: the page of a store, and the command that writes it as a file."""
-    from prep_assets.reports.address import page_address
+    from prep_assets.explain.visible import page_address
 
     return f"[open]({page_address(asset, partition)}) while `prep-assets view` runs\n\n`prep-assets report {which(asset, partition)}`"
 
@@ -90,8 +243,8 @@ def _share(numbers: Mapping[str, float]) -> dict[str, float]:
 
 def _refused(published: Published, chain: Sequence[tuple[Asset, list[Published]]]) -> dict[str, Any]:
     """The first records that were refused between the sources and this store."""
-    from prep_assets.reports.facts import refusals
-    from prep_assets.reports.visible import one_line
+    from prep_assets.explain.report import refusals
+    from prep_assets.explain.visible import one_line
 
     first = [
         dg.TableRecord(
@@ -113,9 +266,8 @@ def _by_domain(workspace: Workspace, published: Published) -> dict[str, Any]:
     """A table of the domains, and a picture of the lengths of their documents. Masks are read for it, so not of the largest stores."""
     if published.manifest.asset not in EVERY or published.manifest.counts.get("tokens", 0) > MEASURED_TOKENS:
         return {}
-    from prep_assets.defs.pictures import lengths_picture
-    from prep_assets.reports.facts import measure
-    from prep_assets.reports.opened import streams
+    from prep_assets.explain.report import measure
+    from prep_assets.explain.rows import streams
 
     try:
         opened = streams(published)
@@ -160,7 +312,7 @@ def _mixture(published: Published) -> dict[str, Any]:
 def _look_inside(workspace: Workspace, published: Published) -> dict[str, Any]:
     if published.manifest.asset not in EVERY or not (published.manifest.counts.get("rows") or published.manifest.counts.get("kept")):
         return {}
-    from prep_assets.assets.previews import Preview
+    from prep_assets.graph.previews import Preview
 
     try:
         shown = store_of(workspace, published).preview(0)
@@ -177,7 +329,7 @@ def check_metadata(workspace: Workspace, asset: Asset, verdict: Verdict, partiti
     both derivations, and what looks closer: a page of the store that was not published, with both derivations of every mask."""
     if verdict.passed or verdict.worst is None:
         return dict(verdict.numbers)
-    from prep_assets.reports.address import page_address
+    from prep_assets.explain.visible import page_address
 
     closer = {
         "look_closer": f"prep-assets report {which(asset.name, partition)} --candidate",
@@ -195,7 +347,7 @@ def _worst_row(workspace: Workspace, asset: Asset, worst: Worst) -> dict[str, An
         vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset.family]))
     except PrepAssetsError:
         return {"worst_row": text, **derivations}
-    from prep_assets.assets.previews import Preview, token_texts
+    from prep_assets.graph.previews import Preview, token_texts
 
     first = max(0, worst.at - SHOWN_BEFORE)
     ids = worst.ids[first : first + SHOWN_TOKENS]
@@ -219,7 +371,7 @@ def _derivations(worst: Worst) -> dict[str, Any]:
     """What is stored beside what the source says, stretch by stretch, from the first that differs on."""
     if not worst.derivations:
         return {}
-    from prep_assets.reports.visible import one_line
+    from prep_assets.explain.visible import one_line
 
     differs = next((at for at, (stored, source) in enumerate(worst.derivations) if stored != source), 0)
     rows = [
@@ -228,3 +380,148 @@ def _derivations(worst: Worst) -> dict[str, Any]:
         for stored, source in worst.derivations[differs : differs + SHOWN_STRETCHES]
     ]  # fmt: skip
     return {"derivations": dg.MetadataValue.table(rows)}
+
+
+# A store as events of Dagster: its materialization, what its checks say, and the code version of its asset.
+#
+# Dagster compares versions of a store's content, its code and its inputs to tell whether it is in sync, and writes them itself for what a step is known to
+# materialize. There is more than that: what a step builds upstream because it is missing, each partition of a range with a version of its own, and stores
+# that were built outside Dagster. So the tags are written here.
+
+SHOWN_SUMMARY = 2000
+UNRECORDED = {SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True}
+"""Metadata of an output for which Dagster records no materialization."""
+
+
+def materialization(
+    instance: dg.DagsterInstance, site: Site, workspace: Workspace, step: Step, published: Published, metadata: Mapping[str, Any]
+) -> dg.AssetMaterialization:
+    """That a store was built."""
+    return dg.AssetMaterialization(
+        site.key(step.asset.name),
+        partition=step.partition or None,
+        metadata=metadata,
+        tags=provenance_tags(instance, site, workspace, step, published),
+    )
+
+
+def evaluations(
+    instance: dg.DagsterInstance, site: Site, workspace: Workspace, step: Step, verdicts: Mapping[str, Verdict]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """What each check says of a store that was recorded last."""
+    key = site.key(step.asset.name)
+    target = checked_materialization(instance, key, step.partition)
+    for name, verdict in verdicts.items():
+        yield dg.AssetCheckEvaluation(
+            asset_key=key,
+            check_name=name,
+            passed=verdict.passed,
+            severity=dg.AssetCheckSeverity.ERROR,
+            description=verdict.summary[:SHOWN_SUMMARY],
+            metadata=check_metadata(workspace, step.asset, verdict, step.partition),
+            blocking=True,
+            partition=step.partition or None,
+            target_materialization_data=target,
+        )
+
+
+def known_versions(
+    instance: dg.DagsterInstance, site: Site, workspace: Workspace, asset: Asset, partitions: Sequence[str]
+) -> dict[str, str]:
+    """Partition → data version, of those stores that Dagster knows to be made by this code, and whose checks it knows to hold.
+
+    Where the UI is to show that no run came for hours, one partition is left out, so that each run is seen.
+    """
+    if workspace.family(FAMILIES[asset.family]).refresh.fresh_for is not None:
+        partitions = partitions[1:]
+    if not partitions or not asset.checks:
+        return {}
+    key = site.key(asset.name)
+    holding, latest = Counter[str](), dict[str, int]()
+    checks = [dg.AssetCheckKey(key, check.name) for check in asset.checks]
+    for info in instance.event_log_storage.get_asset_check_partition_info(checks, None, partitions if asset.partitioned else None):
+        partition, storage_id = info.partition_key or "", info.latest_materialization_storage_id
+        if info.latest_execution_status is AssetCheckExecutionRecordStatus.SUCCEEDED and info.is_current and storage_id is not None:
+            holding[partition] += 1
+            latest[partition] = storage_id
+    ids = [latest[partition] for partition in partitions if holding[partition] == len(checks)]
+    if not ids:
+        return {}
+    code, found = code_version(workspace.plain, asset), dict[str, str]()
+    for record in instance.fetch_materializations(dg.AssetRecordsFilter(asset_key=key, storage_ids=ids), limit=len(ids)).records:
+        tags = (record.asset_materialization.tags if record.asset_materialization else None) or {}
+        if tags.get("dagster/code_version") == code:
+            found[record.partition_key or ""] = tags.get("dagster/data_version", "")
+    return found
+
+
+def latest(instance: dg.DagsterInstance, key: dg.AssetKey, partition: str) -> dg.EventLogRecord | None:
+    """The record of a store's latest materialization."""
+    chosen = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition]) if partition else key
+    return next(iter(instance.fetch_materializations(chosen, limit=1).records), None)
+
+
+def recorded_version(record: dg.EventLogRecord | None) -> str:
+    """The data version of a materialization; empty where there is none."""
+    found = record.asset_materialization if record else None
+    return ((found.tags if found else None) or {}).get("dagster/data_version", "")
+
+
+def checked_materialization(
+    instance: dg.DagsterInstance, key: dg.AssetKey, partition: str
+) -> AssetCheckEvaluationTargetMaterializationData | None:
+    """The latest materialization of a store, which is what a check looked at. A check of a partition counts only while it names that."""
+    record = latest(instance, key, partition)
+    if record is None:
+        return None
+    return AssetCheckEvaluationTargetMaterializationData(storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp)
+
+
+def provenance_tags(instance: dg.DagsterInstance, site: Site, workspace: Workspace, step: Step, published: Published) -> dict[str, str]:
+    """The tags of a materialization of one store."""
+    tags = {
+        "dagster/data_version": data_version(published),
+        "dagster/data_version_is_user_provided": "true",
+        "dagster/code_version": code_version(workspace.plain, step.asset),
+    }
+    for name in step.asset.upstream:
+        key = site.key(name)
+        record = latest(instance, key, step.partition if EVERY[name].partitioned else "")
+        if record and (version := recorded_version(record)):
+            tags[f"dagster/input_data_version/{key.to_user_string()}"] = version
+            tags[f"dagster/input_event_pointer/{key.to_user_string()}"] = str(record.storage_id)
+    return tags
+
+
+FILES = ("tokenizer", "template")
+"""Options that may name a folder or a file beside the configuration, whose content counts."""
+
+
+def code_version(workspace: Workspace, asset: Asset) -> str:
+    """The asset's code version and a hash over the options that it depends on, files that these name included.
+
+    What one domain says is left out where each domain has a store of its own: a code version is of the whole asset, and another
+    filter in one domain must not mark all others. `prep-assets status` tells them apart.
+    """
+    family = workspace.family(FAMILIES[asset.family])
+    said = family.model_dump(mode="json", by_alias=True, exclude={"domains"})
+    options = {option: _value(workspace, said, option) for option in asset.options}
+    return f"{asset.version}-{digest(options)[:10]}" if options else asset.version
+
+
+def _value(workspace: Workspace, said: Mapping[str, Any], option: str) -> Any:
+    values: Any = said
+    for key in option.split("."):
+        values = values.get(key) if isinstance(values, dict) else None
+    return [values, _content(workspace.configs / str(values))] if option in FILES else values
+
+
+def _content(path: Path) -> Any:
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    return [[file.name, _hash(file, file.stat().st_size, file.stat().st_mtime_ns)] for file in files if file.is_file()]
+
+
+@bounded_cache("hashes of files", 4096)
+def _hash(file: Path, size: int, changed: int) -> str:
+    """sha256 of a file, which is read again only where it looks changed."""
+    return file_hash(file)

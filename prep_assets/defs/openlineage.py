@@ -17,8 +17,8 @@ from dagster_openlineage import OpenLineageAdapter, OpenLineageEventLogStorage
 from dagster_openlineage.emitter import OpenLineageEmitter
 from openlineage.client import OpenLineageClient
 
-from prep_assets.assets.graph import EVERY
 from prep_assets.errors import StoreError
+from prep_assets.graph.graph import EVERY
 from prep_assets.neighbours.openlineage import facets_of
 from prep_assets.stores.manifest import Manifest
 

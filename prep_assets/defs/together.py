@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import warnings
 
+import dagster as dg
 from dagster import BetaWarning, PreviewWarning
+
+from prep_assets.defs.assets import (
+    families,
+    family_definitions,
+)
+from prep_assets.defs.sensors import (
+    automation,
+    failures,
+    recorder,
+    schedules,
+    scrubber,
+    sound,
+    sources_sensor,
+)
+from prep_assets.defs.site import (
+    Site,
+    register_at_load,
+)
 
 # backfill policies and partitioned checks are marked as beta, and each use would say so on every command
 warnings.filterwarnings("ignore", category=BetaWarning)
 warnings.filterwarnings("ignore", category=PreviewWarning)
-
-import dagster as dg  # noqa: E402
-
-from prep_assets.defs.assets import families, family_definitions  # noqa: E402
-from prep_assets.defs.domains import register_at_load  # noqa: E402
-from prep_assets.defs.failures import failures  # noqa: E402
-from prep_assets.defs.recorded import recorder  # noqa: E402
-from prep_assets.defs.refresh import (  # noqa: E402
-    automation,
-    schedules,
-    scrubber,
-    sound,
-)
-from prep_assets.defs.site import Site  # noqa: E402
-from prep_assets.defs.sources import sources_sensor  # noqa: E402
 
 
 def definitions(site: Site, only: tuple[str, ...] = (), *, whole_project: bool = True) -> dg.Definitions:

@@ -3,9 +3,8 @@
 `state` says what a store is, `plan` what would be built and why, `build` builds it; `run` does the same as a stream of events.
 """
 
-from prep_assets.engine.building import BuildFailed, Built, build
-from prep_assets.engine.planning import Step, plan
-from prep_assets.engine.running import run
-from prep_assets.engine.standing import Look, Standing, State, state
+from prep_assets.engine.execute import BuildFailed, Built, build, run
+from prep_assets.engine.plan import Step, plan
+from prep_assets.engine.status import Look, Standing, State, state
 
 __all__ = ["BuildFailed", "Built", "Look", "Standing", "State", "Step", "build", "plan", "run", "state"]

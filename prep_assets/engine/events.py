@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from prep_assets.engine.planning import Step
+from prep_assets.engine.plan import Step
 from prep_assets.errors import PrepAssetsError
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.published import Published
+from prep_assets.stores.version_folders import Published
 from prep_assets.workers.shards import Effort
 
 
@@ -86,7 +86,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Accepted):
-    """A store whose checks hold and that is not current yet: `prep_assets.engine.running.make_current` makes it so."""
+    """A store whose checks hold and that is not current yet: `prep_assets.engine.execute.make_current` makes it so."""
 
 
 @dataclass(frozen=True, slots=True)

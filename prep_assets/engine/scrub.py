@@ -21,21 +21,20 @@ from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
 
-from prep_assets.assets.checks.every_store import INTEGRITY
-from prep_assets.assets.commands import build_command
-from prep_assets.assets.graph import family_assets, upstream_of
-from prep_assets.assets.reading.pinned import read_hashes, read_sources
-from prep_assets.assets.stage import Asset
-from prep_assets.assets.workspace import Workspace
-from prep_assets.config.models import FAMILIES, Domain
-from prep_assets.disk.blocks import BLOCK, hashes
-from prep_assets.disk.written import write_json
+from prep_assets.checks.of_stores import INTEGRITY
+from prep_assets.config.family import Domain
+from prep_assets.config.models import FAMILIES
+from prep_assets.data.files import SourceFile, error_text, file_name, is_remote, open_stored, unreadable
 from prep_assets.errors import PrepAssetsError, SourceError, SourceUnavailable, StoreError
-from prep_assets.records.files import SourceFile, open_stored
-from prep_assets.records.remote import error_text, file_name, is_remote, unreadable
+from prep_assets.graph.graph import family_assets, upstream_of
+from prep_assets.pipeline.asset import Asset
+from prep_assets.pipeline.sources import read_hashes, read_sources
+from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.bucket import Unanswered
-from prep_assets.stores.checked import Result
-from prep_assets.stores.published import Place, Published
+from prep_assets.stores.manifest import Result
+from prep_assets.stores.published import Place
+from prep_assets.stores.verification import BLOCK, hashes, write_json
+from prep_assets.stores.version_folders import Published
 
 STATE = ".scrub.json"
 """In the folder of stores: where the rotation is."""

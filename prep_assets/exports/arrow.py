@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.ledger import rename
-from prep_assets.disk.written import WrittenFile, write_json
 from prep_assets.errors import ConfigError
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.manifest import digest, file_hash
-from prep_assets.workers.memory import require_memory
+from prep_assets.stores.verification import WrittenFile, rename, write_json
+from prep_assets.workers.pool import require_memory
 
 SHARD_BYTES = 500_000_000
 _FORM: dict[str, Any] = {"indent": 2, "sort_keys": True}

@@ -13,13 +13,12 @@ import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import Block, group_blocks, rows, sides
-from prep_assets.exports.readable import Options, Readable, Tokens, cut
+from prep_assets.exports.readable import Options, Pairs, Readable, Source, Tokens, cut
 from prep_assets.exports.registry import Count, Progress, TokenId, exporter
-from prep_assets.exports.source import Pairs, Source
 from prep_assets.stores.groups import LOGPROBS, GroupStore
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.shards import BinShard
+from prep_assets.stores.segments import BinShard
 from prep_assets.stores.tokens import BinWriter, TokenStore
 
 READ_BY = "AstrAI"

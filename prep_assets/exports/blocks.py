@@ -26,12 +26,12 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports.source import Pairs, has_unattended
-from prep_assets.packing.pieces import within
+from prep_assets.exports.readable import Pairs, has_unattended
+from prep_assets.packing.strategies import within
 from prep_assets.stores.groups import LOGPROBS, GroupStore
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore, unsigned
-from prep_assets.workers.memory import require_memory
+from prep_assets.workers.pool import require_memory
 
 BLOCK = 1 << 20
 """About how many tokens are read at a time."""

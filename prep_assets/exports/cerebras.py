@@ -26,16 +26,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.h5 import new_h5
-from prep_assets.disk.written import write_json
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import Block, rows, sides
-from prep_assets.exports.readable import Ints, Options, Readable, Tokens
+from prep_assets.exports.readable import Ints, Options, Pairs, Readable, Source, Tokens, has_unattended
 from prep_assets.exports.registry import Count, Progress, TokenId, exporter
-from prep_assets.exports.source import Pairs, Source, has_unattended
+from prep_assets.stores.h5 import new_h5
 from prep_assets.stores.images import Images
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.verification import write_json
 
 READ_BY = "Cerebras Model Zoo"
 LINES = {

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import ConfigError
-from prep_assets.exports.readable import Options, Readable
+from prep_assets.exports.readable import Options, Readable, Source
 from prep_assets.exports.registry import FileName, Progress, exporter
-from prep_assets.exports.source import Source
 from prep_assets.stores.lines import Lines
+from prep_assets.stores.verification import WrittenFile
 
 READ_BY = "FlagEmbedding"
 LINES = {

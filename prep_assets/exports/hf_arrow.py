@@ -15,9 +15,8 @@ import numpy as np
 from prep_assets.errors import ConfigError
 from prep_assets.exports.arrow import ragged, save_splits, save_to_disk, tables
 from prep_assets.exports.blocks import IGNORE, Block, GroupBlock, count, documents, group_blocks, rows, sides
-from prep_assets.exports.readable import Options, Readable, hf_row, said_in_columns
+from prep_assets.exports.readable import Options, Pairs, Readable, Source, hf_row, said_in_columns
 from prep_assets.exports.registry import FileName, Progress, TokenId, exporter
-from prep_assets.exports.source import Pairs, Source
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.images import Images
 from prep_assets.stores.lines import Lines

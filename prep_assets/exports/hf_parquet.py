@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.disk.ledger import rename
 from prep_assets.exports.arrow import parquet_files
 from prep_assets.exports.hf_arrow import hf_tables
-from prep_assets.exports.readable import Options, Readable, hf_row, parquet, said_in_columns
+from prep_assets.exports.readable import Options, Pairs, Readable, Source, hf_row, parquet, said_in_columns
 from prep_assets.exports.registry import Count, Progress, Split, exporter
-from prep_assets.exports.source import Pairs, Source
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.verification import rename
 
 READ_BY = "datasets, TRL"
 _OPEN = (

@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.written import write_bytes, write_text
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import require_memory_for_file, rows
-from prep_assets.exports.readable import Options, Readable, cut
+from prep_assets.exports.readable import Options, Readable, Source, cut
 from prep_assets.exports.registry import Progress, Size, exporter
-from prep_assets.exports.source import Source
-from prep_assets.stores.shards import Segmented
+from prep_assets.stores.segments import Segmented
 from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.verification import write_bytes, write_text
 
 READ_BY = "LitGPT"
 LINES = {

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.written import write_bytes, write_text
 from prep_assets.exports.blocks import require_memory_for_file, rows
-from prep_assets.exports.readable import Options, Readable, Tokens, labelled
+from prep_assets.exports.readable import Options, Readable, Source, Tokens, labelled
 from prep_assets.exports.registry import Progress, Size, exporter
-from prep_assets.exports.source import Source
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.verification import write_bytes, write_text
 
 READ_BY = "MosaicML streaming, LLM-Foundry"
 LINES = {

@@ -1,6 +1,6 @@
 """Megatron's ``.bin`` / ``.idx`` (Megatron-LM, Megatron-Bridge, NeMo, GPT-NeoX), and ModelLink's sets of pairs for instruction tuning.
 
-Byte layout: `prep_assets.stores.read_megatron`. Labels of ModelLink are unshifted, -100 where there is no loss.
+Byte layout: `prep_assets.stores.readers`. Labels of ModelLink are unshifted, -100 where there is no loss.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import ConfigError
 from prep_assets.exports.blocks import IGNORE, Block, rows, sides
-from prep_assets.exports.readable import Options, Readable, Tokens, labelled
+from prep_assets.exports.readable import Options, Pairs, Readable, Source, Tokens, labelled, refuse_lost_mask
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter
-from prep_assets.exports.source import Pairs, Source, refuse_lost_mask
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.read_megatron import HEADER, MAGIC
+from prep_assets.stores.readers import HEADER, MAGIC
 from prep_assets.stores.tokens import TokenStore
-from prep_assets.tokenization.sentences import STARTS
+from prep_assets.stores.verification import WrittenFile
+from prep_assets.text.documents import STARTS
 
 READ_BY = "Megatron-LM, Megatron-Bridge, NeMo, GPT-NeoX, ModelLink"
 READERS = {"PackedStore": "ModelLink", "Pairs": "ModelLink", "instruction": "ModelLink"}

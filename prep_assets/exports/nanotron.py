@@ -15,14 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from prep_assets.disk.written import WrittenFile, write_text
 from prep_assets.errors import StoreError
 from prep_assets.exports.blocks import count, documents
-from prep_assets.exports.readable import Options, Readable, Tokens
+from prep_assets.exports.readable import Options, Readable, Source, Tokens
 from prep_assets.exports.registry import Count, FileName, Progress, exporter
-from prep_assets.exports.source import Source
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.verification import WrittenFile, write_text
 
 READ_BY = "nanotron, datatrove"
 LINES = {"": ("dataset:", '  dataset_folder: "{folder}"', "  vocab_size: {vocab_size}")}

@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.written import WrittenFile, write_json
 from prep_assets.exports.blocks import Block, count, documents
-from prep_assets.exports.readable import Options, Readable, Tokens
+from prep_assets.exports.readable import Options, Readable, Source, Tokens
 from prep_assets.exports.registry import Count, Progress, exporter
-from prep_assets.exports.source import Source
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.verification import WrittenFile, write_json
 
 READ_BY = "OLMo-core"
 LINES = {

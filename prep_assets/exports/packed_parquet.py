@@ -18,9 +18,8 @@ import numpy as np
 
 from prep_assets.exports.arrow import parquet_files, ragged
 from prep_assets.exports.blocks import rows
-from prep_assets.exports.readable import Options, Readable, Tokens, parquet
+from prep_assets.exports.readable import Options, Readable, Source, Tokens, has_unattended, parquet
 from prep_assets.exports.registry import Count, FileName, Progress, exporter
-from prep_assets.exports.source import Source, has_unattended
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 

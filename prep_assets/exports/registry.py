@@ -17,14 +17,13 @@ from pydantic_core import PydanticCustomError
 
 from prep_assets.config.base import MOST
 from prep_assets.errors import ConfigError, nearest
-from prep_assets.exports.readable import Options, Readable
-from prep_assets.exports.source import Source, has_unattended, open_source
+from prep_assets.exports.readable import Options, Readable, Source, has_unattended, open_source
 from prep_assets.stores.folders import whole_folder
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import TokenStore
-from prep_assets.tokenization.sentences import STARTS
+from prep_assets.stores.version_folders import Published
+from prep_assets.text.documents import STARTS
 
 Progress = Callable[[int, int], None]
 """Told how many rows are written, and how many there are."""

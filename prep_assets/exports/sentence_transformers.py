@@ -11,9 +11,8 @@ from pydantic import Field
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.arrow import save_parquet
-from prep_assets.exports.readable import Options, Readable, parquet
+from prep_assets.exports.readable import Options, Readable, Source, parquet
 from prep_assets.exports.registry import FileName, Progress, exporter
-from prep_assets.exports.source import Source
 from prep_assets.stores.lines import Lines
 
 READ_BY = "sentence-transformers"

@@ -14,16 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.disk.h5 import FixedH5
-from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import rows
-from prep_assets.exports.readable import Options, Readable, Tokens, cut
+from prep_assets.exports.readable import Options, Readable, Source, Tokens, cut, refuse_lost_mask
 from prep_assets.exports.registry import FileName, Progress, TokenId, exporter
-from prep_assets.exports.source import Source, refuse_lost_mask
+from prep_assets.stores.h5 import FixedH5
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore, PackedWriter
 from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.verification import WrittenFile
 
 READ_BY = "train-llm-from-scratch"
 LINES = {

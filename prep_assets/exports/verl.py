@@ -12,9 +12,8 @@ from typing import Any
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports.arrow import save_parquet
-from prep_assets.exports.readable import Options, Readable, parquet, without_nulls
+from prep_assets.exports.readable import Options, Readable, Source, parquet, without_nulls
 from prep_assets.exports.registry import FileName, Progress, exporter
-from prep_assets.exports.source import Source
 from prep_assets.stores.lines import Lines
 
 READ_BY = "verl"

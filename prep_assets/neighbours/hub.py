@@ -1,27 +1,247 @@
-"""A release as a data set of the Hugging Face Hub: one commit, on top of the one that was looked at."""
+"""The dataset card of the Hugging Face Hub: ``README.md`` with YAML before its text.
+
+https://github.com/huggingface/hub-docs/blob/main/datasetcard.md. Every split names its files one by one, so that nothing else in a repository is
+read, and declares its columns, so that no reader guesses them.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from prep_assets.assets.workspace import Workspace
-from prep_assets.disk.blocks import BLOCK
-from prep_assets.disk.written import WrittenFile
+from prep_assets.data.files import hub_address, is_hub
 from prep_assets.errors import ConfigError, PrepAssetsError, SourceUnavailable, StoreError
 from prep_assets.exports.registry import whole
-from prep_assets.neighbours.card import UNKNOWN, card
-from prep_assets.neighbours.croissant import croissant
-from prep_assets.neighbours.description import describe
+from prep_assets.neighbours.description import Column, Description, Kind, Source, Table, describe
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.bucket import error_text
 from prep_assets.stores.manifest import MANIFEST, Manifest, payload_faults
+from prep_assets.stores.verification import BLOCK, WrittenFile
+
+UNKNOWN = "unknown"
+SIZES = (("n<1K", 10**3), ("1K<n<10K", 10**4), ("10K<n<100K", 10**5), ("100K<n<1M", 10**6), ("1M<n<10M", 10**7), ("10M<n<100M", 10**8))
+"""The Hub's names of sizes, each with the number of rows that it ends below."""
+_DTYPES = {"double": "float64", "float": "float32", "halffloat": "float16"}
+
+
+def card(description: Description) -> str:
+    """The text of ``README.md``."""
+    matter = yaml.safe_dump(front_matter(description), sort_keys=False, allow_unicode=True, width=120)
+    return f"---\n{matter}---\n\n" + "\n\n".join(_text(description)) + "\n"
+
+
+def front_matter(description: Description) -> dict[str, Any]:
+    """What the Hub and ``datasets.load_dataset`` read."""
+    rows = sum(table.rows for table in description.tables)
+    names = list(dict.fromkeys(table.name for table in description.tables))
+    licence = list(description.licence) or [UNKNOWN]
+    hub = [hub_address(address).repository for each in description.addresses.values() for address in each if is_hub(address)]
+    return {
+        "license": licence[0] if len(licence) == 1 else licence,
+        "pretty_name": description.name,
+        **({"source_datasets": list(dict.fromkeys(hub))} if hub else {}),
+        "size_categories": [next((name for name, most in SIZES if rows < most), "n>100M")],
+        "tags": ["prep-assets"],
+        "configs": [
+            {
+                "config_name": name,
+                **({"default": True} if name == names[0] else {}),
+                "data_files": [{"split": table.split, "path": list(table.files)} for table in description.tables if table.name == name],
+            }
+            for name in names
+        ],
+        "dataset_info": [_info(description, [table for table in description.tables if table.name == name]) for name in names],
+    }
+
+
+def _info(description: Description, splits: Sequence[Table]) -> dict[str, Any]:
+    sizes = [sum(description.files[file][0] for file in table.files) for table in splits]
+    return {
+        "config_name": splits[0].name,
+        "features": features(splits[0].columns),
+        "splits": [{"name": each.split, "num_bytes": size, "num_examples": each.rows} for each, size in zip(splits, sizes, strict=True)],
+        "download_size": sum(sizes),
+        "dataset_size": sum(sizes),
+    }
+
+
+def features(columns: Iterable[Column]) -> list[dict[str, Any]]:
+    """Columns as ``datasets.Features`` are written in YAML."""
+    return [{"name": column.name, **_feature(column.kind)} for column in columns]
+
+
+def _feature(kind: Kind) -> dict[str, Any]:
+    if isinstance(kind, str):
+        return {"dtype": _DTYPES.get(kind, kind)}
+    if isinstance(kind, dict):
+        return {"struct": [{"name": name, **_feature(each)} for name, each in kind.items()]}
+    of = _feature(kind[0])
+    return {"list": of.get("dtype") or of.get("struct") or of}
+
+
+def _text(description: Description) -> Iterable[str]:
+    yield f"# {description.name}\n\n{description.summary}"
+    yield _table(("split", "rows", "columns"), [
+        (f"{table.name}, {table.split}", f"{table.rows:,}", ", ".join(column.name for column in table.columns)) for table in description.tables
+    ])  # fmt: skip
+    yield "## Counts\n\n" + _table(("", ""), [(name, f"{count:,}") for name, count in description.counts.items()])
+    if description.refused:
+        yield "Records that were refused, with the reason:\n\n" + _table(
+            ("", "records"), [(step, f"{count:,}") for step, count in description.refused.items()]
+        )
+    else:
+        yield "No record was refused."
+    yield f"## Sources\n\nLicence of the whole: {', '.join(description.licence) or UNKNOWN}."
+    if description.sources:
+        yield _table(("domain", "licence", "from"), [
+            (name, description.licences[name] or UNKNOWN, ", ".join(description.addresses[name]) or "files of the builder") for name in description.licences
+        ])  # fmt: skip
+        yield _table(("domain", "file", "rows", "sha256"), [
+            (each.domain, each.name + " (held out)" * each.held_out, f"{each.rows:,}", f"`{each.sha256}`") for each in description.sources
+        ])  # fmt: skip
+    yield "## Hashes\n\n" + _table(("of", "sha256"), [(name, f"`{value}`") for name, value in description.hashes.items()])
+    yield "`manifest.json` has the hash of every file."
+    yield "## Checks\n\nOver all rows of each store on the way:\n\n" + _table(
+        ("store", "holds"), [(asset, ", ".join(held)) for asset, held in description.proofs.items()]
+    )
+    yield f"## Build it again\n\nWith the same configuration and sources, equal bytes:\n\n```bash\n{description.command}\n```"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines)
+
+
+# Croissant 1.1: what a data set is, its files with their hashes and its columns, as JSON-LD.
+#
+# https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html. Addresses of files are relative to the folder of ``croissant.json``.
+
+_OTHERS: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "description": {"@container": "@language"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "name": {"@container": "@language"},
+    "prov": "http://www.w3.org/ns/prov#",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "sc": "https://schema.org/",
+}
+_NAMES = (
+    "@language @vocab arrayShape citeAs column conformsTo containedIn cr data dataType dct description equivalentProperty examples "
+    "extract field fileObject fileProperty fileSet format includes isArray isLiveDataset jsonPath key md5 name parentField path prov "
+    "rai recordSet references regex repeated replace samplingRate sc separator source subField transform"
+)
+CONTEXT = {name: _OTHERS.get(name, f"cr:{name}") for name in _NAMES.split()}
+"""The context that the specification gives, with W3C's words for provenance."""
+_FORMATS = {"parquet": "application/x-parquet", "jsonl": "application/jsonlines"}
+
+
+def croissant(description: Description) -> dict[str, Any]:
+    """The JSON-LD of a store that has tables."""
+    listed = [file for table in description.tables for file in table.files]
+    return {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.1",
+        "name": description.name,
+        "description": f"{description.summary} Built by prep-assets: {description.command}",
+        "license": list(description.licence) or ["unknown"],
+        "version": f"0.0.0+{description.content_hash}",
+        "prov:wasDerivedFrom": [_source(description, number, source) for number, source in enumerate(description.sources)],
+        "distribution": [
+            *(_file(description, file) for file in listed),
+            *(_shards(table) for table in description.tables if len(table.files) > 1),
+        ],
+        "recordSet": [_records(table) for table in description.tables],
+    }
+
+
+def _source(description: Description, number: int, source: Source) -> dict[str, Any]:
+    addresses = description.addresses[source.domain]
+    return {
+        "@type": "prov:Entity",
+        "@id": f"source/{number}",
+        "prov:label": f"{source.domain}: {source.name}",
+        **({"prov:atLocation": list(addresses)} if addresses else {}),
+        "contentSize": f"{source.bytes} B",
+        "sha256": source.sha256,
+    }
+
+
+def _file(description: Description, file: str) -> dict[str, Any]:
+    size, sha256 = description.files[file]
+    kind = _FORMATS[file.rpartition(".")[2]]
+    return {
+        "@type": "cr:FileObject",
+        "@id": file,
+        "name": file,
+        "contentUrl": file,
+        "contentSize": f"{size} B",
+        "encodingFormat": kind,
+        "sha256": sha256,
+    }
+
+
+def _shards(table: Table) -> dict[str, Any]:
+    return {
+        "@type": "cr:FileSet",
+        "@id": f"{_place(table)}/files",
+        "encodingFormat": _FORMATS[table.files[0].rpartition(".")[2]],
+        "includes": list(table.files),
+    }
+
+
+def _place(table: Table) -> str:
+    return f"{table.name}/{table.split}"
+
+
+def _records(table: Table) -> dict[str, Any]:
+    source = {"fileSet": {"@id": f"{_place(table)}/files"}} if len(table.files) > 1 else {"fileObject": {"@id": table.files[0]}}
+    fields = [_field(f"{_place(table)}/{each.name}", source, each) for each in table.columns]
+    return {"@type": "cr:RecordSet", "@id": _place(table), "name": _place(table), "description": f"{table.rows} rows", "field": fields}
+
+
+def _field(place: str, source: dict[str, Any], column: Column) -> dict[str, Any]:
+    kind, depth = column.kind, 0
+    while isinstance(kind, list):
+        kind, depth = kind[0], depth + 1
+    where = {**source, "extract": {"column": column.name}}
+    found: dict[str, Any] = {"@type": "cr:Field", "@id": place, "name": place}
+    if depth:
+        found |= {"isArray": True, "arrayShape": ",".join(["-1"] * depth)}
+    if isinstance(kind, str):
+        return {**found, "dataType": _type(kind), "source": where}
+    plain = [name for name, each in kind.items() if isinstance(each, str)]
+    deep = ", ".join(name for name in kind if name not in plain)
+    note = {"description": f"Its keys {deep} hold objects, which Croissant has no words for; they are in the files."} if deep else {}
+    inner = [_key(f"{place}/{name}", where, name, str(kind[name])) for name in plain]
+    return {**found, **note, "subField": inner}
+
+
+def _key(place: str, source: dict[str, Any], name: str, kind: str) -> dict[str, Any]:
+    where = {**source, "transform": {"jsonPath": name}}
+    return {"@type": "cr:Field", "@id": place, "name": place, "dataType": _type(kind), "source": where}
+
+
+def _type(kind: str) -> str:
+    if kind in ("double", "float", "halffloat"):
+        return "sc:Float"
+    return "sc:Integer" if kind.startswith(("int", "uint")) else "sc:Boolean" if kind == "bool" else "sc:Text"
+
+
+# A release as a data set of the Hugging Face Hub: one commit, on top of the one that was looked at.
 
 _GIVEN = {".gitattributes"}
 """What the Hub itself puts into a new repository."""

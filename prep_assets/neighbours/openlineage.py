@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from prep_assets import __version__
-from prep_assets.neighbours.description import Description, hashes_of
-from prep_assets.neighbours.tables import Column
+from prep_assets.neighbours.description import Column, Description, hashes_of
 from prep_assets.stores.manifest import Manifest
 
 PRODUCER = f"https://pypi.org/project/prep-assets/{__version__}"

@@ -16,9 +16,8 @@ from prep_assets.packing.borders import (
     used_places,
 )
 from prep_assets.packing.mixing import DomainShare, Mixture, mix
-from prep_assets.packing.pieces import Overlong
 from prep_assets.packing.plan import PackPlan, gather_rows
-from prep_assets.packing.strategies import Strategy, Tail, pack
+from prep_assets.packing.strategies import Overlong, Strategy, Tail, pack
 
 __all__ = [
     "DomainShare",

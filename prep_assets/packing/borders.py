@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
-from prep_assets.packing.pieces import within
 from prep_assets.packing.plan import Ints, PackPlan
+from prep_assets.packing.strategies import within
 
 PositionMode = Literal["none", "doc_reset", "continuous"]
 Int32s = npt.NDArray[np.int32]

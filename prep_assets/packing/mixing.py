@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.columns import at, joined, made, order, sums, zeros
-from prep_assets.disk.faults import free_bytes
 from prep_assets.errors import ConfigError, nearest
-from prep_assets.packing.pieces import checked_lengths
 from prep_assets.packing.plan import Ints
+from prep_assets.packing.strategies import checked_lengths
+from prep_assets.stores.arrays import at, joined, made, order, sums, zeros
+from prep_assets.stores.files import free_bytes
 
 BYTES_OF_A_RECORD = 256
 """What the choice, the order and the plan of a record take on disk, about."""

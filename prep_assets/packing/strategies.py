@@ -1,17 +1,307 @@
-"""`pack`: lengths of records to a pack plan, by one of five strategies. Two of them keep the order of the records."""
+"""Pieces: the stretches of records that are placed whole, after long documents have been dealt with."""
 
 from __future__ import annotations
 
+from array import array
+from collections import defaultdict
+from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.columns import made, order, sums, zeros
-from prep_assets.errors import ConfigError, nearest
-from prep_assets.packing.decreasing import BestFit, FirstFit, place
-from prep_assets.packing.pieces import Overlong, Pieces, checked_lengths, concatenated, cut_to_rows
+from prep_assets.errors import ConfigError, PrepAssetsError, nearest
 from prep_assets.packing.plan import Ints, PackPlan
+from prep_assets.stores.arrays import at, before, made, order, stretches, sums, where, zeros
+
+Overlong = Literal["raise", "truncate", "drop", "split"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """P pieces in record order, each at most one row long, and what is left over.
+
+    Attributes:
+        record: int64[P], start: int64[P], length: int64[P].
+        size: int64[P], the length by which packers sort: `length`, but the whole document's for one that is truncated, so that the
+            longest document comes first (AstrAI's order).
+        dropped: int64[K, 3], pieces (record, start, length) that are not to be placed.
+    """
+
+    record: Ints
+    start: Ints
+    length: Ints
+    size: Ints
+    dropped: Ints
+
+    def at(self, index: Ints) -> Pieces:
+        """These pieces, in this order; `dropped` stays."""
+        return Pieces(at(self.record, index), at(self.start, index), at(self.length, index), at(self.size, index), self.dropped)
+
+    def plan(self, row_len: int, row: Ints) -> PackPlan:
+        """The plan of these pieces, in the order in which they were placed, given the row of each."""
+        by_row = order(row)
+        row, length = at(row, by_row), at(self.length, by_row)
+        ends = sums(length)
+        begin = 0
+
+        def offsets(part: slice) -> Ints:
+            nonlocal begin
+            begins = before(ends, part, 0)
+            opens = np.where(row[part] != before(row, part, -1), begins, begin)
+            found = begins - np.maximum.accumulate(opens)
+            begin = int(begins[-1] - found[-1])
+            return found
+
+        row_offset = made(row.size, offsets)
+        rows = int(row[-1]) + 1 if row.size else 0
+        return PackPlan(row_len, rows, row, at(self.record, by_row), at(self.start, by_row), length, row_offset, self.dropped)
+
+
+def checked_lengths(lengths: npt.ArrayLike, what: str = "lengths") -> Ints:
+    """`lengths` as int64[N].
+
+    Raises:
+        PrepAssetsError: not one-dimensional, not integers, or a record without tokens.
+    """
+    array = np.asarray(lengths)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise PrepAssetsError(f"{what} must be a one-dimensional array of integers, got {array.dtype}{list(array.shape)}")
+    array = array if array.dtype == np.int64 else made(array.size, lambda part: array[part])
+    empty = where(made(array.size, lambda part: array[part] < 1, bool))
+    if empty.size:
+        first = ", ".join(map(str, empty[:5])) + (", …" if empty.size > 5 else "")
+        raise PrepAssetsError(
+            f"{what}: {empty.size} of {array.size} records have no tokens (records {first}): a record of length "
+            f"{array[empty[0]]} cannot be placed in a row. Refuse empty records before packing"
+        )
+    return array
+
+
+def cut_to_rows(lengths: Ints, row_len: int, overlong: Overlong) -> Pieces:
+    """Pieces of at most `row_len` tokens; `overlong` decides about the documents that are longer.
+
+    Raises:
+        PrepAssetsError: there are such documents and `overlong` is ``"raise"``.
+    """
+    long = made(lengths.size, lambda part: lengths[part] > row_len, bool)
+    if overlong == "raise" and long.any():
+        raise PrepAssetsError(
+            f"{int(long.sum())} of {lengths.size} documents are longer than a row of {row_len} tokens; the longest is record "
+            f"{int(lengths.argmax())} with {int(lengths.max())}. Make rows longer, pack with 'concat' or 'bfd_split', which cut such "
+            "documents, or set overlong to 'truncate', 'split' or 'drop'"
+        )
+    if overlong == "split":
+        return cut(lengths, row_len, made(lengths.size, lambda part: -(-lengths[part] // row_len)))
+    cut_short = where(long)
+    if overlong == "drop":
+        kept = where(made(lengths.size, lambda part: ~long[part], bool))
+        short = at(lengths, kept)
+        dropped = np.stack([cut_short, np.zeros_like(cut_short), lengths[cut_short]], axis=1)
+        return Pieces(kept, zeros(kept.size), short, short, dropped)
+    record = made(lengths.size, lambda part: np.arange(part.start, part.stop))
+    dropped = np.stack([cut_short, np.full_like(cut_short, row_len), lengths[cut_short] - row_len], axis=1)
+    return Pieces(record, zeros(record.size), made(record.size, lambda part: np.minimum(lengths[part], row_len)), lengths, dropped)
+
+
+def cut(lengths: Ints, row_len: int, parts: Ints, shift: Ints | None = None) -> Pieces:
+    """Records cut into so many parts each, where a stream has a border every `row_len` tokens.
+
+    Args:
+        shift: int64[N], how far behind a border each record begins; `None`: every one begins at a border.
+    """
+    ends = sums(parts)
+    count = int(ends[-1]) if ends.size else 0
+    record, start, length = zeros(count), zeros(count), zeros(count)
+    for part in stretches(lengths.size):
+        first = before(ends, part, 0)
+        here = slice(int(first[0]), int(ends[part.stop - 1]))
+        of, number = np.repeat(np.arange(part.start, part.stop), parts[part]), within(parts[part])
+        behind = 0 if shift is None else shift[of]
+        start[here] = np.maximum(0, number * row_len - behind)
+        record[here], length[here] = of, np.minimum(lengths[of], (number + 1) * row_len - behind) - start[here]
+    return Pieces(record, start, length, length, nothing_dropped())
+
+
+def concatenated(lengths: Ints, row_len: int) -> tuple[Pieces, Ints]:
+    """The pieces and rows of the one long stream of all documents, cut every `row_len` tokens.
+
+    A document has one piece in each row it touches. The same stream as ``pack_examples`` of train-llm-from-scratch, before its tail
+    is dropped.
+    """
+    ends = sums(lengths)
+    shift = made(lengths.size, lambda part: (ends[part] - lengths[part]) % row_len)
+    pieces = cut(lengths, row_len, made(lengths.size, lambda part: -(-(shift[part] + lengths[part]) // row_len)), shift)
+    placed = sums(pieces.length)
+    return pieces, made(placed.size, lambda part: (placed[part] - 1) // row_len)
+
+
+def within(counts: Ints) -> Ints:
+    """0 … counts[0] - 1, 0 … counts[1] - 1, …: int64[sum(counts)]."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if ends.size else 0) - np.repeat(ends - counts, counts)
+
+
+def nothing_dropped() -> Ints:
+    """int64[0, 3]."""
+    return np.empty((0, 3), dtype=np.int64)
+
+
+# First-fit and best-fit decreasing, exactly, a run of equal lengths at a time, and the two ways to choose among open rows: the first with enough space, or
+# the one with the least space that is enough.
+#
+# Pieces are placed from the longest to the shortest. Two facts make this fast without a compiled kernel:
+#
+# * A row that is chosen for a piece of n tokens is chosen for the next piece of n tokens too, as long as it fits: it is still the first
+#   row with enough space, and after best fit its space, now smaller, is the tightest. So a row with space s takes ``s // n`` at once.
+# * Rows opened for one run are neighbours with equal spaces, and stay so under later runs: they are kept as ranges of row numbers.
+#
+# The steps are therefore counted in runs and ranges, and never more than the pieces. Ties go to the earliest record and the earliest row.
+
+
+def place(lengths: Ints, row_len: int, rows: FirstFit | BestFit) -> Ints:
+    """int64[P], the row of each piece.
+
+    Args:
+        lengths: int64[P], longest first, none longer than `row_len`.
+        rows: empty; it keeps ranges ``first … stop - 1`` of rows that all have the same space left, and decides which one is taken.
+    """
+    begins = where(made(lengths.size, lambda part: lengths[part] != before(lengths, part, row_len + 1), bool))
+    counts = np.diff(begins, append=lengths.size)
+    blocks = array("q")
+    opened = 0
+    for length, count in zip(lengths[begins].tolist(), counts.tolist(), strict=True):
+        opened = _place_run(length, count, row_len, opened, rows, blocks)
+    return _rows_of(np.frombuffer(blocks, np.int64).reshape(-1, 3))
+
+
+def _place_run(length: int, count: int, row_len: int, opened: int, rows: FirstFit | BestFit, blocks: array[int]) -> int:
+    """Place `count` pieces of `length`, append first row, rows and pieces in each to `blocks`; return how many rows are open now."""
+    while count:
+        found = rows.take(length)
+        if found is None:
+            new = -(-count // (row_len // length))
+            found = (row_len, opened, opened + new)
+            opened += new
+        space, first, stop = found
+        each = min(space // length, count)
+        filled = min(stop - first, count // each)
+        blocks.extend((first, filled, each))
+        rows.put(space - each * length, first, first + filled)
+        if first + filled < stop:
+            rows.put(space, first + filled, stop)
+        count -= filled * each
+    return opened
+
+
+def _rows_of(blocks: Ints) -> Ints:
+    """The row of each piece; a block may be longer than a stretch."""
+    first, _, each = blocks.T
+    ends = np.cumsum(blocks[:, 1] * each)
+
+    def rows(part: slice) -> Ints:
+        place = np.arange(part.start, part.stop)
+        block = np.searchsorted(ends, place, "right")
+        begin = ends[block] - blocks[block, 1] * each[block]
+        found: Ints = first[block] + (place - begin) // each[block]
+        return found
+
+    return made(int(ends[-1]) if ends.size else 0, rows)
+
+
+class FirstFit:
+    """A tree of maxima over row numbers; a range of rows is one leaf, at its first row."""
+
+    def __init__(self, at_most: int) -> None:
+        """Room for row numbers below `at_most`."""
+        self._leaves = 1 << max(at_most - 1, 0).bit_length()
+        self._most = [0] * (2 * self._leaves)
+        self._stop = [0] * self._leaves
+
+    def take(self, length: int) -> tuple[int, int, int] | None:
+        """The leftmost range with a space of at least `length`, as (space, first, stop)."""
+        most = self._most
+        if most[1] < length:
+            return None
+        node = 1
+        while node < self._leaves:
+            node *= 2
+            if most[node] < length:
+                node += 1
+        first = node - self._leaves
+        return most[node], first, self._stop[first]
+
+    def put(self, space: int, first: int, stop: int) -> None:
+        """Set the leaf of the range, and every maximum above it that changes."""
+        most = self._most
+        self._stop[first] = stop
+        node = first + self._leaves
+        most[node] = space
+        while node > 1:
+            node //= 2
+            higher = max(most[2 * node], most[2 * node + 1])
+            if most[node] == higher:
+                return
+            most[node] = higher
+
+
+class BestFit:
+    """A heap of ranges for each space, and a bitmask in two levels of the spaces whose heap is not empty.
+
+    Two levels keep a search cheap for long rows: about ``sqrt(row_len)`` bits are looked at in each.
+    """
+
+    def __init__(self, row_len: int) -> None:
+        """Room for spaces up to `row_len`."""
+        self._shift = row_len.bit_length() // 2
+        self._low = (1 << self._shift) - 1
+        self._words = [0] * ((row_len >> self._shift) + 1)
+        self._filled_words = 0
+        self._ranges: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+
+    def take(self, length: int) -> tuple[int, int, int] | None:
+        """The earliest range with the least space that is at least `length`, as (space, first, stop)."""
+        space = self._least(length)
+        if space is None:
+            return None
+        ranges = self._ranges[space]
+        first, stop = heappop(ranges)
+        if not ranges:
+            self._clear(space)
+        return space, first, stop
+
+    def put(self, space: int, first: int, stop: int) -> None:
+        """Keep the range; full rows are forgotten."""
+        if space:
+            heappush(self._ranges[space], (first, stop))
+            word = space >> self._shift
+            self._words[word] |= 1 << (space & self._low)
+            self._filled_words |= 1 << word
+
+    def _least(self, length: int) -> int | None:
+        word = length >> self._shift
+        here = self._words[word] >> (length & self._low)
+        if here:
+            return length + _lowest_bit(here)
+        above = self._filled_words >> (word + 1)
+        if not above:
+            return None
+        word += 1 + _lowest_bit(above)
+        return (word << self._shift) + _lowest_bit(self._words[word])
+
+    def _clear(self, space: int) -> None:
+        word = space >> self._shift
+        self._words[word] &= ~(1 << (space & self._low))
+        if not self._words[word]:
+            self._filled_words &= ~(1 << word)
+
+
+def _lowest_bit(bits: int) -> int:
+    return (bits & -bits).bit_length() - 1
+
+
+# `pack`: lengths of records to a pack plan, by one of five strategies. Two of them keep the order of the records.
 
 Strategy = Literal["concat", "simple", "ffd", "bfd", "bfd_split"]
 Tail = Literal["pad", "drop"]

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from copy import copy
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.data.quarantine import Refusal
+from prep_assets.proofs.second_reading import is_held_out
+from prep_assets.proofs.selection import DUPLICATE, DUPLICATES, GOOD, SAYS, Again, Selected, reason_fault
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.records.quarantine import Refusal
+from prep_assets.stores.arrays import Spool, at, before, made, order, repeats, stretches, where
 
 SAMPLED = 64
 
@@ -150,3 +157,229 @@ def books(counts: Mapping[str, Any], numbers: Mapping[str, float]) -> list[str]:
     return [
         f"the manifest says {claimed:,} {name}, a second reading {found:,}" for name, (claimed, found) in pairs.items() if claimed != found
     ]
+
+
+# The ledger: every row that a domain reads is stored once, on its side of the split, or refused once, for a reason that holds.
+
+Ints = npt.NDArray[np.int64]
+_REFUSED = np.dtype([("name", np.int32), ("reason", np.int32), ("row", np.int64)])
+_AT_ONCE = 1024
+COUNTED = ("rows_read_again", "rows_stored", "rows_refused", "duplicates", "rows_held_out", "faults")
+
+
+def places(file: npt.ArrayLike, row: npt.ArrayLike) -> Ints:
+    """File and row as one number, which sorts as they do in a domain."""
+    return (np.asarray(file, np.int64) << 40) | np.asarray(row, np.int64)
+
+
+class Refusals:
+    """The lines of a quarantine file, as columns.
+
+    Attributes:
+        files: names of the domain's files, by their numbers.
+        place: where the rows are that they are about, sorted; of two lines about one row the first.
+        which: the line of each.
+    """
+
+    def __init__(self, refused: Iterable[tuple[str, str]], files: Sequence[str]) -> None:
+        """`refused`: id and ``stage/reason`` of each."""
+        lines = iter(refused)
+        self.files = files
+        self._names, self._reasons = dict[str, int](), dict[str, int]()
+        table = Spool(_REFUSED)
+        while some := list(islice(lines, _AT_ONCE)):
+            table.append(np.array([self._entry(*line) for line in some], _REFUSED))
+        self._name, self._row, self._reason = (table.array()[field] for field in ("name", "row", "reason"))
+        numbers = {name: number for number, name in enumerate(files)}
+        number = np.array([numbers.get(name, -1) for name in self._names])
+        known = where(made(len(self), lambda part: number[self._name[part]] >= 0, bool))
+        place = made(len(known), lambda part: places(number[self._name[known[part]]], self._row[known[part]]))
+        ordered = order(place)
+        place = at(place, ordered)
+        first = where(~repeats(place))
+        self.place, self.which = at(place, first), at(known, at(ordered, first))
+        self._open = np.ones(len(self), bool)
+
+    def _entry(self, identity: str, why: str) -> tuple[int, int, int]:
+        file, _, number = identity.rpartition(":")
+        return self._names.setdefault(file, len(self._names)), self._reasons.setdefault(why, len(self._reasons)), int(number)
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def within(self, begin: int, end: int) -> Refusals:
+        """Those about the rows of a part of the domain, given by the place where it begins and the one where it ends."""
+        found, inside = copy(self), slice(*np.searchsorted(self.place, [begin, end]))
+        found.place, found.which = self.place[inside], self.which[inside]
+        found._open = np.zeros(len(self), bool)
+        found._open[found.which] = True
+        return found
+
+    def duplicates(self) -> set[int]:
+        """The places of rows that are refused as duplicates."""
+        return set(self.place[self._reason[self.which] == self._reasons.get(DUPLICATES, -1)].tolist())
+
+    def claim(self, which: Ints) -> None:
+        """Take these out of what is left."""
+        self._open[which] = False
+
+    def reason(self, which: int) -> str:
+        """``stage/reason`` of one."""
+        return list(self._reasons)[int(self._reason[which])]
+
+    def left(self) -> list[str]:
+        """Ids of those that no row of the domain accounts for."""
+        names = list(self._names)
+        return [f"{names[self._name[at]]}:{self._row[at]}" for at in np.flatnonzero(self._open)]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The records of one domain that a store holds.
+
+    Attributes:
+        place: sorted, see `places`.
+        held_out: whether each stands on the held-out side.
+        belongs: 1 where the text of the record itself says that it belongs there, 0 where it does not, -1 where only its source can say.
+    """
+
+    place: Ints
+    held_out: npt.NDArray[np.bool_]
+    belongs: npt.NDArray[np.int8]
+
+    @classmethod
+    def of(cls, place: Ints, held_out: npt.NDArray[np.bool_], belongs: npt.NDArray[np.int8] | None = None) -> Stored:
+        """Put them in order."""
+        says = np.full(len(place), -1, np.int8) if belongs is None else belongs
+        if all((place[part] >= before(place, part, 0)).all() for part in stretches(len(place))):
+            return cls(place, held_out, says)
+        ordered = order(place)
+        return cls(at(place, ordered), at(held_out, ordered), at(says, ordered))
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Goes through the rows of a domain.
+
+    Attributes:
+        held_out_files: of each file, whether all of it is held out.
+        content: fields of a row → what decides whether it is held out.
+        again: see `Again`.
+        fraction: share of the training files that is held out.
+        seen: told the numbers and the rows of each block, and the places of those that their schema has read.
+        worst: the first fault.
+    """
+
+    refusals: Refusals
+    stored: Stored
+    held_out_files: Sequence[bool]
+    content: Callable[[Mapping[str, Any]], bytes]
+    again: Again
+    fraction: float = 0.0
+    seen: Callable[[Sequence[int], Sequence[Mapping[str, Any] | None], Sequence[int]], None] | None = None
+    numbers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
+    worst: Worst | None = None
+
+    def judged(self, blocks: Iterable[Selected]) -> Iterator[Selected]:
+        """The rows for others to look at as well, each block once it has been judged."""
+        stored, refusals, matched = self.stored, self.refusals, 0
+        twice = where(repeats(stored.place))
+        if len(twice):
+            file, row = divmod(int(stored.place[twice[0]]), 1 << 40)
+            self._fault(file, row, "is stored twice")
+        for block in blocks:
+            place = places(block.file, block.rows)
+            at, kept = find(stored.place, place)
+            found, refused = find(refusals.place, place)
+            refused &= ~kept
+            matched += int(kept.sum())
+            lines = {i: int(refusals.which[found[i]]) for i in np.flatnonzero(refused).tolist()}
+            refusals.claim(np.array(list(lines.values()), np.int64))
+            counted = (
+                len(place),
+                kept.sum(),
+                refused.sum(),
+                sum(fate == DUPLICATE for fate in block.fates),
+                stored.held_out[at[kept]].sum(),
+            )
+            for name, number in zip(COUNTED, counted, strict=False):
+                self.numbers[name] += int(number)
+            for i in np.flatnonzero(~kept & ~refused).tolist():
+                self._fault(block.file, block.rows[i], "is neither stored nor refused")
+            self._judge_stored(block, np.flatnonzero(kept), at)
+            reasons = {i: refusals.reason(line) for i, line in lines.items()}
+            self._judge_refused(block, reasons)
+            if self.seen is not None:
+                read = [i for i, fate in enumerate(block.fates) if fate == GOOD and not reasons.get(i, "").startswith("schema/")]
+                self.seen(block.rows, block.payloads, read)
+            yield block
+        if beyond := len(stored.place) - len(twice) - matched:
+            what = f"holds {beyond + len(twice):,} records that its sources do not offer, or that are beyond a limit"
+            self._note("the store", what)
+
+    def _judge_stored(self, block: Selected, kept: Ints, at: Ints) -> None:
+        """Look at the stored rows of which something is wrong, or of which only their fields say on which side they belong."""
+        held_out, says = self.stored.held_out[at[kept]], self.stored.belongs[at[kept]]
+        belongs = (says == 1) | self.held_out_files[block.file]
+        good = np.array([fate == GOOD for fate in block.fates], bool)[kept]
+        open_ = ~belongs & (says < 0) & (self.fraction > 0)
+        for k in np.flatnonzero(~good | (belongs != held_out) | open_).tolist():
+            i, is_held_out_here, belongs_there = int(kept[k]), bool(held_out[k]), bool(belongs[k])
+            if not good[k]:
+                self._fault(block.file, block.rows[i], f"is stored, though it {SAYS[block.fates[i]]}")
+                continue
+            if open_[k] and (payload := block.payloads[i]) is not None:
+                belongs_there = is_held_out(self.content(payload), self.fraction)
+            if belongs_there != is_held_out_here:
+                sides = ("to train on", "held out")
+                what = f"is stored {sides[is_held_out_here]}, and belongs to what is {sides[belongs_there]}"
+                self._fault(block.file, block.rows[i], what)
+
+    def _judge_refused(self, block: Selected, reasons: Mapping[int, str]) -> None:
+        """Look at the refused rows of a block; `reasons` has each."""
+        faults = {i: reason_fault(block.fates[i], reason) for i, reason in reasons.items()}
+        open_ = [i for i, fault in faults.items() if fault is None and block.fates[i] == GOOD]
+        unsure = {i: payload for i in open_ if (payload := block.payloads[i]) is not None}
+        found = self.again(block.file, [block.rows[i] for i in unsure], list(unsure.values())) if unsure else ()
+        for i, why in zip(unsure, found, strict=True):
+            if why != reasons[i]:
+                said = f"it is refused for {why}" if why else "nothing is wrong with it"
+                faults[i] = f"is refused for {reasons[i]}; looked at alone, {said}"
+        for i, fault in faults.items():
+            if fault is not None:
+                self._fault(block.file, block.rows[i], fault)
+
+    def _fault(self, file: int, row: int, what: str) -> None:
+        files = self.refusals.files
+        self._note(f"{files[file] if file < len(files) else f'file {file}'}:{row}", what)
+
+    def _note(self, where: str, what: str) -> None:
+        self.numbers["faults"] += 1
+        self.worst = self.worst or Worst(where, what)
+
+    def verdict(self) -> Verdict:
+        """What came of it, once all rows have been gone through."""
+        if left := self.refusals.left():
+            self._note(left[0], f"is refused (and {len(left) - 1:,} more are), though it is stored, or no row that is read")
+        numbers = self.numbers
+        if self.worst is not None:
+            return Verdict(False, f"{numbers['faults']:,} faults; first {self.worst.where} {self.worst.note}", numbers, self.worst)
+        return balanced(numbers)
+
+
+def balanced(numbers: Mapping[str, float]) -> Verdict:
+    """The verdict where there are no faults."""
+    return Verdict(
+        True,
+        f"{numbers['rows_read_again']:,} rows, read again, are where they belong: {numbers['rows_stored']:,} stored, "
+        f"{numbers['rows_held_out']:,} of them held out, {numbers['rows_refused']:,} refused, {numbers['duplicates']:,} of them duplicates",
+        numbers,
+    )
+
+
+def find(sorted_places: Ints, wanted: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Where each stands, the first of equal ones, and whether it is there at all."""
+    if not len(sorted_places):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
+    at = np.minimum(np.searchsorted(sorted_places, wanted), len(sorted_places) - 1)
+    return at, sorted_places[at] == wanted

@@ -1,28 +1,62 @@
-"""Mask alignment: trained tokens decode to exactly the trained texts, each with the tokens that end its turn, and to nothing else; tokens that are not
-attended decode to exactly the texts of regions without attention.
-
-The mask was made from character offsets of a render with marks. This check goes the other way and shares no code with it: it cuts each record where
-the weight of its mask changes, decodes every trained run with the tokenizer's own decoder, and compares with the texts of the source.
-"""
+"""Where a mask is wrong: the first token that should be trained and is not, or is and should not be."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise, zip_longest
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.proofs.token_bytes import ByteTable
-from prep_assets.proofs.trained_texts import Expected
+from prep_assets.errors import CheckFailed
+from prep_assets.proofs.derive import Derived, Expected, Prompt, Range
+from prep_assets.proofs.reference_ids import ReferenceIds, reference_ids
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.proofs.wrong_token import BROKEN, first_wrong
-from prep_assets.samples import UNATTENDED
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.proofs.words import ByteTable
+from prep_assets.samples import SYSTEM, UNATTENDED, USER, Sample
+from prep_assets.text.vocabulary import Vocabulary
+
+Run = tuple[int, int]
+BROKEN = "\ufffd"
+"""What a decoder shows for a part of a character, which truncation leaves at an end of a row."""
+
+
+def first_wrong(
+    ids: npt.NDArray[np.integer], runs: Sequence[Run], decoded: Sequence[str], expected: Sequence[str], vocabulary: Vocabulary
+) -> int:
+    """The token at which the trained runs of a row part from the texts that its source trains; -1 where that cannot be told.
+
+    Args:
+        runs: start and end of each trained run.
+        decoded: the text of each.
+        expected: the texts that must be trained.
+    """
+    texts, wanted = [each.strip(BROKEN) for each in decoded], [each.strip(BROKEN) for each in expected]
+    foreign = next((at for at, text in enumerate(texts) if text not in wanted), None)
+    if foreign is None:  # a text is not trained at all: where it stands is not known here
+        return -1
+    lacking = next((each for each, text in zip(expected, wanted, strict=True) if text not in texts), None)
+    return runs[foreign][0] if lacking is None else _in_run(ids, runs[foreign], decoded[foreign], lacking, vocabulary)
+
+
+def _in_run(ids: npt.NDArray[np.integer], run: Run, found: str, wanted: str, vocabulary: Vocabulary) -> int:
+    start, end = run
+    if found in wanted:  # the run is too short, at its beginning or at its end
+        return start - 1 if not wanted.startswith(found) else min(end, len(ids) - 1)
+    same = next((at for at, (a, b) in enumerate(zip(found, wanted, strict=False)) if a != b), min(len(found), len(wanted)))
+    ends = [len(vocabulary.decode(ids[start : at + 1].tolist())) for at in range(start, end)]
+    return start + bisect_left(ends, same + 1)
+
+
+# Mask alignment: trained tokens decode to exactly the trained texts, each with the tokens that end its turn, and to nothing else; tokens that are not
+# attended decode to exactly the texts of regions without attention.
+#
+# The mask was made from character offsets of a render with marks. This check goes the other way and shares no code with it: it cuts each record where the
+# weight of its mask changes, decodes every trained run with the tokenizer's own decoder, and compares with the texts of the source.
 
 Cut = Literal["none", "start", "end"]
 """Where truncation took tokens away, perhaps amid a text."""
@@ -295,3 +329,336 @@ def _difference(found: str, expected: str) -> str:
     at = next((i for i, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b), min(len(found), len(expected)))
     low = max(0, at - 20)
     return f"…{found[low : at + 40]!r}…, the source says …{expected[low : at + 40]!r}… (character {at})"
+
+
+# Tokenization identity of conversations: the tokens of every row are the reference tokenizer's for a fresh render of its source.
+#
+# The render is cut at the control tokens that the template wrote, and only there; the reference library tokenizes what lies between as ordinary text. Ids
+# that decode to the same text and are not the tokenizer's own for it are found as well as wrong ones.
+
+BATCH_CHARACTERS = 1 << 21
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One record.
+
+    Attributes:
+        id: its record id.
+        ids: its token ids.
+        text: a fresh render of it.
+        controls: characters (start, end) of the control tokens that the template wrote, ascending.
+        typed: control tokens that the content holds as text.
+        left: the ids that truncation must have left; `None` where it is whole.
+        taken: how many tokens it took.
+    """
+
+    id: str
+    ids: npt.NDArray[np.integer[Any]]
+    text: str
+    controls: tuple[tuple[int, int], ...]
+    typed: int
+    left: npt.NDArray[np.integer[Any]] | None = None
+    taken: int = 0
+
+
+class Rendered(Protocol):
+    """A render, and the characters (start, end) of the control tokens that the template wrote, ascending."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def controls(self) -> tuple[tuple[int, int], ...]: ...
+
+
+def prove_identity(rows: Iterable[Conversation], vocabulary: Vocabulary) -> Verdict:
+    """Tokenize every row again and compare; the verdict shows the first that differs."""
+    proof = IdentityProof(vocabulary)
+    for batch in _batches_identity(rows):
+        proof.add(batch)
+        if proof.worst is not None:
+            break
+    return proof.verdict()
+
+
+@dataclass
+class IdentityProof:
+    """The check, for rows that come in batches.
+
+    Attributes:
+        tokenized, typed: rows, and control tokens in their content, so far.
+        taken: tokens that truncation took so far.
+        worst: the first row that differs; after it no row is looked at.
+    """
+
+    vocabulary: Vocabulary
+    tokenized: int = 0
+    typed: int = 0
+    taken: int = 0
+    worst: Worst | None = None
+
+    @cached_property
+    def reference(self) -> ReferenceIds:
+        """The reference tokenizer."""
+        return reference_ids(self.vocabulary)
+
+    def proven(self, rows: int, typed: int = 0, taken: int = 0) -> None:
+        """Count rows that somebody else has proven."""
+        if self.worst is None:
+            self.tokenized, self.typed, self.taken = self.tokenized + rows, self.typed + typed, self.taken + taken
+
+    def add(self, batch: Sequence[Conversation]) -> None:
+        """Tokenize some rows again and compare."""
+        if self.worst is not None:
+            return
+        self.typed += sum(row.typed for row in batch)
+        self.taken += sum(row.taken for row in batch)
+        again = expected_ids([row for row in batch if row.left is None], self.vocabulary, self.reference)
+        for row in batch:
+            expected = next(again) if row.left is None else row.left
+            self.tokenized += 1
+            if not np.array_equal(row.ids, expected):
+                self.worst = _worst_identity(row, expected, self.vocabulary)
+                return
+
+    def verdict(self) -> Verdict:
+        """What came of all rows."""
+        numbers = {"rows_tokenized_again": self.tokenized, "control_tokens_in_content": self.typed}
+        numbers |= {"tokens_cut_away": self.taken} if self.taken else {}
+        if self.worst is not None:
+            return Verdict(False, f"{self.worst.where}: {self.worst.note}", numbers, self.worst)
+        return Verdict(True, f"{self.tokenized:,} rows have the reference tokenizer's ids of their render", numbers)
+
+
+def _batches_identity(rows: Iterable[Conversation]) -> Iterator[list[Conversation]]:
+    batch: list[Conversation] = []
+    characters = 0
+    for row in rows:
+        batch.append(row)
+        characters += len(row.text)
+        if characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def expected_ids(rows: Sequence[Rendered], vocabulary: Vocabulary, reference: ReferenceIds) -> Iterator[npt.NDArray[np.uint32]]:
+    """The reference's ids of each whole row: its control tokens, and what lies between them as ordinary text."""
+    texts: list[bytes] = []
+    begins: list[bool] = []
+    items: list[list[int | None]] = []  # of each row: ids of control tokens, and nothing for the next of `texts`
+    for row in rows:
+        own: list[int | None] = []
+        last = 0
+        for start, end in (*row.controls, (len(row.text),) * 2):
+            if start > last:
+                texts.append(row.text[last:start].encode())
+                begins.append(last == 0)
+                own.append(None)
+            if end > start:
+                own.append(vocabulary.control[row.text[start:end]])
+            last = end
+        items.append(own)
+    flat = reference.encode_utf8(texts, np.fromiter(begins, bool))
+    del texts
+    segments = (flat.ids[start:end] for start, end in pairwise(flat.offsets.tolist()))
+    for own in items:
+        parts = [next(segments) if item is None else np.array([item], np.uint32) for item in own]
+        yield np.concatenate(parts) if parts else np.zeros(0, np.uint32)
+
+
+def _worst_identity(row: Conversation, expected: npt.NDArray[Any], vocabulary: Vocabulary) -> Worst:
+    shorter = min(len(row.ids), len(expected))
+    differing = np.flatnonzero(row.ids[:shorter] != expected[:shorter])
+    at = int(differing[0]) if len(differing) else shorter
+    stored, render = (vocabulary.decode(ids[max(0, at - 5) : at + 5]) for ids in (row.ids, expected))
+    lengths = f"{len(row.ids):,} ids, the reference tokenizer gives {len(expected):,}"
+    note = f"{lengths}; from token {at:,} on they differ: …{stored!r}…, the render has …{render!r}…"
+    return Worst(row.id, note, tuple(row.ids.tolist()), at=min(at, len(row.ids) - 1), derivations=((stored, render),))
+
+
+# What truncation must have left of a conversation, worked out from the reference tokenizer's ids of the whole one.
+#
+# A row that fits is whole. Of one that does not, the part that must be left follows from the mode alone, token by token; so a cut row is proven as exactly as
+# a whole one.
+
+Ids = npt.NDArray[np.integer[Any]]
+Spans = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """How long conversations are cut.
+
+    Attributes:
+        mode: ``drop``, ``start``, ``end``, ``prompt`` or ``turns``, as the configuration explains them.
+        limit: the most tokens; `None` for no limit.
+        keeps_stop: whether an answer that ``end`` cuts ends with its stop token.
+        keeps: by role, which ``part`` of an untrained text ``prompt`` leaves, and how many tokens at the ``least``.
+    """
+
+    mode: str = "drop"
+    limit: int | None = None
+    keeps_stop: bool = False
+    keeps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def leaves_whole(self, length: int) -> bool:
+        """Whether a record of so many tokens can only be a whole conversation."""
+        return self.limit is None or self.mode == "drop" or (length < self.limit and self.mode != "turns")
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a record must be.
+
+    Attributes:
+        derived: its conversation, without rounds that were taken.
+        expected: what must be trained of it.
+        ids: its ids, where tokens were taken or ids were needed to know what is left; `None`: those of the whole render.
+        cut: at which end tokens were taken, through a text perhaps.
+        weights: the weight of each token, where the row itself says it.
+        taken: how many tokens are gone.
+    """
+
+    derived: Derived
+    expected: tuple[Expected, ...]
+    ids: Ids | None = None
+    cut: Literal["none", "start", "end"] = "none"
+    weights: npt.NDArray[np.float32] | None = None
+    taken: int = 0
+
+    def row(self, identity: str, ids: Ids, mask: npt.NDArray[Any]) -> Row:
+        """To prove the mask of a record."""
+        return Row(identity, ids, mask, self.expected, self.cut, self.weights, self.derived.tagged)
+
+    def conversation(self, identity: str, ids: Ids) -> Conversation:
+        """To prove the ids of a record."""
+        return Conversation(identity, ids, self.derived.text, self.derived.controls, self.derived.typed, self.ids, self.taken)
+
+
+def left_of(sample: Sample, length: int, truncation: Truncation, derive: Callable[[Sample], Derived], vocabulary: Vocabulary) -> Left:
+    """What must be left of a sample.
+
+    Args:
+        length: how many tokens its record has.
+
+    Raises:
+        CheckFailed: nothing of it can be left, so that the record cannot be of this source.
+    """
+    derived = derive(sample)
+    limit, mode = truncation.limit, truncation.mode
+    if limit is None or truncation.leaves_whole(length):
+        return Left(derived, derived.expected)
+    ids = ids_of(derived, vocabulary)
+    if len(ids) <= limit:
+        return Left(derived, derived.expected, ids)
+    if mode == "turns":
+        left = _newest_rounds(sample, limit, derive, vocabulary)
+    else:
+        left = _cut(derived, ids, limit, truncation, vocabulary)
+    return replace(left, taken=len(ids) - len(left.ids if left.ids is not None else ids))
+
+
+def _cut(derived: Derived, ids: npt.NDArray[np.int64], limit: int, truncation: Truncation, vocabulary: Vocabulary) -> Left:
+    """What is left of the ids of one render."""
+    spans = _spans(derived, vocabulary)
+    if truncation.mode == "prompt":
+        return Left(derived, derived.expected, ids[_shortened(spans, limit, derived.shortenable, truncation.keeps)])
+    if truncation.mode == "start":
+        low = int(spans[-limit - 1, 1])
+        first = min(low, int(spans[-limit, 0]))  # of the character through which the cut goes, a part may be left
+        kept = tuple(_clipped(each, low, len(derived.text)) for each in derived.expected if each.end > first)
+        return Left(derived, kept, ids[-limit:], "start")
+    return _beginning(derived, ids[:limit], spans, truncation, vocabulary)
+
+
+def ids_of(derived: Derived, vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
+    """The reference tokenizer's ids of a whole conversation."""
+    return next(expected_ids([derived], vocabulary, reference_ids(vocabulary))).astype(np.int64)
+
+
+def _spans(derived: Derived, vocabulary: Vocabulary) -> Spans:
+    """Characters (start, end) of every token of the whole conversation, int64[n, 2]; tokens of a part of a character have all of it."""
+    return np.array(list(_each_span(derived, vocabulary)))
+
+
+def _each_span(derived: Derived, vocabulary: Vocabulary) -> Iterator[Range]:
+    last = 0
+    for start, end in (*derived.controls, (len(derived.text),) * 2):
+        if start > last:
+            found = reference_ids(vocabulary).char_spans(derived.text[last:start], first=last == 0)
+            yield from ((last + low, last + high) for low, high in found)
+        if end > start:
+            yield start, end
+        last = end
+
+
+def _clipped(expected: Expected, low: int, high: int) -> Expected:
+    """The part of a stretch between two characters of the render."""
+    start, end = max(low, expected.start), min(high, expected.end)
+    text = expected.text[start - expected.start : end - expected.start]
+    return replace(
+        expected, text=text, stop=expected.stop if end == expected.end and text.endswith(expected.stop) else "", start=start, end=end
+    )
+
+
+def _beginning(derived: Derived, ids: npt.NDArray[np.int64], spans: Spans, truncation: Truncation, vocabulary: Vocabulary) -> Left:
+    """The first tokens; where the cut goes through an answer, its stop token may take the place of the last one."""
+    high, last = int(spans[len(ids), 0]), spans[len(ids) - 1]
+    # the last token may be a part of the character at which the cut is
+    touched = [each for each in derived.expected if each.start < max(high, int(last[1]))]
+    through = next((each for each in touched if each.weight > 0 and each.start <= last[0] < each.end), None)
+    stop = _last_stop(derived.expected, through, vocabulary) if truncation.keeps_stop else None
+    if stop is None or through is None:
+        return Left(derived, tuple(_clipped(each, 0, max(high, each.start)) for each in touched), ids, "end")
+    kept = [_clipped(each, 0, max(int(last[0]), each.start)) for each in touched]
+    number = touched.index(through)
+    kept[number] = replace(kept[number], text=kept[number].text + stop, stop=stop)
+    return Left(derived, tuple(kept[: number + 1]), np.append(ids[:-1], vocabulary.control[stop]), "end")
+
+
+def _last_stop(expected: Sequence[Expected], through: Expected | None, vocabulary: Vocabulary) -> str | None:
+    """The control token at the end of what is trained without a gap."""
+    if through is None:
+        return None
+    for each in expected[expected.index(through) :]:
+        if each.start > through.end or each.weight < 0:
+            break
+        through = each
+    return next((token for token in sorted(vocabulary.control, key=len, reverse=True) if through.text.endswith(token)), None)
+
+
+def _shortened(spans: Spans, limit: int, shortenable: Sequence[Prompt], keeps: Mapping[str, Mapping[str, Any]]) -> npt.NDArray[np.bool_]:
+    """Which tokens stay where the longest untrained texts give up one end, as far as their roles allow it."""
+    excess, keep = len(spans) - limit, np.ones(len(spans), bool)
+    inside = [(np.flatnonzero((spans[:, 0] >= start) & (spans[:, 1] <= end)), keeps.get(role, {})) for start, end, role in shortenable]
+    for tokens, own in sorted(inside, key=lambda each: -len(each[0])):
+        stays = max(min(len(tokens), own.get("least", 1)), len(tokens) - excess)
+        gone = tokens[: len(tokens) - stays] if own.get("part") == "end" else tokens[stays:]
+        keep[gone] = False
+        excess -= len(gone)
+    if excess:
+        raise CheckFailed(f"{len(spans):,} tokens, which no shortening of untrained texts makes {limit:,}")
+    return keep
+
+
+def _newest_rounds(sample: Sample, limit: int, derive: Callable[[Sample], Derived], vocabulary: Vocabulary) -> Left:
+    """The system turns and as many of the newest rounds as fit."""
+    users = [number for number, turn in enumerate(sample.turns) if turn.role == USER]
+    begins = [number for number in users if number == 0 or sample.turns[number - 1].role != USER]
+    head = tuple(turn for turn in sample.turns[: begins[0]] if turn.role == SYSTEM) if begins else ()
+    low, high = 1, len(begins) - 1
+    found: Left | None = None
+    while low <= high:
+        middle = (low + high) // 2
+        shorter = derive(replace(sample, turns=(*head, *sample.turns[begins[middle] :])))
+        ids = ids_of(shorter, vocabulary)
+        if len(ids) <= limit:
+            found, high = Left(shorter, shorter.expected, ids), middle - 1
+        else:
+            low = middle + 1
+    if found is None:
+        raise CheckFailed(f"not even its last round fits in {limit:,} tokens")
+    return found

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.arrays import Spool
-from prep_assets.disk.arrays import numbers as each_of
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.arrays import Spool
+from prep_assets.stores.arrays import numbers as each_of
 from prep_assets.stores.tokens import TokenStore
 
 Ints = npt.NDArray[np.int64]

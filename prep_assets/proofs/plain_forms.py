@@ -1,38 +1,155 @@
-"""Plain chats derived a second time, by form: what each turn's text must have become, for every chat with the same roles at once.
-
-`derive` takes the render of one chat of invented texts apart. What it finds there is kept as so many texts before, so many characters after, and holds
-for every chat with these roles whose texts the template cannot tell from others. A text that holds a string of the template's own source may be
-one that it looks for; a chat with such a text is derived by itself. No code of the layouts that builds write with is used.
-"""
+"""Where any of some strings stands in bytes: the places of the byte of each that is the rarest, and of these the ones with all of its other bytes around."""
 
 from __future__ import annotations
 
 import re
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.listed_arguments import Listed
-from prep_assets.proofs.plain_samples import roles_and_answer, roles_and_texts, searching
-from prep_assets.proofs.shaped_forms import Found, Shape, Spelling, spelled, taken_apart
-from prep_assets.proofs.shaped_samples import Outline
-from prep_assets.proofs.stretches import Derived, Expected, MaskOptions
-from prep_assets.proofs.template_strings import strings_looked_for
-from prep_assets.proofs.trained_texts import derive
-from prep_assets.samples import PlainChat, Sample
+from prep_assets.proofs.derive import Derived, Expected, MaskOptions, derive
+from prep_assets.proofs.shaped_forms import Found, Listed, Outline, Shape, Spelling, spelled, taken_apart
+from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, PlainChat, Sample
+from prep_assets.text.environment import chat_template_utils
 
 if TYPE_CHECKING:
-    from prep_assets.templates.chat_template import ChatTemplate
+    from prep_assets.text.template import ChatTemplate
+
+Ints = npt.NDArray[np.int64]
+
+ONE_IN = 64
+"""Share of the bytes by which it is told how often each byte stands."""
+_BYTES = 256
+_HALF, _SECOND = 0xED, 0xA0
+"""How half of a surrogate pair begins in UTF-8: this byte, and one that is not below the second."""
+
+
+class ByteSearch:
+    """Finds some strings, and half of a surrogate pair.
+
+    Args:
+        strings: none of them empty.
+    """
+
+    def __init__(self, strings: Iterable[str]) -> None:
+        some = sorted({each.encode() for each in strings})
+        # a string that holds another one is found with it
+        self._strings = [each for each in some if not any(other in each for other in some if other != each)]
+
+    def places(self, data: bytes) -> Ints:
+        """Where they begin, in no order."""
+        every = np.frombuffer(data, np.uint8)
+        often = np.bincount(every[::ONE_IN], minlength=_BYTES)
+        halves = np.flatnonzero(every[:-1] == _HALF) if _HALF in data else np.zeros(0, np.int64)
+        found, standing = [halves[every[halves + 1] >= _SECOND]], dict[int, Ints]()
+        for string in self._strings:
+            order = sorted(range(len(string)), key=lambda at: (often[string[at]], string[at]))
+            rarest = string[order[0]]
+            if rarest not in standing:
+                standing[rarest] = np.flatnonzero(every == rarest) if rarest in data else np.zeros(0, np.int64)
+            begins = standing[rarest] - order[0]
+            begins = begins[(begins >= 0) & (begins <= len(every) - len(string))]
+            for at in order[1:]:
+                begins = begins[every[begins + at] == string[at]]
+            found.append(begins)
+        return np.concatenate(found)
+
+
+# Which samples are one text a turn with nothing beside, and hold no string that a template or a tokenizer may treat otherwise than any word.
+
+
+def plain_chat(sample: Sample) -> PlainChat | None:
+    """Such a sample in columns; `None` for any other."""
+    if sample != Sample(sample.turns):
+        return None
+    texts: list[str] = []
+    for turn in sample.turns:
+        if len(turn.regions) != 1 or turn.name is not None or turn.tool_call_id is not None:
+            return None
+        region = turn.regions[0]
+        if region.kind != TEXT or region.loss_weight is not None or region.drop or not region.attend:
+            return None
+        texts.append(region.text)
+    return PlainChat(tuple([turn.role for turn in sample.turns]), tuple(texts))
+
+
+def roles_and_texts(sample: Sample) -> tuple[tuple[str, ...], list[str]] | None:
+    """The roles and the texts of such a sample without blank texts; `None` for any other."""
+    chat = plain_chat(sample)
+    return (chat.roles, list(chat.texts)) if chat and all(map(str.strip, chat.texts)) else None
+
+
+def roles_and_answer(sample: Sample) -> tuple[tuple[str, ...], list[str]] | None:
+    """The same of a conversation whose regions say that its last turn is trained, an answer, and no other."""
+    *before, last = sample.turns
+    weights = [{region.loss_weight for region in turn.regions} for turn in sample.turns]
+    if last.role not in (ASSISTANT, COMPLETION) or weights != [{0.0}] * len(before) + [{1.0}]:
+        return None
+    bare = (replace(turn, regions=tuple(replace(region, loss_weight=None) for region in turn.regions)) for turn in sample.turns)
+    return roles_and_texts(replace(sample, turns=tuple(bare)))
+
+
+def searching(strings: Iterable[str]) -> re.Pattern[str]:
+    """Matches any of the strings, and half of a surrogate pair."""
+    return re.compile("|".join([*map(re.escape, sorted(strings)), "[\ud800-\udfff]"]))
+
+
+# The strings of a chat template's source that a text may be compared with or searched for: all but those that are only written.
+
+
+def strings_looked_for(sources: Iterable[str]) -> tuple[str, ...]:
+    """The strings of some templates, sorted; those of one character and names of fields are left out."""
+    from jinja2 import nodes
+
+    trees = [chat_template_utils()._compile_jinja_template(source).environment.parse(source) for source in sources]
+    shown = {id(each) for tree in trees for each in _only_shown(tree)}
+    found = {each.value for tree in trees for each in tree.find_all(nodes.Const) if isinstance(each.value, str) and id(each) not in shown}
+    return tuple(sorted(each for each in found if len(each.strip()) > 1 and not each.isidentifier()))
+
+
+def _only_shown(node: Any) -> Iterator[Any]:
+    """The constants of which a template does nothing but write them into its render, alone or joined with others. What a block catches to use it
+    otherwise is not of the render."""
+    from jinja2 import nodes
+
+    if isinstance(node, nodes.Const):
+        yield node
+    elif isinstance(node, nodes.Output | nodes.Concat | nodes.Add):
+        yield from chain.from_iterable(map(_only_shown, node.iter_child_nodes()))
+    elif isinstance(node, nodes.CondExpr):
+        yield from chain.from_iterable(map(_only_shown, (node.expr1, node.expr2)))
+    elif isinstance(node, nodes.Template | nodes.For | nodes.If) or _is_generation(node):
+        for part in (part for name in ("body", "elif_", "else_") for part in getattr(node, name, ())):
+            if isinstance(part, nodes.Stmt):
+                yield from _only_shown(part)
+
+
+def _is_generation(node: Any) -> bool:
+    """Whether a part of a template is what ``{% generation %}`` encloses, which is written as it is."""
+    from jinja2 import nodes
+
+    called = getattr(node, "call", None)
+    return (
+        isinstance(called, nodes.Call) and isinstance(called.node, nodes.ExtensionAttribute) and called.node.name == "_generation_support"
+    )
+
+
+# Plain chats derived a second time, by form: what each turn's text must have become, for every chat with the same roles at once.
+#
+# `derive` takes the render of one chat of invented texts apart. What it finds there is kept as so many texts before, so many characters after, and holds for
+# every chat with these roles whose texts the template cannot tell from others. A text that holds a string of the template's own source may be one that it
+# looks for; a chat with such a text is derived by itself. No code of the layouts that builds write with is used.
 
 MOST_KNOWN = 4096
-ONE_IN = 64
-"""Share of the plain chats that are derived by themselves as well, by a hash of their last texts."""
 _BLANKS = ("\n", " ", "\t", "\r\n", "\t \u3000\n")
 """White space put around words. A template may strip all of it, or line breaks only."""
 _NAME = re.compile(r"Qz(\d{5})zQ")
@@ -296,3 +413,107 @@ def answers_derivation(template: ChatTemplate) -> PlainDerivation:
     return PlainDerivation(
         MaskOptions(mask={}), template, typed_controls=False, read=roles_and_answer, forms=MaskOptions(train_turns="last")
     )
+
+
+# A form of plain chats in bytes: where things stand in the renders of many chats with the same roles, from the lengths of their texts alone.
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where things stand in the renders of some chats: see `plain_blocks`."""
+
+    items: Ints
+    stretches: Ints
+    weights: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class BytesForm:
+    """A form in bytes.
+
+    Attributes:
+        form: the same in characters.
+        written: what stands before, between and after the texts.
+        frames: int64[t + 1], bytes of each of these.
+        turns: int64[t], which text of a chat stands in each gap.
+        stretches: int64[s, 2, 2], begin and end of each trained stretch: how many texts end before it, and so many bytes after these.
+        weights: float32[s].
+        controls: int64[c, 2, 2], the same of each control token.
+        tokens: int64[c], their ids.
+        stops: the tokens that end turns.
+    """
+
+    form: PlainForm
+    written: tuple[bytes, ...]
+    frames: Ints
+    turns: Ints
+    stretches: Ints
+    weights: npt.NDArray[np.float32]
+    controls: Ints
+    tokens: Ints
+    stops: frozenset[str]
+
+    @classmethod
+    def of(cls, form: PlainForm, control: Mapping[str, int]) -> BytesForm | None:
+        """A form in bytes; `None` where something in it begins or ends inside a text, so that each chat has to be looked at.
+
+        Args:
+            control: the tokenizer's control tokens and their ids.
+        """
+        pairs = [(start, end) for start, end, _, _ in form.stretches]
+        if any(start[0] != end[0] for start, end in form.controls):
+            return None
+        written = [form.frames[start[0]][start[1] : end[1]] for start, end in form.controls]
+        if any(edge[1] > len(form.frames[edge[0]]) for pair in (*pairs, *form.controls) for edge in pair):
+            return None
+        if any(text not in control for text in written) or not all(_ends_with(form, end, stop) for _, end, _, stop in form.stretches):
+            return None
+        frames = tuple(frame.encode() for frame in form.frames)
+        return cls(
+            form,
+            frames,
+            np.array([len(frame) for frame in frames]),
+            np.array(form.turns, np.int64),
+            _in_bytes(form, pairs),
+            np.array([weight for _, _, weight, _ in form.stretches], np.float32),
+            _in_bytes(form, form.controls),
+            np.array([control[text] for text in written], np.int64),
+            frozenset(stop for *_, stop in form.stretches if stop),
+        )
+
+    def stripped(self, texts: Sequence[str]) -> list[bytes]:
+        """The texts of any chat as its render shows them, in its order."""
+        return [text.encode() for text in self.form.shown(texts)]
+
+    def placed(self, rows: Ints, lengths: Ints, base: Ints) -> Placed:
+        """Where things stand in the renders of these rows.
+
+        Args:
+            rows: int64[n], their numbers.
+            lengths: int64[n, t], bytes of their texts as the renders show them.
+            base: where the render of each number begins, and the end of the last.
+        """
+        ends = np.zeros((len(rows), len(self.frames)), np.int64)
+        np.cumsum(lengths + self.frames[:-1], axis=1, out=ends[:, 1:])
+        low, high = (ends[:, self.stretches[:, side, 0]] + self.stretches[:, side, 1] for side in (0, 1))
+        of_row = np.repeat(rows, len(self.weights))
+        stretches = np.stack([of_row, low.ravel(), high.ravel()], axis=1)
+        return Placed(self._items(ends, base[rows], base[rows + 1]), stretches, np.tile(self.weights, len(rows)))
+
+    def _items(self, ends: Ints, first: Ints, last: Ints) -> Ints:
+        low, high = (first[:, None] + ends[:, self.controls[:, side, 0]] + self.controls[:, side, 1] for side in (0, 1))
+        begins = np.concatenate([first[:, None], high], axis=1).ravel()
+        ends = np.concatenate([low, last[:, None]], axis=1).ravel()
+        ordinary = np.stack([begins, ends, np.full(len(begins), -1)], axis=1)
+        control = np.stack([low.ravel(), high.ravel(), np.tile(self.tokens, len(first))], axis=1)
+        return np.concatenate([ordinary[begins < ends], control])
+
+
+def _in_bytes(form: PlainForm, pairs: Sequence[tuple[Edge, Edge]]) -> Ints:
+    places = [[(gap, len(form.frames[gap][:after].encode())) for gap, after in pair] for pair in pairs]
+    return np.array(places, np.int64).reshape(len(pairs), 2, 2)
+
+
+def _ends_with(form: PlainForm, end: Edge, stop: str) -> bool:
+    """Whether a stretch that ends there ends with its stop token."""
+    return form.frames[end[0]][: end[1]].rstrip().endswith(stop)

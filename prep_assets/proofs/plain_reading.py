@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from prep_assets.proofs.byte_search import ByteSearch
+from prep_assets.proofs.plain_forms import ByteSearch
 
 Row = Mapping[str, Any]
 

@@ -1,10 +1,4 @@
-"""The reference tokenizer's own ids of any amount of text, each distinct word tokenized once.
-
-The reference library is the yardstick, and slow. A text may be cut where a space follows an ASCII letter, digit or sign, if this tokenizer always
-starts a new pre-token there: then the ids of the whole are those of its parts, one after the other, and parts that were met before are looked up.
-`cuts_before_spaces` says for which tokenizers that is so, `whole_tokens` for which a text may also be cut where a sign or a line break follows an ASCII
-letter or digit; texts of all others are given to the library whole. Long text without spaces is cut where `cuts_unspaced` allows it.
-"""
+"""Ids of parts of texts, put together as those of the texts."""
 
 from __future__ import annotations
 
@@ -16,17 +10,76 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from prep_assets.caches import CACHES, bounded_cache
-from prep_assets.disk.columns import stretches
-from prep_assets.disk.kept import key_of
-from prep_assets.proofs import ids_together, word_cuts, words
-from prep_assets.proofs.ids_together import between, interleaved, one_after_the_other, put_together
-from prep_assets.proofs.word_cuts import UNSPACED, cuts_before_spaces, cuts_unspaced, whole_tokens
-from prep_assets.proofs.words import Words, joint, picked
-from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.flat import NO_TEXTS, Engine, Flat
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.proofs import words
+from prep_assets.proofs.words import UNSPACED, Words, cuts_before_spaces, cuts_unspaced, joint, picked, whole_tokens
+from prep_assets.stores.arrays import stretches
+from prep_assets.stores.files import key_of
+from prep_assets.text.engines import Engines, choose_engine
+from prep_assets.text.ids import NO_TEXTS, Engine, Flat
+from prep_assets.text.vocabulary import Vocabulary
+
+Ints = npt.NDArray[np.int64]
+
+
+def between(texts: Flat, token: Ints) -> Flat:
+    """The ids of texts with those of the control tokens between them."""
+    counts, ordinary = np.ones(len(token), np.int64), token < 0
+    counts[ordinary] = np.diff(texts.offsets)
+    ids = np.repeat(token, counts)
+    ids[ids < 0] = texts.ids
+    return Flat(ids.astype(np.uint32), np.concatenate([[0], np.cumsum(counts)]))
+
+
+def put_together(known: Flat, counts: npt.NDArray[np.int32], which: npt.NDArray[np.int32], borders: Ints) -> Flat:
+    """Ids of texts from those of their parts, a stretch at a time: a long text has many.
+
+    Args:
+        known: ids, and where those of each distinct part begin among them.
+        counts: how many each distinct part has.
+        which: the distinct part that each part is.
+        borders: the part with which each text begins, and the number of all.
+    """
+    filled = sum(int(counts[which[part]].sum()) for part in stretches(len(which)))
+    ids, offsets, filled = np.empty(filled, np.uint32), np.zeros(len(borders), np.int64), 0
+    for part in stretches(len(which)):
+        lengths, starts = counts[which[part]], known.offsets[which[part]]
+        ends = np.cumsum(lengths)
+        total = int(ends[-1])
+        ids[filled : filled + total] = known.ids[np.repeat(starts - (ends - lengths), lengths) + np.arange(total)]
+        low, high = np.searchsorted(borders, [part.start, part.stop], "right")
+        offsets[low:high] = filled + ends[borders[low:high] - part.start - 1]
+        filled += total
+    return Flat(ids, offsets)
+
+
+def interleaved(yes: Flat, no: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:
+    """Two results as one, in the order of the texts; `chosen` says which are of the first."""
+    counts = np.empty_like(yes.offsets, shape=len(chosen))
+    counts[chosen], counts[~chosen] = np.diff(yes.offsets), np.diff(no.offsets)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    ids, of_first = np.empty_like(yes.ids, shape=offsets[-1]), np.repeat(chosen, counts)
+    ids[of_first], ids[~of_first] = yes.ids, no.ids
+    return Flat(ids, offsets)
+
+
+def one_after_the_other(heads: Flat, tails: Flat, headed: npt.NDArray[np.bool_]) -> Flat:
+    """Each text's head, where it has one, and its tail."""
+    pieces = np.zeros((len(headed), 2), bool)
+    pieces[:, 0] = True
+    shown = np.stack([headed, np.ones(len(headed), bool)], axis=1)
+    both = interleaved(heads, tails, pieces[shown])
+    return Flat(both.ids, both.offsets[np.concatenate([[0], np.cumsum(shown.sum(axis=1))])])
+
+
+# The reference tokenizer's own ids of any amount of text, each distinct word tokenized once.
+#
+# The reference library is the yardstick, and slow. A text may be cut where a space follows an ASCII letter, digit or sign, if this tokenizer always starts a
+# new pre-token there: then the ids of the whole are those of its parts, one after the other, and parts that were met before are looked up.
+# `cuts_before_spaces` says for which tokenizers that is so, `whole_tokens` for which a text may also be cut where a sign or a line break follows an ASCII
+# letter or digit; texts of all others are given to the library whole. Long text without spaces is cut where `cuts_unspaced` allows it.
 
 WHOLE_EVERY = 64
 """Every so many texts are tokenized whole as well."""
@@ -38,8 +91,6 @@ LONG_PART = 1 << 16
 """A part that has more bytes is cut between its letters and signs, if it may be."""
 RUN = 4096
 """New parts that are tokenized as one text."""
-
-Ints = npt.NDArray[np.int64]
 _SPELLED = re.compile("<0x[0-9A-F]{2}>")
 _CUT = re.compile(b"[!-~](?= )")
 _CUT_ANYWHERE = re.compile(_CUT.pattern + b"|" + UNSPACED.pattern)
@@ -207,7 +258,7 @@ def keep_words() -> None:
 def _key(tokenizer: str) -> str | None:
     """What words are kept under; `None` where the code that cuts texts cannot be read, so that nothing says whether it is the same."""
     try:
-        code = [Path(module).read_bytes() for module in (__file__, ids_together.__file__, words.__file__, word_cuts.__file__)]
+        code = [Path(module).read_bytes() for module in (__file__, words.__file__)]
     except OSError:  # an installation without sources
         return None
     return key_of(tokenizer, *(sha256(each).hexdigest() for each in code))
@@ -286,3 +337,57 @@ def _cut_after(text: bytes, most: int, unspaced: bool) -> int:
     """Where a text may be cut after so many bytes; its end where it may not."""
     found = (_CUT_ANYWHERE if unspaced else _CUT).search(text, most)
     return found.end() if found else len(text)
+
+
+# The ids of documents once more: a sample by the reference library, all others by the fast engine, where the reference has admitted one.
+#
+# The fast engine finds what a store may have lost or mixed up: its ids are compared with those of every document. That the engine itself is right is for the
+# reference: every code point was encoded by both when it was admitted, and of each store the reference encodes the first documents, and of the others those
+# that the hash of their text picks: a part of a store has the same ones as the whole. What is no text for the fast engine goes to the reference in any case.
+
+FIRST = 1 << 15
+"""Tokens at the beginning of a stream whose documents the reference encodes."""
+ONE_OF = 256
+"""Of so many documents after them, one is encoded by the reference."""
+
+
+class IdsAgain:
+    """Tokenizes documents for a comparison.
+
+    Attributes:
+        by_reference: how many texts the reference has encoded so far.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, engines: Engines | None) -> None:
+        self.by_reference = 0
+        self._vocabulary = vocabulary
+        self._engines = None if engines is None or engines.first is engines.reference else engines
+
+    def encode(self, texts: Sequence[str], first: npt.NDArray[np.bool_], early: npt.NDArray[np.bool_]) -> Flat:
+        """Ids of each text, in order.
+
+        Args:
+            first: bool[n], which of them begin a document. The others follow a control token.
+            early: bool[n], which are of documents that stand among the first `FIRST` tokens of their stream.
+        """
+        engines = self._engines
+        if engines is None:
+            self.by_reference += len(texts)
+            return reference_ids(self._vocabulary).encode(texts, first)
+        sample = early | np.fromiter((xxhash.xxh3_64_intdigest(text.encode()) % ONE_OF == 0 for text in texts), bool, len(texts))
+        self.by_reference += int(sample.sum())
+        whole = _either(engines.reference, engines.first, _of(texts, first), sample[first])
+        if first.all():
+            return whole
+        return interleaved(whole, _either(engines.rest_reference, engines.rest, _of(texts, ~first), sample[~first]), first)
+
+
+def _either(reference: Engine, fast: Engine, texts: Sequence[str], sample: npt.NDArray[np.bool_]) -> Flat:
+    """Ids of each text: of the sample by the reference. Few batches have any of it."""
+    if not sample.any():
+        return fast.encode(texts)
+    return interleaved(reference.encode(_of(texts, sample)), fast.encode(_of(texts, ~sample)), sample)
+
+
+def _of(texts: Sequence[str], chosen: npt.NDArray[np.bool_]) -> list[str]:
+    return list(compress(texts, chosen))

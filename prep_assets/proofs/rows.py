@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.columns import before, sizes, stretches
-from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.chat_blocks import ChatColumns
+from prep_assets.proofs.plain_forms import ByteSearch
+from prep_assets.proofs.plain_reading import as_text
+from prep_assets.proofs.second_reading import MessageFields, MessageRows, Messages, Strings, fingerprint
+from prep_assets.proofs.verdict import Verdict, Worst, shown
 from prep_assets.samples import UNATTENDED
+from prep_assets.stores.arrays import before, sizes, stretches
+from prep_assets.stores.files import Digests, dumps
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import ATTENTION, TokenStore
 
@@ -155,3 +165,439 @@ def _border_fault(documents: dict[str, npt.NDArray[Any]], rows: int, row_len: in
             at = part.start + int(follows.argmax())
             return f"row {int(row[at]):,}: a border at place {int(offset[at])}, inside record {int(record[at]):,} of its domain"
     return None
+
+
+# Position ids of a packed table: from 0 in each piece, 0 in the padding.
+
+
+def check_positions(positions: Any, documents: Mapping[str, npt.NDArray[Any]], row_len: int) -> Verdict:
+    """Compare every place.
+
+    Args:
+        positions: (N, row_len), read in slices.
+        documents: fields of the pieces, ordered by row and place.
+    """
+    row, offset, length = (np.asarray(documents[field]) for field in ("row", "row_offset", "length"))
+    step = max(1, BLOCK // row_len)
+    for first in range(0, len(positions), step):
+        block = np.asarray(positions[first : first + step])
+        low, high = np.searchsorted(row, [first, first + len(block)])
+        begin = ((row[low:high] - first) * row_len + offset[low:high]).astype(np.int64)
+        wanted = np.zeros_like(block).ravel()
+        for start, size in zip(begin.tolist(), length[low:high].tolist(), strict=True):
+            wanted[start : start + size] = np.arange(size)
+        wrong = block != wanted.reshape(block.shape)
+        if wrong.any():
+            at, place = (int(number) for number in np.argwhere(wrong)[0])
+            what = f"position id {int(block[at, place])} at place {place}, its piece begins {int(wanted.reshape(block.shape)[at, place])} before"
+            return Verdict(False, f"row {first + at:,}: {what}", {"positions": block.size}, Worst(f"row {first + at:,}", what))
+    return Verdict(True, f"{len(positions) * row_len:,} position ids count from 0 in each piece", {"positions": len(positions) * row_len})
+
+
+# Lines of a JSONL store against their sources: each says what its row says, field by field.
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line.
+
+    Attributes:
+        id: of the row that it says it comes from.
+        stored: the object on the line.
+        made: what the row gives when it is converted again; `None` where it gives nothing.
+        plain: what the row says by a second reading, text by text; `None` where it takes the schema to say.
+    """
+
+    id: str
+    stored: Mapping[str, Any]
+    made: Mapping[str, Any] | None
+    plain: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Lines that were compared with their rows, all at once, and are those; `twice`: whether by a second reading as well."""
+
+    count: int
+    twice: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What was found of the lines of a file: figures, and the first line that fails."""
+
+    numbers: Mapping[str, int]
+    worst: Worst | None
+
+
+def check_lines(lines: Iterable[Line | Alike], *, stored: int) -> Verdict:
+    """Compare every line.
+
+    Args:
+        stored: how many lines there are; as many must have a row.
+    """
+    return lines_verdict([compared(lines)], stored=stored)
+
+
+def compared(lines: Iterable[Line | Alike]) -> Compared:
+    """Compare the lines of a file."""
+    numbers = {"lines_checked": 0, "lines_failed": 0, "lines_read_twice": 0}
+    worst: Worst | None = None
+    for line in lines:
+        if isinstance(line, Alike):
+            numbers["lines_checked"] += line.count
+            numbers["lines_read_twice"] += line.count * line.twice
+            continue
+        fault = _fault(line)
+        numbers["lines_checked"] += 1
+        numbers["lines_read_twice"] += line.plain is not None
+        if fault is not None:
+            numbers["lines_failed"] += 1
+            worst = worst or Worst(line.id, fault)
+    return Compared(numbers, worst)
+
+
+def lines_verdict(files: Sequence[Compared], *, stored: int) -> Verdict:
+    """The verdict on several files; `stored` as in `check_lines`."""
+    numbers = {key: sum(file.numbers[key] for file in files) for key in ("lines_checked", "lines_failed", "lines_read_twice")}
+    worst = next((file.worst for file in files if file.worst is not None), None)
+    if numbers["lines_checked"] != stored:
+        what = f"{stored:,} lines are stored, {numbers['lines_checked']:,} rows of the sources are theirs"
+        return Verdict(False, what, numbers, worst or Worst("index", what))
+    if worst is not None:
+        summary = f"{numbers['lines_failed']:,} of {stored:,} lines differ from their rows; first {worst.where}: {worst.note}"
+        return Verdict(False, summary, numbers, worst)
+    return Verdict(True, f"{stored:,} lines are those of their rows, {numbers['lines_read_twice']:,} also by a second reading", numbers)
+
+
+def _fault(line: Line) -> str | None:
+    if line.made is None:
+        return "its row gives no line"
+    if line.stored != line.made or _types(line.stored) != _types(line.made):
+        key = next(
+            (key for key in {**line.made, **line.stored} if _written(line.stored, key) != _written(line.made, key)), "order of fields"
+        )
+        return f"{key} is {_written(line.stored, key)[:200]}, its row gives {_written(line.made, key)[:200]}"
+    for key, text in (line.plain or {}).items():
+        if as_text(line.stored[key]) != text:
+            return f"{key} is {_written(line.stored, key)[:200]}, by a second reading its row says {text[:200]!r}"
+    return None
+
+
+def _types(row: Mapping[str, Any]) -> list[type]:
+    """1, 1.0 and true are equal to Python, and three things to a trainer."""
+    return [type(value) for value in row.values()]
+
+
+def _written(row: Mapping[str, Any], key: str) -> str:
+    return dumps(row[key]) if key in row else "missing"
+
+
+# Gold answers, read a second time by code that shares nothing with the first reader, and compared.
+
+_OPERATORS: Mapping[type, Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+class Converted:
+    """A gold that no second reading finds in its row: a schema of somebody's own worked it out, and said the same when it was asked again."""
+
+
+CONVERTED = Converted()
+
+
+def check_golds(rows: Iterable[tuple[str, str, object, Fraction | Converted | None]]) -> Verdict:
+    """Compare each gold with a second reading of its source.
+
+    Args:
+        rows: record id, prompt, gold as written, and the value that `second_reading` (or `worked_out`) finds; `None` where it differs or is missing.
+            `CONVERTED` golds are counted apart.
+    """
+    checked = agreed = converted = 0
+    worst: Worst | None = None
+    for identity, prompt, gold, second in rows:
+        checked += 1
+        first = _exactly(gold)
+        if isinstance(second, Converted):
+            converted += 1
+        elif second is not None and first == second:
+            agreed += 1
+        elif worst is None:
+            worst = Worst(identity, f"gold is {gold!r}, a second reading gives {second}; prompt: {prompt[-80:]!r}")
+    numbers = {"golds_checked": checked, "golds_agreed": agreed}
+    if converted:
+        numbers["golds_converted_again"] = converted
+    if worst is None:
+        apart = f"; {converted:,} are their schema's own and were only converted again" if converted else ""
+        return Verdict(True, f"{agreed:,} of {checked:,} golds agree with a second reading{apart}", numbers)
+    return Verdict(
+        False, f"{checked - agreed - converted:,} of {checked:,} golds do not agree; first {worst.where}: {worst.note}", numbers, worst
+    )
+
+
+def second_reading(answer: str) -> Fraction | None:
+    """The number that follows ``####`` in an answer, read character by character; `None` where there is none, or where several differ."""
+    marked = [piece.strip().split("\n")[0] for piece in answer.split("####")[1:]]
+    kept = {"".join(char for char in line if char not in "$, \t\r\u00a0").replace("\u2212", "-").rstrip(".") for line in marked}
+    return _fraction(kept.pop()) if len(kept) == 1 else None
+
+
+def worked_out(question: str) -> Fraction | None:
+    """The value of the arithmetic in ``What is (12 + 3) * 4?``, worked out exactly; `None` where it is no such question."""
+    expression = question.strip().removeprefix("What is ").removesuffix("?")
+    if len(expression) != len(question.strip()) - len("What is ?"):
+        return None
+    try:
+        return _value(ast.parse(expression.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
+
+
+def stands_in(gold: object, row: object) -> bool:
+    """Whether some value of a row is the gold: the same text, or the same number, however its digits are grouped."""
+    if isinstance(row, Mapping):
+        return any(stands_in(gold, inner) for inner in row.values())
+    if isinstance(row, list | tuple):
+        return any(stands_in(gold, inner) for inner in row)
+    if row is None or isinstance(row, bool):
+        return False
+    if str(row).strip() == str(gold).strip():
+        return True
+    number = _fraction(str(row).strip().replace(",", ""))
+    return number is not None and number == _fraction(str(gold))
+
+
+def as_number(text: object) -> Fraction | None:
+    """A gold that another verifier than ``number`` has as text."""
+    return _fraction(str(text))
+
+
+def _value(node: Any) -> Fraction:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return Fraction(node.value)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand)
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        return _OPERATORS[type(node.op)](_value(node.left), _value(node.right))
+    raise ValueError(f"no arithmetic: {ast.dump(node)}")
+
+
+def _exactly(gold: object) -> Fraction | None:
+    """A written gold as an exact number: a JSON float by its shortest decimal. Text such as ``"18.0"`` is none: a verifier compares numbers."""
+    return _fraction(repr(gold)) if type(gold) in (int, float) else gold if isinstance(gold, Fraction) else None
+
+
+def _fraction(text: str) -> Fraction | None:
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+# Contrastive rows: one query, what belongs to it and what does not, nothing empty, nothing on both sides; texts to be embedded have ids of their own.
+
+Rows = Iterable[Mapping[str, Any]]
+SIDES = ("positives", "negatives")
+BESIDE = {"instruction", "positive_scores", "negative_scores"}
+"""Fields that a row may have beside query, positives and negatives."""
+
+
+def check_contrasts(train: Rows, test: Rows) -> Verdict:
+    """Check every row, that ids are given once, and that no query of the training file is held out as well."""
+    numbers = {"rows_checked": 0, "rows_failed": 0, "positives": 0, "negatives": 0, "rows_without_negatives": 0}
+    worst: Worst | None = None
+    queries = Digests()
+    ids: set[int] = set()
+    for name, rows in (("train", train), ("test", test)):
+        for number, row in enumerate(rows, 1):
+            fault = _fault_contrasts(row)
+            digest = fingerprint(row.get("query"))
+            if fault is None and name == "test" and digest in queries:
+                fault = "its query is in the training file as well"
+            if fault is None and "id" in row and row["id"] in ids:
+                fault = f"the id {row['id']} was given to another text before"
+            if name == "train":
+                queries.add(digest)
+            numbers["rows_checked"] += 1
+            if fault is not None:
+                numbers["rows_failed"] += 1
+                worst = worst or Worst(f"{name} line {number:,}", f"{fault}: {shown(row)}")
+            elif "id" in row:
+                ids.add(row["id"])
+            else:
+                for side in SIDES:
+                    numbers[side] += len(row[side])
+                numbers["rows_without_negatives"] += not row["negatives"]
+    if worst is not None:
+        summary = f"{numbers['rows_failed']:,} of {numbers['rows_checked']:,} rows fail; first {worst.where}: {worst.note}"
+        return Verdict(False, summary, numbers, worst)
+    said = f"{numbers['rows_checked']:,} rows are sound: {numbers['positives']:,} positive and {numbers['negatives']:,} negative texts"
+    return Verdict(True, said, numbers)
+
+
+def _fault_contrasts(row: Mapping[str, Any]) -> str | None:
+    if not isinstance(row.get("query"), str) or not row["query"].strip():
+        return "the query is empty"
+    if "id" in row:
+        return None if set(row) == {"query", "id"} and type(row["id"]) is int else f"fields {list(row)}, a text to embed has query and id"
+    if not {"query", *SIDES} <= set(row) <= {"query", *SIDES, *BESIDE}:
+        return f"fields {list(row)}, needs query, positives and negatives, and may have {', '.join(sorted(BESIDE))}"
+    seen: dict[str, str] = {row["query"].strip(): "the query"}
+    for side in SIDES:
+        for text in row[side]:
+            if not isinstance(text, str) or not text.strip():
+                return f"{side} hold an empty text"
+            if text.strip() in seen:
+                return f"{side} hold {text!r}, which is one of {seen[text.strip()]} as well"
+            seen[text.strip()] = side
+        scores = row.get(f"{side[:-1]}_scores")
+        if scores is not None and len(scores) != len(row[side]):
+            return f"{len(scores)} scores for {len(row[side])} {side}"
+    return None if row["positives"] else "there is no positive text"
+
+
+# Preference pairs: one prompt, two answers that differ, nothing empty, nothing on both sides of the split. Labelled answers likewise.
+
+FIELDS = ["prompt", "chosen", "rejected"]
+UNPAIRED_FIELDS = ["prompt", "completion", "label"]
+PAIRS_BESIDE = ("tools", "chat_template_kwargs", "margin")
+"""Fields that a row may have beside these."""
+
+
+def check_pairs(train: Rows, test: Rows, unpaired: Rows = (), unpaired_test: Rows = ()) -> Verdict:
+    """Check every pair and every labelled answer, and that no prompt of the training files is in a held-out one."""
+    numbers = {"pairs_checked": 0, "pairs_failed": 0, "longer_chosen": 0, "prompts_in_both": 0, "labelled_checked": 0, "desirable": 0}
+    worst: Worst | None = None
+    prompts = Digests()
+    for name, rows in (("train", train), ("unpaired", unpaired), ("test", test), ("unpaired_test", unpaired_test)):
+        labelled = name.startswith("unpaired")
+        for number, row in enumerate(rows):
+            fault = _unpaired_fault(row) if labelled else _fault_pairs(row)
+            numbers["labelled_checked" if labelled else "pairs_checked"] += 1
+            digest = fingerprint(row.get("prompt"))
+            if fault is None and name.endswith("test") and digest in prompts:
+                fault = "its prompt is in the training file as well"
+                numbers["prompts_in_both"] += 1
+            if not name.endswith("test"):
+                prompts.add(digest)
+            if fault is not None:
+                numbers["pairs_failed"] += 1
+                worst = worst or Worst(f"{name} line {number + 1:,}", f"{fault}: {shown(row)}")
+            elif labelled:
+                numbers["desirable"] += row["label"]
+            else:
+                numbers["longer_chosen"] += len(str(row["chosen"])) > len(str(row["rejected"]))
+    if worst is not None:
+        return Verdict(
+            False,
+            f"{numbers['pairs_failed']:,} of {numbers['pairs_checked'] + numbers['labelled_checked']:,} pairs fail; first {worst.where}: {worst.note}",
+            numbers,
+            worst,
+        )
+    share = numbers["longer_chosen"] / max(1, numbers["pairs_checked"])
+    summary = f"{numbers['pairs_checked']:,} pairs are sound; in {share:.0%} the chosen answer is the longer one"
+    if numbers["labelled_checked"]:
+        summary += f"; {numbers['labelled_checked']:,} labelled answers are sound, {numbers['desirable']:,} of them desirable"
+    return Verdict(True, summary, numbers)
+
+
+def _unpaired_fault(row: Mapping[str, Any]) -> str | None:
+    if (fault := _fields_fault(row, UNPAIRED_FIELDS)) is not None:
+        return fault
+    if not isinstance(row["label"], bool):
+        return f"label is {row['label']!r}, needs true or false"
+    if type(row["prompt"]) is not type(row["completion"]):
+        return "strings and lists of messages are mixed"
+    for field in UNPAIRED_FIELDS[:2]:
+        if _is_empty(row[field]):
+            return f"{field} is empty"
+    return None
+
+
+def _fields_fault(row: Mapping[str, Any], needed: list[str]) -> str | None:
+    if list(row)[: len(needed)] != needed or not set(row) <= {*needed, *PAIRS_BESIDE}:
+        return f"fields {list(row)}, needs {needed} and may have {', '.join(PAIRS_BESIDE)}"
+    if isinstance(row["prompt"], str) and not {"tools", "chat_template_kwargs"}.isdisjoint(row):
+        return "tools and variables of a chat template stand beside strings, which no template renders"
+    return None
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a string, or the last of some messages, says nothing and calls nothing."""
+    if isinstance(value, str):
+        return not value.strip()
+    if not value:
+        return True
+    content = value[-1].get("content", "")
+    text = content if isinstance(content, str) else "".join(part["text"] for part in content)
+    return not (text.strip() or value[-1].get("tool_calls"))
+
+
+def _fault_pairs(row: Mapping[str, Any]) -> str | None:
+    if (fault := _fields_fault(row, FIELDS)) is not None:
+        return fault
+    if len({type(row[field]) for field in FIELDS}) != 1:
+        return "strings and lists of messages are mixed"
+    for field in FIELDS:
+        if _is_empty(row[field]):
+            return f"{field} is empty"
+    if row["chosen"] == row["rejected"]:
+        return "chosen equals rejected"
+    return None
+
+
+# Preference pairs in columns: each a prompt and two answers, as lists of messages.
+
+PAIR_FIELDS = MessageFields(("prompt", "chosen", "rejected"), "role", "content", strings=True)
+_ROLES = ("system", "user", "assistant")
+_LAST = ("user", "assistant", "assistant")
+"""Who says the last of each; all of it where it is a string."""
+
+Bools = npt.NDArray[np.bool_]
+
+
+def are_lines(pairs: MessageRows, lines: MessageRows, searched: ByteSearch) -> Bools:
+    """Which pairs are their lines for certain: two different answers to a user, nothing in them blank, none of the strings in them that are searched. None
+    are where one line among them says something else, or an answer has more than one turn."""
+    import pyarrow.compute as pc
+
+    once = all((np.diff(each.first) == 1).all() for each in pairs.lists[1:])
+    if not once or not all(map(_says, lines.lists, pairs.lists, _LAST)):
+        return np.zeros(len(pairs), bool)
+    good: Bools = np.asarray(pc.not_equal(*(each.texts for each in pairs.lists[1:])))
+    for each, last in zip(pairs.lists, _LAST, strict=True):
+        good &= _said(each, last, searched)
+    return good
+
+
+def _says(line: Strings, row: Strings, role: str) -> bool:
+    """Whether a column of lines is that of their rows: a string is a message of this role."""
+    if type(line) is type(row):
+        return bool(line.column.equals(row.column))
+    messages, strings = (line, row) if isinstance(line, Messages) else (row, line)
+    once = bool((np.diff(messages.first) == 1).all())
+    return once and bool(messages.texts.equals(strings.texts)) and bool(_said_by(messages, (role,)).all())
+
+
+def _said_by(column: Strings, roles: Sequence[str]) -> Bools:
+    """Of which messages the role is one of these."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    assert isinstance(column, Messages)
+    found: Bools = np.asarray(pc.is_in(column.roles, value_set=pa.array(roles)))
+    return found
+
+
+def _said(column: Strings, last: str, searched: ByteSearch) -> Bools:
+    """Of which rows this column says something, without the strings that are searched, in known roles, of which this is the last."""
+    chats = ChatColumns.of_texts(*column.contents, column.first)
+    said: Bools = ~chats.white()[0] & ~chats.holding(searched)
+    if isinstance(column, Messages):
+        before = np.append(False, _said_by(column, (last,)))  # one more, for the last of no messages
+        said &= before[column.first[1:]] & ~chats.having(np.flatnonzero(~_said_by(column, _ROLES)))
+    return said

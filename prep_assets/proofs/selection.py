@@ -1,11 +1,9 @@
-"""Selection: which rows of its sources a store must hold, and on which side of the split, worked out from the sources alone.
-
-A row of a domain is unreadable, missed by `where`, a duplicate, contaminated, or none of these. Rows of the first four fates must be refused for that very
-reason. All others must be stored, or refused for another reason, which must be found again when the row is looked at alone.
-"""
+"""`where` and `domain_key`, evaluated a second time."""
 
 from __future__ import annotations
 
+import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,13 +13,106 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.columns import together
-from prep_assets.disk.digests import Digests
-from prep_assets.proofs.conditions import belongs, matches
-from prep_assets.proofs.contamination import Passages
-from prep_assets.proofs.held_out import canonical_json, digest, sorted_json
-from prep_assets.proofs.message_rows import MessageFields, MessageRows
-from prep_assets.proofs.source_rows import Rows
+from prep_assets.proofs.second_reading import MessageFields, MessageRows, Rows, canonical_json, digest, sorted_json
+from prep_assets.stores.arrays import together
+from prep_assets.stores.files import Digests
+
+_NOTHING = object()
+_ORDER = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+
+
+def belongs(row: Mapping[str, Any], key: str | None, value: str) -> bool:
+    """Whether a row of a shared source is of the domain that takes `value`."""
+    return key is None or ("(missing)" if row.get(key) is None else str(row[key])) == value
+
+
+def matches(row: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
+    """Whether a row satisfies every condition; an order between values of different types holds for none."""
+    return all(
+        _holds(_found(row, field), word, value)
+        for field, test in where.items()
+        for word, value in (test.items() if isinstance(test, Mapping) else [("==", test)])
+    )
+
+
+def _found(row: Mapping[str, Any], field: str) -> Any:
+    if field in row:
+        return row[field]
+    value: Any = row
+    for part in field.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return _NOTHING
+        value = value[part]
+    return value
+
+
+def _type(value: Any) -> type:
+    """Types as JSON has them: true is not 1, 1 and 1.0 are both numbers."""
+    return float if type(value) is int else type(value)
+
+
+def _holds(found: Any, word: str, value: Any) -> bool:
+    alike = _type(found) == _type(value)
+    if word == "exists":
+        return (found is not _NOTHING) is bool(value)
+    if word in ("==", "!="):
+        return (alike and bool(found == value)) == (word == "==")
+    if word in ("in", "not_in"):
+        return any(_type(found) == _type(one) and found == one for one in value) == (word == "in")
+    if not alike:
+        return False
+    return bool(_ORDER[word](found, value))
+
+
+# Whether a row holds a passage of a benchmark, found a second time: passages are strings here, looked up as they stand.
+
+FEWEST = 8
+"""Words of the shortest passage."""
+
+
+@dataclass(slots=True)
+class Passages:
+    """Passages of benchmarks: for each number of words, the passages of so many, joined by spaces."""
+
+    words: int
+    known: dict[int, set[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Iterable[Any], words: int) -> Passages:
+        """Those of every text in `rows`; texts of fewer than `words` words are one passage each."""
+        found = cls(words)
+        for text in texts(rows):
+            size = min(words, len(text))
+            if size >= FEWEST:
+                found.known.setdefault(size, set()).update(_passages(text, size))
+        return found
+
+    def holds(self, row: Any) -> bool:
+        """Whether any text of a row holds one."""
+        return any(not known.isdisjoint(_passages(text, size)) for text in texts(row) for size, known in self.known.items())
+
+
+def texts(value: Any) -> Iterator[list[str]]:
+    """The words of every string in a value."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            yield [word for word in re.split(r"\W+", one.casefold()) if word]
+        elif hasattr(one, "values"):
+            left.extend(one.values())
+        elif hasattr(one, "__iter__"):
+            left.extend(one)
+
+
+def _passages(words: list[str], size: int) -> Iterator[str]:
+    return (" ".join(words[at : at + size]) for at in range(len(words) - size + 1))
+
+
+# Selection: which rows of its sources a store must hold, and on which side of the split, worked out from the sources alone.
+#
+# A row of a domain is unreadable, missed by `where`, a duplicate, contaminated, or none of these. Rows of the first four fates must be refused for that very
+# reason. All others must be stored, or refused for another reason, which must be found again when the row is looked at alone.
 
 GOOD, UNREADABLE, FILTERED, DUPLICATE, CONTAMINATED = "good", "unreadable", "filtered", "duplicate", "contaminated"
 _FILTERS = ("records/filtered_by_where", "records/where_wrong_type", "records/forgotten")

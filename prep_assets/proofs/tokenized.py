@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.stretches import Derived, Expected
-from prep_assets.proofs.truncated import Left, Truncation, ids_of
+from prep_assets.proofs.derive import Derived, Expected
+from prep_assets.proofs.mask import Left, Truncation, ids_of
 from prep_assets.samples import Sample
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.text.vocabulary import Vocabulary
 
 DEFAULTS = {
     "ids_key": "input_ids",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from prep_assets.disk.strict_json import dumps
+from prep_assets.stores.files import dumps
 
 _SHOWN = 400
 

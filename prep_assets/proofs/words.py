@@ -1,25 +1,133 @@
-"""Words that were met before, and the reference's ids of each: in memory as long as they are met, and on disk for the next process.
-
-The reference library alone makes every entry. What is on disk stands under a key of the tokenizer, the versions of the libraries, and the code of the
-proofs that cut texts into words; a file that is not as it was written counts as none.
-"""
+"""The bytes behind each token id, proven against the tokenizer's own decoder: what makes it sound to compare documents as bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.kept import Kept
-from prep_assets.tokenization.flat import NO_TEXTS, Flat
+from prep_assets.caches import bounded_cache
+from prep_assets.stores.arrays import in_arrow, stretches
+from prep_assets.stores.files import Kept, key_of
+from prep_assets.text.ids import NO_TEXTS, Flat
+from prep_assets.text.vocabulary import Vocabulary
+
+_BEFORE = (b"", b"\xc3", b"\xe4", b"\xf1", b"\xe4\xb8", b"\xf1\x80", b"\xf1\x80\x80", b"\xe0", b"\xed", b"\xf0", b"\xf4")
+_RUN = 256
+"""Texts that are decoded as one."""
+NARROW = 1 << 31
+"""Places below it fit into 32 bits."""
+_AFTER = (b"", b"\x80", b"\x80\x80", b"\x80\x80\x80", b"\xa0", b"\xa0\x80", b"\x90\x80", b"\x90\x80\x80")
+
+
+def unproven_id(vocabulary: Vocabulary) -> int | None:
+    """The first id that the tokenizer's decoder does not turn into the bytes of `Vocabulary.token_bytes`; `None` where it does so for all.
+
+    An id that holds a part of a character is decoded between ids of single bytes that make the character whole. Bytes that UTF-8 never has
+    cannot be in any text, so that for them nothing is compared.
+    """
+    table = vocabulary.token_bytes
+    if table is None:
+        return 0
+    cases = list(_cases(table))
+    # many in one text, each on a line of its own; those of a text that differs are decoded one by one
+    line = [table.index(b"\n")] if b"\n" in table else []
+    run_length = _RUN if line else 1
+    runs = [cases[at : at + run_length] for at in range(0, len(cases), run_length)]
+    found = vocabulary.decode_batch([[token for _, ids, _ in run for token in (*ids, *line)] for run in runs])
+    doubtful = [
+        case
+        for run, decoded in zip(runs, found, strict=True)
+        if decoded != "".join(text + "\n" * len(line) for _, _, text in run)
+        for case in run
+    ]
+    alone = vocabulary.decode_batch([ids for _, ids, _ in doubtful])
+    return next((number for (number, _, text), decoded in zip(doubtful, alone, strict=True) if decoded != text), None)
+
+
+@bounded_cache("proven token bytes", 256, key=lambda vocabulary: vocabulary.hash)
+def is_proven(vocabulary: Vocabulary) -> bool:
+    """Whether the decoder confirms the bytes of every id; found out once for each tokenizer on a machine."""
+    key = key_of(vocabulary.hash, sha256(Path(__file__).read_bytes()).hexdigest())
+    if KEPT.find(key) is not None:
+        return True
+    if unproven_id(vocabulary) is not None:
+        return False
+    KEPT.keep(key, b"")
+    return True
+
+
+KEPT = Kept("bytes", 256)
+"""An empty file for each tokenizer of which it is proven."""
+
+
+class ByteTable:
+    """The bytes of each id, proven once so many ids were looked at that the tokenizer's own decoder would take longer for them."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary, self._asked = vocabulary, 0
+        self._table: Any = None
+        self._lengths: npt.NDArray[np.int32]  # made with the table
+
+    def take(self, count: int, ids: Callable[[], npt.NDArray[np.integer[Any]]]) -> tuple[memoryview, npt.NDArray[Any]] | None:
+        """The bytes of ids, one after the other, and where each begins: integers, count + 1 of them; `None` where the table is not proven.
+
+        Args:
+            ids: gives the `count` ids, where they are wanted.
+        """
+        import pyarrow as pa
+
+        self._asked += count
+        if self._table is None and self._vocabulary.token_bytes is not None and self._asked > self._vocabulary.size:
+            self._table = pa.array(self._vocabulary.token_bytes) if is_proven(self._vocabulary) else False
+            self._lengths = np.fromiter(map(len, self._vocabulary.token_bytes), np.int32)
+        if self._table is None or self._table is False:
+            return None
+        wanted = ids()
+        # a long text has many tokens, so that places are narrow where they can be
+        narrow = sum(int(self._lengths[wanted[part]].sum(dtype=np.int64)) for part in stretches(count)) < NARROW
+        found = (self._table if narrow else self._table.cast(pa.large_binary())).take(in_arrow(wanted))
+        places = np.frombuffer(found.buffers()[1], np.int32 if narrow else np.int64, count + 1)
+        return memoryview(found.buffers()[2] or b"").cast("B"), places
+
+
+def _cases(table: tuple[bytes, ...]) -> Iterator[tuple[int, list[int], str]]:
+    """An id, ids of which it is one, and what they must decode to."""
+    single = {own: number for number, own in reversed(list(enumerate(table))) if len(own) == 1}
+    for number, own in enumerate(table):
+        if own.isascii():
+            yield number, [number], own.decode()
+            continue
+        for before, after in ((a, b) for a in _BEFORE for b in _AFTER):
+            parts = [bytes([byte]) for byte in before], [bytes([byte]) for byte in after]
+            if all(part in single for side in parts for part in side) and (text := _text(before + own + after)) is not None:
+                yield number, [*(single[part] for part in parts[0]), number, *(single[part] for part in parts[1])], text
+                break
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+# Words that were met before, and the reference's ids of each: in memory as long as they are met, and on disk for the next process.
+#
+# The reference library alone makes every entry. What is on disk stands under a key of the tokenizer, the versions of the libraries, and the code of the
+# proofs that cut texts into words; a file that is not as it was written counts as none.
 
 MOST_BYTES, EACH = 12 << 20, 144
 """After so many bytes of words and ids, and so many for each word beside, half of them are forgotten: those that were not met for the longest time."""
 LONGEST_HELD = 1024
 """Longest word that is remembered, in bytes."""
-KEPT = Kept("words", 16)
+WORDS_KEPT = Kept("words", 16)
 
 Ints = npt.NDArray[np.int64]
 Parts = tuple[npt.NDArray[np.uint32], Ints, Ints]
@@ -81,13 +189,13 @@ class Words:
         """Put them on disk, where enough of them are new."""
         if 16 * self.fresh > len(self.known):
             counts = np.diff(self.held.offsets).astype(np.uint32)
-            KEPT.keep(key, msgspec.msgpack.encode(_File(list(self.known), self.held.ids.tobytes(), counts.tobytes())))
+            WORDS_KEPT.keep(key, msgspec.msgpack.encode(_File(list(self.known), self.held.ids.tobytes(), counts.tobytes())))
             self.fresh = 0
 
     @classmethod
     def found(cls, key: str) -> Words:
         """Those that are on disk."""
-        words, data = cls(), KEPT.find(key)
+        words, data = cls(), WORDS_KEPT.find(key)
         if data is not None:
             file = msgspec.msgpack.decode(data, type=_File)
             offsets = np.concatenate([[0], np.cumsum(np.frombuffer(file.counts, np.uint32), dtype=np.int64)])
@@ -113,3 +221,96 @@ def picked(flat: Flat, which: Ints) -> Flat:
 def joint(one: Flat, other: Flat) -> Flat:
     """Two results, one after the other."""
     return Flat(np.concatenate([one.ids, other.ids]), np.concatenate([one.offsets, one.offsets[-1] + other.offsets[1:]]))
+
+
+# Where a tokenizer lets a text be cut, so that the ids of the whole are those of its parts, one after the other.
+
+_SPLITS = {
+    # cl100k and what Llama 3, Qwen and others made of it
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    # DeepSeek V3 and R1
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+}
+"""Split patterns none of whose alternatives takes a space after anything but white space, and that look at nothing beyond a following space."""
+_FINER = {r"\p{N}{1,3}", r"\p{N}", r"[一-龥぀-ゟ゠-ヿ]+"}
+"""Patterns beside them that only split further."""
+_MERGED = re.compile("[!-~]▁")
+UNSPACED = re.compile(
+    rb"(?:\xe3\x81[\x81-\xbf]|\xe3\x82[\x80-\x96\xa1-\xbf]|\xe3\x83[\x80-\xba]|\xe4[\xb8-\xbf][\x80-\xbf]|[\xe5-\xe8][\x80-\xbf]{2}|\xe9[\x80-\xbd][\x80-\xbf])"
+    rb"(?=\n|\xe3\x80[\x81\x82]|\xef\xbc[\x81\x8c\x9a\x9b\x9f])"
+)
+"""In UTF-8: a Chinese character (U+4E00 to U+9F7F) or kana before one of 、。！，：；？ or a line break."""
+_WORD_END = re.compile("[0-9A-Za-z][!-/:-@[-`{-~\n]")
+
+
+def cuts_before_spaces(spec: Mapping[str, Any]) -> bool:
+    """Whether a tokenizer's ids of a text are those of its parts, where it is cut before spaces that follow a visible ASCII character.
+
+    True only for what is known to do so: byte-level BPE with a known pattern of pre-tokens, and SentencePiece's BPE where no entry of the
+    vocabulary has a space after such a character, so that nothing ever merges across.
+    """
+    model = spec["model"]
+    if model["type"] != "BPE" or model.get("dropout") or any(_reaches_over(token) for token in spec["added_tokens"]):
+        return False
+    if any(part["type"] != "NFC" for part in _parts(spec.get("normalizer"))):
+        return False
+    steps = _parts(spec.get("pre_tokenizer"))
+    if [step["type"] for step in steps] == ["Metaspace"]:
+        split, entries = steps[0].get("split", True), model["vocab"]
+        return (
+            steps[0]["replacement"] == "▁" in entries
+            and not model.get("ignore_merges")
+            and (split or not any(map(_MERGED.search, entries)))
+        )
+    return any(map(_ends_words, steps)) and all(_ends_words(step) or _splits_further(step) for step in steps)
+
+
+def whole_tokens(spec: Mapping[str, Any]) -> tuple[bytes, ...] | None:
+    """The added tokens that ordinary text may hold and that reach over the end of a word, where texts may be cut at all others: where a sign or a line
+    break follows an ASCII letter or digit. `None` where they may not. It is asked about tokenizers that `cuts_before_spaces` admits.
+
+    None of the patterns takes a sign or a line break after a letter or digit, and none looks back.
+    """
+    in_text = [token for token in spec["added_tokens"] if not token["special"]]
+    if any(step["type"] == "Metaspace" for step in _parts(spec.get("pre_tokenizer"))) or any(token["single_word"] for token in in_text):
+        return None
+    return tuple(token["content"].encode() for token in in_text if _WORD_END.search(token["content"]))
+
+
+def cuts_unspaced(spec: Mapping[str, Any]) -> bool:
+    """Whether ids are also those of the parts where a text is cut at `UNSPACED`. It is asked about tokenizers that `cuts_before_spaces` admits.
+
+    None of the patterns takes such a sign after a letter, and none looks back.
+    """
+    return whole_tokens(spec) is not None and not any(UNSPACED.search(token["content"].encode()) for token in spec["added_tokens"])
+
+
+def _ends_words(step: Mapping[str, Any]) -> bool:
+    """Whether a pre-tokenizer begins a new pre-token at each such space, without looking further."""
+    if step["type"] == "ByteLevel":
+        return bool(step.get("use_regex")) and not step.get("add_prefix_space")
+    return _isolated(step) in _SPLITS
+
+
+def _splits_further(step: Mapping[str, Any]) -> bool:
+    return step["type"] == "Digits" or (step["type"] == "ByteLevel" and not step.get("add_prefix_space")) or _isolated(step) in _FINER
+
+
+def _isolated(step: Mapping[str, Any]) -> str | None:
+    """The pattern of a pre-tokenizer whose matches stand alone."""
+    plain = step["type"] == "Split" and step["behavior"] == "Isolated" and not step["invert"]
+    return step["pattern"].get("Regex") if plain else None
+
+
+def _reaches_over(token: Mapping[str, Any]) -> bool:
+    """Whether an added token, found in text, would take a space that follows it, or holds one."""
+    return bool(token["rstrip"]) or re.search("[!-~] ", token["content"]) is not None
+
+
+def _parts(component: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    if component is None:
+        return []
+    nested = component.get("pretokenizers") or component.get("normalizers")
+    return list(nested) if nested else [component]

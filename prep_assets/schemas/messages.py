@@ -1,4 +1,4 @@
-"""``messages``: chats as OpenAI, LLaMA-Factory v1, TRL, verl and AstrAI write them; ``kto``: one with a label that says whether it is desirable."""
+"""``prompt_completion``: TRL's prompt-completion form, and Cerebras' hooks of that kind."""
 
 from __future__ import annotations
 
@@ -6,24 +6,157 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from prep_assets.errors import Refused
-from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, Turn
-from prep_assets.schemas.chat import ChatFormat
-from prep_assets.schemas.columns import chat_sample, tools_of, with_system_of
-from prep_assets.schemas.field_names import TOOLS
-from prep_assets.schemas.fields import value_at, wrong_type
-from prep_assets.schemas.images import Images
+from prep_assets.errors import ConfigError, Refused, nearest
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TOOL, USER, Example, Pair, Region, Sample, Turn, turn
+from prep_assets.schemas.fields import TOOLS, as_mapping, needed, texts_of, value_at, weighted, wrong_type
 from prep_assets.schemas.plain_rows import PlainMessages, plain_roles, reads_plain
-from prep_assets.schemas.prompt_completion import prompt_completion
-from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.roles import OPENAI_ROLES, require_alternation, require_answer
+from prep_assets.schemas.registry import Convert, convert_with, schema
+from prep_assets.schemas.turns import (
+    OPENAI_ROLES,
+    ChatFormat,
+    Images,
+    chat_sample,
+    pair_of,
+    plain_sample,
+    require_alternation,
+    require_answer,
+    require_open_end,
+    tools_of,
+    with_system_of,
+)
+
+SEPARATOR = "separator"
+EXAMPLE = {"prompt": "The sky is", "completion": " blue."}
+
+
+@schema("prompt_completion", gives=Sample, example=EXAMPLE)
+def prompt_completion(
+    *,
+    prompt_key: str = "prompt",
+    completion_key: str = "completion",
+    template: bool = False,
+    strip: bool = False,
+    separator: str = "",
+    tools_key: str = "tools",
+) -> Callable[[Mapping[str, Any]], Sample]:
+    """A prompt and its completion, both strings or both arrays of messages.
+
+    Strings become `PROMPT` and `COMPLETION`. Messages become the turns of one chat, whose assistant turns inside the prompt weigh 0.
+
+    Options:
+        prompt_key: field with the prompt.
+        completion_key: field with the completion.
+        template: render string prompts as a user turn and string completions as an assistant turn.
+        strip: remove whitespace at both ends of strings.
+        separator: text between a string prompt and its completion, never trained: what Cerebras calls its sep token.
+        tools_key: column with the tools on offer.
+    """
+    if separator and template:
+        raise ConfigError("separator stands between texts without a chat template, and template is true. Leave one of the two out")
+
+    def convert(row: Mapping[str, Any]) -> Sample:
+        prompt, completion = value_at(row, prompt_key), value_at(row, completion_key)
+        if isinstance(prompt, str) and isinstance(completion, str):
+            needed(prompt, "empty_prompt", prompt_key)
+            needed(completion, "empty_answer", completion_key)
+            if strip:
+                prompt, completion = prompt.strip(), completion.strip()
+            turns = (turn(USER if template else PROMPT, prompt), turn(ASSISTANT if template else COMPLETION, completion))
+            if separator:
+                turns = (replace(turns[0], regions=(*turns[0].regions, Region(SEPARATOR, separator, 0.0))), turns[1])
+            return chat_sample(row, with_system_of(row, turns), tools_key) if template else plain_sample(row, turns)
+        if isinstance(prompt, str) != isinstance(completion, str):
+            other = completion if isinstance(prompt, str) else prompt
+            wrong_type(other, completion_key if isinstance(prompt, str) else prompt_key, "a string, as the other side is one")
+        if separator:
+            wrong_type(prompt, prompt_key, "a string, because the option separator stands between texts")
+        return chat_sample(row, with_system_of(row, _chat(row, prompt_key, completion_key)), tools_key)
+
+    return convert
+
+
+def _chat(row: Mapping[str, Any], prompt_key: str, completion_key: str) -> tuple[Turn, ...]:
+    images = Images(row, "images", "<image>")
+    form = ChatFormat()
+    prompt, completion = (form.turns(row[key], key, images) for key in (prompt_key, completion_key))
+    images.require_all_taken()
+    require_open_end(prompt, prompt_key)
+    require_answer(completion)
+    return (*(weighted(turn, 0.0) if turn.role == ASSISTANT else turn for turn in prompt), *completion)
+
+
+@schema("prompt_completion_text_read_hook", gives=Sample, example=EXAMPLE)
+def prompt_completion_text_read_hook(*, prompt_key: str = "prompt", completion_key: str = "completion") -> Convert:
+    """Cerebras' hook for prompt and completion without a chat template.
+
+    Options:
+        prompt_key: field with the prompt.
+        completion_key: field with the completion.
+    """
+    return prompt_completion(prompt_key=prompt_key, completion_key=completion_key)
+
+
+@schema("prompt_completion_chat_read_hook", gives=Sample, example=EXAMPLE)
+def prompt_completion_chat_read_hook(*, prompt_key: str = "prompt", completion_key: str = "completion") -> Convert:
+    """Cerebras' hook for prompt and completion as a chat of one user and one assistant turn, both stripped.
+
+    Options:
+        prompt_key: field with the prompt.
+        completion_key: field with the completion.
+    """
+    return prompt_completion(prompt_key=prompt_key, completion_key=completion_key, template=True, strip=True)
+
+
+@schema("nlg_read_hook", gives=Sample, example={"context": "name : The Eagle |", "completion": " The Eagle is a pub."})
+def nlg_read_hook(*, context_key: str = "context", completion_key: str = "completion") -> Convert:
+    """Cerebras' hook for language generation from a context: token ids, as its own columns hold them, or text.
+
+    Ids are read as by `tokenized`, so the domain names the tokenizer that made them (``tokenized_by``).
+
+    Options:
+        context_key: field with the context.
+        completion_key: field with the completion.
+    """
+    read = prompt_completion(prompt_key=context_key, completion_key=completion_key)
+    ids = convert_with("tokenized", {"prompt_ids_key": context_key, "completion_ids_key": completion_key})
+
+    def convert(row: Mapping[str, Any]) -> Example | None:
+        if all(isinstance(row.get(key), list | tuple) for key in (context_key, completion_key)):
+            return ids(row)
+        for key in (context_key, completion_key):
+            if not isinstance(row.get(key), str | None):
+                wrong_type(row.get(key), key, "a string, or token ids as the other side")
+        return read(row)
+
+    return convert
+
+
+@schema("instruction", gives=Sample, example={"prompt": "Question: 2 + 2?\nAnswer: ", "response": "4"})
+def instruction(*, prompt_key: str = "prompt", response_key: str = "response") -> Convert:
+    """A prompt and its response, tokenized as they stand: a `PROMPT` and a `COMPLETION` turn.
+
+    Options:
+        prompt_key: field with the prompt.
+        response_key: field with the response.
+    """
+
+    def convert(row: Mapping[str, Any]) -> Sample:
+        prompt, response = texts_of(row, prompt_key, response_key)
+        needed(prompt, "empty_prompt", prompt_key)
+        needed(response, "empty_answer", response_key)
+        return plain_sample(row, (turn(PROMPT, prompt), turn(COMPLETION, response)))
+
+    return convert
+
+
+# ``messages``: chats as OpenAI, LLaMA-Factory v1, TRL, verl and AstrAI write them; ``kto``: one with a label that says whether it is desirable.
 
 Tools = tuple[Mapping[str, Any], ...]
 
-EXAMPLE = {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]}
+MESSAGES_EXAMPLE = {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]}
 
 
-@schema("messages", gives=Sample, example=EXAMPLE, aliases=("OpenAIInstructionHandler",))
+@schema("messages", gives=Sample, example=MESSAGES_EXAMPLE, aliases=("OpenAIInstructionHandler",))
 def messages(
     *,
     messages_key: str = "messages",
@@ -74,7 +207,7 @@ def _with_own_tools(messages: Sequence[Mapping[str, Any]], tools: Tools, where: 
     return tools or (own[0] if own else ())
 
 
-@schema("chat_read_hook", gives=Sample, example=EXAMPLE)
+@schema("chat_read_hook", gives=Sample, example=MESSAGES_EXAMPLE)
 def chat_read_hook(
     *, multi_turn_key: str = "messages", multi_turn_role_key: str = "role", multi_turn_content_key: str = "content"
 ) -> Convert:
@@ -145,3 +278,194 @@ def kto(
         return replace(sample, label=label)
 
     return convert
+
+
+# ``sharegpt`` and ``sharegpt_pairwise``: conversations of human and gpt, with function calls and observations (LLaMA-Factory, ModelLink).
+
+SHAREGPT_EXAMPLE = {
+    "conversations": [
+        {"from": "human", "value": "How warm is it in Oslo?"},
+        {"from": "function_call", "value": '{"name": "weather", "arguments": {"city": "Oslo"}}'},
+        {"from": "observation", "value": '{"celsius": 4}'},
+        {"from": "gpt", "value": "It is 4 degrees."},
+    ],
+    "tools": '[{"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]',
+}
+
+
+@schema("sharegpt", gives=Sample, example=SHAREGPT_EXAMPLE)
+def sharegpt(
+    *,
+    messages_key: str = "conversations",
+    role_tag: str = "from",
+    content_tag: str = "value",
+    user_tag: str = "human",
+    assistant_tag: str = "gpt",
+    observation_tag: str = "observation",
+    function_tag: str = "function_call",
+    system_tag: str = "system",
+    system_key: str = "system",
+    tools_key: str = "tools",
+    images_key: str = "images",
+    image_token: str = "<image>",
+) -> Convert:
+    """A chat of (human or observation) and (gpt or function_call) turn by turn, after a system turn or column where there is one.
+
+    A chat in OpenAI's spelling (``role``, ``content``; ``user``, ``assistant``, ``tool``) is read as well where the tags have their defaults.
+
+    Options:
+        messages_key: field with the array of messages.
+        role_tag: field of a message with its tag.
+        content_tag: field of a message with its text.
+        user_tag: tag of the user.
+        assistant_tag: tag of the assistant.
+        observation_tag: tag of a tool's result.
+        function_tag: tag of an assistant's tool call; its text is the JSON of one call or of several.
+        system_tag: tag of a system message, which may only come first.
+        system_key: column with a system prompt; blank is none.
+        tools_key: column with the tools on offer, an array or its JSON text.
+        images_key: column with the paths of the images that `image_token` places in the text; without one called ``images``, ``image`` is read.
+        image_token: the mark of an image in text, read only where the row has the images column.
+    """
+    tags = {user_tag: USER, assistant_tag: ASSISTANT, observation_tag: TOOL, function_tag: ASSISTANT, system_tag: SYSTEM}
+    form = ChatFormat(role_tag, content_tag, tags, function_tag)
+    both = form == ChatFormat("from", "value", TAG_ROLES, "function_call")
+
+    def check(turns: Sequence[Turn]) -> None:
+        if not any(turn.role == ASSISTANT for turn in turns):
+            raise Refused("no_assistant_turn", f"no message of {messages_key!r} has tag {assistant_tag!r} or {function_tag!r}")
+        require_alternation(turns, ends_with_answer=True)
+
+    def convert(row: Mapping[str, Any]) -> Sample:
+        images = Images(row, images_key, image_token)
+        messages = value_at(row, messages_key)
+        turns = (ChatFormat() if both and _in_roles(messages) else form).turns(messages, messages_key, images)
+        images.require_all_taken()
+        turns = with_system_of(row, turns, system_key)
+        check(turns)
+        return chat_sample(row, turns, tools_key)
+
+    return reads_plain(convert, PlainMessages(messages_key, role_tag, content_tag, plain_roles(tags, function_tag), check))
+
+
+TAG_ROLES = {"human": USER, "gpt": ASSISTANT, "observation": TOOL, "function_call": ASSISTANT, "system": SYSTEM}
+
+
+def _in_roles(messages: object) -> bool:
+    """Whether a chat is written with ``role`` and ``content``: its first message decides, so that a mixture is refused."""
+    first = messages[0] if isinstance(messages, list | tuple) and messages else None
+    return isinstance(first, Mapping) and "role" in first and "from" not in first
+
+
+TAGS = ("role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag", "function_tag", "system_tag")
+
+
+def sharegpt_options(map_keys: Mapping[str, Any] | None, answers: tuple[str, ...]) -> dict[str, Any]:
+    """ModelLink's ``--map-keys`` for ShareGPT rows as options of this schema. Tags that are not listed keep their default.
+
+    Raises:
+        ConfigError: a key or a tag that the handler does not have.
+    """
+    given = dict(map_keys or {})
+    tags = given.pop("tags", None) or {}
+    allowed = ("messages", "system", "tools", *answers)
+    if not isinstance(tags, Mapping):
+        raise ConfigError(f"map_keys 'tags' is {tags!r}, needs a mapping of {', '.join(TAGS)}")
+    for key, names in [*((key, allowed) for key in given), *((tag, TAGS) for tag in tags)]:
+        if key not in names:
+            raise ConfigError(f"map_keys has no key {key!r}{nearest(key, names) or '.'} Allowed: tags, {', '.join((*allowed, *TAGS))}")
+    return {**{f"{key}_key": column for key, column in given.items()}, **tags}
+
+
+@schema("SharegptStyleInstructionHandler", gives=Sample, example=SHAREGPT_EXAMPLE)
+def sharegpt_style_instruction_handler(*, map_keys: Mapping[str, Any] | None = None) -> Convert:
+    """ModelLink's handler: `sharegpt` with its ``--map-keys``.
+
+    Options:
+        map_keys: columns for ``messages``, ``system``, ``tools``, and under ``tags`` the names of the tags.
+    """
+    return sharegpt(**sharegpt_options(map_keys, ()))
+
+
+@schema(
+    "HunyuanInstructionHandler",
+    gives=Sample,
+    example={"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]},
+)
+def hunyuan_instruction_handler(*, map_keys: Mapping[str, Any] | None = None) -> Convert:
+    """MindSpeed-LLM's handler of Hunyuan-Large's ``messages``, which the tokenizer's own template renders.
+
+    Options:
+        map_keys: columns for ``messages``, ``system``, ``tools``, and under ``tags`` the names of the tags.
+    """
+    defaults = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
+    return sharegpt(**{"messages_key": "messages", **defaults, **sharegpt_options(map_keys, ())})
+
+
+PAIR_EXAMPLE = {
+    "conversations": [{"from": "human", "value": "Name a prime number."}],
+    "chosen": {"from": "gpt", "value": "7"},
+    "rejected": {"from": "gpt", "value": "9"},
+}
+
+
+@schema("sharegpt_pairwise", gives=Pair, example=PAIR_EXAMPLE, variant_of="sharegpt")
+def sharegpt_pairwise(
+    *,
+    messages_key: str = "conversations",
+    chosen_key: str = "chosen",
+    rejected_key: str = "rejected",
+    role_tag: str = "from",
+    content_tag: str = "value",
+    user_tag: str = "human",
+    assistant_tag: str = "gpt",
+    observation_tag: str = "observation",
+    function_tag: str = "function_call",
+    system_tag: str = "system",
+    system_key: str = "system",
+    tools_key: str = "tools",
+    images_key: str = "images",
+    image_token: str = "<image>",
+) -> Convert:
+    """A chat that ends with a human or observation turn, and two messages that may come next.
+
+    Options:
+        messages_key: field with the array of messages before the answer.
+        chosen_key: field with the better message.
+        rejected_key: field with the worse message.
+        role_tag: field of a message with its tag.
+        content_tag: field of a message with its text.
+        user_tag: tag of the user.
+        assistant_tag: tag of the assistant.
+        observation_tag: tag of a tool's result.
+        function_tag: tag of an assistant's tool call.
+        system_tag: tag of a system message, which may only come first.
+        system_key: column with a system prompt; blank is none.
+        tools_key: column with the tools on offer, an array or its JSON text.
+        images_key: column with the paths of the images that `image_token` places in the text; without one called ``images``, ``image`` is read.
+        image_token: the mark of an image in text, read only where the row has the images column.
+    """
+    tags = {user_tag: USER, assistant_tag: ASSISTANT, observation_tag: TOOL, function_tag: ASSISTANT, system_tag: SYSTEM}
+    form = ChatFormat(role_tag, content_tag, tags, function_tag)
+
+    def convert(row: Mapping[str, Any]) -> Pair:
+        images = Images(row, images_key, image_token)
+        prompt = form.turns(value_at(row, messages_key), messages_key, images)
+        images.require_all_taken()
+        prompt = with_system_of(row, prompt, system_key)
+        require_open_end(prompt, messages_key)
+        require_alternation(prompt, ends_with_answer=False)
+        answers = (form.turns([as_mapping(value_at(row, key), key)], key) for key in (chosen_key, rejected_key))
+        return pair_of(row, prompt, *answers, tools_key=tools_key)
+
+    return convert
+
+
+@schema("SharegptStylePairwiseHandler", gives=Pair, example=PAIR_EXAMPLE)
+def sharegpt_style_pairwise_handler(*, map_keys: Mapping[str, Any] | None = None) -> Convert:
+    """ModelLink's handler: `sharegpt_pairwise` with its ``--map-keys``.
+
+    Options:
+        map_keys: columns for ``messages``, ``system``, ``tools``, ``chosen``, ``rejected``, and under ``tags`` the names of the tags.
+    """
+    return sharegpt_pairwise(**sharegpt_options(map_keys, ("chosen", "rejected")))

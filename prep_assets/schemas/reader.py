@@ -1,4 +1,4 @@
-"""Rows → examples. Every field of a row is accounted for: read by its schema, passed over by its name, listed under `ignore`, or a reason to stop."""
+"""Names of speakers where the chat template shows none: left out and counted, or written in front of what is said."""
 
 from __future__ import annotations
 
@@ -9,14 +9,109 @@ from typing import Any, Literal
 
 import yaml
 
+from prep_assets.config.family import REASONING_TAGS
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
-from prep_assets.samples import Contrast, Example, Group, Pair, PlainChat, PlainPair, Sample
-from prep_assets.schemas.field_names import DECISIVE, MEDIA, NEUTRAL
-from prep_assets.schemas.own_function import OwnFunction
-from prep_assets.schemas.plain_rows import PlainRows, plain_rows_of
-from prep_assets.schemas.registry import Convert
-from prep_assets.schemas.view import View, has_content, unread, view_of, whole
-from prep_assets.schemas.weights import refuse_weighted_space
+from prep_assets.samples import TEXT, THINKING, TOOL, Contrast, Example, Group, Pair, PlainChat, PlainPair, Region, Sample, Turn, over_turns
+from prep_assets.schemas.fields import (
+    DECISIVE,
+    MEDIA,
+    NEUTRAL,
+    View,
+    as_weight,
+    has_content,
+    join,
+    refuse_weighted_space,
+    unread,
+    view_of,
+    whole,
+)
+from prep_assets.schemas.plain_rows import PlainRows, plain_rows_of, reads_plain
+from prep_assets.schemas.registry import Convert, OwnFunction, own_function
+
+
+def without_speakers(mode: Literal["leave_out", "write"], convert: Convert) -> Convert:
+    """The row function `convert`, in whose examples no turn but a tool's has a name. Where names are left out, their fields count as passed over."""
+
+    def unnamed(row: Mapping[str, Any]) -> Example | None:
+        example, names = convert(row), set[str]()
+
+        def change(turns: Sequence[Turn]) -> tuple[Turn, ...]:
+            names.update(turn.name for turn in turns if _speaks(turn) and turn.name)
+            return tuple(_changed(turn, mode) if _speaks(turn) else turn for turn in turns)
+
+        if example is None or (isinstance(example, Sample) and example.tokenized is not None):
+            return example
+        example = over_turns(example, change)
+        if mode == "leave_out" and isinstance(row, View):
+            row.book.dropped.update(join(view.path, "name") for view in row.book.views if dict.get(view, "name") in names)
+        return example
+
+    plain = plain_rows_of(convert)  # whose messages have no names
+    return unnamed if plain is None else reads_plain(unnamed, plain)
+
+
+def _speaks(turn: Turn) -> bool:
+    return turn.role != TOOL and turn.name is not None
+
+
+def _changed(turn: Turn, mode: str) -> Turn:
+    if mode == "leave_out" or not (turn.name or "").strip():
+        return replace(turn, name=None)
+    prefix, regions = f"{turn.name}: ", list(turn.regions)
+    at = next((at for at, region in enumerate(regions) if region.kind != THINKING and not region.drop), len(regions))
+    first = regions[at] if at < len(regions) else Region(TEXT, "")
+    if first.kind != TEXT:
+        regions.insert(at, Region(TEXT, prefix, first.loss_weight))
+    elif first.text.lstrip().startswith(tuple(opening for opening, _ in REASONING_TAGS)):
+        detail = (
+            f"{turn.name!r} speaks in a text that begins with reasoning, {first.text[:40]!r}, and speaker_names: write puts names there. "
+        )
+        raise Refused("name_before_reasoning", f"{detail}Put the reasoning into a field of its own, or set speaker_names: leave_out")
+    else:
+        regions[at : at + 1] = [replace(first, text=prefix + first.text)]
+    return replace(turn, name=None, regions=tuple(regions))
+
+
+# Mask builders of the user's own: a function from the sample of a row to the loss weights of its turns, or of their regions.
+
+
+def weighed_by(path: str, convert: Convert) -> Convert:
+    """The row function `convert`, whose samples get the weights that the function at `path`, ``package.module:function``, gives.
+
+    It returns one entry a turn: a weight for all of it, `None` to leave the turn as it is, or one of these for each of its regions.
+
+    Raises:
+        ConfigError: the function does not exist.
+    """
+    function = own_function("weigh:", path)
+
+    def weighed(row: Mapping[str, Any]) -> Example | None:
+        sample = convert(row)
+        if not isinstance(sample, Sample):
+            return sample
+        if sample.tokenized is not None:
+            raise Refused("token_ids", f"the record brings token ids with their own weights; {path!r} weighs turns")
+        weights = function(sample)
+        if len(weights) != len(sample.turns):
+            raise Refused("length_mismatch", f"{path!r} gives {len(weights)} weights for {len(sample.turns)} turns")
+        turns = (_weighed(turn, found, f"turn {at}") for at, (turn, found) in enumerate(zip(sample.turns, weights, strict=True)))
+        return replace(sample, turns=tuple(turns))
+
+    return weighed
+
+
+def _weighed(turn: Turn, found: Any, where: str) -> Turn:
+    weights = found if isinstance(found, list | tuple) else [found] * len(turn.regions)
+    if len(weights) != len(turn.regions):
+        raise Refused("length_mismatch", f"{where} has {len(turn.regions)} regions, and the function gives {len(weights)} weights")
+    regions = (
+        region if weight is None else replace(region, loss_weight=as_weight(weight, where))
+        for region, weight in zip(turn.regions, weights, strict=True)
+    )
+    return replace(turn, regions=tuple(regions))
+
+
+# Rows → examples. Every field of a row is accounted for: read by its schema, passed over by its name, listed under `ignore`, or a reason to stop.
 
 Verdict = Literal["used", "passed over", "decisive", "chosen by", "unknown"]
 """What its name says of a field. One that rows are chosen by may stay unread; one that is decisive as well only where it says 1 or true, as a row without it

@@ -8,13 +8,10 @@ from typing import Any
 
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.samples import COMPLETION, DOCUMENT, PROMPT, TEXT, Group, Pair, Region, Sample, Turn
-from prep_assets.schemas.chat import ChatFormat
-from prep_assets.schemas.fields import as_list, as_text, needed, value_at
-from prep_assets.schemas.group import rewards_for
-from prep_assets.schemas.pairs import common_prompt, pair
+from prep_assets.schemas.fields import as_list, as_text, needed, value_at, weighted
 from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.roles import require_answer, require_open_end
-from prep_assets.schemas.weights import weighted
+from prep_assets.schemas.rewards import rewards_for
+from prep_assets.schemas.turns import ChatFormat, common_prompt, pair, require_answer, require_open_end
 
 EXAMPLE = {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]}
 TRAIN, MASK, ROLE, VALUE = "train", "mask", "$role", "value"

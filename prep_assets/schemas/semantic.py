@@ -8,11 +8,9 @@ from typing import Any
 
 from prep_assets.errors import Refused, nearest
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, SYSTEM, TEXT, TOOL, USER, Pair, Region, Sample, Turn
-from prep_assets.schemas.fields import as_list, as_mapping, as_text, needed, value_at, wrong_type
-from prep_assets.schemas.pairs import pair
+from prep_assets.schemas.fields import as_list, as_mapping, as_text, as_weight, needed, value_at, wrong_type
 from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.roles import require_answer
-from prep_assets.schemas.weights import as_weight
+from prep_assets.schemas.turns import pair, require_answer
 
 CHAT_TYPES = (SYSTEM, USER, ASSISTANT, TOOL)
 PLAIN_TYPES = (PROMPT, COMPLETION)

@@ -1,7 +1,7 @@
 """``tokenized``: rows that bring token ids and what is trained of them, as TRL, SkyRL, unsloth, AstrAI and Cerebras' nlg hook have them.
 
 Nothing here knows the tokenizer: that ids are inside its vocabulary, say what the row says and carry their mask where words begin is proven
-where they are stored, see `prep_assets.assets.writing.tokenized_rows`.
+where they are stored, see `prep_assets.pipeline.documents`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,9 @@ import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import Sample, Tokenized
-from prep_assets.schemas.chat import ChatFormat
-from prep_assets.schemas.columns import label_of, offered, with_system_of
-from prep_assets.schemas.fields import as_list, as_text, value_at, wrong_type
+from prep_assets.schemas.fields import LEAST, MOST, as_list, as_text, has_content, value_at, wrong_type
 from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.view import has_content
-from prep_assets.schemas.weights import LEAST, MOST
+from prep_assets.schemas.turns import ChatFormat, label_of, offered, with_system_of
 
 UNTRAINED = -100
 """The label of a token that is not trained."""

@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from prep_assets.disk.faults import told
-from prep_assets.disk.folders import sync, sync_folders, undone
-from prep_assets.disk.ledger import recording
-from prep_assets.disk.readback import prove
 from prep_assets.errors import PrepAssetsError
+from prep_assets.stores.files import sync, sync_folders, told, undone
+from prep_assets.stores.verification import prove, recording
 
 
 @contextmanager

@@ -19,13 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.arrays import ArrayFile
-from prep_assets.disk.columns import batches
-from prep_assets.disk.written import write_json
 from prep_assets.errors import StoreError
+from prep_assets.stores.arrays import ArrayFile, batches
 from prep_assets.stores.guards import Guards, load_array, load_json
-from prep_assets.stores.joining import append_store
-from prep_assets.stores.tokens import StorageFormat, TokenStore, open_tokens, record_writer
+from prep_assets.stores.tokens import StorageFormat, TokenStore, append_store, open_tokens, record_writer
+from prep_assets.stores.verification import write_json
 
 PROMPTS, RESPONSES, REWARDS = STREAMS = ("prompts", "responses", "rewards")
 LOGPROBS = "logprobs"

@@ -21,16 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
-from prep_assets.disk.blocks import BLOCK, hashes, proven
-from prep_assets.disk.faults import FAULTY
-from prep_assets.disk.pages import mapped, went_through
-from prep_assets.disk.strict_json import loads
 from prep_assets.errors import PrepAssetsError, StoreError
-from prep_assets.stores.leases import Lease, lease
+from prep_assets.stores.files import FAULTY, loads, mapped, went_through
 from prep_assets.stores.manifest import Manifest, payload_faults
-from prep_assets.stores.pointers import target
-from prep_assets.stores.version import Published
-from prep_assets.stores.version_folders import version_over
+from prep_assets.stores.verification import BLOCK, hashes, proven
+from prep_assets.stores.version_folders import Lease, Published, lease, target, version_over
 
 Verify = Literal["lazy", "full", "off"]
 _SHIFT = BLOCK.bit_length() - 1

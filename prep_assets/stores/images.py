@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.arrays import ArrayFile
-from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import StoreError
+from prep_assets.stores.arrays import ArrayFile
 from prep_assets.stores.guards import Guards, load_array
+from prep_assets.stores.verification import WrittenFile
 
 FIELDS = ("record", "start", "length", "end")
 LINES = "images.jsonl"

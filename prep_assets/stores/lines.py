@@ -21,11 +21,10 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
-from prep_assets.disk.arrays import ArrayFile, Spool
-from prep_assets.disk.columns import equals, made, where
-from prep_assets.disk.written import WrittenFile, write_json
 from prep_assets.errors import StoreError
+from prep_assets.stores.arrays import ArrayFile, Spool, equals, made, where
 from prep_assets.stores.guards import Guards, load_array, load_json
+from prep_assets.stores.verification import WrittenFile, write_json
 
 INDEX_FIELDS = {"source": np.int32, "file": np.int32, "row": np.int64}
 _ENTRY = np.dtype([("source", "<i4"), ("file", "<i4"), ("row", "<i8"), ("start", "<i8"), ("length", "<i8"), ("hash", "<u8")])

@@ -1,22 +1,139 @@
-"""The manifest: what a store is made of, where it came from and what was proven about it.
+"""Signatures of manifests: ed25519, by a key that the environment names. A seal shows that a manifest was edited; a signature, by whom it was written.
 
-It holds nothing that differs between two builds of the same input (no time, no path, no run id), so that equal builds are equal to the byte.
+    PREP_ASSETS_SIGNING_KEY     a private key: a file, or the PEM text itself. What is built is signed with it
+    PREP_ASSETS_TRUSTED_KEYS    public keys: files or folders of ``.pem``, parted by ``:``. Every store must then be signed by one of them
+
+Without the second, the key that signs is the one that is trusted.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from prep_assets.disk.blocks import BLOCK, first_difference, sums_of
-from prep_assets.disk.strict_json import loads
-from prep_assets.disk.written import write_text
-from prep_assets.errors import StoreError
-from prep_assets.stores.signing import fault, signature_of
+from prep_assets.caches import bounded_cache
+from prep_assets.errors import ConfigError, StoreError
+from prep_assets.stores.files import loads
+from prep_assets.stores.verification import BLOCK, first_difference, sums_of, write_text
+
+SIGNING, TRUSTED = "PREP_ASSETS_SIGNING_KEY", "PREP_ASSETS_TRUSTED_KEYS"
+_SCHEME = "ed25519"
+_SHOWN = 16
+
+
+def signature_of(digest: str) -> str:
+    """The signature of what a manifest says, with the public key; empty where no key is configured."""
+    key = _signing_key(os.environ.get(SIGNING, ""))
+    return "" if key is None else f"{_SCHEME}:{_public(key.public_key())}:{key.sign(digest.encode()).hex()}"
+
+
+def fault(digest: str, signature: str) -> str:
+    """What is wrong with a signature; empty where nothing is. One that is missing is wrong where keys are trusted."""
+    trusted = _trusted()
+    if not signature:
+        return (
+            f"it is not signed, and {TRUSTED} or {SIGNING} asks for a signature: somebody else wrote it, or it is older" if trusted else ""
+        )
+    scheme, _, rest = signature.partition(":")
+    public, _, signed = rest.partition(":")
+    if scheme != _SCHEME or not _holds(public, signed, digest):
+        return f"it is forged: what it says is not what the key {public[:_SHOWN]}… signed"
+    if trusted and public not in trusted:
+        return f"it is signed by the key {public[:_SHOWN]}…, which {TRUSTED} does not have"
+    return ""
+
+
+def described(signature: str) -> str:
+    """What to say of a signature without a fault."""
+    who = signature.split(":")[1][:_SHOWN]
+    return f"signed by {who}…" + ("" if _trusted() else f", a key that nobody trusts yet: name it in {TRUSTED}")
+
+
+def _holds(public: str, signed: str, digest: str) -> bool:
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ImportError as error:
+        raise _missing() from error
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signed), digest.encode())
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _trusted() -> frozenset[str]:
+    named, own = os.environ.get(TRUSTED, ""), _signing_key(os.environ.get(SIGNING, ""))
+    if not named:
+        return frozenset() if own is None else frozenset((_public(own.public_key()),))
+    return _public_keys(named)
+
+
+@bounded_cache("signing key", 4)
+def _signing_key(named: str) -> Any:
+    if not named:
+        return None
+    text = named if "PRIVATE KEY" in named else _text(Path(named), SIGNING)
+    key = _loaded("load_pem_private_key", text, SIGNING, password=None)
+    if not hasattr(key, "sign") or not hasattr(key, "public_key") or type(key).__name__.lower().find(_SCHEME) < 0:
+        raise ConfigError(f"{SIGNING}: {_WANTED}")
+    return key
+
+
+@bounded_cache("public keys", 4)
+def _public_keys(named: str) -> frozenset[str]:
+    found = set()
+    for each in filter(None, named.split(os.pathsep)):
+        path = Path(each)
+        files = sorted(path.glob("*.pem")) if path.is_dir() else [path]
+        found |= {_public(_loaded("load_pem_public_key", _text(file, TRUSTED), f"{TRUSTED}: {file}")) for file in files}
+    if not found:
+        raise ConfigError(f"{TRUSTED}={named}: there is no key in it")
+    return frozenset(found)
+
+
+_WANTED = (
+    "needs an ed25519 key in PEM, as `openssl genpkey -algorithm ed25519 -out key.pem` and `openssl pkey -in key.pem -pubout` write them"
+)
+
+
+def _loaded(load: str, text: str, where: str, **options: Any) -> Any:
+    try:
+        from cryptography.hazmat.primitives import serialization
+    except ImportError as error:
+        raise _missing() from error
+    try:
+        return getattr(serialization, load)(text.encode(), **options)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{where}: {_WANTED}") from error
+
+
+def _text(path: Path, variable: str) -> str:
+    try:
+        return path.read_text("ascii")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{variable}: {path} cannot be read: {error}") from error
+
+
+def _public(key: Any) -> str:
+    try:
+        return str(key.public_bytes_raw().hex())
+    except AttributeError as error:
+        raise ConfigError(f"{TRUSTED}: {_WANTED}") from error
+
+
+def _missing() -> ConfigError:
+    return ConfigError("signatures need the package cryptography: pip install 'prep-assets[sign]'")
+
+
+# The manifest: what a store is made of, where it came from and what was proven about it.
+#
+# It holds nothing that differs between two builds of the same input (no time, no path, no run id), so that equal builds are equal to the byte.
 
 MANIFEST = "manifest.json"
 FORMAT = 2
@@ -35,11 +152,11 @@ class Manifest:
         recipe: everything that went into the build key, readable.
         counts: records ``read``, ``kept`` and ``refused`` by ``stage/reason``; other whole numbers by name.
         metrics: further numbers, e.g. ``fill_rate``.
-        files: payload files: relative path → size in bytes, sha256, and hashes of blocks (see `prep_assets.disk.blocks`); of HDF5 also a hash
+        files: payload files: relative path → size in bytes, sha256, and hashes of blocks (see `prep_assets.stores.verification`); of HDF5 also a hash
             of where its data lies.
         checks: structural checks that passed before publication.
         quarantine: sha256 of the quarantine file beside the store, ``""`` where nothing was refused.
-        signature: of `said`, see `prep_assets.stores.signing`; ``""`` where it is not signed.
+        signature: of `said`, see `prep_assets.stores.manifest`; ``""`` where it is not signed.
         options: what the run that made a draft set over the configuration file of its family; written where there is any.
     """
 
@@ -177,3 +294,60 @@ def payload_faults(directory: Path, manifest: Manifest) -> list[str]:
             faults.append(f"{name}: content altered{where}: sha256 is {found.sha256[:16]}…, the manifest says {expected['sha256'][:16]}…")
     faults += [f"{name}: not in the manifest" for name in sorted(present - set(manifest.files))]
     return faults
+
+
+# What the checks of a store said, in a file beside it: `versions/<build key>.checks.json`.
+#
+# It is not part of the store, whose bytes do not depend on who looked at it, and it counts for the very content that was looked at only.
+
+CHECKS = ".checks.json"
+
+
+class Result(NamedTuple):
+    """What one check said.
+
+    Attributes:
+        passed: whether it holds.
+        summary: one sentence with numbers.
+    """
+
+    passed: bool
+    summary: str
+
+
+def read_results(directory: Path, content_hash: str) -> Mapping[str, Result] | None:
+    """By name, what the checks of the store in `directory` said of this content; `None` where they never looked at it."""
+    try:
+        return parse_results(_beside(directory).read_bytes(), content_hash)
+    except OSError:
+        return None
+
+
+def parse_results(data: bytes, content_hash: str) -> Mapping[str, Result] | None:
+    """What a file says of this content; `None` where it is damaged, or about another one."""
+    try:
+        found = loads(data)
+        if found["content_hash"] != content_hash:
+            return None
+        return {name: Result(bool(passed), str(summary)) for name, (passed, summary) in found["checks"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def write_results(directory: Path, content_hash: str, results: Mapping[str, Result]) -> None:
+    """Write it down, in one step; what is written already stays."""
+    if read_results(directory, content_hash) == results:
+        return
+    path = _beside(directory)
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    write_text(temporary, results_text(content_hash, results))
+    temporary.replace(path)
+
+
+def results_text(content_hash: str, results: Mapping[str, Result]) -> str:
+    """What the file holds."""
+    return json.dumps({"content_hash": content_hash, "checks": {name: list(each) for name, each in results.items()}}, indent=1) + "\n"
+
+
+def _beside(directory: Path) -> Path:
+    return directory.with_name(directory.name + CHECKS)

@@ -1,35 +1,340 @@
-"""`open_store`: one way to read every format that trainers and we write.
-
-    store = open_store("stores/sft_packed")
-    store.keys                               ('loss_mask', 'position_ids', 'sequence')
-    store.fetch(0, 2048, "sequence")         int32[2048]
-    store.fetch_record(7, ["sequence"])      {"sequence": int32[…]}
-    store.windows(1024)[3]                   (3072, 4096)
-
-Arrays are NumPy's, memory-mapped where the format allows it. A store is pickled as the folders that it reads and opens its files again where
-it arrives: the same versions, whatever `current` points to by then.
-"""
+"""Which format is at a path, and which files belong to it, in which order."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, get_args, overload
+from typing import Any, Literal, NoReturn, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
-from prep_assets.stores.detect import PATTERNS, Format, data_files, format_of, local_path, payload_folders
-from prep_assets.stores.guards import UNGUARDED, Guards, Verify
-from prep_assets.stores.read_bin import read_bin
-from prep_assets.stores.read_h5 import read_h5
-from prep_assets.stores.read_megatron import read_megatron
-from prep_assets.stores.read_rows import read_jsonl, read_parquet
-from prep_assets.stores.segments import Positions, Shard, joined
-from prep_assets.stores.streams import read_named, read_streams
-from prep_assets.stores.windows import Keys, Windows, index_in
+from prep_assets.stores.bucket import Bucket, bucket_of, checked, is_bucket, local_root
+from prep_assets.stores.bucket_backend import KEY
+from prep_assets.stores.guards import UNGUARDED, Guards, Verify, load_array
+from prep_assets.stores.manifest import MANIFEST
+from prep_assets.stores.packed import open_documents
+from prep_assets.stores.published import Place, shelf_of
+from prep_assets.stores.readers import read_bin, read_h5, read_jsonl, read_megatron, read_parquet
+from prep_assets.stores.segments import Int64s, Positions, Shard, joined
+from prep_assets.stores.version_folders import VERSIONS, target, version_of
+
+Format = Literal["h5", "bin", "jsonl", "parquet", "megatron"]
+PATTERNS: tuple[tuple[Format, str], ...] = (
+    ("h5", "*.h5"),
+    ("h5", "*.hdf5"),
+    ("bin", "meta.json"),
+    ("jsonl", "*.jsonl"),
+    ("parquet", "*.parquet"),
+    ("megatron", "*.idx"),
+)
+"""Which files a folder of each format has, the first that is found wins."""
+SUFFIXES = {pattern.removeprefix("*"): format_ for format_, pattern in PATTERNS if pattern.startswith("*")}
+
+_REMEDY = "Materialize the asset again; to look at a version whatever its checks say, open its own folder"
+
+
+class NoData(StoreError, FileNotFoundError):
+    """Nothing at a path, or nothing in a folder, that a store can be read from."""
+
+
+class UnsupportedFormat(StoreError, ValueError):
+    """A file of a format that no reader knows."""
+
+
+def detect_format(path: Path | str) -> Format:
+    """The format of a file or a folder, by names alone.
+
+    A folder is searched with everything below it. As in AstrAI, HDF5 wins over ``.bin`` with ``meta.json``, and both over JSONL; Parquet
+    and Megatron's ``.idx`` come last.
+
+    Raises:
+        NoData: (a `FileNotFoundError`) there is nothing at `path`, or no data file in it.
+        UnsupportedFormat: (a `ValueError`) a file whose name says no known format.
+        StoreError: a store of ours without a published version.
+    """
+    path = local_path(path)
+    return format_of(path, payload_folders(path))
+
+
+def format_of(path: Path, folders: Sequence[Path]) -> Format:
+    """`detect_format` of a path whose `payload_folders` are known."""
+    if path.is_file():
+        return _of_file(path)
+    for format_, pattern in PATTERNS:
+        if any(data_files(folders, pattern)) and (format_ != "bin" or any(data_files(folders, "*.bin"))):
+            return format_
+    raise NoData(f"No supported data files found at {path}: looked for .h5, .hdf5, .bin with meta.json, .jsonl, .parquet, .idx with .bin")
+
+
+def _of_file(path: Path) -> Format:
+    if path.suffix == ".bin" and path.with_suffix(".idx").is_file():
+        return "megatron"
+    if path.suffix not in SUFFIXES:
+        hint = "; a .bin file is opened through its folder, which has the meta.json" if path.suffix == ".bin" else ""
+        raise UnsupportedFormat(f"Unsupported file format: {path}. Known: {', '.join(SUFFIXES)}{hint}")
+    return SUFFIXES[path.suffix]
+
+
+def data_files(folders: Sequence[Path], pattern: str) -> list[Path]:
+    """Files below each of `folders` that match, in natural order: ``shard_2`` before ``shard_10``."""
+    return [file for folder in folders for file in sorted(folder.rglob(pattern), key=lambda file: natural(file, folder))]
+
+
+def payload_folders(path: Path) -> list[Path]:
+    """Where the data of `path` is: the current version of every published store at or below it; or `path` itself, where there is none.
+
+    Inside a version the path is free of links, so that it stays that version when `current` moves.
+
+    Raises:
+        StoreError: a store at or below `path` has no published version. Neither its candidate nor any other version is read instead: their
+            checks may have failed.
+    """
+    if (bucket := bucket_of(path)) is not None and version_of(path) is None:
+        if found := _fetched(path, bucket):
+            return found
+        raise NoData(f"{bucket.url}: there is no store. Check the address; prep-assets status shows where stores are")
+    if not path.is_dir() or (path / MANIFEST).is_file():
+        return [_pinned(path)] if path.exists() else _set_aside(path)
+    if _is_store(path):
+        return [_current(path)]
+    below = [folder for child in _children(path) for folder in payload_folders(child)]
+    published = any((folder / MANIFEST).is_file() for folder in below)
+    if published and path.resolve().name == VERSIONS:
+        raise StoreError(
+            f"{path} holds every version of a store, also those whose checks failed. Open {path.resolve().parent}, or one of them"
+        )
+    return below if published else [_pinned(path)]
+
+
+def local_path(path: Path | str) -> Path:
+    """A path as it is; for the address of a store, of several, or of a version in a bucket the folder that stands for it."""
+    if not is_bucket(path):
+        return Path(path)
+    place, version, rest = checked(str(path)).partition(f"/{VERSIONS}/")
+    if not version:
+        return local_root(place)
+    name, _, inside = rest.partition("/")
+    return shelf_of(local_root(place)).published(name).directory / inside
+
+
+def _fetched(path: Path, bucket: Bucket, depth: int = 2) -> list[Path]:
+    """The current version of every store at an address, or so many folders below it, fetched."""
+    if bucket.get(KEY) is None:
+        below = sorted(bucket.folders("") if depth else (), key=lambda child: natural(path / child, path))
+        return [folder for child in below for folder in _fetched(path / child, bucket.below(child), depth - 1)]
+    current = Place(path.parent, path.name).current()
+    if current is None:
+        raise StoreError(f"no published store in {bucket.url}: its catalog has no `current`; its checks failed or did not end. {_REMEDY}")
+    return [current.directory.resolve()]
+
+
+def _is_store(path: Path) -> bool:
+    # is_symlink: a dangling link does not exist; a plain folder named `candidate` is someone's data
+    current, candidate = path / "current", path / "candidate"
+    return (path / VERSIONS).is_dir() or current.exists() or current.is_symlink() or candidate.is_symlink() or candidate.is_file()
+
+
+def _set_aside(path: Path) -> list[Path]:
+    """What was current where a path leads, if damage was found in it. It is refused in words where it is opened."""
+    place = next((each.parent for each in (path, *path.parents) if each.name == "current"), None)
+    damaged = None if place is None else target(place, "damaged")
+    return [] if damaged is None else [damaged]
+
+
+def _children(path: Path) -> list[Path]:
+    folders = (child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
+    return sorted(folders, key=lambda child: natural(child, path))
+
+
+def _current(path: Path) -> Path:
+    pointer = path / "current"
+    if not pointer.exists() and not pointer.is_symlink():
+        if aside := _set_aside(pointer):
+            return aside[0]
+        raise StoreError(f"no published store in {path}: it has no `current`; its build was not finished, or its checks failed. {_REMEDY}")
+    # a file system without links has a pointer file instead
+    try:
+        version = (path / pointer.read_text("utf-8").strip() if pointer.is_file() else pointer).resolve()
+    except (RuntimeError, ValueError) as error:  # a link to itself; no text
+        raise StoreError(f"no published store in {path}: `current` leads nowhere ({error}). {_REMEDY}") from error
+    if not version.is_dir():
+        raise StoreError(f"no published store in {path}: `current` points to {version}, which is not there. {_REMEDY}")
+    if (path / VERSIONS).is_dir() and not (version / MANIFEST).is_file():
+        raise StoreError(f"no published store in {path}: `current` points to {version}, which has no {MANIFEST}. {_REMEDY}")
+    return version
+
+
+def _pinned(path: Path) -> Path:
+    """`path` without links where it is in a version; elsewhere as it is, because the name of a link can say more than the file's."""
+    return path if version_of(path) is None else path.resolve()
+
+
+def natural(path: Path, base: Path) -> list[tuple[int, str]]:
+    """A sort key for the path below `base` in which digits count as numbers."""
+    words = re.split(r"(\d+)", path.relative_to(base).as_posix())
+    return [(int(word), "") if word.isdigit() else (-1, word) for word in words]
+
+
+# Reads our own streams: token data with a folder ``<name>.index`` beside it, and packed tables with ``<name>.documents``.
+
+SIDES = {"chosen", "rejected"}
+GROUPS = {"prompts", "responses", "rewards"}
+
+
+def read_streams(folder: Path, guards: Guards) -> list[Shard]:
+    """The token stream of `folder`, both sides of preference pairs or the three streams of groups as one, or nothing where the folder has no
+    token stream of ours.
+
+    Raises:
+        StoreError: there are several streams, or one does not fit its index.
+    """
+    names = sorted(path.stem for suffix in ("index", "documents") for path in folder.glob(f"*.{suffix}") if path.is_dir())
+    if set(names) == SIDES:
+        return [_pairs(folder, guards)]
+    if set(names) == GROUPS:
+        return [_groups(folder, guards)]
+    if len(names) > 1:
+        raise StoreError(f"{folder} has several streams: {', '.join(names)}. Open one of them, e.g. {_data(folder, names[0])}")
+    return [_stream(folder, name, guards) for name in names if _data(folder, name).suffix != ".jsonl"]
+
+
+def read_named(path: Path, guards: Guards) -> list[Shard]:
+    """The token stream that is the file or folder `path`, or nothing where no index is beside it."""
+    name = path.stem if path.is_file() else path.name
+    beside = any((path.parent / f"{name}.{suffix}").is_dir() for suffix in ("index", "documents"))
+    return [_stream(path.parent, name, guards)] if beside and path.suffix != ".jsonl" else []
+
+
+def _data(folder: Path, name: str) -> Path:
+    return next((path for suffix in (".h5", ".jsonl") if (path := folder / f"{name}{suffix}").is_file()), folder / name)
+
+
+def _stream(folder: Path, name: str, guards: Guards) -> Shard:
+    data = _data(folder, name)
+    if data.is_file():
+        arrays = dict(read_h5([data], guards)[0].arrays)
+    elif data.is_dir():
+        shards = read_bin(sorted(data.rglob("meta.json"), key=lambda path: natural(path, data)), guards)
+        arrays = dict(joined(shards).arrays) if shards else {"sequence": np.zeros(0, np.int32)}
+    else:
+        raise StoreError(f"{folder}: {name} has an index, but neither {name}.h5 nor a folder {name}")
+    arrays = {"sequence" if key == "tokens" else key: array for key, array in arrays.items()}
+    packed = folder / f"{name}.documents"
+    starts, stops, ends = _table(folder, name, arrays, guards) if packed.is_dir() else _records(folder / f"{name}.index", guards)
+    length = len(arrays["sequence"] if "sequence" in arrays else next(iter(arrays.values())))
+    if len(ends) and int(ends[-1]) != length:
+        raise StoreError(f"{data}: {length:,} tokens, its index says {int(ends[-1]):,}")
+    if "sequence" in arrays:
+        arrays.setdefault("position_ids", Positions(starts, stops, length))
+    return Shard(str(data), arrays, dict.fromkeys(arrays, ends))
+
+
+def _records(index: Path, guards: Guards) -> tuple[Int64s, Int64s, Int64s]:
+    ends = np.asarray(load_array(index / "ends.npy", guards))
+    return np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(ends)], ends, ends
+
+
+def _table(folder: Path, name: str, arrays: dict[str, Any], guards: Guards) -> tuple[Int64s, Int64s, Int64s]:
+    """Where documents start and stop, and where rows end, in a table whose rows stand end to end."""
+    documents, _, row_len = open_documents(folder, name, guards)
+    row, offset, length = (np.asarray(documents[field]) for field in ("row", "row_offset", "length"))
+    starts = row * row_len + offset
+    return starts, starts + length, np.arange(row_len, len(arrays["sequence"]) + 1, row_len, dtype=np.int64)
+
+
+def _pairs(folder: Path, guards: Guards) -> Shard:
+    arrays: dict[str, Any] = {}
+    ends: dict[str, Int64s] = {}
+    for side in sorted(SIDES):
+        shard = _stream(folder, side, guards)
+        for key, name in (("sequence", side), ("loss_mask", f"{side}_mask")):
+            arrays[name], ends[name] = shard.arrays[key], shard.ends[key]
+    return Shard(str(folder), arrays, ends)
+
+
+def _groups(folder: Path, guards: Guards) -> Shard:
+    """AstrAI's keys of groups; where one's responses end follows from how many rewards it has."""
+    prompts, responses, rewards = (_stream(folder, name, guards) for name in ("prompts", "responses", "rewards"))
+    each, per_group = responses.ends["sequence"], rewards.ends["rewards"]
+    if len(each) != len(rewards.arrays["rewards"]):
+        raise StoreError(f"{folder}: {len(each):,} responses, {len(rewards.arrays['rewards']):,} rewards; there is one for each")
+    if (np.diff(per_group, prepend=0) < 0).any():
+        at = int((np.diff(per_group, prepend=0) < 0).argmax())
+        raise StoreError(f"{folder}: the responses of group {at:,} end at {int(per_group[at]):,}, before they begin")
+    ends = np.concatenate([np.zeros(1, np.int64), each])[per_group]
+    arrays = {
+        "prompts": prompts.arrays["sequence"],
+        "responses": responses.arrays["sequence"],
+        "masks": responses.arrays["loss_mask"],
+        "rewards": rewards.arrays["rewards"],
+    }
+    borders = {"prompts": prompts.ends["sequence"], "responses": ends, "masks": ends, "rewards": per_group}
+    return Shard(str(folder), arrays, borders, elements={"responses": each, "masks": each})
+
+
+# Windows over the tokens of a store.
+
+Keys = list[str] | tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Windows over the T tokens of a store from `offset` on: n = 0 if T <= W else (T - 1 - W) // S + 1, so that every window has a next token."""
+
+    store: Store
+    window_size: int
+    stride: int
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        if self.window_size < 1 or self.stride < 1 or self.offset < 0:
+            raise ConfigError(
+                f"window_size {self.window_size} and stride {self.stride} must be at least 1, offset {self.offset} at least 0"
+            )
+
+    def __len__(self) -> int:
+        total = len(self.store) - self.offset
+        return 0 if total <= self.window_size else (total - 1 - self.window_size) // self.stride + 1
+
+    def __getitem__(self, i: int) -> tuple[int, int]:
+        """Where window `i` begins and ends; from the end where negative.
+
+        Raises:
+            IndexError: there is no such window.
+        """
+        begin = index_in(i, len(self), f"{self.store.path}: window") * self.stride + self.offset
+        return begin, begin + self.window_size
+
+    def sample_window(self, i: int, keys: Keys) -> dict[str, npt.NDArray[Any]]:
+        """Each key's tokens in window `i`: arrays of length `window_size`."""
+        return self.store.fetch(*self[i], keys)
+
+
+def index_in(i: int, count: int, what: str) -> int:
+    """`i`, from the end where negative.
+
+    Raises:
+        IndexError: it is not one of `count`.
+    """
+    if not -count <= i < count:
+        raise IndexError(f"{what} {i} of {count}")
+    return i % count
+
+
+# `open_store`: one way to read every format that trainers and we write.
+#
+#     store = open_store("stores/sft_packed")
+#     store.keys                               ('loss_mask', 'position_ids', 'sequence')
+#     store.fetch(0, 2048, "sequence")         int32[2048]
+#     store.fetch_record(7, ["sequence"])      {"sequence": int32[…]}
+#     store.windows(1024)[3]                   (3072, 4096)
+#
+# Arrays are NumPy's, memory-mapped where the format allows it. A store is pickled as the folders that it reads and opens its files again where it arrives:
+# the same versions, whatever `current` points to by then.
 
 _TRIES = 5
 SYNONYMS = {"tokens": "sequence"}

@@ -24,16 +24,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.arrays import save_array
-from prep_assets.disk.h5 import FixedH5
-from prep_assets.disk.pages import went_through
-from prep_assets.disk.written import write_json
 from prep_assets.errors import StoreError
+from prep_assets.stores.arrays import save_array
+from prep_assets.stores.files import went_through
 from prep_assets.stores.guards import Guards, load_array, load_json
+from prep_assets.stores.h5 import FixedH5
 from prep_assets.stores.images import NO_IMAGES, Images, open_images
-from prep_assets.stores.read_bin import bin_rows, read_bin, shard_metas
-from prep_assets.stores.read_h5 import H5Array, read_h5
+from prep_assets.stores.readers import H5Array, bin_rows, read_bin, read_h5, shard_metas
 from prep_assets.stores.tokens import ATTENTION, BIN_NAMES, BinWriter, StorageFormat, signed
+from prep_assets.stores.verification import write_json
 
 DOCUMENT_FIELDS = {"row": np.int64, "row_offset": np.int64, "length": np.int64, "source": np.int32, "record": np.int64, "start": np.int64}
 KEYS = ("tokens", "loss_mask")

@@ -1,35 +1,81 @@
-"""Where stores live, and how one gets there: write, prove, audit, check, publish.
-
-    <root>/<asset>[/<partition>]/
-        current                        what trainers open: a link to a version
-        candidate                      likewise, a newer store whose checks have not all passed (yet); gone when it is published
-        draft                          likewise, the last store that a run with options of its own made; never read unless asked for
-        damaged                        what was current until damage was found in it; never read, gone when another is published
-        versions/                      see `prep_assets.stores.version_folders`
-
-A store is written into a folder of its own, read back from the disk, audited and renamed to its version: it is proposed. When its checks hold
-it is accepted: `current` is replaced in one step. So a reader sees the whole old store or the whole new one, never one that failed, and a
-build that dies leaves nothing that can be read. A version is never written again: what replaces a damaged or doubted one is another version.
-"""
+"""One store, from an empty folder to a version: written, proven, audited, named by its content."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from prep_assets.errors import StoreError
-from prep_assets.stores.bucket import Unanswered
-from prep_assets.stores.bucket_shelf import BucketShelf
-from prep_assets.stores.building import Audit, Draft, Write, build_version
-from prep_assets.stores.checked import Result
-from prep_assets.stores.disk_shelf import DiskShelf
-from prep_assets.stores.manifest import Manifest
-from prep_assets.stores.mirror import bucket_of
-from prep_assets.stores.pointers import Pointers
-from prep_assets.stores.version import Published
-from prep_assets.stores.version_folders import drop_shards, of_key
+from prep_assets.errors import ConfigError, StoreError, nearest
+from prep_assets.stores.bucket import Unanswered, bucket_of
+from prep_assets.stores.bucket_backend import BucketShelf
+from prep_assets.stores.files import sync_folders, undone
+from prep_assets.stores.local_backend import DiskShelf
+from prep_assets.stores.manifest import MANIFEST, Manifest, Result
+from prep_assets.stores.readers import h5_layout
+from prep_assets.stores.verification import prove, read_back, recording
+from prep_assets.stores.version_folders import PAYLOAD, WORK_QUARANTINE, Pointers, Published, drop_shards, of_key, work_folder
+
+Write = Callable[[Path, Path], "Draft"]
+Audit = Callable[[Path], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a build says about the payload that it has just written."""
+
+    counts: dict[str, Any]
+    metrics: dict[str, Any]
+    checks: tuple[str, ...]
+
+
+def build_version(shelf: DiskShelf | BucketShelf, manifest: Manifest, write: Write, audit: Audit, *, before: int) -> str:
+    """Write a store, prove that the disk has what was written, audit it, and make it a version, whose name is returned.
+
+    Args:
+        manifest: all but what only the build knows.
+        before: bytes of the store that is current, for the message that the disk is full.
+
+    Raises:
+        StoreError: the disk is full, or does not hold what was written; nothing of the build is left. Of a build that ends otherwise its finished
+            shards are.
+    """
+    work = work_folder(shelf.versions, manifest.build_key)
+    with undone(work, shelf.versions, before=before, also=lambda: drop_shards(shelf.versions)):
+        (work / PAYLOAD).mkdir(parents=True)
+        version = shelf.add(work, _written(work, manifest, write, audit))
+        drop_shards(shelf.versions)
+    return version
+
+
+def _written(work: Path, manifest: Manifest, write: Write, audit: Audit) -> Manifest:
+    payload, quarantine = work / PAYLOAD, work / WORK_QUARANTINE
+    with recording(work) as ledger:
+        draft = write(payload, quarantine)
+        files = {name: {**sums.entry, **h5_layout(payload / name)} for name, sums in prove(payload, ledger).items()}
+        refused = read_back(quarantine, ledger.get(quarantine.absolute())).sha256 if quarantine.exists() else ""
+        audit(payload)
+        manifest = replace(manifest, counts=draft.counts, metrics=draft.metrics, files=files, checks=draft.checks, quarantine=refused)
+        manifest.write(payload)
+        read_back(payload / MANIFEST, ledger[payload.absolute() / MANIFEST])
+    sync_folders(payload)
+    return manifest
+
+
+# Where stores live, and how one gets there: write, prove, audit, check, publish.
+#
+#     <root>/<asset>[/<partition>]/
+#         current                        what trainers open: a link to a version
+#         candidate                      likewise, a newer store whose checks have not all passed (yet); gone when it is published
+#         draft                          likewise, the last store that a run with options of its own made; never read unless asked for
+#         damaged                        what was current until damage was found in it; never read, gone when another is published
+#         versions/                      see `prep_assets.stores.version_folders`
+#
+# A store is written into a folder of its own, read back from the disk, audited and renamed to its version: it is proposed. When its checks hold it is
+# accepted: `current` is replaced in one step. So a reader sees the whole old store or the whole new one, never one that failed, and a build that dies leaves
+# nothing that can be read. A version is never written again: what replaces a damaged or doubted one is another version.
 
 __all__ = ["Draft", "Place", "Published", "open_published"]
 
@@ -295,3 +341,42 @@ def open_published(root: Path, asset: str, partition: str = "", *, remedy: str =
     if found is None:
         raise StoreError(f"{place.label}: no store in {place.shelf.where}." + (f" Build it with:\n  {remedy}" if remedy else ""))
     return found
+
+
+# All versions of a store that are there: those that are pointed to, and those that nothing points to any more.
+
+
+def versions(place: Place) -> list[Published]:
+    """Every version that can be read, the one that was written last first."""
+    shelf, found = place.shelf, list[Published]()
+    damaged = shelf.pointers().damaged
+    for version in shelf.names():
+        if version != damaged:
+            with suppress(StoreError):  # a damaged one is not worth a look
+                found.append(shelf.published(version))
+    return sorted(found, key=lambda each: (-shelf.written(each.version), each.version))
+
+
+def version_named(place: Place, name: str) -> Published:
+    """The version of this name: ``draft``, ``candidate``, or the beginning of a folder's name or of a build key.
+
+    Raises:
+        ConfigError: none, or several; the message has them all.
+    """
+    pointed = {"draft": place.draft, "candidate": place.candidate, "current": place.current}.get(name)
+    if pointed is not None:
+        if (found := pointed()) is None:
+            raise ConfigError(f"{place.label} has no {name}")
+        return found
+    every = versions(place)
+    chosen = [each for each in every if each.version.startswith(name) or each.manifest.build_key.startswith(name)]
+    if len(chosen) == 1:
+        return chosen[0]
+    known = [each.version for each in every]
+    problem = f"several versions that begin with {name!r}." if chosen else f"no version {name!r}{nearest(name, known) or '.'}"
+    raise ConfigError(f"{place.label} has {problem} There are: {', '.join(known) or 'none'}")
+
+
+def version_with(place: Place, content: str | None) -> Published | None:
+    """The version with this content hash, where it is still there."""
+    return next((each for each in versions(place) if each.manifest.content_hash == content), None)

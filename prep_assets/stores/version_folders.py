@@ -1,27 +1,95 @@
-"""The versions of one store: folders that are written once and never changed.
+"""Leases: a reader holds one on each version that it has open, and `prune` leaves those alone.
 
-versions/<build key>-<content hash>/           payload and manifest.json
-versions/<build key>-<content hash>-2/         the same content again, beside one that is damaged
-versions/<version>.quarantine.jsonl, .checks.json
-versions/.writing-…                            a build under way, or what a killed one left
-versions/.shards-<build key>/                  finished shards of such a build, with which it goes on when it is begun again
+A lease is a shared lock of the kernel on the version's folder. It ends with the process, its forked workers included, so none is left behind.
+Where a file system has no such locks (some network file systems), there are no leases, and an open file stays readable as long as that
+system keeps it.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import secrets
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
-from prep_assets.disk.folders import remove_tree
 from prep_assets.errors import StoreError
-from prep_assets.stores.bucket import Unanswered
-from prep_assets.stores.checked import CHECKS
-from prep_assets.stores.leases import alone
-from prep_assets.stores.manifest import MANIFEST
-from prep_assets.stores.mirror import bucket_of
+from prep_assets.stores.bucket import Unanswered, bucket_of
+from prep_assets.stores.files import remove_tree, sync
+from prep_assets.stores.manifest import CHECKS, MANIFEST, Manifest, Result, file_hash, payload_faults, read_results
+from prep_assets.stores.verification import write_text
+
+if TYPE_CHECKING:
+    from prep_assets.stores.bucket_backend import BucketShelf
+
+_HELD: WeakValueDictionary[tuple[int, Path], Lease] = WeakValueDictionary()
+_LOCK = threading.Lock()
+
+
+class Lease:
+    """Held for as long as this object lives. All readers of a process share the one of a version."""
+
+    def __init__(self, version: Path) -> None:
+        self._handle = os.open(version, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with suppress(OSError):  # being pruned, which the reader finds out; or a file system without locks
+            fcntl.flock(self._handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError, OSError):
+            os.close(self._handle)
+
+
+def lease(version: Path) -> Lease | None:
+    """The lease of this process on a version; `None` where it is not there."""
+    key = (os.getpid(), version)
+    with _LOCK:
+        held = _HELD.get(key)
+        if held is None:
+            try:
+                held = _HELD[key] = Lease(version)
+            except OSError:
+                return None
+        return held
+
+
+@contextmanager
+def alone(version: Path) -> Iterator[bool]:
+    """Whether a version has no readers; while the block lasts none can take a lease on it."""
+    handle = os.open(version, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield _locked(handle)
+    finally:
+        os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
+
+
+def is_read(version: Path) -> bool:
+    """Whether a reader has a version open."""
+    with alone(version) as nobody:
+        return not nobody
+
+
+# The versions of one store: folders that are written once and never changed.
+#
+# versions/<build key>-<content hash>/           payload and manifest.json versions/<build key>-<content hash>-2/         the same content again, beside one
+# that is damaged versions/<version>.quarantine.jsonl, .checks.json versions/.writing-…                            a build under way, or what a killed one
+# left versions/.shards-<build key>/                  finished shards of such a build, with which it goes on when it is begun again
 
 VERSIONS = "versions"
 KEY_LENGTH = 20
@@ -123,3 +191,150 @@ def clean(folder: Path) -> tuple[str, ...]:
 def _remove(path: Path) -> None:
     if leftover := remove_tree(path):
         raise StoreError(f"{path} could not be deleted: {'; '.join(leftover[:3])}. Fix that; the next build or prune deletes it")
+
+
+# `current`, `candidate`, `draft`, `damaged`: links in the folder of a store, each to one of its versions, replaced in one step.
+#
+# Where a file system has no links, a pointer is a file with the path in it.
+
+
+@dataclass(frozen=True, slots=True)
+class Pointers:
+    """The versions that have a name of their own; empty where there is none. Of `damaged` and `current` one at most leads somewhere."""
+
+    current: str = ""
+    candidate: str = ""
+    draft: str = ""
+    damaged: str = ""
+
+    @property
+    def used(self) -> set[str]:
+        """The versions that they lead to."""
+        return {self.current, self.candidate, self.draft, self.damaged} - {""}
+
+
+Move = Callable[[Pointers], Mapping[str, str]]
+"""Which pointers lead where from now on; those left out stay. It may be called several times, and raises to leave all as they are."""
+
+POINTERS = ("current", "candidate", "draft", "damaged")
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+"""What file systems without links answer; anything else is a fault."""
+
+
+def target(folder: Path, name: str) -> Path | None:
+    """Where a pointer leads, without links; `None` where it is not there or leads nowhere."""
+    pointer = folder / name
+    if not pointer.exists():
+        return None
+    try:
+        return (folder / pointer.read_text("utf-8").strip() if pointer.is_file() else pointer).resolve()
+    except ValueError as error:
+        raise StoreError(f"{pointer} holds no path ({error}). Delete it, then build the store again") from error
+
+
+def point(folder: Path, name: str, version: Path) -> None:
+    """Have a pointer lead to a version, on disk. A candidate that a crash forgets is found again by the next build."""
+    relative = version.resolve().relative_to(folder.resolve())
+    pointer, temporary = folder / name, folder / f".{name}-new"
+    temporary.unlink(missing_ok=True)
+    try:
+        temporary.symlink_to(relative, target_is_directory=True)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        write_text(temporary, relative.as_posix() + "\n")
+        sync(temporary)
+    temporary.replace(pointer)
+    if name != "candidate":
+        sync(folder)
+
+
+def unpoint(folder: Path, name: str) -> None:
+    """Remove a pointer, if it is there."""
+    (folder / name).unlink(missing_ok=True)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete what a process that was killed left of a pointer."""
+    for name in POINTERS:
+        (folder / f".{name}-new").unlink(missing_ok=True)
+
+
+# A published store: the folder of one version, and its manifest.
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A store that can be read.
+
+    Attributes:
+        folder: the folder of its version; where it is kept elsewhere, the files come there when `directory` is asked for.
+        reused: whether it was there before it was asked for.
+        notes: what its reader should know, one sentence each.
+        keeper: the bucket where it is kept; `None`: in its folder.
+        evidence: the names of the checks that are carried out in one run, each with what came of it where another one has found that out; `None` outside a run.
+    """
+
+    folder: Path
+    manifest: Manifest
+    reused: bool = False
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    keeper: BucketShelf | None = field(default=None, compare=False, repr=False)
+    evidence: dict[str, Any] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def version(self) -> str:
+        """Its name among the versions of the store."""
+        return self.folder.name
+
+    @property
+    def where(self) -> str:
+        """Where it is kept, for messages."""
+        return str(self.folder) if self.keeper is None else f"{self.keeper.where}/versions/{self.version}"
+
+    @property
+    def directory(self) -> Path:
+        """Its folder on this machine, with all its files."""
+        return self.folder if self.keeper is None else self.keeper.fetch(self.version, self.manifest)
+
+    @property
+    def quarantine(self) -> Path | None:
+        """The file of refused records, or `None` where nothing was refused."""
+        return self.directory.with_name(self.version + QUARANTINE) if self.manifest.quarantine else None
+
+    @property
+    def results(self) -> Mapping[str, Result] | None:
+        """What each check said when it last ran on exactly this content; `None` where none ever did."""
+        if self.keeper is not None:
+            return self.keeper.results(self.version, self.manifest.content_hash)
+        return read_results(self.folder, self.manifest.content_hash)
+
+    @property
+    def bytes(self) -> int:
+        """Size of its payload."""
+        return sum(int(entry["bytes"]) for entry in self.manifest.files.values())
+
+    def verify(self) -> None:
+        """Compare every file with the manifest, where the store is kept, and the manifest with its signature.
+
+        Raises:
+            StoreError: a file is missing, cut short, altered or foreign; every such file is named. Or the manifest is forged.
+        """
+        faults = version_faults(self.folder, self.manifest) if self.keeper is None else self.keeper.faults(self.version, self.manifest)
+        if wrong := self.manifest.signature_fault:
+            faults = [*faults, f"manifest.json: {wrong}"]
+        if faults:
+            raise StoreError(f"{self.where} is not what its manifest says:\n  " + "\n  ".join(faults))
+
+    def damage(self) -> str:
+        """Why nothing reads it, where `damaged` leads to it."""
+        failed = "; ".join(result.summary for result in (self.results or {}).values() if not result.passed)
+        return f"{self.where} is damaged, so nothing reads it" + (f": {failed}" if failed else "")
+
+
+def version_faults(folder: Path, manifest: Manifest) -> list[str]:
+    """What of a version in a folder is not as its manifest says, one sentence each; the quarantine file beside it included."""
+    faults, quarantine = payload_faults(folder, manifest), folder.with_name(folder.name + QUARANTINE)
+    if manifest.quarantine and (not quarantine.is_file() or file_hash(quarantine) != manifest.quarantine):
+        faults.append(f"{quarantine.name}: missing or altered")
+    return faults

@@ -8,12 +8,20 @@ for batch in DataLoader(dataset, batch_size=8, sampler=sampler):
 """
 
 from prep_assets.training.collate import Pad, PaddingFree, PadGroups, PadPairs
-from prep_assets.training.datasets import DatasetFactory, GroupDataset, PairDataset
-from prep_assets.training.packed import PackedDataset
-from prep_assets.training.rows import ContrastiveDataset, PadPrompts, PromptDataset, RowDataset
+from prep_assets.training.items import (
+    ContrastiveDataset,
+    DatasetFactory,
+    GroupDataset,
+    PackedDataset,
+    PadPrompts,
+    PairDataset,
+    PromptDataset,
+    RowDataset,
+    SequenceDataset,
+    SftDataset,
+)
+from prep_assets.training.items import in_shared_memory as share_memory
 from prep_assets.training.sampler import ResumableDistributedSampler
-from prep_assets.training.shared import share_memory
-from prep_assets.training.windows import SequenceDataset, SftDataset
 
 __all__ = [
     "ContrastiveDataset",

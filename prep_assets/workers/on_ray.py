@@ -14,12 +14,8 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.workers.count import MEMORY, Workers
-from prep_assets.workers.fork_server import ONE_THREAD
-from prep_assets.workers.pool import WorkerLost
-from prep_assets.workers.process import answer_of
-from prep_assets.workers.shards import Effort, Plan, Shard, ShardResult, Work
-from prep_assets.workers.staging import NotDeterministic
+from prep_assets.workers.pool import MEMORY, ONE_THREAD, WorkerLost, Workers, answer_of
+from prep_assets.workers.shards import Effort, NotDeterministic, Plan, Shard, ShardResult, Work
 
 TRIES = 5
 """How often a shard is begun before the loss of its worker stops the build."""

@@ -1,22 +1,368 @@
-"""The local pool: worker processes on this machine that take the shards of a plan one after the other."""
+"""Fewer searches for garbage while rows are read: rows are dictionaries and lists by the million, none of which refers to itself.
+
+Python looks for objects that refer to each other after each 700 new ones, and again and again through all that it has, most of it modules. Here
+what is there already is left out, and a search comes after `BETWEEN` new objects. Objects without references are freed at once, as ever.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import pickle
 import signal
+import subprocess
+import sys
+import threading
+import traceback
+import warnings
 from collections import Counter, deque
-from collections.abc import Generator
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from multiprocessing.reduction import recv_handle, send_handle
+from pathlib import Path
+from typing import Any, Literal
 
-from prep_assets.errors import PrepAssetsError
-from prep_assets.workers.count import MEMORY, Workers, worker_count
-from prep_assets.workers.fork_server import ForkServer
-from prep_assets.workers.memory import memory_there, require_memory
-from prep_assets.workers.shards import Effort, Plan, Runner, Shard, ShardResult, Work
+from prep_assets.caches import bounded_cache
+from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.workers.shards import Effort, Plan, Runner, Shard, ShardResult, Work, carry_out
+from prep_assets.workers.shards import greeting as hello
+
+BETWEEN = 50_000
+LARGE = 4 << 20
+"""Bytes from which on freed memory goes back to the system at once."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_LOCK = threading.Lock()
+_inside = 0
+_before = (0, 0, 0)
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Search for garbage less often. Uses may stand inside each other, or run in several threads: the last one to end restores what was."""
+    global _inside, _before
+    _give_large_pieces_back()
+    with _LOCK:
+        if not _inside:
+            _before = gc.get_threshold()
+            gc.freeze()
+            gc.set_threshold(BETWEEN, *_before[1:])
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _inside -= 1
+            if not _inside:
+                gc.set_threshold(*_before)
+                gc.unfreeze()
+
+
+@cache
+def _give_large_pieces_back() -> None:
+    """Else the C library (glibc) keeps what was freed for later, up to 32 MiB a piece once there was one of that size; a record may be as large. Arrow
+    has a store of its own, which it is told not to use."""
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # read when it is imported
+    if (arrow := sys.modules.get("pyarrow")) is not None:
+        arrow.set_memory_pool(arrow.system_memory_pool())
+    if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
+        set_option(_M_MMAP_THRESHOLD, LARGE)
+        set_option(_M_TRIM_THRESHOLD, 4 * LARGE)
+
+
+# How much memory this process and those that it starts can have: of the machine, or of the control groups that it runs in.
+
+_MEMORY, _GROUPS, _ROOT = Path("/proc/meminfo"), Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+_NAMES = {
+    True: ("memory.max", "memory.current", "inactive_file"),
+    False: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
+"""Of version 2 of control groups, and of version 1: what a group may have, what it has, and what of that is files that can be read again."""
+UNKNOWN = 1 << 62
+"""Where the system does not say."""
+
+
+def memory_there() -> int:
+    """Bytes that all processes here can have together."""
+    return min([_of_machine("MemTotal"), *(limit for limit, _ in _groups())])
+
+
+def free_memory() -> int:
+    """Bytes that new processes can have now."""
+    return min([_of_machine("MemAvailable"), *(max(0, limit - used) for limit, used in _groups())])
+
+
+def require_memory(needed: int, what: str, remedy: str) -> None:
+    """Raises:
+    ConfigError: `what` takes more memory than there is.
+    """
+    if needed > (there := memory_there()):
+        raise ConfigError(f"{what} may take {needed >> 20:,} MiB of memory, and there are {there >> 20:,} MiB here. {remedy}")
+
+
+def _of_machine(field: str) -> int:
+    try:
+        lines = _MEMORY.read_text("ascii").splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{field}:"))
+    except (OSError, ValueError, StopIteration):
+        return UNKNOWN
+
+
+def _groups() -> Iterator[tuple[int, int]]:
+    """Limit and use of each control group that this process is in, and of those above it. A container sees its own as the root."""
+    try:
+        lines = [line.split(":", 2) for line in _GROUPS.read_text("utf-8").splitlines()]
+    except OSError:
+        return
+    for _, controllers, path in (line for line in lines if len(line) == 3):
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = _ROOT / "memory" if controllers else _ROOT
+        for folder in (root / path.lstrip("/"), *(root / path.lstrip("/")).parents):
+            if folder == root or root in folder.parents:
+                yield from _group(folder, _NAMES[not controllers])
+
+
+def _group(folder: Path, names: tuple[str, str, str]) -> Iterator[tuple[int, int]]:
+    try:
+        limit, used = ((folder / name).read_text("ascii").strip() for name in names[:2])
+        files = next(
+            (int(line.split()[1]) for line in (folder / "memory.stat").read_text("ascii").splitlines() if line.startswith(names[2])), 0
+        )
+        if limit != "max":
+            yield int(limit), int(used) - files
+    except (OSError, ValueError):  # the root of version 2 has none of these
+        return
+
+
+# How many workers `workers: auto` means on this machine.
+
+Workers = int | Literal["auto"]
+MEMORY = 600 << 20
+"""Bytes that a worker may take; what builds take is in docs/reliability.md."""
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+def worker_count(workers: Workers) -> int:
+    """`workers`, or as many as this process may use processors, and as there is memory for now."""
+    return min(_processors(), max(1, free_memory() // MEMORY)) if workers == "auto" else workers
+
+
+def _processors() -> int:
+    """Processors that this process may run on, or fewer where its container has a quota of their time."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = _QUOTA.read_text("ascii").split()
+        return found if quota == "max" else max(1, min(found, int(quota) // int(period)))
+    except (OSError, ValueError):
+        return found
+
+
+# Where workers come from: a process that is started afresh, imports and opens what all of them need, and is then forked for each.
+#
+# It is started and not forked itself, because the process that builds has threads, and locks would be copied in whatever state they are. This one has none
+# that can hold a lock (`prep_assets.workers.pool`). Where it has others, say of a tokenizer of the user's own, it becomes a worker instead, and the next
+# worker has a process of its own.
+
+_THREADS = ("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
+ONE_THREAD = {**dict.fromkeys(_THREADS, "1"), "TOKENIZERS_PARALLELISM": "false"}
+"""The workers are the threads: a library that starts one for each core in each of them would only fight itself."""
+
+
+class ForkServer:
+    """The process, which ends with the one that started it.
+
+    Attributes:
+        process: it.
+    """
+
+    def __init__(self) -> None:
+        ours, self._alive = os.pipe()
+        self._control, theirs = Pipe()
+        # what this process imports, in its order: without -P a folder prep_assets where it was started would come first
+        command = [sys.executable, "-P", "-m", "prep_assets.workers.pool", str(theirs.fileno()), str(ours)]
+        environment = {
+            **os.environ,
+            **ONE_THREAD,
+            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+        }
+        self.process = subprocess.Popen(
+            command,
+            pass_fds=(theirs.fileno(), ours),
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # results of commands are on stdout
+            env=environment,
+            process_group=0,  # Ctrl-C is for the process that started them
+        )
+        theirs.close()
+        os.close(ours)
+
+    def get_ready(self, work: bytes) -> None:
+        """Have it import and open what some work needs. It goes on with that while this process goes on."""
+        with suppress(OSError):  # it is gone, which shows when a worker is asked for
+            self._control.send(("ready", work))
+
+    def worker(self) -> tuple[int, Connection]:
+        """A new worker: its process, and what it listens to.
+
+        Raises:
+            EOFError, OSError: this process was ended.
+        """
+        ours, theirs = Pipe()
+        with theirs:
+            self._control.send(("fork", None))
+            send_handle(self._control, theirs.fileno(), self.process.pid)
+            return int(self._control.recv()), ours
+
+    def ended(self, worker: int) -> int:
+        """The exit code of a worker that is gone or about to be; that of SIGKILL where nobody can tell any more."""
+        if worker == self.process.pid:
+            self.end()
+            return self.process.returncode
+        try:
+            self._control.send(("ended", worker))
+            return int(self._control.recv())
+        except (EOFError, OSError):
+            return -signal.SIGKILL
+
+    def end(self) -> None:
+        """End it; its workers end as well."""
+        if not self._control.closed:
+            self.process.kill()
+            self.process.wait()
+            self._control.close()
+            os.close(self._alive)
+
+
+# A process that workers are forked from, and the worker: a process that carries out shards until its parent is gone. Started as ``python -m
+# prep_assets.workers.pool``. What the work loads (tokenizer, template, schema) stays loaded from one shard to the next.
+
+_TASKS = Path("/proc/self/task")
+
+
+def main() -> None:
+    """Get ready, fork workers and say how they ended, as the connection asks whose file descriptor is the first argument, until it is closed. Workers
+    end when the pipe that is the second one is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one decides when it ends
+    control, alive = Connection(int(sys.argv[1])), int(sys.argv[2])
+    while True:
+        try:
+            kind, content = control.recv()
+        except EOFError:
+            return
+        if kind == "ready":
+            _get_ready(content)
+        elif kind == "ended":
+            control.send(os.waitstatus_to_exitcode(os.waitpid(content, 0)[1]))
+        else:
+            handle = recv_handle(control)
+            can_fork = _can_fork()
+            if worker := _forked() if can_fork else 0:
+                os.close(handle)
+                control.send(worker)
+                continue
+            if not can_fork:
+                control.send(os.getpid())
+            control.close()
+            _serve(Connection(handle), alive)
+            return
+
+
+def _get_ready(work: bytes) -> None:
+    """Import and open what some work needs. What fails here fails again in a worker, which tells of it."""
+    with suppress(Exception):
+        hello()
+        ready = pickle.loads(work)[1]
+        if ready is not None:
+            ready()
+
+
+def _can_fork() -> bool:
+    """Whether there is no thread but this one, and the one of `prep_assets.limits`, which can be copied without."""
+    harmless = sum(thread.name == "limits" for thread in threading.enumerate())
+    try:
+        return len(list(_TASKS.iterdir())) == 1 + harmless
+    except OSError:  # a system that does not say
+        return False
+
+
+def _forked() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, about the thread that can be copied without
+        return os.fork()
+
+
+def _serve(connection: Connection, alive: int) -> None:
+    """Take shards from a connection."""
+    threading.Thread(target=_end_with_parent, args=(alive,), name="ends with its parent", daemon=True).start()
+    work: Any = None
+    while True:
+        try:
+            kind, content = connection.recv()
+        except EOFError:
+            return
+        if kind == "work":
+            work = content
+            continue
+        answer = answer_of(content[0], work, content[1])
+        try:
+            connection.send(answer)
+        except OSError:
+            return
+        if answer[0] == "memory":  # whatever is still held is given back by ending
+            return
+
+
+def _end_with_parent(alive: int) -> None:
+    """End this process at once when the other end of the pipe is closed, even in the middle of a shard."""
+    while os.read(alive, 1):
+        pass
+    os._exit(1)
+
+
+def answer_of(shard: Shard, work: bytes, plan: Plan) -> tuple[str, Any]:
+    """Carry out a shard: ``done`` with its result, ``failed`` with an exception that can travel, or ``memory``.
+
+    Args:
+        work: pickled; what it loads stays loaded while it stays the same.
+    """
+    try:
+        with rare_collections():
+            return "done", carry_out(shard, _loaded(work), plan)
+    except MemoryError:
+        return "memory", None
+    except Exception as error:
+        return "failed", portable(error)
+
+
+_loaded = bounded_cache("work", 1)(pickle.loads)
+
+
+def portable(error: Exception) -> Exception:
+    """An exception that can travel: itself where it can be pickled, else one that says the same. Unexpected ones bring their traceback."""
+    if not isinstance(error, PrepAssetsError):
+        error.add_note("in a worker process:\n" + traceback.format_exc().rstrip())
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    try:
+        return error if str(pickle.loads(pickle.dumps(error))) == str(error) else _as_sent(error)
+    except Exception:  # whatever its own code makes of being pickled
+        return _as_sent(error)
+
+
+def _as_sent(error: Exception) -> Exception:
+    notes = "\n".join(getattr(error, "__notes__", ()))
+    return PrepAssetsError(f"{type(error).__name__}: {error}" + (f"\n{notes}" if notes else ""))
+
+
+if __name__ == "__main__":
+    main()
+
+
+# The local pool: worker processes on this machine that take the shards of a plan one after the other.
 
 TRIES = 2
 """How often a shard is begun before the loss of its worker stops the build."""

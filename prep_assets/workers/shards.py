@@ -1,16 +1,79 @@
-"""Shards: pieces of one piece of work that any process may carry out, in any order and more than once, with the same bytes.
-
-Only the name of a folder, a hash and counts travel between processes; the process that merges reads the folders in the order of the plan.
-"""
+"""What must be the same in every process that carries out shards: each says hello with it, and who differs gets no work."""
 
 from __future__ import annotations
 
+import io
+import json
+import pickle
+import platform
+import secrets
+import shutil
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
-from prep_assets.workers.hello import Hello, hello
+import xxhash
+
+import prep_assets
+from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.stores.verification import meant_in, recording
+
+Hello = Mapping[str, str]
+PACKAGES = ("gigatoken", "jinja2", "numpy", "pyarrow", "tokenizers", "transformers")
+"""Those that decide bytes."""
+_SOURCES = (".py", ".jinja", ".json")
+
+
+class VersionsDiffer(PrepAssetsError):
+    """A worker has other software than the process that gives it work."""
+
+
+@cache
+def greeting() -> Hello:
+    """Versions of Python, of this package and its files, and of what decides bytes beside them; ``-`` where something is not installed."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"python": python, "prep-assets": f"{prep_assets.__version__} (files {_files()})", **{name: _version(name) for name in PACKAGES}}
+
+
+def compare(theirs: Hello) -> None:
+    """Refuse to work for a process that says another hello.
+
+    Raises:
+        VersionsDiffer: it names both sides.
+    """
+    ours = greeting()
+    faults = [f"{name} is {ours.get(name, '-')} there and {theirs.get(name, '-')} here" for name in sorted({*ours, *theirs})
+              if ours.get(name) != theirs.get(name)]  # fmt: skip
+    if faults:
+        raise VersionsDiffer(
+            f"the worker on {platform.node()} has other software than the process that gives it work, and could write other bytes: "
+            f"{'; '.join(faults)}. Install the same on both, e.g. one image for all nodes, and build again: finished shards are kept"
+        )
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "-"
+
+
+def _files() -> str:
+    """Hash of the package's own files: its version says nothing about a checkout."""
+    root, total = Path(prep_assets.__file__).parent, xxhash.xxh3_64()
+    for path in sorted(path for path in root.rglob("*") if path.suffix in _SOURCES):
+        total.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return total.hexdigest()[:8]
+
+
+# Shards: pieces of one piece of work that any process may carry out, in any order and more than once, with the same bytes.
+#
+# Only the name of a folder, a hash and counts travel between processes; the process that merges reads the folders in the order of the plan.
 
 Counts = Mapping[str, Any]
 Work = Callable[[Any, Path], Counts]
@@ -68,7 +131,7 @@ class Plan:
 
     shards: Sequence[Shard]
     staging: Path | None
-    hello: Hello = field(default_factory=hello)
+    hello: Hello = field(default_factory=greeting)
     whole: int = 0
     depot: Depot | None = None
     ready: Callable[[], object] | None = None
@@ -146,3 +209,168 @@ class Runner(Protocol):
     def run_shards(self, plan: Plan, work: Work) -> Generator[ShardResult, None, None]:
         """The results of all shards, in the order of the plan, as they come."""
         ...
+
+
+# Where finished shards lie until they are merged, for any number of processes, machines and executions of one shard:
+#
+#     <staging>/<number>-<hash of the task>/<hash of the receipt>/    a finished shard: its files, and receipt.json: their hashes, and counts
+#     <staging>/.<number>-<random>/                                   one that is under way, or was when its process ended
+#
+# A folder gets its name when it is complete, unless the name is taken: by the same bytes, then. Two names for one shard are two executions of it that differ.
+# A build that begins again over the same staging finds what is finished. Where machines have no folder in common, each writes its shards into one of its own
+# and sends them to a depot under the same names; the process that merges fetches them.
+
+_RECEIPT = "receipt.json"
+
+
+class NotDeterministic(PrepAssetsError):
+    """Two executions of one shard wrote different bytes."""
+
+
+def carried_out(runner: Runner, plan: Plan, work: Work) -> Iterator[ShardResult]:
+    """The results of all shards, in the order of the plan, as they come. Those that an earlier run has finished are not carried out again.
+
+    Raises:
+        PrepAssetsError: see `Runner.run_shards`.
+    """
+    named = replace(plan, shards=[replace(shard, name=_name(shard)) for shard in plan.shards])
+    done = {} if plan.staging is None else finished(named)
+    with closing(runner.run_shards(named.without(done), work)) as results:
+        for shard in plan.shards:
+            yield replace(done[shard.number] if shard.number in done else _here(next(results), plan), shard=shard)
+        next(results, None)  # lets it end by itself
+
+
+def _here(result: ShardResult, plan: Plan) -> ShardResult:
+    """A shard whose files are here."""
+    if plan.depot and not result.folder.exists():
+        plan.depot.fetch(f"{_name(result.shard)}/{result.hash}", result.folder)
+    return result
+
+
+def finished(plan: Plan) -> dict[int, ShardResult]:
+    """The shards that an earlier run has finished. What is damaged or doubtful is deleted."""
+    assert plan.staging is not None
+    if plan.depot:
+        wanted = {_name(shard) for shard in plan.shards}
+        for name in plan.depot.names():
+            if name.partition("/")[0] in wanted and not (plan.staging / name).exists():
+                plan.depot.fetch(name, plan.staging / name)
+    # listed, not looked up: a network file system remembers for a while that a name was not there
+    there = {path.name for path in plan.staging.iterdir()} if plan.staging.is_dir() else set()
+    found = {}
+    for shard in plan.shards:
+        if (name := _name(shard)) not in there:
+            continue
+        folders = list((plan.staging / name).iterdir())
+        if len(folders) == 1 and (result := _received(shard, folders[0])):
+            found[shard.number] = result
+        else:
+            shutil.rmtree(plan.staging / name)
+    return found
+
+
+def _received(shard: Shard, folder: Path) -> ShardResult | None:
+    """What a finished shard says of itself, if its files are as it says."""
+    try:
+        receipt = (folder / _RECEIPT).read_bytes()
+        recorded = json.loads(receipt)
+        there = meant_in(folder, {})
+        del there[_RECEIPT]
+        sound = xxhash.xxh3_128_hexdigest(receipt) == folder.name and there == recorded["files"]
+    except (OSError, ValueError):
+        return None
+    return ShardResult(shard, folder, folder.name, recorded["counts"], recorded["files"]) if sound else None
+
+
+def carry_out(shard: Shard, work: Work, plan: Plan) -> ShardResult:
+    """Do one shard.
+
+    Args:
+        plan: its shards are not needed.
+
+    Raises:
+        VersionsDiffer: this process has other software than the one that planned.
+        NotDeterministic: another execution wrote other bytes.
+        PrepAssetsError: whatever the work raises.
+    """
+    compare(plan.hello)
+    if plan.staging is None:
+        with TemporaryDirectory() as folder:
+            return ShardResult(shard, Path(folder), "", work(shard.task, Path(folder)), {})
+    with TemporaryDirectory() if plan.depot else nullcontext(plan.staging) as own, _under_way(Path(own), shard) as folder:
+        with recording(folder) as ledger:
+            counts = work(shard.task, folder)
+        receipt = json.dumps({"files": meant_in(folder, ledger), "counts": counts})
+        (folder / _RECEIPT).write_text(receipt, "utf-8")
+        return _publish(folder, shard, receipt, plan)
+
+
+@contextmanager
+def _under_way(staging: Path, shard: Shard) -> Iterator[Path]:
+    """An empty folder to write a shard into; gone afterwards, unless it was published."""
+    folder = staging / f".{shard.number:05d}-{secrets.token_hex(6)}"
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _publish(folder: Path, shard: Shard, receipt: str, plan: Plan) -> ShardResult:
+    """Give a complete shard its name, unless it is there already."""
+    assert plan.staging is not None
+    place, found = plan.staging / _name(shard), xxhash.xxh3_128_hexdigest(receipt.encode())
+    for other in (_sent if plan.depot else _renamed)(folder, place, found, plan):
+        raise NotDeterministic(
+            f"{plan.label(shard)} is not deterministic: two executions wrote different {_differing(other, place / found)}. Compare {other} "
+            f"with {place / found}, which stay until the next build"
+        )
+    recorded = json.loads(receipt)
+    return ShardResult(shard, place / found, found, recorded["counts"], recorded["files"])
+
+
+def _renamed(folder: Path, place: Path, found: str, plan: Plan) -> list[Path]:
+    """Others that lie where a shard is put, whose files are in a folder beside it."""
+    place.mkdir(exist_ok=True)
+    with suppress(OSError):
+        folder.rename(place / found)
+    if not (place / found / _RECEIPT).exists():
+        raise StoreError(f"{folder} could not be renamed to {place / found}")
+    return sorted(path for path in place.iterdir() if path.name != found)
+
+
+def _sent(folder: Path, place: Path, found: str, plan: Plan) -> list[Path]:
+    """Likewise in the depot. Those that differ are fetched, so that they can be compared."""
+    assert plan.depot is not None
+    plan.depot.put(f"{place.name}/{found}", folder)
+    names = {name.rpartition("/")[2] for name in plan.depot.names(place.name)}
+    others = sorted(names - {found})
+    for other in sorted(names) if others else ():
+        if not (place / other).exists():
+            plan.depot.fetch(f"{place.name}/{other}", place / other)
+    return [place / other for other in others]
+
+
+def _differing(one: Path, other: Path) -> str:
+    names = sorted({path.relative_to(root).as_posix() for root in (one, other) for path in root.rglob("*") if path.is_file()})
+    read = [[(root / name).read_bytes() if (root / name).exists() else None for name in names] for root in (one, other)]
+    return ", ".join(name for name, left, right in zip(names, *read, strict=True) if left != right)
+
+
+def _name(shard: Shard) -> str:
+    return shard.name or f"{shard.number:05d}-{xxhash.xxh3_64_hexdigest(_described((shard.size, shard.task)))}"
+
+
+def key_of(work: Work) -> str:
+    """A name for a staging folder of some work: another one for work that differs in anything that travels with it."""
+    return xxhash.xxh3_64_hexdigest(_described(work))
+
+
+def _described(value: object) -> bytes:
+    """The same for equal values. Otherwise pickle writes a reference for an object that stands in it twice, and a copy that has travelled has two."""
+    out = io.BytesIO()
+    pickler = pickle.Pickler(out, 5)
+    pickler.fast = True  # no references
+    pickler.dump(value)
+    return out.getvalue()

@@ -11,9 +11,9 @@ import yaml
 from click.testing import Result
 from typer.testing import CliRunner
 
-from prep_assets.assets.workspace import Workspace
 from prep_assets.cli.main import app
-from prep_assets_tests.assets.workspaces import SHIPPED_ASSETS, make
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS, make
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 Run = Callable[..., Result]

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from prep_assets.assets.graph import CHECKS, run_check
-from prep_assets.assets.stage import Check
-from prep_assets.assets.workspace import Workspace
-from prep_assets.cli.demo import NEXT
+from prep_assets.cli.build import NEXT
+from prep_assets.graph.graph import CHECKS, run_check
+from prep_assets.pipeline.asset import Check
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.manifest import Manifest
-from prep_assets.stores.published import Published
+from prep_assets.stores.version_folders import Published
 from prep_assets.training import DatasetFactory
-from prep_assets_tests.assets.workspaces import SHIPPED_ASSETS, build, checks_of, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.cli.conftest import CONFIGS, Run
+from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS, build, checks_of, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.stores.payload import list_payload
 
 
@@ -83,7 +83,7 @@ def test_a_failed_check_ends_with_the_reason_and_exit_code_1(empty: Any, run: An
         failing = (check.name, published.manifest.partition) == ("mask_alignment", "dolly")
         return Verdict(False, "row 7 trains the prompt") if failing else run_check(check, workspace, published)
 
-    monkeypatch.setattr("prep_assets.engine.checking.run_check", verdict)
+    monkeypatch.setattr("prep_assets.engine.execute.run_check", verdict)
     result = run("build", "sft_packed")
     assert result.exit_code == 1
     assert "✗ sft_tokens[dolly] mask_alignment" in result.stdout
@@ -164,7 +164,7 @@ def test_why_it_cannot_be_built_is_the_last_that_is_said(empty: Any, run: Any, m
     def locked(*_: Any, **__: Any) -> Any:
         raise PermissionError("the samples are locked")
 
-    monkeypatch.setattr("prep_assets.assets.raw.read_blocks", locked)
+    monkeypatch.setattr("prep_assets.graph.raw.read_blocks", locked)
     result = run("demo")
     assert result.exit_code == 1
     assert "PermissionError: the samples are locked" in result.stderr
@@ -251,7 +251,7 @@ def test_whatever_a_check_raises_is_its_failure(mine: Any, run: Any, monkeypatch
     def broken(*_: Any) -> None:
         raise RuntimeError("wrong local heap signature")
 
-    monkeypatch.setattr("prep_assets.engine.checking.run_check", broken)
+    monkeypatch.setattr("prep_assets.engine.execute.run_check", broken)
     result = run("verify", "sft_packed")
     assert result.exit_code == 1
     assert "could not be carried out (RuntimeError: wrong local heap signature)" in result.stdout
@@ -300,7 +300,7 @@ def test_labels_that_differ(run: Run) -> None:
 
 
 def test_equal_labels(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prep_assets.doctor.run.trl_version", lambda: None)
+    monkeypatch.setattr("prep_assets.explain.doctor.trl_version", lambda: None)
     found = run(*ASKED, "--trainer", "trl")
     assert found.exit_code == 0
     assert "labels are equal on 20 of 20 rows" in found.stdout
@@ -321,7 +321,7 @@ def test_bad_input(run: Run, tmp_path: Path) -> None:
 
 
 def test_nothing_to_compare_is_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prep_assets.doctor.run.trl_version", lambda: None)
+    monkeypatch.setattr("prep_assets.explain.doctor.trl_version", lambda: None)
     found = run(*ASKED, "--trainer", "trl", "--template", "chatml")
     assert found.exit_code == 1
     assert "no row could be compared" in found.stderr

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 import yaml
 
-from prep_assets.assets.graph import asset_named
-from prep_assets.assets.workspace import Workspace
-from prep_assets.cli.launch_snippet import TRAINERS
+from prep_assets.cli.ship import TRAINERS
 from prep_assets.exports import export, exports
+from prep_assets.exports.readable import open_source
 from prep_assets.exports.registry import opening, read_by
-from prep_assets.exports.source import open_source
-from prep_assets.stores.checked import Result
+from prep_assets.graph.graph import asset_named
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.lines import Lines
-from prep_assets_tests.assets.workspaces import make, tree
+from prep_assets.stores.manifest import Result
 from prep_assets_tests.cli.conftest import Run
+from prep_assets_tests.graph.workspaces import make, tree
 
 
 def lines_of(output: str) -> list[str]:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from prep_assets.config.models import Domain
+from prep_assets.config.family import Domain
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with, schemas
-from prep_assets_tests.assets.workspaces import build, jsonl, minimal, workspace_in
+from prep_assets_tests.graph.workspaces import build, jsonl, minimal, workspace_in
 
 
 def test_lists_every_schema(run: Any) -> None:

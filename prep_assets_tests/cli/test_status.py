@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import yaml
 
-from prep_assets.stores.checked import Result
-from prep_assets_tests.assets.workspaces import SHIPPED_ASSETS, make
+from prep_assets.stores.manifest import Result
+from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS, make
 
 
 def states(output: str) -> dict[tuple[str, str], str]:
@@ -208,7 +208,7 @@ def test_nothing_built(empty: Any, run: Any) -> None:
 
 def rebuilt(workspace: Any, rows: int) -> Any:
     """`sft_packed` with other rows, published; the version before it is no longer used."""
-    from prep_assets.assets.graph import ASSETS
+    from prep_assets.graph.graph import ASSETS
 
     return make(workspace.overriding("sft", {"packing": {"row_len": rows}}), ASSETS["sft_packed"], "")
 
@@ -237,7 +237,7 @@ def test_old_versions_go_and_what_is_current_stays(mine: Any, run: Any) -> None:
 
 def test_a_candidate_stays(mine: Any, run: Any) -> None:
     current = mine.published("sft_packed").directory
-    from prep_assets.assets.graph import ASSETS
+    from prep_assets.graph.graph import ASSETS
 
     candidate = ASSETS["sft_packed"].build(mine.overriding("sft", {"packing": {"row_len": 128}}), "").propose()
     run("prune", "--yes")
@@ -266,7 +266,7 @@ def test_what_is_pruned_is_built_again_when_it_is_asked_for(mine: Any, run: Any)
 def test_nothing_is_deleted_without_a_yes(mine: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It deleted eight versions at once, without a question."""
     rebuilt(mine, 128)
-    monkeypatch.setattr("prep_assets.cli.prune.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr("prep_assets.cli.keep.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
     answers = iter([False, True])
     monkeypatch.setattr("typer.confirm", lambda question: next(answers))
     assert run("prune").exit_code == 1 and len(versions(mine)) == 2

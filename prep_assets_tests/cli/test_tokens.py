@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from prep_assets.assets.workspace import Workspace
-from prep_assets.cli.tokens import BAR, CLOSE, HIDE, OPEN, SHOW, flowing, joined, listed, runs, texts_of, visible
-from prep_assets_tests.assets.workspaces import TOKENIZER
+from prep_assets.cli.console import BAR, CLOSE, HIDE, OPEN, SHOW, flowing, joined, listed, runs, texts_of
+from prep_assets.explain.visible import visible
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.effort import examples
+from prep_assets_tests.graph.workspaces import TOKENIZER
 
 FEW = settings(max_examples=examples(60), deadline=None)
 WEIGHTED = st.lists(

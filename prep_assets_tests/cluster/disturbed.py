@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from prep_assets.assets.writing.in_shards import _encode_shard
+from prep_assets.pipeline.tokens import _encode_shard
 
 
 def encode_shard(task: Any, folder: Path, *, encode: Any, dtypes: Any, marks: Path, how: str, at: int) -> Any:

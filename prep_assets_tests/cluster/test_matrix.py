@@ -15,18 +15,19 @@ from typing import Any
 import pytest
 import yaml
 
-from prep_assets.assets.workspace import Workspace
-from prep_assets.assets.writing import domain_in_shards, in_shards
+from prep_assets.data import tables as cuts
 from prep_assets.engine import build
 from prep_assets.engine.events import Accepted, Progress
-from prep_assets.records import cuts
+from prep_assets.pipeline import tokens as domain_in_shards
+from prep_assets.pipeline import tokens as in_shards
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.bucket import Bucket
 from prep_assets.workers.shards import Effort
-from prep_assets_tests.assets import shard_inputs
-from prep_assets_tests.assets.test_workers import identity
-from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspace_in
 from prep_assets_tests.cluster import disturbed
 from prep_assets_tests.cluster.conftest import ROOT, Nodes
+from prep_assets_tests.graph import shard_inputs
+from prep_assets_tests.graph.test_workers import identity
+from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 
 SHARD_BYTES = 16_000
 SEEN = 3
@@ -80,11 +81,12 @@ DRIVER = """
 import sys
 from functools import partial
 from pathlib import Path
-from prep_assets.assets.workspace import Workspace
-from prep_assets.assets.writing import domain_in_shards, in_shards
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.pipeline import tokens as domain_in_shards
+from prep_assets.pipeline import tokens as in_shards
 from prep_assets.engine import build
 from prep_assets.engine.events import Progress
-from prep_assets.records import cuts
+from prep_assets.data import tables as cuts
 from prep_assets_tests.cluster import disturbed
 
 cuts.SHARD_BYTES, domain_in_shards.FEWEST = int(sys.argv[5]), 2

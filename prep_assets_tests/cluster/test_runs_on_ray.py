@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from prep_assets.assets.workspace import Workspace
-from prep_assets_tests.assets.workspaces import domain, jsonl, minimal
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.cluster.conftest import ROOT, Nodes
 from prep_assets_tests.cluster.processes import program, wait_for
+from prep_assets_tests.graph.workspaces import domain, jsonl, minimal
 
 SHARDS = 9
 """Of 37 MB: less than 32 stay in one process."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from prep_assets.config.family import Family
 from prep_assets.config.loading import load_family
-from prep_assets.config.models import Family
 from prep_assets.errors import ConfigError
 
 SMALLEST = "tokenizer: tok\ndomains:\n  a: {files: [a.jsonl], schema: messages}\n"

@@ -10,8 +10,9 @@ import pydantic
 import pytest
 import yaml
 
+from prep_assets.config.family import Family
 from prep_assets.config.loading import load_family
-from prep_assets.config.models import FAMILIES, Family, Preference, Pretrain, Rl, Sft
+from prep_assets.config.models import FAMILIES, Preference, Pretrain, Rl, Sft
 
 Load = Callable[..., Family]
 

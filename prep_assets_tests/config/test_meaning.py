@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from prep_assets.config.models import Family
+from prep_assets.config.family import Family
 from prep_assets_tests.config.conftest import SMALLEST
 
 Load = Callable[..., Family]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets.assets.workspace import Workspace
 from prep_assets.config.loading import checkout, config_dir, store_dir
 from prep_assets.errors import ConfigError
-from prep_assets_tests.assets.workspaces import TOKENIZER, build, jsonl, minimal, workspace_in
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets_tests.graph.workspaces import TOKENIZER, build, jsonl, minimal, workspace_in
 
 
 def test_the_environment_names_both_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ import pytest
 # partitions are fixed when the definitions load, so the configuration must be the shipped one from here on
 os.environ.pop("PREP_ASSETS_CONFIG_DIR", None)
 
-from prep_assets_tests.assets.workspaces import SHIPPED_ASSETS
 from prep_assets_tests.defs.runs import DOMAINS, run
+from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS
 
 FEEDS = {above for asset in SHIPPED_ASSETS.values() for above in asset.upstream}
 """What another asset is made from."""

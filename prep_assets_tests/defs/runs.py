@@ -7,8 +7,8 @@ from typing import Any
 
 import dagster as dg
 
-from prep_assets.assets.graph import CHECKS
 from prep_assets.definitions import defs
+from prep_assets.graph.graph import CHECKS
 
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 DOMAINS = {

@@ -9,15 +9,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from prep_assets.assets.graph import ASSETS
-from prep_assets.assets.workspace import Workspace
+from prep_assets.data import tables as cuts
 from prep_assets.definitions import defs
-from prep_assets.defs import log
+from prep_assets.defs import materialize as log
 from prep_assets.engine import state
-from prep_assets.records import cuts
+from prep_assets.graph.graph import ASSETS
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.workers.pool import Pool
-from prep_assets.workers.shards import Plan, ShardResult, Work
-from prep_assets.workers.staging import carry_out
+from prep_assets.workers.shards import Plan, ShardResult, Work, carry_out
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.defs.runs import DOMAINS, checks_of, evaluations, failures, materializations, run
 
@@ -138,7 +137,7 @@ def test_a_build_that_fails_upstream_says_so_downstream(
     def unreadable(*_: object, **__: object) -> None:
         raise PermissionError("the samples are locked")
 
-    monkeypatch.setattr("prep_assets.assets.raw.read_blocks", unreadable)
+    monkeypatch.setattr("prep_assets.graph.raw.read_blocks", unreadable)
     result = run(instance, "sft_packed")
     assert not result.success
     assert "sft_raw[gsm8k]: PermissionError: the samples are locked" in failures(result)

@@ -12,13 +12,13 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from prep_assets.assets.graph import ASSETS, run_check
-from prep_assets.assets.stage import Asset, Check
-from prep_assets.assets.workspace import Workspace
 from prep_assets.definitions import defs
 from prep_assets.engine import state
+from prep_assets.graph.graph import ASSETS, run_check
+from prep_assets.pipeline.asset import Asset, Check
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.stores.published import Published
+from prep_assets.stores.version_folders import Published
 from prep_assets_tests.defs.runs import DOMAINS, checks_of, evaluations, failures, materializations, plain, run
 from prep_assets_tests.stores.payload import list_payload
 
@@ -46,7 +46,7 @@ def corrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
                 corrupt(published)
             return run_check(check, workspace, published)
 
-        monkeypatch.setattr("prep_assets.engine.checking.run_check", after_corruption)
+        monkeypatch.setattr("prep_assets.engine.execute.run_check", after_corruption)
         return left
 
     return arrange
@@ -112,7 +112,7 @@ def test_an_id_outside_the_vocabulary_is_shown_as_what_it_is(
 ) -> None:
     worst = Worst("row 7", "id 99,999,999 is outside the vocabulary", (1, 99_999_999, -1), (0.0, 1.0, 1.0))
     monkeypatch.setattr(
-        "prep_assets.engine.checking.run_check",
+        "prep_assets.engine.execute.run_check",
         wrong("row_integrity", "sft_packed", Verdict(False, "1 row is wrong", {"rows_failed": 1}, worst)),
     )
     run(instance, "sft_packed")
@@ -185,7 +185,7 @@ def test_a_store_that_fails_a_check_is_not_published(
     before = place.current()
     changed()
     with monkeypatch.context() as patch:
-        patch.setattr("prep_assets.engine.checking.run_check", wrong("mask_alignment", "sft_packed", Verdict(False, "1 row is wrong")))
+        patch.setattr("prep_assets.engine.execute.run_check", wrong("mask_alignment", "sft_packed", Verdict(False, "1 row is wrong")))
         assert not run(instance, "sft_packed").success
     candidate = place.candidate()
     assert place.current() == before and candidate is not None and candidate != before
@@ -201,7 +201,7 @@ def test_what_failed_is_built_anew_before_it_is_believed(
     """A store whose files are what its manifest says, and that is wrong all the same, used to be found again and again."""
     changed()
     with monkeypatch.context() as patch:
-        patch.setattr("prep_assets.engine.checking.run_check", wrong("mask_alignment", "sft_packed", Verdict(False, "1 row is wrong")))
+        patch.setattr("prep_assets.engine.execute.run_check", wrong("mask_alignment", "sft_packed", Verdict(False, "1 row is wrong")))
         assert not run(instance, "sft_packed").success
         assert not materializations(instance, "sft_packed")
     assert run(instance, "sft_packed").success
@@ -212,7 +212,7 @@ def test_only_the_partitions_that_pass_are_published(stores: Path, instance: dg.
     def one_fails(check: Check, workspace: Workspace, published: Published) -> Verdict:
         return Verdict(False, "unsound") if published.manifest.partition == SFT[1] else run_check(check, workspace, published)
 
-    monkeypatch.setattr("prep_assets.engine.checking.run_check", one_fails)
+    monkeypatch.setattr("prep_assets.engine.execute.run_check", one_fails)
     assert not run(instance, "sft_raw", between=(SFT[0], SFT[-1])).success
     places = {name: Workspace.open().place("sft_raw", name) for name in SFT}
     assert [name for name, place in places.items() if place.current() is None] == [SFT[1]]
@@ -227,7 +227,7 @@ def test_a_failure_is_remembered_with_the_store_and_seen_without_dagster(
 ) -> None:
     """`status` said current of a store whose blocking check had just failed."""
     with monkeypatch.context() as patch:
-        patch.setattr("prep_assets.engine.checking.run_check", wrong("mask_alignment", "sft_tokens", Verdict(False, "1 row is wrong")))
+        patch.setattr("prep_assets.engine.execute.run_check", wrong("mask_alignment", "sft_tokens", Verdict(False, "1 row is wrong")))
         run_checks_alone(instance, "sft_tokens")
     workspace = Workspace.open()
     assert {state(workspace, ASSETS["sft_tokens"], name) for name in SFT} == {"failed"}
@@ -274,7 +274,7 @@ def test_a_check_that_crashes_counts_as_failed(built: Path, instance: dg.Dagster
         raise RuntimeError("out of memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr("prep_assets.engine.checking.run_check", crash)
+        patch.setattr("prep_assets.engine.execute.run_check", crash)
         assert not run(instance, "sft_tokens", partition="dolly").success
     assert "RuntimeError: out of memory" in evaluations(instance, "sft_tokens", "mask_alignment", "dolly")[0].description
     assert state(Workspace.open(), ASSETS["sft_tokens"], "dolly") == "failed"
@@ -296,7 +296,7 @@ def test_of_a_check_that_fails_in_one_partition_that_one_is_recorded_last(
         fails = (check.name, published.manifest.asset, published.manifest.partition) == ("row_integrity", "sft_tokens", SFT[0])
         return Verdict(False, "1 row is wrong", {}, Worst("row 7", "wrong")) if fails else run_check(check, workspace, published)
 
-    monkeypatch.setattr("prep_assets.engine.checking.run_check", of_the_first)
+    monkeypatch.setattr("prep_assets.engine.execute.run_check", of_the_first)
     run_checks_alone(instance, "sft_tokens")
     latest, *_ = evaluations(instance, "sft_tokens", "row_integrity")
     assert (latest.partition, latest.passed) == (SFT[0], False)

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 import yaml
 
-from prep_assets.config.tombstones import Tombstone, add_tombstones, read_tombstones
+from prep_assets.config.loading import Tombstone, add_tombstones, read_tombstones
 from prep_assets.defs.component import _written
-from prep_assets_tests.assets.workspaces import SHIPPED
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import blocks
+from prep_assets_tests.graph.workspaces import SHIPPED
 from prep_assets_tests.wheel import build_wheel
 
 pytestmark = pytest.mark.cli

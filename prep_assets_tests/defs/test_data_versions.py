@@ -8,8 +8,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from prep_assets.assets.graph import ASSETS
-from prep_assets.assets.workspace import Workspace
+from prep_assets.graph.graph import ASSETS
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.defs.conftest import Everything
 from prep_assets_tests.defs.runs import data_version, materializations, run, stale
 

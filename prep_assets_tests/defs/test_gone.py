@@ -18,22 +18,22 @@ from unittest.mock import Mock
 import dagster as dg
 import pytest
 
-from prep_assets.assets.graph import CHECKS
-from prep_assets.assets.workspace import Workspace
 from prep_assets.definitions import defs
-from prep_assets.defs import failures as telling
-from prep_assets.defs import recorded
+from prep_assets.defs import sensors as recorded
+from prep_assets.defs import sensors as telling
 from prep_assets.defs.assets import family_definitions
-from prep_assets.defs.gone import PROCESS, _process, close_gone
 from prep_assets.defs.io_manager import StoreIOManager
+from prep_assets.defs.materialize import PROCESS, _process, close_gone
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.defs.together import definitions
 from prep_assets.engine import build
 from prep_assets.errors import ConfigError, SourceError, SourceUnavailable
-from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspace_in
+from prep_assets.graph.graph import CHECKS
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.data.servers import serve
 from prep_assets_tests.defs.runs import DOMAINS, evaluations, failures, materializations, run, stale
-from prep_assets_tests.records.servers import serve
+from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 
 
 def running(instance: dg.DagsterInstance, process: str) -> dg.DagsterRun:

@@ -19,20 +19,21 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from prep_assets.assets.graph import ASSETS, run_check
-from prep_assets.assets.stage import Check
-from prep_assets.assets.workspace import Workspace
 from prep_assets.definitions import defs
 from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.defs.together import definitions
+from prep_assets.graph.graph import ASSETS, run_check
+from prep_assets.pipeline.asset import Check
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.packed import open_packed
-from prep_assets.stores.published import Published, open_published
+from prep_assets.stores.published import open_published
+from prep_assets.stores.version_folders import Published
 from prep_assets.training import DatasetFactory
-from prep_assets_tests.assets.workspaces import TOKENIZER, jsonl, shipped, with_groups, workspace_in
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.defs.runs import DOMAINS, RANGE_END, RANGE_START, checks_of, evaluations, failures, materializations, plain, run
+from prep_assets_tests.graph.workspaces import TOKENIZER, jsonl, shipped, with_groups, workspace_in
 
 
 def listed(page: str) -> dict[str, list[list[str]]]:
@@ -416,7 +417,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
             return Verdict(False, "one record is missing")
         return run_check(check, workspace, published)
 
-    monkeypatch.setattr("prep_assets.engine.checking.run_check", verdict)
+    monkeypatch.setattr("prep_assets.engine.execute.run_check", verdict)
     return chosen
 
 

@@ -17,23 +17,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.assets.graph import EVERY, with_parts
-from prep_assets.assets.previews import Preview
-from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
+from prep_assets.data.quarantine import read_quarantine
 from prep_assets.defs.assets import report_asset
 from prep_assets.defs.io_manager import StoreIOManager
-from prep_assets.defs.metadata import SHOWN_FILES, check_metadata, report_link, store_metadata
-from prep_assets.defs.pictures import BAR, BINS, HEIGHT, SVG_TOKENS, diff_block, lengths_picture, mixture_picture, picture
+from prep_assets.defs.metadata import (
+    BAR,
+    BINS,
+    HEIGHT,
+    SHOWN_FILES,
+    SVG_TOKENS,
+    check_metadata,
+    diff_block,
+    lengths_picture,
+    mixture_picture,
+    picture,
+    report_link,
+    store_metadata,
+)
 from prep_assets.defs.site import Site, WorkspaceResource
+from prep_assets.graph.graph import EVERY, with_parts
+from prep_assets.graph.previews import Preview
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.records.quarantine import read_quarantine
 from prep_assets.stores.packed import open_packed
-from prep_assets.stores.published import Published
-from prep_assets_tests.assets.workspaces import SHIPPED_ASSETS, build, build_all, domain, jsonl, minimal, workspace_in
+from prep_assets.stores.version_folders import Published
 from prep_assets_tests.defs.conftest import Everything
 from prep_assets_tests.defs.runs import materializations, plain
 from prep_assets_tests.effort import examples
+from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS, build, build_all, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.reports.hostile import Read, hostile_workspace, unseen
 
 TABLES = [name for name, asset in SHIPPED_ASSETS.items() if asset.streams or name.endswith("_raw")]

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.definitions import defs
-from prep_assets.defs.options import AS_CONFIGURED, chosen, options
+from prep_assets.defs.site import AS_CONFIGURED, chosen, options
 from prep_assets.engine import Look, state
-from prep_assets_tests.assets.workspaces import SHIPPED_ASSETS
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.defs.runs import checks_of, evaluations, failures, materializations, run, stale
 from prep_assets_tests.effort import examples
+from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS
 
 JOB = defs.resolve_implicit_global_asset_job_def()
 

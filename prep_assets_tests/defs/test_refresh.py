@@ -11,16 +11,16 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from prep_assets.assets.graph import ASSETS
-from prep_assets.assets.workspace import Workspace
+from prep_assets.data.files import SourceFile, fingerprint
 from prep_assets.definitions import defs
-from prep_assets.defs.provenance import known_versions
+from prep_assets.defs.metadata import known_versions
+from prep_assets.defs.sensors import look
 from prep_assets.defs.site import Site
-from prep_assets.defs.sources import look
-from prep_assets.records.files import SourceFile, fingerprint
-from prep_assets_tests.assets.workspaces import build, jsonl, minimal, workspace_in
+from prep_assets.graph.graph import ASSETS
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.defs.conftest import Everything
 from prep_assets_tests.defs.runs import DOMAINS, RANGE_END, RANGE_START, checks_of, evaluations, materializations
+from prep_assets_tests.graph.workspaces import build, jsonl, minimal, workspace_in
 
 Row = dict[str, str]
 
@@ -370,7 +370,7 @@ def test_a_night_does_not_check_again_what_is_current(
     def forbidden(*_: Any) -> Any:
         raise AssertionError("a store that is current is not looked at again when nobody waits for it")
 
-    monkeypatch.setattr("prep_assets.engine.checking.run_check", forbidden)
+    monkeypatch.setattr("prep_assets.engine.execute.run_check", forbidden)
     [request] = tick("nightly_sft", instance, datetime(2026, 3, 1, 3, tzinfo=UTC))
     job = defs.resolve_job_def(defs.resolve_schedule_def("nightly_sft").job_name)
     assert job.execute_in_process(instance=instance, tags={**request.tags, "dagster/schedule_name": "nightly_sft"}).success

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import dagster as dg
 
-from prep_assets.assets.checks.every_store import INTEGRITY
+from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.defs.io_manager import StoreIOManager
-from prep_assets.defs.refresh import scrubber
+from prep_assets.defs.sensors import scrubber
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.engine import build
-from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspace_in
 from prep_assets_tests.defs.runs import evaluations
+from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 
 
 def test_damage_becomes_failed_checks_and_runs(tmp_path: Path, instance: dg.DagsterInstance) -> None:

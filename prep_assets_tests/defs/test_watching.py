@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.assets.workspace import Workspace
-from prep_assets.defs.sources import look
-from prep_assets_tests.assets.workspaces import build, jsonl, minimal, workspace_in
+from prep_assets.defs.sensors import look
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.effort import examples
+from prep_assets_tests.graph.workspaces import build, jsonl, minimal, workspace_in
 from prep_assets_tests.stores.s3 import serving
 
 huggingface_hub = pytest.importorskip("huggingface_hub", reason="hub addresses need huggingface_hub")

@@ -12,7 +12,8 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from prep_assets.config import image_rules, models
+from prep_assets.config import base as image_rules
+from prep_assets.config import models
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "family": models.Family,

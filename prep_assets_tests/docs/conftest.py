@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets_tests.assets.workspaces import build_all, shipped, workspace_in
+from prep_assets_tests.graph.workspaces import build_all, shipped, workspace_in
 
 
 def as_shipped(storage_format: str) -> dict[str, dict[str, Any]]:

@@ -12,8 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from prep_assets.config import models
-from prep_assets.config.base import Model
-from prep_assets.config.image_rules import RULES
+from prep_assets.config.base import RULES, Model
 from prep_assets.config.loading import load_family
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "prep_assets"
 DRAWN = next(block for block in blocks(DOCS / "architecture.md", "text") if block.startswith("errors, samples\n"))
 *CORE, OUTER = [line.split(", ") for line in DRAWN.splitlines()]
 RANK = {room: rank for rank, rooms in enumerate(CORE) for room in rooms}
-BETWEEN_OUTER = {("cli", "astrai"), ("cli", "modellink"), ("definitions", "defs"), ("defs", "definitions"), ("defs", "training")}
+BETWEEN_OUTER = {("cli", "compat"), ("definitions", "defs"), ("defs", "definitions"), ("defs", "training")}
 """Rooms of the last line that may use another one."""
 HEAVY = {"torch", "transformers", "h5py", "pyarrow", "tokenizers", "datasets", "gigatoken", "huggingface_hub"}
 
@@ -107,9 +107,9 @@ def test_heavy_packages_are_imported_where_they_are_used() -> None:
     assert [found for found in imports() if found.package in HEAVY and found.top and found.here != "training"] == []
 
 
-FACTS = {"templates.form", "templates.environment", "tokenization.vocabulary", "tokenization.engines", "tokenization.flat"}
+FACTS = {"text.environment", "text.vocabulary", "text.engines", "text.ids"}
 """What proofs may know of the rooms that made what they prove: what a template's messages look like, what it runs in, and the reference tokenizer."""
-MADE_IT = {"templates", "tokenization", "schemas", "assets", "packing", "exports"}
+MADE_IT = {"text", "schemas", "pipeline", "checks", "graph", "packing", "exports"}
 
 
 def shares_code(found: Import) -> bool:
@@ -124,11 +124,11 @@ def test_proofs_share_no_code_with_what_they_prove() -> None:
 def test_a_proof_that_uses_the_renderer_is_found(tmp_path: Path) -> None:
     path = tmp_path / "proofs" / "mask.py"
     path.parent.mkdir()
-    path.write_text("def f():\n    from prep_assets.templates.conversation import messages", "utf-8")
+    path.write_text("def f():\n    from prep_assets.text.conversation import messages", "utf-8")
     assert [shares_code(found) for found in imports_of(path, tmp_path)] == [True]
 
 
-WHAT_ROWS_SAY = {"prep_assets.exports.readable", "prep_assets.exports.source"}
+WHAT_ROWS_SAY = {"prep_assets.exports.readable"}
 """What a reader of an export may use of its room: neither says how a format is written."""
 
 
@@ -180,9 +180,9 @@ def test_a_reader_that_uses_the_writer_is_found(tmp_path: Path, body: str, found
 @pytest.mark.parametrize(
     ("file", "line"),
     [
-        ("config/models.py", "from prep_assets.assets.graph import ASSETS"),
+        ("config/models.py", "from prep_assets.graph.graph import ASSETS"),
         ("stores/open.py", "from prep_assets import proofs"),
-        ("training/packed.py", "def f():\n    import prep_assets.defs.sft"),
+        ("training/items.py", "def f():\n    import prep_assets.defs.sft"),
     ],
 )
 def test_an_import_the_other_way_round_is_found(tmp_path: Path, file: str, line: str) -> None:

@@ -10,15 +10,19 @@ import pytest
 import typer
 import yaml
 
-from prep_assets.assets.graph import ASSETS, CHECKS
 from prep_assets.cli.main import app
+from prep_assets.compat.modellink import parser
 from prep_assets.config.models import FAMILIES
-from prep_assets.modellink import parser
-from prep_assets.proofs.document_mutations import DOCUMENT_MUTATIONS, MASK_MUTATIONS
-from prep_assets.proofs.group_mutations import REWARD_MUTATIONS
-from prep_assets.proofs.ledger_mutations import SHELF_MUTATIONS
-from prep_assets.proofs.line_mutations import PAIR_MUTATIONS, PROMPT_MUTATIONS
-from prep_assets.proofs.mutations import MUTATIONS
+from prep_assets.graph.graph import ASSETS, CHECKS
+from prep_assets.proofs.mutations import (
+    DOCUMENT_MUTATIONS,
+    MASK_MUTATIONS,
+    MUTATIONS,
+    PAIR_MUTATIONS,
+    PROMPT_MUTATIONS,
+    REWARD_MUTATIONS,
+    SHELF_MUTATIONS,
+)
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, PAGES, code, label, read
 

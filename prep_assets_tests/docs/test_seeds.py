@@ -10,14 +10,14 @@ import typer
 from pydantic import BaseModel
 
 import prep_assets.training
-from prep_assets.assets.graph import CHECKS, EVERY
 from prep_assets.cli.main import app
-from prep_assets.config.models import FAMILIES, Domain, Packing
+from prep_assets.compat.modellink import parser
+from prep_assets.config.family import Domain, Packing
+from prep_assets.config.models import FAMILIES
 from prep_assets.exports.registry import exports
-from prep_assets.modellink import parser
+from prep_assets.graph.graph import CHECKS, EVERY
 from prep_assets.schemas.registry import schemas
-from prep_assets.templates.load import named_templates
-from prep_assets.templates.prompt_types import shipped
+from prep_assets.text.load_template import named_templates, shipped
 from prep_assets.training import DatasetFactory, SequenceDataset
 from prep_assets_tests.docs.pages import DOCS
 

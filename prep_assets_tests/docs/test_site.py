@@ -12,8 +12,8 @@ import pytest
 import typer
 import yaml
 
-from prep_assets.assets.graph import CHECKS
 from prep_assets.cli.main import app
+from prep_assets.graph.graph import CHECKS
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, PAGES, read
 from prep_assets_tests.docs.test_links import LINK, anchors

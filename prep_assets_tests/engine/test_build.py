@@ -11,21 +11,21 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 import pytest
 
-from prep_assets.assets.graph import ASSETS, EVERY, assets_of, run_check
-from prep_assets.assets.stage import Check
-from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine import BuildFailed, Look, build, plan, state
-from prep_assets.engine.building import stores_of
 from prep_assets.engine.events import Accepted, Event, Planned, Progress, Refused, Skipped, Started
-from prep_assets.engine.planning import takes
+from prep_assets.engine.execute import stores_of
+from prep_assets.engine.plan import takes
 from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.graph.graph import ASSETS, EVERY, assets_of, run_check
+from prep_assets.pipeline.asset import Check
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.published import Published
-from prep_assets_tests.assets.workspaces import SHIPPED, build_all, checks_of, shipped, with_contrasts, with_groups, workspace_in
+from prep_assets.stores.version_folders import Published
+from prep_assets_tests.graph.workspaces import SHIPPED, build_all, checks_of, shipped, with_contrasts, with_groups, workspace_in
 
 SFT = tuple(SHIPPED["sft"]["domains"])
-RUN_CHECK = "prep_assets.engine.checking.run_check"
+RUN_CHECK = "prep_assets.engine.execute.run_check"
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +199,7 @@ def test_what_the_system_says_is_told_with_the_store(tmp_path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     workspace = workspace_in(tmp_path, {"sft": SHIPPED["sft"]})
-    monkeypatch.setattr("prep_assets.assets.raw.read_blocks", full)
+    monkeypatch.setattr("prep_assets.graph.raw.read_blocks", full)
     with pytest.raises(PrepAssetsError, match=r"sft_raw\[dolly\]: .*the disk is full: [\d,]+ bytes are free at .* Free some"):
         build(workspace, "sft_raw", partition="dolly")
 
@@ -347,7 +347,7 @@ def test_only_the_engine_publishes() -> None:
     which is gone when it ends; the IO manager takes rows of a project's own assets, which have no checks of ours."""
     root = Path(__file__).resolve().parents[2] / "prep_assets"
     found = {path.relative_to(root).as_posix() for path in root.rglob("*.py") if ".accept(" in path.read_text("utf-8")}
-    assert found == {"engine/running.py", "lineage/impact.py", "defs/io_manager.py"}
+    assert found == {"engine/execute.py", "explain/changes.py", "defs/io_manager.py"}
 
 
 def test_a_plan_is_told_first(mine: Workspace) -> None:

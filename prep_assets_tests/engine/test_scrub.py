@@ -15,19 +15,19 @@ import pytest
 from typer.testing import CliRunner
 
 import prep_assets
-from prep_assets.assets.checks.every_store import INTEGRITY
-from prep_assets.assets.graph import EVERY, run_check
-from prep_assets.assets.workspace import Workspace
+from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.cli.main import app
-from prep_assets.disk.blocks import BLOCK, sums_of
+from prep_assets.data import files
 from prep_assets.engine import build, state
 from prep_assets.engine.scrub import STATE, _compare, _File, scrub
 from prep_assets.errors import StoreError
-from prep_assets.lineage.opened import Opened
-from prep_assets.records import files
+from prep_assets.explain.streams import Opened
+from prep_assets.graph.graph import EVERY, run_check
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.open import open_store
+from prep_assets.stores.verification import BLOCK, sums_of
 from prep_assets.training import DatasetFactory
-from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, tree, workspace_in
+from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, tree, workspace_in
 
 EVERYTHING = 1 << 40
 

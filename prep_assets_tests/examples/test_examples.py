@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from prep_assets.assets.graph import ASSETS
-from prep_assets.assets.workspace import Workspace
 from prep_assets.exports import export
-from prep_assets_tests.assets.workspaces import make
+from prep_assets.graph.graph import ASSETS
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.exports.readers import needs
+from prep_assets_tests.graph.workspaces import make
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = str(ROOT / "configs" / "tokenizer")

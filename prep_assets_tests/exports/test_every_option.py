@@ -12,7 +12,7 @@ import pytest
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export, exports
-from prep_assets.exports.source import Pairs, Source, open_source
+from prep_assets.exports.readable import Pairs, Source, open_source
 from prep_assets.stores.groups import GroupStore, GroupWriter, Scored
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from prep_assets.assets.checks.read_back import compare
+from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export, exports
-from prep_assets.exports.source import open_source
+from prep_assets.exports.readable import open_source
 from prep_assets.stores.images import Image, ImageBlock, ImageWriter
 from prep_assets.stores.tokens import record_writer
 from prep_assets_tests.stores.payload import write_table as write_packed

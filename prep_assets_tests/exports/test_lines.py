@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.assets.checks.read_back import compare
+from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import arrow as arrow_tables
 from prep_assets.exports import export
-from prep_assets.exports.source import open_source
+from prep_assets.exports.readable import open_source
 from prep_assets.stores.open import open_store
 from prep_assets_tests.effort import examples
 from prep_assets_tests.exports.conftest import write_lines

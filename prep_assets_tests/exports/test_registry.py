@@ -11,7 +11,7 @@ import pytest
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import blocks as blocks_module
 from prep_assets.exports import export, exports
-from prep_assets.exports.source import open_source
+from prep_assets.exports.readable import open_source
 from prep_assets.stores.lines import Lines
 from prep_assets_tests.exports.conftest import PAD, Stream, Table, write_lines, write_stream
 from prep_assets_tests.exports.readers import reader

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from prep_assets.assets.checks.read_back import compare
+from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
-from prep_assets.exports.source import open_source
+from prep_assets.exports.readable import open_source
 from prep_assets_tests.exports.conftest import write_lines
 
 

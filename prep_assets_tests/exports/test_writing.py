@@ -10,7 +10,7 @@ import pytest
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export, exports
-from prep_assets.exports.source import open_source
+from prep_assets.exports.readable import open_source
 from prep_assets.stores.lines import Lines
 from prep_assets_tests.exports.conftest import Stream, Table, write_lines, write_stream
 from prep_assets_tests.exports.test_registry import OPTIONS, contents

@@ -8,27 +8,25 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from prep_assets.assets.reading.examples import Item
-from prep_assets.assets.writing.conversations import Conversations
-from prep_assets.assets.writing.image_parts import ImageParts
-from prep_assets.assets.writing.images import ImageFiles
 from prep_assets.config.family import REASONING_TAGS
+from prep_assets.data.files import SourceFile, find_files
+from prep_assets.data.read import read_blocks
 from prep_assets.errors import PrepAssetsError, Refused
-from prep_assets.proofs.identity import Conversation, prove_identity
-from prep_assets.proofs.mask import Row, prove_masks
+from prep_assets.pipeline.conversations import Conversations
+from prep_assets.pipeline.examples import Item
+from prep_assets.pipeline.images import ImageFiles, ImageParts
+from prep_assets.proofs.derive import MaskOptions
+from prep_assets.proofs.mask import Conversation, Row, prove_identity, prove_masks
 from prep_assets.proofs.plain_forms import PlainDerivation
-from prep_assets.proofs.stretches import MaskOptions
-from prep_assets.records.files import SourceFile, find_files
-from prep_assets.records.read import read_blocks
 from prep_assets.samples import Record, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
-from prep_assets.templates.load import load_template
-from prep_assets.templates.reasoning import InlineReasoning
-from prep_assets.tokenization.encode import Encoder
-from prep_assets.tokenization.engines import Engines, choose_engine
-from prep_assets.tokenization.load import load_vocabulary
-from prep_assets.tokenization.policy import MaskPolicy
+from prep_assets.text.encode import Encoder
+from prep_assets.text.engines import Engines, choose_engine
+from prep_assets.text.load_template import load_template
+from prep_assets.text.render import InlineReasoning
+from prep_assets.text.spans import MaskPolicy
+from prep_assets.text.vocabulary import load_vocabulary
 from prep_assets_tests.masks.bound import bind
 from prep_assets_tests.masks.trl import tokenizer_folder
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from prep_assets.assets.graph import EVERY, asset_named, assets_of
-from prep_assets.assets.workspace import Workspace
-from prep_assets.disk import arrays, columns, digests
-from prep_assets.records import cuts
+from prep_assets.data import tables as cuts
+from prep_assets.graph.graph import EVERY, asset_named, assets_of
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores import arrays
+from prep_assets.stores import arrays as columns
+from prep_assets.stores import files as digests
 from prep_assets.stores.published import Place
-from prep_assets_tests.assets.workspaces import SAMPLES, build_all, domain, make, minimal, with_contrasts, with_groups, workspace_in
+from prep_assets_tests.graph.workspaces import SAMPLES, build_all, domain, make, minimal, with_contrasts, with_groups, workspace_in
 from prep_assets_tests.harness.workloads import InTurn, Workload
 
 ROWS = 12

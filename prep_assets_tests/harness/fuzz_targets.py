@@ -21,28 +21,25 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from prep_assets.config.loading import load_family
-from prep_assets.config.tombstones import read_tombstones
-from prep_assets.records.decompress import _zstd_module
-from prep_assets.records.files import SourceFile
-from prep_assets.records.find import find
-from prep_assets.records.quarantine import read_quarantine
-from prep_assets.records.read import read_blocks
+from prep_assets.config.loading import load_family, read_tombstones
+from prep_assets.data.files import SourceFile, find
+from prep_assets.data.quarantine import read_quarantine
+from prep_assets.data.read import read_blocks
+from prep_assets.data.stream import _zstd_module
 from prep_assets.samples import Sample
-from prep_assets.schemas.dataset_info import domain_of, read_dataset_info
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schemas
-from prep_assets.stores.catalog import Catalog
-from prep_assets.stores.catalog import read as read_catalog
-from prep_assets.stores.catalog import write as catalog_text
-from prep_assets.stores.checked import parse_results
+from prep_assets.schemas.sniff import domain_of, read_dataset_info
+from prep_assets.stores.bucket_backend import Catalog
+from prep_assets.stores.bucket_backend import read as read_catalog
+from prep_assets.stores.bucket_backend import write as catalog_text
 from prep_assets.stores.guards import UNGUARDED, load_array
-from prep_assets.stores.manifest import Manifest, digest
+from prep_assets.stores.manifest import Manifest, digest, parse_results
 from prep_assets.stores.open import open_store
-from prep_assets.templates.chat_template import ChatTemplate
-from prep_assets.templates.load import named_templates
-from prep_assets.templates.rendering import render
-from prep_assets.tokenization.load import from_file
+from prep_assets.text.load_template import named_templates
+from prep_assets.text.render import render
+from prep_assets.text.template import ChatTemplate
+from prep_assets.text.vocabulary import from_file
 from prep_assets_tests.harness.workloads import FORMATS
 
 Feed = Callable[[Path, bytes], object]

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspace_in
+from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 from prep_assets_tests.harness.memory import BUILD, SCHEMAS, Measured, in_a_process, text_of
 
 ALLOWED = 10

@@ -22,11 +22,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from prep_assets.assets.graph import family_assets
-from prep_assets.assets.workspace import Workspace
 from prep_assets.engine import build
 from prep_assets.engine.events import Checked, Event, Started, Written
-from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspace_in
+from prep_assets.graph.graph import family_assets
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 
 ALLOWED = 1.1
 LOOK = 0.01

@@ -27,11 +27,14 @@ from types import SimpleNamespace
 from typing import Any, Literal
 from unittest import mock
 
-from prep_assets.disk.strict_json import loads
 from prep_assets.errors import StoreError
-from prep_assets.stores import bucket_versions, catalog, published
+from prep_assets.stores import bucket_backend as bucket_versions
+from prep_assets.stores import bucket_backend as catalog
+from prep_assets.stores import published
+from prep_assets.stores.files import loads
 from prep_assets.stores.manifest import MANIFEST
-from prep_assets.stores.published import Place, Published
+from prep_assets.stores.published import Place
+from prep_assets.stores.version_folders import Published
 from prep_assets_tests.harness.ground import Figures
 from prep_assets_tests.harness.sim_actors import Actors
 from prep_assets_tests.harness.sim_objects import Faults, SimObjects

@@ -10,14 +10,10 @@ from functools import cache, partial
 from typing import Any
 
 from prep_assets.errors import StoreError
-from prep_assets.stores import bucket_versions
-from prep_assets.stores.bucket_shelf import BucketShelf
-from prep_assets.stores.bucket_versions import key_of
-from prep_assets.stores.checked import Result
-from prep_assets.stores.manifest import MANIFEST
-from prep_assets.stores.pointers import POINTERS, Move, Pointers
-from prep_assets.stores.version import Published
-from prep_assets.stores.version_folders import name_of
+from prep_assets.stores import bucket_backend as bucket_versions
+from prep_assets.stores.bucket_backend import BucketShelf, key_of
+from prep_assets.stores.manifest import MANIFEST, Result
+from prep_assets.stores.version_folders import POINTERS, Move, Pointers, Published, name_of
 from prep_assets_tests.harness.sim_actors import Actors
 
 FILES = ("a", "b")

@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from prep_assets.assets.workspace import Workspace
 from prep_assets.caches import CACHES
 from prep_assets.engine import build
-from prep_assets_tests.assets.workspaces import CONFIGS, domain, jsonl, minimal, workspace_in
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.effort import without_fsync
+from prep_assets_tests.graph.workspaces import CONFIGS, domain, jsonl, minimal, workspace_in
 
 MOST = 800_000_000
 """Bytes that a process may have had at once, with all that it has imported."""

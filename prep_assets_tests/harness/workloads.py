@@ -8,23 +8,22 @@ from pathlib import Path
 
 import numpy as np
 
-from prep_assets.disk.faults import told
-from prep_assets.disk.written import write_bytes
+from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import StoreError
-from prep_assets.records.quarantine import Quarantine
-from prep_assets.stores.checked import Result
+from prep_assets.stores.files import told
 from prep_assets.stores.folders import whole_folder
 from prep_assets.stores.groups import GroupWriter, Scored
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.images import Image, ImageBlock
 from prep_assets.stores.lines import LinesWriter
+from prep_assets.stores.manifest import Result
 from prep_assets.stores.packed import DOCUMENT_FIELDS, PackedWriter, write_documents
-from prep_assets.stores.published import Draft, Place, Published
-from prep_assets.stores.shards import write_h5_shard
+from prep_assets.stores.published import Draft, Place
+from prep_assets.stores.segments import write_h5_shard
 from prep_assets.stores.tokens import record_writer
-from prep_assets.stores.version_folders import staging
-from prep_assets.workers.shards import Effort, Plan, Shard, ShardResult, Work
-from prep_assets.workers.staging import carried_out, carry_out, key_of
+from prep_assets.stores.verification import write_bytes
+from prep_assets.stores.version_folders import Published, staging
+from prep_assets.workers.shards import Effort, Plan, Shard, ShardResult, Work, carried_out, carry_out, key_of
 
 OLD, NEW = "a" * 64, "b" * 64
 Payload = Callable[[Path, int], None]

@@ -12,27 +12,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.checks.expected import fresh_render
-from prep_assets.assets.reading.examples import Item
-from prep_assets.assets.writing.conversations import Conversations
-from prep_assets.assets.writing.image_parts import ImageParts
-from prep_assets.assets.writing.images import ImageFiles
+from prep_assets.checks.sources_again import fresh_render
 from prep_assets.config.family import REASONING_TAGS
-from prep_assets.proofs.identity import prove_identity
-from prep_assets.proofs.mask import Row, prove_masks
-from prep_assets.proofs.trained_texts import MaskOptions, expected_texts
+from prep_assets.data.files import SourceFile
+from prep_assets.pipeline.conversations import Conversations
+from prep_assets.pipeline.examples import Item
+from prep_assets.pipeline.images import ImageFiles, ImageParts
+from prep_assets.proofs.derive import MaskOptions, expected_texts
+from prep_assets.proofs.mask import Row, prove_identity, prove_masks
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.records.files import SourceFile
 from prep_assets.samples import Record, Sample
-from prep_assets.templates.chat_template import ChatTemplate
-from prep_assets.templates.control_text import SpecialInContent, control_pattern, treat
-from prep_assets.templates.load import load_template
-from prep_assets.templates.reasoning import InlineReasoning
-from prep_assets.tokenization.encode import Encoded, Encoder
-from prep_assets.tokenization.engines import Engines, choose_engine
-from prep_assets.tokenization.load import load_vocabulary
-from prep_assets.tokenization.policy import MaskPolicy
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.text.conversation import SpecialInContent, control_pattern, treat
+from prep_assets.text.encode import Encoded, Encoder
+from prep_assets.text.engines import Engines, choose_engine
+from prep_assets.text.load_template import load_template
+from prep_assets.text.render import InlineReasoning
+from prep_assets.text.spans import MaskPolicy
+from prep_assets.text.template import ChatTemplate
+from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 
 SHIPPED = Path(__file__).resolve().parents[2] / "configs" / "tokenizer"
 

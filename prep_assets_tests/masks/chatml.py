@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from prep_assets.proofs.trained_texts import MaskOptions
+from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL_CALL, Region, Sample, Turn
 from prep_assets_tests.masks.bound import Bound, bind_source
 

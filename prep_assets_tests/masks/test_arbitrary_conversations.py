@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from prep_assets.proofs.trained_texts import MaskOptions, expected_texts
+from prep_assets.proofs.derive import MaskOptions, expected_texts
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
-from prep_assets.templates.certify import certify
-from prep_assets.templates.control_text import SpecialInContent
+from prep_assets.text.certify import certify
+from prep_assets.text.conversation import SpecialInContent
 from prep_assets_tests.effort import SOAK, examples
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, assert_proven, bind, trained, with_options
 from prep_assets_tests.masks.strategies import samples

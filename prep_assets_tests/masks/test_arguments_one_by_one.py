@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prep_assets.proofs.trained_texts import MaskOptions
+from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import ASSISTANT, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import Bound, bind_source

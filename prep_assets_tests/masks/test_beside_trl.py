@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from prep_assets.errors import Refused
-from prep_assets.templates.load import load_template
-from prep_assets.templates.rendering import render
-from prep_assets.templates.written import bind
-from prep_assets.tokenization.encode import Encoder
-from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.load import load_vocabulary
-from prep_assets.tokenization.policy import MaskPolicy
+from prep_assets.text.encode import Encoder
+from prep_assets.text.engines import choose_engine
+from prep_assets.text.load_template import load_template
+from prep_assets.text.render import render
+from prep_assets.text.spans import MaskPolicy
+from prep_assets.text.template import bind
+from prep_assets.text.vocabulary import load_vocabulary
 from prep_assets_tests.masks.trl import as_read, names, rows, runs, tokenizer_folder, trl_labels
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "masks.md"

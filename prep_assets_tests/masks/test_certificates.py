@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import TemplateError
-from prep_assets.templates.certify import Certificate, certify
-from prep_assets_tests.assets.workspaces import TOKENIZER, build, domain, minimal, workspace_in
+from prep_assets.text.certify import Certificate, certify
+from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, minimal, workspace_in
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, bind, bind_source
 
 EOS = "<|endoftext|>"
@@ -156,7 +156,7 @@ def test_a_template_that_ends_all_answers_but_the_last_refuses_rows_and_blocks_n
 
 
 def test_every_named_template_is_in_the_table() -> None:
-    from prep_assets.templates.load import named_templates
+    from prep_assets.text.load_template import named_templates
 
     assert set(TABLE) == set(CONTROL) == set(named_templates())
 
@@ -203,7 +203,7 @@ def test_it_is_refused_before_a_record_is_read(tmp_path: Path, monkeypatch: pyte
     def read(*_: object, **__: object) -> None:
         raise AssertionError("a record is read")
 
-    monkeypatch.setattr("prep_assets.assets.reading.domain.Reading.examples", read)
+    monkeypatch.setattr("prep_assets.pipeline.examples.Reading.examples", read)
     with pytest.raises(TemplateError, match="never learn to stop"):
         build(workspace, "sft_tokens", "chats")
     with pytest.raises(AssertionError, match="a record is read"):

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
-from prep_assets.templates.control_text import control_pattern, treat, without
+from prep_assets.text.conversation import control_pattern, treat, without
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks import chatml
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, Outcome, assert_proven, bind, trained

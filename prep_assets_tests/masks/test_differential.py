@@ -18,8 +18,8 @@ from prep_assets.errors import Refused
 from prep_assets.samples import Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
-from prep_assets.templates.certify import certify
-from prep_assets.templates.conversation import messages, pieces
+from prep_assets.text.certify import certify
+from prep_assets.text.conversation import messages, pieces
 from prep_assets_tests.effort import SOAK
 from prep_assets_tests.masks.bound import CONTROL, assert_proven, bind
 

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from prep_assets.assets.writing import plain_chats
 from prep_assets.caches import CACHES
+from prep_assets.pipeline import conversations as plain_chats
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, PlainChat, Sample
-from prep_assets.templates.environment import chat_template_utils
+from prep_assets.text.environment import chat_template_utils
 from prep_assets_tests.masks.bound import bind_source, prove, run, trained
 
 CHAT = "{% for m in messages %}<|im_start|>{{ m.role }}\nBODY<|im_end|>\n{% endfor %}"

@@ -10,10 +10,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, turn
-from prep_assets.templates.chat_template import ChatTemplate
-from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.load import load_vocabulary
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.text.engines import choose_engine
+from prep_assets.text.template import ChatTemplate
+from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 from prep_assets_tests.masks.bound import SHIPPED, Bound, assert_proven, with_options
 
 BEGIN, ASKS, ANSWERS, END = "<|startoftext|>", "<|extra_4|>", "<|extra_0|>", "<|eos|>"

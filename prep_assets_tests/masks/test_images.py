@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from prep_assets.proofs.trained_texts import MaskOptions
+from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, TEXT, USER, Region, Sample, Turn
-from prep_assets.templates.certify import certify
-from prep_assets.templates.load import load_template
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.text.certify import certify
+from prep_assets.text.load_template import load_template
+from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, Outcome, assert_proven, bind, run, trained, with_options
 from prep_assets_tests.masks.strategies import samples

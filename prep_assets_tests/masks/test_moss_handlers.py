@@ -13,15 +13,13 @@ import pytest
 from prep_assets.samples import Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
-from prep_assets.templates.chat_template import ChatTemplate
-from prep_assets.templates.load import load_template
-from prep_assets.templates.rendering import render
-from prep_assets.templates.written import bind
-from prep_assets.tokenization.encode import Encoder
-from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.load import load_vocabulary
-from prep_assets.tokenization.policy import MaskPolicy
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.text.encode import Encoder
+from prep_assets.text.engines import choose_engine
+from prep_assets.text.load_template import load_template
+from prep_assets.text.render import render
+from prep_assets.text.spans import MaskPolicy
+from prep_assets.text.template import ChatTemplate, bind
+from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 from prep_assets_tests.masks.bound import SHIPPED
 
 USER, ASSISTANT, END = "<reserved_106>", "<reserved_107>", "<|endoftext|>"

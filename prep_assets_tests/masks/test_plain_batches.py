@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prep_assets.assets.writing import plain_chats
-from prep_assets.assets.writing.plain_chats import PlainChats
 from prep_assets.errors import TemplateError
+from prep_assets.pipeline import conversations as plain_chats
+from prep_assets.pipeline.conversations import PlainChats
+from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.plain_forms import PlainForms, derived_of
-from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, USER, PlainChat, Region, Sample, Turn, turn
-from prep_assets.templates.certify import certify
+from prep_assets.text.certify import certify
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, bind, bind_source, run
 from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES

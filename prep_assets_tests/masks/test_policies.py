@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.proofs.trained_texts import MaskOptions
+from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, TOOL, USER, Region, Sample, Turn, turn
-from prep_assets_tests.assets.test_real_data import MOSS_WITHOUT_PLUGINS
-from prep_assets_tests.assets.workspaces import build, domain, failing, minimal, workspace_in
 from prep_assets_tests.effort import SOAK, examples
+from prep_assets_tests.graph.test_real_data import MOSS_WITHOUT_PLUGINS
+from prep_assets_tests.graph.workspaces import build, domain, failing, minimal, workspace_in
 from prep_assets_tests.masks import chatml
 from prep_assets_tests.masks.bound import SHIPPED, Bound, assert_proven, bind, trained, with_options
 from prep_assets_tests.masks.chatml import answer, weighted

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from prep_assets.assets.selftest import masks as module
-from prep_assets.assets.selftest.run import selftest
-from prep_assets.assets.workspace import Workspace
-from prep_assets.proofs.ledger_mutations import SHELF_MUTATIONS
-from prep_assets.proofs.mutations import IMAGE_MUTATIONS, MUTATIONS
+from prep_assets.checks import selftest as module
+from prep_assets.graph.selftest import selftest
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.proofs.mutations import IMAGE_MUTATIONS, MUTATIONS, SHELF_MUTATIONS
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.published import Published
-from prep_assets_tests.assets.test_real_data import MOSS_WITHOUT_PLUGINS
-from prep_assets_tests.assets.workspaces import build, workspace_in
+from prep_assets.stores.version_folders import Published
+from prep_assets_tests.graph.test_real_data import MOSS_WITHOUT_PLUGINS
+from prep_assets_tests.graph.workspaces import build, workspace_in
 from prep_assets_tests.masks import chatml
 
 SFT = {

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prep_assets.assets.writing import plain_chats
-from prep_assets.assets.writing.plain_chats import PlainChats, ShapedChat, in_columns
-from prep_assets.proofs.chat_columns import kind_of
-from prep_assets.proofs.trained_texts import MaskOptions
+from prep_assets.pipeline import conversations as plain_chats
+from prep_assets.pipeline.conversations import PlainChats, ShapedChat, in_columns
+from prep_assets.proofs.chat_blocks import kind_of
+from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
-from prep_assets.templates.certify import certify
+from prep_assets.text.certify import certify
 from prep_assets_tests.effort import SOAK, examples
 from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source
 from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES

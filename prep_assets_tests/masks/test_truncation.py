@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from prep_assets.config.models import Keep
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, turn
 from prep_assets.stores.tokens import open_tokens
-from prep_assets.tokenization.cuts import Prompt
-from prep_assets.tokenization.truncation import kept_tokens
-from prep_assets_tests.assets.workspaces import build, jsonl, minimal, refusals, workspace_in
+from prep_assets.text.spans import Prompt, kept_tokens
 from prep_assets_tests.effort import examples
+from prep_assets_tests.graph.workspaces import build, jsonl, minimal, refusals, workspace_in
 from prep_assets_tests.masks import chatml
 from prep_assets_tests.masks.bound import Bound, Outcome, run, trained, with_options
 

@@ -11,10 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.config.models import Keep
-from prep_assets.proofs.identity import prove_identity
-from prep_assets.proofs.mask import prove_masks
-from prep_assets.proofs.trained_texts import MaskOptions, derive
-from prep_assets.proofs.truncated import Truncation, left_of
+from prep_assets.proofs.derive import MaskOptions, derive
+from prep_assets.proofs.mask import Truncation, left_of, prove_identity, prove_masks
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks import chatml

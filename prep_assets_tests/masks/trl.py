@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from prep_assets.config.family import REASONING_TAGS
 from prep_assets.samples import THINKING, TOOL_CALL, Region, Sample, Turn
-from prep_assets.schemas.gsm8k import gsm8k
 from prep_assets.schemas.messages import messages
-from prep_assets.templates.chat_template import FROZEN_CLOCK, ChatTemplate
-from prep_assets.templates.form import MessageForm
-from prep_assets.templates.reasoning import InlineReasoning
+from prep_assets.schemas.rewards import gsm8k
+from prep_assets.text.environment import FROZEN_CLOCK, MessageForm
+from prep_assets.text.render import InlineReasoning
+from prep_assets.text.template import ChatTemplate
 
 CONTROL = re.compile(
     r"<\|[^|<>\n]{1,40}\|>|<｜[^｜\n]{1,40}｜>|<\|?[a-z_]{3,20}\|>|<\|[a-z_]{3,20}>|<(?:start|end)_of_\w+>|\[/?[A-Z_]{3,20}\]|\[gMASK\]|<sop>"

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
 from prep_assets.cli.main import app
-from prep_assets_tests.assets.workspaces import CONFIGS
+from prep_assets_tests.graph.workspaces import CONFIGS
 
 BOS, EOS = "<|im_start|>", "<|endoftext|>"
 INSTRUCTION = ("input_ids", "attention_mask", "labels")

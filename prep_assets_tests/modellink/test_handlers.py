@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
-from prep_assets.assets.workspace import Workspace
 from prep_assets.cli.main import app
+from prep_assets.compat.modellink import BY_PROMPT_TYPE, ELSEWHERE, HANDLERS, KEYS, PAIRWISE, REFUSED, parser
 from prep_assets.engine import build
-from prep_assets.modellink import BY_PROMPT_TYPE, ELSEWHERE, HANDLERS, KEYS, PAIRWISE, REFUSED, parser
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.schemas.registry import schemas
-from prep_assets_tests.assets.test_sentences import punkt as punkt
-from prep_assets_tests.assets.workspaces import jsonl
-from prep_assets_tests.astrai.handler_rows import MODELLINK
+from prep_assets_tests.compat.handler_rows import MODELLINK
+from prep_assets_tests.graph.test_sentences import punkt as punkt
+from prep_assets_tests.graph.workspaces import jsonl
 from prep_assets_tests.modellink.conftest import BOS, EOS, INSTRUCTION, PAIRS, Call, files, names, pair, plain, token, whole, write
 
 ROWS = {

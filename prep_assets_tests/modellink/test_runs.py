@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from prep_assets.errors import without_secrets
-from prep_assets_tests.assets.workspaces import jsonl
 from prep_assets_tests.docs.pages import DOCS, blocks
+from prep_assets_tests.graph.workspaces import jsonl
 from prep_assets_tests.modellink.conftest import INSTRUCTION, Call, files, names, pair, plain, whole, write
 
 TEXTS = [f"Text {n}, " + "and more " * n for n in range(6)]

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.graph import run_check, store_of
-from prep_assets.assets.workspace import Workspace
+from prep_assets.graph.graph import run_check, store_of
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import open_tokens, record_writer
-from prep_assets_tests.assets.workspaces import TOKENIZER, build, checks_of, domain, jsonl, minimal, resealed, workspace_in
+from prep_assets.stores.version_folders import Published
+from prep_assets_tests.graph.workspaces import TOKENIZER, build, checks_of, domain, jsonl, minimal, resealed, workspace_in
 
 Message = Mapping[str, Any]
 Chat = Sequence[Message]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from prep_assets_tests.assets.workspaces import resealed
+from prep_assets_tests.graph.workspaces import resealed
 from prep_assets_tests.museum.gallery import Stand, pairs
 from prep_assets_tests.proofs import corruption
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from prep_assets.assets.graph import assets_of
-from prep_assets_tests.assets.workspaces import build, make
+from prep_assets.graph.graph import assets_of
+from prep_assets_tests.graph.workspaces import build, make
 from prep_assets_tests.museum.gallery import CHAT, packed, tokenizer
 
 

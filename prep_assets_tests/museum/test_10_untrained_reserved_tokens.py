@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from prep_assets.templates.certify import certify
-from prep_assets.templates.load import load_template
-from prep_assets.tokenization.load import load_vocabulary
+from prep_assets.text.certify import certify
+from prep_assets.text.load_template import load_template
+from prep_assets.text.vocabulary import load_vocabulary
 from prep_assets_tests.museum.gallery import tokenizer
 
 TOKENS = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from prep_assets.errors import PrepAssetsError
-from prep_assets.templates.load import named_templates
+from prep_assets.text.load_template import named_templates
 from prep_assets_tests.museum.gallery import ASSISTANT, CHAT, USER, chats, said, tokenizer
 
 ORPHAN = [said(USER, "2 + 2?"), said(ASSISTANT, "2 + 2 = 4.\n</think>\n\n4.")]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets_tests.assets.workspaces import tree
+from prep_assets_tests.graph.workspaces import tree
 from prep_assets_tests.museum.gallery import CHAT, chats, tokenizer
 
 DATED = (

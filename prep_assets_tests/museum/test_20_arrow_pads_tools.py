@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from prep_assets_tests.assets.workspaces import build, domain, minimal, workspace_in
+from prep_assets_tests.graph.workspaces import build, domain, minimal, workspace_in
 from prep_assets_tests.museum.gallery import ASSISTANT, USER, Stand, said
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from prep_assets.errors import Refused
-from prep_assets.templates.chat_template import ChatTemplate
-from prep_assets.templates.load import named_templates
+from prep_assets.text.load_template import named_templates
+from prep_assets.text.template import ChatTemplate
 from prep_assets_tests.museum.gallery import CHAT, said
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "<|im_end|>"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from prep_assets_tests.assets.workspaces import refusals
+from prep_assets_tests.graph.workspaces import refusals
 from prep_assets_tests.museum.gallery import ASSISTANT, CHAT, USER, chats, said, tokenizer
 
 CHANGING = (

@@ -13,7 +13,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from prep_assets.cli.main import app
-from prep_assets.templates.load import named_templates
+from prep_assets.text.load_template import named_templates
 from prep_assets_tests.museum.gallery import tokenizer
 
 

@@ -42,7 +42,7 @@ def like_tekken(folder: Path, pattern: str) -> Path:
 
 
 def test_the_wrong_pattern_is_refused(tmp_path: Path) -> None:
-    from prep_assets.tokenization.load import load_vocabulary
+    from prep_assets.text.vocabulary import load_vocabulary
 
     with pytest.raises(PrepAssetsError, match="eBay"):
         load_vocabulary(str(like_tekken(tmp_path / "wrong", GPT4)), loader="file")

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.tokenization import engines, suspects
-from prep_assets.tokenization.edge_set import edge_set
-from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.flat import Flat
-from prep_assets.tokenization.load import load_vocabulary
-from prep_assets.tokenization.routed import RoutedEngine
-from prep_assets_tests.assets.workspaces import TOKENIZER
+from prep_assets.text import engines, suspects
+from prep_assets.text.engines import RoutedEngine, choose_engine
+from prep_assets.text.ids import Flat
+from prep_assets.text.suspects import edge_set
+from prep_assets.text.vocabulary import load_vocabulary
+from prep_assets_tests.graph.workspaces import TOKENIZER
 
 NEW_EMOJI = "\U0001fae8"
 

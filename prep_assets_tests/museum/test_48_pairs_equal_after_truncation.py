@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from prep_assets_tests.assets.workspaces import refusals
+from prep_assets_tests.graph.workspaces import refusals
 from prep_assets_tests.museum.gallery import first_run, pairs
 
 SAME = "one two three four five six seven eight nine ten " * 8

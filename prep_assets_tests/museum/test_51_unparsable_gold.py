@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from prep_assets_tests.assets.workspaces import build, domain, jsonl, minimal, workspace_in
+from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.museum.gallery import Stand
 
 ROWS = [

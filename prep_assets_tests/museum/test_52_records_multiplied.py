@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from prep_assets_tests.assets.workspaces import build, domain, jsonl, minimal, workspace_in
+from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.museum.gallery import CHAT, Row, chats, documents, tokenizer
 
 TEXTS = ["One document.", "Another one.", "And a third one."]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from prep_assets_tests.assets.workspaces import jsonl, refusals
+from prep_assets_tests.graph.workspaces import jsonl, refusals
 from prep_assets_tests.museum.gallery import ASSISTANT, USER, chats, said
 
 QUESTION = "What happens to you if you eat watermelon seeds that you have found in an old and dusty drawer?"

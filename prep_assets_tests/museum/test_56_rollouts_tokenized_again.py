@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from prep_assets_tests.assets.workspaces import TOKENIZER, build, domain, jsonl, minimal, workspace_in
+from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.museum.gallery import Stand
 
 

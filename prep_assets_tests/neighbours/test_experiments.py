@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import StoreError
 from prep_assets.neighbours.description import Description, described
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.exports.readers import reader
 
@@ -36,8 +36,7 @@ def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_mlflow_remembers_the_data_of_a_run(mlflow: Any, said: dict[str, Description]) -> None:
     from mlflow.data.dataset_source_registry import register_dataset_source
 
-    from prep_assets.neighbours.mlflow import MlflowDataset
-    from prep_assets.neighbours.mlflow_source import StoreSource
+    from prep_assets.neighbours.mlflow import MlflowDataset, StoreSource
 
     told = said["sft_export_hub"]
     with mlflow.start_run() as run:

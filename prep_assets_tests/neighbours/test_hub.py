@@ -10,11 +10,11 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from prep_assets.assets.workspace import Workspace
 from prep_assets.cli.main import app
 from prep_assets.errors import ConfigError, SourceUnavailable, StoreError
 from prep_assets.neighbours.description import Description
 from prep_assets.neighbours.hub import licence_of, push, release_in, release_of, write_release
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import MANIFEST, Manifest, file_hash
 from prep_assets_tests.docs.pages import DOCS, blocks, read
 from prep_assets_tests.docs.test_snippets import BLOCK, PRINTED

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from prep_assets.assets.workspace import Workspace
 from prep_assets.neighbours.description import Description
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.exports.readers import reader
 from prep_assets_tests.neighbours.test_hub import run
 

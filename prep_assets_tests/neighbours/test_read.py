@@ -10,10 +10,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from prep_assets.assets.workspace import Workspace
-from prep_assets.neighbours.card import features
 from prep_assets.neighbours.description import Description
-from prep_assets.neighbours.hub import release_of, write_release
+from prep_assets.neighbours.hub import features, release_of, write_release
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.exports.readers import reader
 
 pytestmark = pytest.mark.readers

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.packing import pack
-from prep_assets.packing.images import place_runs
+from prep_assets.packing.plan import place_runs
 
 
 @st.composite

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets_tests.astrai.conftest import run, tokenizer  # noqa: F401
+from prep_assets_tests.compat.conftest import run, tokenizer  # noqa: F401
 from prep_assets_tests.exports.conftest import chats, pairs, table, text  # noqa: F401
 from prep_assets_tests.peers.checkouts import checkout, import_astrai
 

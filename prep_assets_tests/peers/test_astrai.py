@@ -14,8 +14,8 @@ from torch import Tensor
 
 from prep_assets.exports import export
 from prep_assets.training import DatasetFactory
-from prep_assets_tests.astrai.conftest import Run, chat
-from prep_assets_tests.astrai.pipelines import SECTIONS_CHAT, TEXT, changed
+from prep_assets_tests.compat.conftest import Run, chat
+from prep_assets_tests.compat.pipelines import SECTIONS_CHAT, TEXT, changed
 from prep_assets_tests.exports.conftest import PAD, ROW_LEN, Document, Stream, Table, some
 from prep_assets_tests.exports.learned import lessons, lessons_of
 

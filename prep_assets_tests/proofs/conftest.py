@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets.assets.workspace import Workspace
-from prep_assets_tests.assets.workspaces import build_all, shipped, with_contrasts, with_groups, workspace_in
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets_tests.graph.workspaces import build_all, shipped, with_contrasts, with_groups, workspace_in
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from prep_assets.proofs.stretches import Derived
+from prep_assets.proofs.derive import Derived
 from prep_assets.samples import ASSISTANT, IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
-from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.text.template import ChatTemplate
 
 PLAIN = """
 {%- for m in messages -%}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.stores.published import Published
+from prep_assets.stores.version_folders import Published
 
 Spoil = Callable[[Published], None]
 

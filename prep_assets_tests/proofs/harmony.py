@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from prep_assets.proofs.stretches import Derived
-from prep_assets.proofs.trained_texts import MaskOptions, derive
+from prep_assets.proofs.derive import Derived, MaskOptions, derive
 from prep_assets.samples import ASSISTANT, USER, Sample, turn
-from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.text.template import ChatTemplate
 from prep_assets_tests.proofs import conversations
 
 HARMONY = """

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from prep_assets.tokenization.flat import Flat
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.text.ids import Flat
+from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.tokenization.loaded import CONFIGS, load
 
 SHIPPED = load(CONFIGS / "tokenizer").vocabulary

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.stores.published import Published
+from prep_assets.stores.version_folders import Published
 from prep_assets_tests.proofs import corruption
 from prep_assets_tests.proofs.corruption import DOMAINS, Mutation, Spoil
 from prep_assets_tests.proofs.spoiled_tokens import (

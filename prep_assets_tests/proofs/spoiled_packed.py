@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.stores.published import Published
-from prep_assets_tests.assets.workspaces import SHIPPED
+from prep_assets.stores.version_folders import Published
+from prep_assets_tests.graph.workspaces import SHIPPED
 from prep_assets_tests.proofs import corruption
 from prep_assets_tests.proofs.corruption import Mutation, Spoil
 from prep_assets_tests.proofs.spoiled_tokens import EOS, PAD

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from prep_assets.stores.published import Published
-from prep_assets_tests.assets.workspaces import TOKENIZER
+from prep_assets.stores.version_folders import Published
+from prep_assets_tests.graph.workspaces import TOKENIZER
 from prep_assets_tests.proofs import corruption
 from prep_assets_tests.proofs.corruption import Mutation, Ragged, Spoil
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prep_assets.data.quarantine import Refusal
 from prep_assets.proofs.accounting import SAMPLED, Fields, account, books
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.records.quarantine import Refusal
 
 COUNTS: dict[str, Any] = {"read": 5000, "kept": 4998, "refused": {"schema/x": 2}}
 NUMBERS = {"read": 5000, "kept": 4998, "refused": 2}

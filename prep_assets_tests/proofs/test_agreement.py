@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prep_assets.proofs.agreement import Weighted, disagreement
-from prep_assets.proofs.stretches import Derived, Expected
+from prep_assets.proofs.derive import Derived, Expected, Weighted, disagreement
 
 TEXT = "<u>Hi there<a> Well, well.<e>\n"
 ANSWER = (14, 29)

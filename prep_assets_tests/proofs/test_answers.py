@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.answers import examples_again
+from prep_assets.proofs.derive import examples_again
 from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL_CALL, Region, Sample, Turn
 from prep_assets_tests.proofs.conversations import chat, says, user
 

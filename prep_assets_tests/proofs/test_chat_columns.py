@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.proofs import plain_forms
-from prep_assets.proofs.byte_search import ByteSearch
-from prep_assets.proofs.chat_columns import ChatColumns
-from prep_assets.proofs.plain_forms import PlainDerivation
-from prep_assets.proofs.shaped_samples import Outline, OutlinedSample
+from prep_assets.proofs.chat_blocks import ChatColumns
+from prep_assets.proofs.plain_forms import ByteSearch, PlainDerivation
+from prep_assets.proofs.shaped_forms import Outline, OutlinedSample
 from prep_assets.samples import ASSISTANT, USER, PlainChat
 
 ASKED = (USER, ASSISTANT)

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.proofs.conditions import belongs, matches
-from prep_assets.records.where import WrongType, conditions
+from prep_assets.data.blocks import WrongType, conditions
+from prep_assets.proofs.selection import belongs, matches
 
 tests = st.dictionaries(
     st.sampled_from(["a", "b", "a.b", "c"]),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.contamination import FEWEST, Passages, texts
+from prep_assets.proofs.selection import FEWEST, Passages, texts
 
 EIGHT = "one two three four five six seven eight"
 TEN = EIGHT + " nine ten"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.contrasts import check_contrasts
+from prep_assets.proofs.rows import check_contrasts
 from prep_assets.proofs.verdict import Verdict, Worst
 
 RIGHT: dict[str, Any] = {"query": "q", "positives": ["a", "b"], "negatives": ["c"]}

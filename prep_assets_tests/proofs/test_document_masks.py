@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from prep_assets.proofs.document_masks import MaskedDocument, check_document_masks
+from prep_assets.proofs.documents import MaskedDocument, check_document_masks
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import DOCUMENT, IMAGE, TEXT, Region, Sample, Turn
 from prep_assets_tests.proofs.words import vocabulary

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.proofs import document_mutations as kit
-from prep_assets.proofs.document_masks import MaskedDocument
-from prep_assets.proofs.document_mutations import DOCUMENT_MUTATIONS, MASK_MUTATIONS, PROMPT_TOKEN_MUTATIONS
+from prep_assets.proofs import mutations as kit
+from prep_assets.proofs.documents import MaskedDocument
+from prep_assets.proofs.mutations import DOCUMENT_MUTATIONS, MASK_MUTATIONS, PROMPT_TOKEN_MUTATIONS
 from prep_assets.samples import Sample
 
 EOS, SIZE = 0, 10

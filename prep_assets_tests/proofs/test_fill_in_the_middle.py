@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prep_assets.proofs.fill_in_the_middle import parts_in_order
+from prep_assets.proofs.documents import parts_in_order
 
 SENTINELS = {"prefix": 90, "suffix": 91, "middle": 92}
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.assets.graph import CHECKS, run_check
-from prep_assets.proofs.gold import CONVERTED, as_number, check_golds, second_reading, stands_in, worked_out
+from prep_assets.graph.graph import CHECKS, run_check
+from prep_assets.proofs.rows import CONVERTED, as_number, check_golds, second_reading, stands_in, worked_out
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets_tests.assets.workspaces import build, domain, minimal, resealed, workspace_in
+from prep_assets_tests.graph.workspaces import build, domain, minimal, resealed, workspace_in
 
 
 @pytest.mark.parametrize(

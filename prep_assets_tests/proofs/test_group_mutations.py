@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.proofs import group_mutations as kit
-from prep_assets.proofs.group_mutations import REWARD_MUTATIONS, ROLLOUT_MUTATIONS
-from prep_assets.proofs.rewards import Scores, check_rewards
-from prep_assets.proofs.sampled import Rollout, check_sampled
+from prep_assets.proofs import mutations as kit
+from prep_assets.proofs.groups import Rollout, Scores, check_rewards, check_sampled
+from prep_assets.proofs.mutations import REWARD_MUTATIONS, ROLLOUT_MUTATIONS
 from prep_assets.samples import Sampled
 
 NAN, INF = float("nan"), float("inf")

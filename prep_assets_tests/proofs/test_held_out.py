@@ -12,9 +12,9 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.assets.reading.examples import Deduplicator, content_digest, held_out
-from prep_assets.proofs.held_out import canonical_json, fingerprint, is_held_out, sorted_json
-from prep_assets.records.files import SourceFile
+from prep_assets.data.files import SourceFile
+from prep_assets.pipeline.examples import Deduplicator, content_digest, held_out
+from prep_assets.proofs.second_reading import canonical_json, fingerprint, is_held_out, sorted_json
 from prep_assets.samples import Record
 
 values = st.recursive(

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.proofs import identity
-from prep_assets.proofs.identity import Conversation, expected_ids, prove_identity
+from prep_assets.proofs import mask as identity
+from prep_assets.proofs.mask import Conversation, expected_ids, prove_identity
 from prep_assets.proofs.reference_ids import ReferenceIds
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.tokenization.flat import Flat
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.text.ids import Flat
+from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.tokenization.loaded import CONFIGS, load
 
 TEXT = "<|im_start|>user\nHi there<|im_end|>\n"
@@ -156,7 +156,7 @@ def test_which_texts_begin_a_conversation(shipped: Vocabulary) -> None:
 def test_batches_end_with_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "BATCH_CHARACTERS", 4)
     rows = [row([], name, text=name, controls=()) for name in ("ab", "cd", "e", "fgh", "ijklm", "no")]
-    assert [[each.id for each in batch] for batch in identity._batches(rows)] == [["ab", "cd"], ["e", "fgh"], ["ijklm"], ["no"]]
+    assert [[each.id for each in batch] for batch in identity._batches_identity(rows)] == [["ab", "cd"], ["e", "fgh"], ["ijklm"], ["no"]]
 
 
 def test_typed_control_tokens_of_all_batches_are_counted(shipped: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:

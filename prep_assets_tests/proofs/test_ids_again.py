@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 import xxhash
 
-from prep_assets.proofs import ids_again
-from prep_assets.proofs.ids_again import IdsAgain
-from prep_assets.proofs.reference_ids import reference_ids
-from prep_assets.proofs.text import Text, prove_texts
-from prep_assets.tokenization.flat import Flat
+from prep_assets.proofs import reference_ids as ids_again
+from prep_assets.proofs.documents import Text, prove_texts
+from prep_assets.proofs.reference_ids import IdsAgain, reference_ids
+from prep_assets.text.ids import Flat
 from prep_assets_tests.tokenization.loaded import CONFIGS, Loaded, load
 
 TEXTS = [f"Document {i}: the \u00e9 of caf\u00e9s, {i * 7} and \u4e2d\u6587." for i in range(400)]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prep_assets.disk import columns
-from prep_assets.proofs.ids_together import between, interleaved, one_after_the_other, put_together
-from prep_assets.tokenization.flat import Flat
+from prep_assets.proofs.reference_ids import between, interleaved, one_after_the_other, put_together
+from prep_assets.stores import arrays as columns
+from prep_assets.text.ids import Flat
 from prep_assets_tests.effort import examples
 
 IDS = st.lists(st.integers(0, 2**32 - 1), max_size=4)

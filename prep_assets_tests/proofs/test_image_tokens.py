@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from prep_assets.config.image_rules import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, Qwen2VL
+from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, Qwen2VL
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.image_tokens import LARGEST, counted_again, expected_text
 from prep_assets.samples import IMAGE, TEXT, USER, Region, Sample, Turn
-from prep_assets.templates.placeholders import placeholder_of
+from prep_assets.text.images import placeholder_of
 
 SIDES = (
     1,

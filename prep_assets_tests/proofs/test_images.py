@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.config.image_rules import Fixed, Idefics3, ImageRule, InternVL
-from prep_assets.proofs import images as module
-from prep_assets.proofs.images import check_images, check_packed_images
+from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL
+from prep_assets.proofs import image_tokens as module
+from prep_assets.proofs.image_tokens import check_images, check_packed_images
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.images import Image, ImageBlock, Images, ImageWriter, open_images
 from prep_assets.stores.packed import PackedStore

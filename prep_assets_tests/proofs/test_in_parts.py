@@ -17,22 +17,22 @@ import pyarrow.parquet as pq
 import pytest
 from backports import zstd
 
-from prep_assets.assets.checks import parts, pretrain
-from prep_assets.assets.checks.parts import END, Part, parts_of
-from prep_assets.assets.graph import EVERY, store_of
-from prep_assets.assets.reading.pinned import Pinned, pinned
-from prep_assets.assets.workspace import Workspace
-from prep_assets.engine import checking
+from prep_assets.checks import of_documents as pretrain
+from prep_assets.checks import sources_again as parts
+from prep_assets.checks.sources_again import END, Part, parts_of
+from prep_assets.data import tables as cuts
+from prep_assets.data.tables import line_cuts, table_cuts
+from prep_assets.engine import execute as checking
+from prep_assets.graph.graph import EVERY, store_of
+from prep_assets.pipeline.sources import Pinned, pinned
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.records import cuts
-from prep_assets.records.cuts import line_cuts, table_cuts
-from prep_assets.stores.published import Published
+from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import Pool
-from prep_assets.workers.shards import Plan, ShardResult, Work
-from prep_assets.workers.staging import carry_out
-from prep_assets_tests.assets.pictures import TOKEN, pictures_in, tokenizer_in
-from prep_assets_tests.assets.shard_inputs import chats, hidden
-from prep_assets_tests.assets.workspaces import build, domain, jsonl, minimal, workspace_in
+from prep_assets.workers.shards import Plan, ShardResult, Work, carry_out
+from prep_assets_tests.graph.pictures import TOKEN, pictures_in, tokenizer_in
+from prep_assets_tests.graph.shard_inputs import chats, hidden
+from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.proofs.conftest import spoilable
 from prep_assets_tests.proofs.corruption import Mutation
 from prep_assets_tests.proofs.test_spoiled_stores import MUTATIONS, spoiled
@@ -84,13 +84,13 @@ def in_parts(workspace: Workspace, published: Published, size: int) -> tuple[dic
     """All verdicts on a store by so many workers, and the plans that these were given."""
     with Workers(size) as workers:
         asset = EVERY[published.manifest.asset]
-        return dict(checking.verdicts(replace(workspace, pool=workers), asset, published, asset.checks)), workers.plans
+        return dict(checking.verdicts_of(replace(workspace, pool=workers), asset, published, asset.checks)), workers.plans
 
 
 def whole(workspace: Workspace, published: Published) -> dict[str, Verdict]:
     """The same of a process without workers."""
     asset = EVERY[published.manifest.asset]
-    return dict(checking.verdicts(workspace, asset, published, asset.checks))
+    return dict(checking.verdicts_of(workspace, asset, published, asset.checks))
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_a_worker_that_is_killed_amid_a_part_changes_no_verdict(shared: Workspac
     assert published is not None
     asset = EVERY["sft_tokens"]
     with Mortal(tmp_path) as pool:
-        found = dict(checking.verdicts(replace(shared, pool=pool), asset, published, asset.checks))
+        found = dict(checking.verdicts_of(replace(shared, pool=pool), asset, published, asset.checks))
         assert pool.effort.lost == 1
     assert found == whole(shared, published)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.inline_reasoning import group_again, read_again
+from prep_assets.proofs.second_reading import group_again, read_again
 from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL_CALL, Group, Region, Turn
 from prep_assets_tests.proofs.conversations import chat, user
 

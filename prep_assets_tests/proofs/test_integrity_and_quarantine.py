@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prep_assets.assets.checks.every_store import INTEGRITY
-from prep_assets.assets.graph import EVERY, run_check
-from prep_assets.assets.workspace import Workspace
-from prep_assets.stores.published import Published
-from prep_assets_tests.assets.workspaces import (
+from prep_assets.checks.of_stores import INTEGRITY
+from prep_assets.graph.graph import EVERY, run_check
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.version_folders import Published
+from prep_assets_tests.effort import SOAK
+from prep_assets_tests.graph.workspaces import (
     build,
     build_all,
     domain,
@@ -28,7 +29,6 @@ from prep_assets_tests.assets.workspaces import (
     with_groups,
     workspace_in,
 )
-from prep_assets_tests.effort import SOAK
 from prep_assets_tests.proofs.conftest import spoilable
 from prep_assets_tests.proofs.corruption import quarantine_file
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.proofs import json_rows
+from prep_assets.proofs import second_reading as json_rows
 
 PLAIN = [
     b'{"a": 1}',

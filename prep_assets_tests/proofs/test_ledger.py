@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.proofs.ledger import Ledger, Refusals, Stored, places
+from prep_assets.proofs.accounting import Ledger, Refusals, Stored, places
 from prep_assets.proofs.selection import Again, Selected
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets_tests.peak import peak

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs import ledger_mutations as kit
-from prep_assets.proofs.ledger_mutations import SELECTION, SHELF_MUTATIONS, Shelf
+from prep_assets.proofs import mutations as kit
+from prep_assets.proofs.mutations import SELECTION, SHELF_MUTATIONS, Shelf
 from prep_assets.proofs.selection import Selected
 
 BLOCK = Selected(0, [3, 4, 7], ["good"] * 3, [{}, {}, {}])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from prep_assets.proofs.held_out import is_held_out
-from prep_assets.proofs.ledger import Refusals, places
+from prep_assets.proofs.accounting import Refusals, places
+from prep_assets.proofs.second_reading import is_held_out
 from prep_assets.proofs.verdict import Worst
 from prep_assets_tests.proofs.test_ledger import NAMES, block, content, gone_through, stored
 

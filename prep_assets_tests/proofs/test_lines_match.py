@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.lines_match import Alike, Line, check_lines
+from prep_assets.proofs.rows import Alike, Line, check_lines
 from prep_assets.proofs.verdict import Verdict, Worst
 
 ROW = {"prompt": "p", "chosen": [{"role": "assistant", "content": "c"}], "gold": 2.0}

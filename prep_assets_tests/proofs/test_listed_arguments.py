@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.proofs import plain_blocks, plain_forms
-from prep_assets.proofs.listed_arguments import Listed, _kind, listed, others, several
+from prep_assets.proofs import chat_blocks as plain_blocks
+from prep_assets.proofs import plain_forms
+from prep_assets.proofs.shaped_forms import Listed, _kind, listed, others, several
 from prep_assets_tests.masks.bound import bind_source
 from prep_assets_tests.masks.test_arguments_one_by_one import EVERY, WAYS, calls, source
 from prep_assets_tests.proofs.test_plain_blocks_of_outlines import Built, all_proven_are_proven_alone

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from prep_assets.proofs import mask as module
+from prep_assets.proofs.derive import Expected
 from prep_assets.proofs.mask import MaskProof, Row, prove_masks
-from prep_assets.proofs.stretches import Expected
 from prep_assets.proofs.verdict import Verdict
 from prep_assets_tests.proofs.words import vocabulary
 

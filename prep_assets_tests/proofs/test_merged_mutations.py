@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.proofs import merged_mutations as kit
+from prep_assets.proofs import mutations as kit
 from prep_assets.proofs.merged import Shelf
-from prep_assets.proofs.merged_mutations import LINE_MUTATIONS, RECORD_MUTATIONS, Records
+from prep_assets.proofs.mutations import LINE_MUTATIONS, RECORD_MUTATIONS, Records
 
 SHELF = Shelf(np.array([[0, 0, 1], [0, 0, 2], [1, 0, 1]]), [b'{"a": {"b": 1}}', b"{}", b'{"c": 2}'])
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.proofs.message_rows import MessageFields
+from prep_assets.proofs.second_reading import MessageFields
 
 FIELDS = MessageFields(("messages",), "role", "content")
 PAIRS = MessageFields(("prompt", "answer"), "role", "content", strings=True)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.disk import columns
-from prep_assets.proofs.mixture import Order, expected_order
+from prep_assets.proofs.packed import Order, expected_order
+from prep_assets.stores import arrays as columns
 
 PLAIN: dict[str, Any] = {"weights": None, "epochs": None, "max_items": None, "seed": 7, "shuffle": False}
 LENGTHS = {"b": np.array([5, 6, 7]), "a": np.array([1, 2, 3, 4])}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.proofs.packed_mask import _fault, _used_twice, check_pieces
+from prep_assets.proofs.packed import _fault, _used_twice, check_pieces
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.packed import PackedStore
 from prep_assets_tests.proofs.test_rows import MASKS, PAD, TOKENS, store, table

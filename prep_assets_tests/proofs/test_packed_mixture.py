@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.disk import columns
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.packing import mix, pack
-from prep_assets.proofs.mixture import expected_order
-from prep_assets.proofs.packed_mixture import _in_order, _stranger, check_mixture
+from prep_assets.proofs.packed import _in_order, _stranger, check_mixture, expected_order
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores import arrays as columns
 from prep_assets_tests.peak import peak
 
 NAMES = ("beta", "alpha", "gamma")

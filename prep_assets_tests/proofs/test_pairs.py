@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.pairs import check_pairs
+from prep_assets.proofs.rows import check_pairs
 from prep_assets.proofs.verdict import Verdict, Worst
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.placed import with_placeholders
-from prep_assets.proofs.stretches import Derived, Expected
+from prep_assets.proofs.derive import Derived, Expected, with_placeholders
 from prep_assets.samples import IMAGE, Region
 from prep_assets_tests.proofs.conversations import marked, template
 

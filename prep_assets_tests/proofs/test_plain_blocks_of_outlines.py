@@ -12,15 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prep_assets.proofs import plain_blocks as module
+from prep_assets.proofs import chat_blocks as module
 from prep_assets.proofs import plain_forms
-from prep_assets.proofs.chat_columns import ChatColumns
-from prep_assets.proofs.identity import Conversation, IdentityProof, prove_identity
-from prep_assets.proofs.mask import MaskProof, Row, prove_masks
-from prep_assets.proofs.plain_blocks import Claims, PlainBlocks
+from prep_assets.proofs.chat_blocks import ChatColumns, Claims, PlainBlocks
+from prep_assets.proofs.derive import MaskOptions, derive
+from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, Row, prove_identity, prove_masks
 from prep_assets.proofs.plain_forms import PlainDerivation
-from prep_assets.proofs.shaped_samples import outlined
-from prep_assets.proofs.trained_texts import MaskOptions, derive
+from prep_assets.proofs.shaped_forms import outlined
 from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source, run

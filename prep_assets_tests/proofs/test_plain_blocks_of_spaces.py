@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.proofs import plain_blocks as module
-from prep_assets.proofs.chat_columns import ChatColumns
-from prep_assets.proofs.identity import IdentityProof
-from prep_assets.proofs.mask import MaskProof
-from prep_assets.proofs.plain_blocks import PlainBlocks
+from prep_assets.proofs import chat_blocks as module
+from prep_assets.proofs.chat_blocks import ChatColumns, PlainBlocks
+from prep_assets.proofs.derive import MaskOptions
+from prep_assets.proofs.mask import IdentityProof, MaskProof
 from prep_assets.proofs.plain_forms import PlainDerivation
-from prep_assets.proofs.trained_texts import MaskOptions
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, PlainChat
 from prep_assets_tests.masks.bound import SHIPPED, bind
 

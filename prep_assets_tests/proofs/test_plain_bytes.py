@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from prep_assets.proofs.plain_bytes import BytesForm
-from prep_assets.proofs.plain_forms import PlainForm
+from prep_assets.proofs.plain_forms import BytesForm, PlainForm
 
 FORM = PlainForm(
     frames=("<u>", "</u>é%", "</e>."),

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from prep_assets.caches import CACHES
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs import plain_forms
-from prep_assets.proofs.listed_arguments import Listed
+from prep_assets.proofs.derive import MaskOptions, derive, expected_texts
 from prep_assets.proofs.mask import Row, prove_masks
 from prep_assets.proofs.plain_forms import PlainDerivation, PlainForm, PlainForms, answers_derivation, derived_of
-from prep_assets.proofs.trained_texts import MaskOptions, derive, expected_texts
+from prep_assets.proofs.shaped_forms import Listed
 from prep_assets.samples import ASSISTANT, USER, Sample, Turn, turn
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import SHIPPED, bind, bind_source, run

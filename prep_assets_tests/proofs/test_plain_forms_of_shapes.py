@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.plain_forms import PlainDerivation, PlainForm, PlainForms, _ends_between, derived_of
-from prep_assets.proofs.shaped_samples import outlined
-from prep_assets.proofs.trained_texts import MaskOptions, derive
+from prep_assets.proofs.shaped_forms import outlined
 from prep_assets.samples import ASSISTANT, USER, Sample, turn
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import SHIPPED, bind

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.plain_samples import roles_and_answer, roles_and_texts, searching
+from prep_assets.proofs.plain_forms import roles_and_answer, roles_and_texts, searching
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, TEXT, THINKING, USER, Region, Sample, Tokenized, Turn, turn
 
 CHAT = Sample((turn(USER, "Why?"), turn(ASSISTANT, "So.")))

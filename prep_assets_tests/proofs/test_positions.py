@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from prep_assets.proofs import positions
-from prep_assets.proofs.positions import check_positions
+from prep_assets.proofs import rows as positions
+from prep_assets.proofs.rows import check_positions
 from prep_assets.proofs.verdict import Verdict, Worst
 
 DOCUMENTS = {"row": np.array([0, 0, 1, 2]), "row_offset": np.array([0, 3, 0, 0]), "length": np.array([3, 2, 1, 6])}

@@ -10,8 +10,8 @@ import pytest
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs import rebuilt
+from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.rebuilt import Place, Rebuilder
-from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.samples import TEXT, USER, Region, Sample, Turn
 from prep_assets_tests.proofs.conversations import PLAIN, TRIMS, chat, marked, result, says, template, user
 from prep_assets_tests.proofs.trained_conversations import ESCAPES, TRAINED

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.proofs.identity import Conversation, prove_identity
+from prep_assets.proofs.documents import Text, prove_texts
+from prep_assets.proofs.mask import Conversation, prove_identity
 from prep_assets.proofs.reference_ids import ReferenceIds
-from prep_assets.proofs.text import Text, prove_texts
-from prep_assets.proofs.word_cuts import whole_tokens
-from prep_assets.tokenization.edge_set import edge_set
-from prep_assets.tokenization.engines import Engines, choose_engine
-from prep_assets.tokenization.flat import Flat
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.proofs.words import whole_tokens
+from prep_assets.text.engines import Engines, choose_engine
+from prep_assets.text.ids import Flat
+from prep_assets.text.suspects import edge_set
+from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.effort import examples
 from prep_assets_tests.proofs.shipped import SHIPPED, normalizing, rows
 from prep_assets_tests.tokenization.loaded import CONFIGS, NAMES, load

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from prep_assets.caches import CACHES
-from prep_assets.disk import columns
-from prep_assets.disk.kept import Kept
 from prep_assets.proofs import reference_ids as module
 from prep_assets.proofs import words
 from prep_assets.proofs.reference_ids import ReferenceIds
-from prep_assets.tokenization import engines
-from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.flat import Flat
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.stores import arrays as columns
+from prep_assets.stores.files import Kept
+from prep_assets.text import engines
+from prep_assets.text.engines import choose_engine
+from prep_assets.text.ids import Flat
+from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.peak import peak
 from prep_assets_tests.proofs.shipped import SHIPPED, normalizing, rows
 
@@ -188,7 +188,7 @@ def test_the_last_tokenizer_is_kept() -> None:
 
 
 def test_words_are_on_disk_for_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(words, "KEPT", Kept(str(tmp_path), 4))
+    monkeypatch.setattr(words, "WORDS_KEPT", Kept(str(tmp_path), 4))
     CACHES["reference ids"].clear()
     module.reference_ids(SHIPPED).encode(TALE)
     module.keep_words()
@@ -208,12 +208,12 @@ def test_words_are_on_disk_for_the_next_process(monkeypatch: pytest.MonkeyPatch,
 
 def test_words_on_disk_are_of_one_tokenizer_and_one_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     keys = {module._key("a"), module._key("b")}
-    for changed in (module, module.ids_together, words, module.word_cuts):
+    for changed in (module, words):
         (tmp_path / "code.py").write_text("another")
         with monkeypatch.context() as patch:
             patch.setattr(changed, "__file__", str(tmp_path / "code.py"))
             keys.add(module._key("a"))
-    assert len(keys) == 6
+    assert len(keys) == 4
 
 
 def cuts(data: bytes, bounds: list[int], whole: Any, token: list[int] | None = None) -> list[int]:
@@ -324,7 +324,7 @@ def test_without_its_sources_nothing_is_found_or_kept(monkeypatch: pytest.Monkey
     kept: list[str] = []
     monkeypatch.setattr(words.Words, "keep", lambda self, key: kept.append(key))
     CACHES["reference ids"].clear()
-    monkeypatch.setattr(module.word_cuts, "__file__", "/nowhere/word_cuts.py")
+    monkeypatch.setattr(words, "__file__", "/nowhere/word_cuts.py")
     found = module.reference_ids(SHIPPED)
     assert found.cuts and not found.words.known
     module.keep_words()

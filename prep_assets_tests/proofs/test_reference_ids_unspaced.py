@@ -13,9 +13,8 @@ from tokenizers.pre_tokenizers import Sequence, Split
 
 from prep_assets.proofs import reference_ids
 from prep_assets.proofs.reference_ids import ReferenceIds
-from prep_assets.proofs.word_cuts import _FINER, _SPLITS, UNSPACED, cuts_unspaced
-from prep_assets.proofs.words import Words
-from prep_assets.tokenization.reference_engine import ReferenceEngine
+from prep_assets.proofs.words import _FINER, _SPLITS, UNSPACED, Words, cuts_unspaced
+from prep_assets.text.engines import ReferenceEngine
 from prep_assets_tests.effort import examples
 from prep_assets_tests.tokenization.loaded import CONFIGS, load
 

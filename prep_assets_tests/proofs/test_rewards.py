@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from prep_assets.proofs.rewards import Scores, check_rewards
+from prep_assets.proofs.groups import Scores, check_rewards
 from prep_assets.proofs.verdict import Verdict, Worst
 
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.disk import columns
-from prep_assets.proofs.packed_mask import check_pieces
+from prep_assets.proofs.packed import check_pieces
 from prep_assets.proofs.rows import _border_fault, check_packed, check_records
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores import arrays as columns
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 

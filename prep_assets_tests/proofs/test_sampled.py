@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.sampled import Rollout, check_sampled
+from prep_assets.proofs.groups import Rollout, check_sampled
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import Sampled
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.proofs import selection
-from prep_assets.proofs.contamination import Passages
-from prep_assets.proofs.selection import Believed, Rules, Selected, beliefs_hold, reason_fault, select
+from prep_assets.proofs.selection import Believed, Passages, Rules, Selected, beliefs_hold, reason_fault, select
 from prep_assets_tests.peak import peak
 
 PASSAGE = "one two three four five six seven eight"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from prep_assets.proofs import selection
-from prep_assets.proofs.message_rows import MessageFields, MessageRows
+from prep_assets.proofs.second_reading import MessageFields, MessageRows
 from prep_assets.proofs.selection import Rules, select
 
 FIELDS = MessageFields(("messages",), "role", "content")

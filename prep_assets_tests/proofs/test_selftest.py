@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from prep_assets.assets.graph import EVERY, assets_of
-from prep_assets.assets.selftest.run import TESTED, selftest
-from prep_assets.assets.selftest.trials import Trial
-from prep_assets.assets.workspace import Workspace
+from prep_assets.checks.selftest import Trial
+from prep_assets.graph.graph import EVERY, assets_of
+from prep_assets.graph.selftest import TESTED, selftest
+from prep_assets.pipeline.workspace import Workspace
 
 FAMILIES = {"pretrain", "sft", "preference", "rl", "contrastive"}
 

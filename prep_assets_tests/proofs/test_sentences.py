@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from prep_assets.proofs.sentences import CutDocument, check_sentences
+from prep_assets.proofs.documents import CutDocument, check_sentences
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets_tests.proofs.words import vocabulary
 

@@ -10,10 +10,8 @@ from unittest.mock import Mock
 import pytest
 
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.listed_arguments import Listed
-from prep_assets.proofs.shaped_forms import QUOTED, Shape, spelled, taken_apart
-from prep_assets.proofs.shaped_samples import outlined
-from prep_assets.proofs.trained_texts import Derived
+from prep_assets.proofs.derive import Derived
+from prep_assets.proofs.shaped_forms import QUOTED, Listed, Shape, outlined, spelled, taken_apart
 from prep_assets.samples import ASSISTANT, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets_tests.masks.test_shaped_batches import TOOLS
 

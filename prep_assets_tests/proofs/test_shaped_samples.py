@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from prep_assets.proofs.shaped_samples import MOST_BLANKS, outlined
+from prep_assets.proofs.shaped_forms import MOST_BLANKS, outlined
 from prep_assets.samples import ASSISTANT, TOOL, TOOL_CALL, USER, Region, Sample, Tokenized, Turn, turn
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.test_shaped_batches import ACTS, TOOLS, rich_chats

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.slots import Slot, slotted
+from prep_assets.proofs.rebuilt import Slot, slotted
 from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL_CALL, Region, Sample, Turn
-from prep_assets.templates.form import MessageForm
+from prep_assets.text.environment import MessageForm
 from prep_assets_tests.proofs.conversations import chat, result, says, user
 
 FORM = MessageForm(reasoning="thought")

@@ -15,11 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from backports import zstd
 
-from prep_assets.proofs import source_rows
-from prep_assets.proofs.json_rows import DEPTH, objects_of
-from prep_assets.proofs.source_rows import Unsupported, read_rows
-from prep_assets.records.files import SourceFile
-from prep_assets.records.read import read_blocks
+from prep_assets.data.files import SourceFile
+from prep_assets.data.read import read_blocks
+from prep_assets.proofs import second_reading as source_rows
+from prep_assets.proofs.second_reading import DEPTH, Unsupported, objects_of, read_rows
 
 
 def by_project(folder: Path, data: bytes, format: str, txt: Any = "line") -> list[tuple[int, Any]]:

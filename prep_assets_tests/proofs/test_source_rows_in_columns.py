@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.proofs import source_rows
-from prep_assets.proofs.message_rows import MessageRows
-from prep_assets.proofs.source_rows import ALL, Between, read_rows
+from prep_assets.proofs import second_reading as source_rows
+from prep_assets.proofs.second_reading import ALL, Between, MessageRows, read_rows
 from prep_assets_tests.proofs.test_message_rows import FIELDS, OTHERS, PLAIN, line
 
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs import source_rows
-from prep_assets.proofs.source_rows import Between, read_rows
+from prep_assets.proofs import second_reading as source_rows
+from prep_assets.proofs.second_reading import Between, read_rows
 from prep_assets_tests.proofs.test_source_rows import TABLE, arrow, parquet
 
 

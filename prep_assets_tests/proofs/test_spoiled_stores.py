@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from prep_assets.assets.graph import ASSETS, CHECKS, run_check
-from prep_assets.assets.workspace import Workspace
-from prep_assets.engine.checking import verdicts as in_one_run
+from prep_assets.engine.execute import verdicts_of as in_one_run
+from prep_assets.graph.graph import ASSETS, CHECKS, run_check
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import Manifest
-from prep_assets.stores.published import Published
-from prep_assets_tests.assets.workspaces import resealed, verdicts
+from prep_assets.stores.version_folders import Published
+from prep_assets_tests.graph.workspaces import resealed, verdicts
 from prep_assets_tests.proofs.conftest import spoilable
 from prep_assets_tests.proofs.corruption import Mutation
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.starts import documents_begin_with
+from prep_assets.proofs.documents import documents_begin_with
 
 IDS = {"<s>": 1, "[CLS]": 2, "<b>": 3}
 BOS = {"SpecialToken": {"id": "<s>", "type_id": 0}}

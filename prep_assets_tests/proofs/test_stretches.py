@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.stretches import Expected, MaskOptions, Part, only_last, pattern, stop_weights, stretches, weight_of
+from prep_assets.proofs.derive import Expected, MaskOptions, Part, only_last, pattern, stop_weights, stretches, weight_of
 from prep_assets.samples import ASSISTANT, COMPLETION, IMAGE, TEXT, THINKING, TOOL_CALL, USER, Region
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prep_assets.proofs.template_strings import strings_looked_for
+from prep_assets.proofs.plain_forms import strings_looked_for
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from prep_assets.proofs import text as module
-from prep_assets.proofs.text import Text, prove_texts
-from prep_assets.proofs.token_bytes import unproven_id
+from prep_assets.proofs import documents as module
+from prep_assets.proofs.documents import Text, prove_texts
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.tokenization.flat import Flat
-from prep_assets.tokenization.reference_engine import ReferenceEngine
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.proofs.words import unproven_id
+from prep_assets.text.engines import ReferenceEngine
+from prep_assets.text.ids import Flat
+from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.tokenization.loaded import CONFIGS, NAMES, load
 
 LATE = 3001

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.proofs import text as module
-from prep_assets.proofs.text import Text, prove_texts
-from prep_assets.tokenization.flat import Flat
+from prep_assets.proofs import documents as module
+from prep_assets.proofs.documents import Text, prove_texts
+from prep_assets.text.ids import Flat
 from prep_assets_tests.proofs.test_text import Bytes
 
 

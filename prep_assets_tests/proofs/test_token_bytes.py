@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from prep_assets.caches import CACHES
-from prep_assets.disk.kept import Kept
-from prep_assets.proofs import token_bytes as module
-from prep_assets.proofs.token_bytes import ByteTable, unproven_id
+from prep_assets.proofs import words as module
+from prep_assets.proofs.words import ByteTable, unproven_id
+from prep_assets.stores.files import Kept
 
 MORE = (
     b"the",

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.stretches import Derived, Expected
+from prep_assets.proofs.derive import Derived, Expected
+from prep_assets.proofs.mask import Truncation
 from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
-from prep_assets.proofs.truncated import Truncation
 from prep_assets.samples import Sample, Tokenized, turn
-from prep_assets.tokenization.load import load_vocabulary
-from prep_assets_tests.assets.workspaces import TOKENIZER
+from prep_assets.text.vocabulary import load_vocabulary
+from prep_assets_tests.graph.workspaces import TOKENIZER
 
 VOCABULARY = load_vocabulary(TOKENIZER)
 CHATML = "<|im_start|>user\nHi<|im_end|>\n"

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from prep_assets.assets.selftest.masks import everything_marked
+from prep_assets.checks.selftest import everything_marked
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.agreement import disagreement
+from prep_assets.proofs.derive import MaskOptions, derive, disagreement, expected_texts
 from prep_assets.proofs.rebuilt import Rebuilder
-from prep_assets.proofs.trained_texts import MaskOptions, derive, expected_texts
 from prep_assets.samples import ASSISTANT, DOCUMENT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
-from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.text.template import ChatTemplate
 from prep_assets_tests.proofs import conversations
 from prep_assets_tests.proofs.conversations import PLAIN, marked
 from prep_assets_tests.proofs.harmony import CHAT, HARMONY, derived_of, template
@@ -255,7 +254,7 @@ def test_a_rule_that_misleads_both_derivations_is_found_by_tags(monkeypatch: pyt
         text = chat.invented_text
         return text.rindex("<|start|>", 0, block.start) if early else block.start
 
-    from prep_assets.proofs.turn_borders import Borders
+    from prep_assets.proofs.rebuilt import Borders
 
     monkeypatch.setattr(Borders, "start", start)
     tagged = VARIANT.replace("HEADER", "'<|start|>assistant'").replace("LEAD", "'<|message|>'")

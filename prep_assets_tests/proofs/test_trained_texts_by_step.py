@@ -10,10 +10,8 @@ from unittest.mock import Mock
 import pytest
 
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.rebuilt import Place, Rebuilder
-from prep_assets.proofs.stretches import Part
-from prep_assets.proofs.trained_texts import MaskOptions, _check_images_in_order, _Derivation, derive
-from prep_assets.proofs.turn_borders import Block, blocks_of
+from prep_assets.proofs.derive import MaskOptions, Part, _check_images_in_order, _Derivation, derive
+from prep_assets.proofs.rebuilt import Block, Place, Rebuilder, blocks_of
 from prep_assets.samples import ASSISTANT, IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets_tests.proofs import conversations
 from prep_assets_tests.proofs.conversations import PLAIN

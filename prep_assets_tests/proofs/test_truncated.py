@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs import truncated as module
-from prep_assets.proofs.identity import Conversation
-from prep_assets.proofs.mask import Row
-from prep_assets.proofs.stretches import Derived, Expected
-from prep_assets.proofs.truncated import Left, Truncation, left_of
+from prep_assets.proofs import mask as module
+from prep_assets.proofs.derive import Derived, Expected
+from prep_assets.proofs.mask import Conversation, Left, Row, Truncation, left_of
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, turn
-from prep_assets.tokenization.flat import Flat
+from prep_assets.text.ids import Flat
 
 CONTROL = {"<s>": 1, "<e>": 2, "e>": 3}
 VOCABULARY: Any = SimpleNamespace(control=CONTROL)

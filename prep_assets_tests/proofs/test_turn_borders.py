@@ -9,9 +9,8 @@ from unittest.mock import Mock
 import pytest
 
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.rebuilt import Rebuilder
-from prep_assets.proofs.trained_texts import MaskOptions, derive
-from prep_assets.proofs.turn_borders import Block, Borders, _after, _bound, blocks_of
+from prep_assets.proofs.derive import MaskOptions, derive
+from prep_assets.proofs.rebuilt import Block, Borders, Rebuilder, _after, _bound, blocks_of
 from prep_assets.samples import Sample
 from prep_assets_tests.proofs.conversations import PLAIN, chat, marked, result, says, template, user
 from prep_assets_tests.proofs.trained_conversations import NO_PROMPT, NO_STOP, NOTHINK, TRAINED
@@ -291,7 +290,7 @@ def test_what_follows_a_turn() -> None:
 
 def test_prompts_are_asked_for_once_of_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Mock(side_effect=lambda *_, **__: f"prompt {asked.call_count}")
-    monkeypatch.setattr("prep_assets.proofs.turn_borders._after", asked)
+    monkeypatch.setattr("prep_assets.proofs.rebuilt._after", asked)
     borders = plain_borders()
     chats: list[Any] = [SimpleNamespace(chat=SimpleNamespace(sample=SimpleNamespace(tools=tools))) for tools in ((), ("f",))]
     before = [None, *(Block(0, role, (kind,), (0,), 0, 4) for role, kind in (("user", "text"), ("tool", "text"), ("user", "image")))]
@@ -308,7 +307,7 @@ def test_prompts_are_asked_for_once_of_each_kind(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_known_of_gaps_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prep_assets.proofs.turn_borders.MOST_KNOWN", 2)
+    monkeypatch.setattr("prep_assets.proofs.rebuilt.MOST_KNOWN", 2)
     known: dict[object, Any] = {1: "a"}
     _bound(known)
     assert known == {1: "a"}

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.stretches import Derived, MaskOptions
-from prep_assets.proofs.untemplated import joined, untemplated
+from prep_assets.proofs.derive import Derived, MaskOptions, joined, untemplated
 from prep_assets.samples import COMPLETION, DOCUMENT, IMAGE, PROMPT, TEXT, THINKING, TOOL_CALL, Region, Turn
 from prep_assets_tests.proofs.conversations import chat, marked, says, template
 

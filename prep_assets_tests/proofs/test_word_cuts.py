@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.word_cuts import _SPLITS, cuts_before_spaces, cuts_unspaced, whole_tokens
+from prep_assets.proofs.words import _SPLITS, cuts_before_spaces, cuts_unspaced, whole_tokens
 from prep_assets_tests.tokenization.loaded import CONFIGS, load
 
 

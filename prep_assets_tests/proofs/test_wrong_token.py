@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from prep_assets.proofs.wrong_token import first_wrong
+from prep_assets.proofs.mask import first_wrong
 from prep_assets_tests.proofs.words import vocabulary
 
 TOKENS = ("<e>", "user", "bot", "Hel", "lo", ".", "\ufffd", " there")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from prep_assets.assets.workspace import Workspace
-from prep_assets.stores.published import Published
-from prep_assets_tests.assets.workspaces import build_all, shipped, with_groups, workspace_in
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.version_folders import Published
+from prep_assets_tests.graph.workspaces import build_all, shipped, with_groups, workspace_in
 from prep_assets_tests.reports.hostile import hostile_workspace
 
 Stores = dict[tuple[str, str], Published]

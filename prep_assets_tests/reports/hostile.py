@@ -11,8 +11,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from prep_assets.assets.workspace import Workspace
-from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspace_in
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 
 HOSTILE = (
     "<script>window.pwned = 1</script>",

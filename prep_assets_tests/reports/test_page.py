@@ -11,21 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from prep_assets.assets.workspace import Workspace
+from prep_assets.explain.report import Page, measure, render, report
+from prep_assets.explain.rows import prove, sampled, streams, weight_runs
+from prep_assets.explain.visible import one_line, visible
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.proofs.derive import Expected
 from prep_assets.proofs.mask import Row
-from prep_assets.proofs.stretches import Expected
-from prep_assets.reports.facts import measure
-from prep_assets.reports.opened import streams
-from prep_assets.reports.page import Page, render
-from prep_assets.reports.proof import prove
-from prep_assets.reports.report import report
-from prep_assets.reports.rows import sampled, weight_runs
-from prep_assets.reports.visible import one_line, visible
 from prep_assets.stores.packed import open_packed
-from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import open_tokens
-from prep_assets_tests.assets.workspaces import build, resealed
+from prep_assets.stores.version_folders import Published
 from prep_assets_tests.effort import examples
+from prep_assets_tests.graph.workspaces import build, resealed
 from prep_assets_tests.proofs.words import vocabulary
 from prep_assets_tests.reports.hostile import HOSTILE, Read, hostile_workspace, unseen
 

@@ -10,12 +10,11 @@ from urllib.parse import quote
 
 import pytest
 
-from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import PrepAssetsError
-from prep_assets.reports.address import HOST, page_address
-from prep_assets.reports.server import server
-from prep_assets.stores.pointers import point
-from prep_assets.stores.published import Published
+from prep_assets.explain.report import server
+from prep_assets.explain.visible import HOST, page_address
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.version_folders import Published, point
 from prep_assets_tests.reports.hostile import Read
 
 Hostile = tuple[Workspace, dict[str, Published]]

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.schemas.arithmetic import LEVELS, arithmetic_rows
-from prep_assets.schemas.gold import gold_as_json_number, gold_number, gold_of_number, plain_number
+from prep_assets.schemas.rewards import LEVELS, arithmetic_rows, gold_as_json_number, gold_number, gold_of_number, plain_number
 
 
 @pytest.mark.parametrize(

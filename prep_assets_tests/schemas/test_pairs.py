@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.assets.writing.preference_rows import preference_row
 from prep_assets.config.family import REASONING_TAGS
 from prep_assets.errors import Refused
+from prep_assets.pipeline.lines import preference_row
 from prep_assets.proofs.plain_reading import pair_lines
 from prep_assets.samples import ASSISTANT, USER, Pair, PlainPair
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with
-from prep_assets.templates.reasoning import InlineReasoning
+from prep_assets.text.render import InlineReasoning
 from prep_assets_tests.effort import examples
 
 PROMPT = "\n\nHuman: a\n\nAssistant: b\n\nHuman: c"

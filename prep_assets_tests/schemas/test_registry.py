@@ -13,8 +13,9 @@ import pytest
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, USER, Contrast, Group, Pair, Prompt, Region, Sample, Turn, document
 from prep_assets.schemas import registry
+from prep_assets.schemas.fields import text_of
 from prep_assets.schemas.reader import apply
-from prep_assets.schemas.registry import convert_with, schema, schemas, text_of
+from prep_assets.schemas.registry import convert_with, schema, schemas
 from prep_assets.schemas.sniff import sniff
 
 SHIPPED = [

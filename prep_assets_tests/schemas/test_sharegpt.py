@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError
 from prep_assets.samples import THINKING, TOOL_CALL, Prompt
-from prep_assets.schemas.gold import gold_as_json_number
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
-from prep_assets_tests.assets.workspaces import build, domain, failing, jsonl, minimal, workspace_in
+from prep_assets.schemas.rewards import gold_as_json_number
+from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, workspace_in
 
 HUMAN, GPT = {"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}
 CALL = {"from": "function_call", "value": '{"name": "f", "arguments": {"x": 1}}'}

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import pytest
 
-from prep_assets.assets.reading.examples import converter
-from prep_assets.config.domain import Domain
+from prep_assets.config.family import Domain
 from prep_assets.errors import Refused
+from prep_assets.pipeline.examples import converter
 from prep_assets.samples import (
     ASSISTANT,
     IMAGE,

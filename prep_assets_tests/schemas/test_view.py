@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import Refused
 from prep_assets.samples import THINKING, TOOL_CALL, Example, Pair, Sample, Turn
+from prep_assets.schemas.fields import View, unread, view_of, whole
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schemas
-from prep_assets.schemas.tools import MOST_SHARED, tools_at
-from prep_assets.schemas.view import View, unread, view_of, whole
+from prep_assets.schemas.turns import MOST_SHARED, tools_at
 from prep_assets_tests.effort import examples
 
 ROW: dict[str, Any] = {

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from prep_assets.stores import bucket
-from prep_assets.stores.published import Draft, Place, Published
+from prep_assets.stores.published import Draft, Place
+from prep_assets.stores.version_folders import Published
 from prep_assets_tests.stores.azure import serving as azure_serving
 from prep_assets_tests.stores.google import GoogleStorage
 from prep_assets_tests.stores.s3 import S3, Fault, serving

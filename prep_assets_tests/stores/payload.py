@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.disk.blocks import sums_of
 from prep_assets.errors import StoreError
 from prep_assets.stores.manifest import MANIFEST
-from prep_assets.stores.mapped_h5 import h5_layout
 from prep_assets.stores.packed import DOCUMENT_FIELDS, PackedWriter, write_documents
+from prep_assets.stores.readers import h5_layout
 from prep_assets.stores.tokens import StorageFormat
+from prep_assets.stores.verification import sums_of
 
 
 def list_payload(directory: Path) -> dict[str, dict[str, Any]]:

@@ -17,10 +17,11 @@ import pytest
 
 import prep_assets
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.stores import bucket_versions, catalog
-from prep_assets.stores.bucket import Bucket, Unanswered, checked, error_text
-from prep_assets.stores.mirror import bucket_of, local_root
-from prep_assets.stores.published import Place, Published, open_published
+from prep_assets.stores import bucket_backend as bucket_versions
+from prep_assets.stores import bucket_backend as catalog
+from prep_assets.stores.bucket import Bucket, Unanswered, bucket_of, checked, error_text, local_root
+from prep_assets.stores.published import Place, open_published
+from prep_assets.stores.version_folders import Published
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.harness.workloads import FORMATS
 from prep_assets_tests.harness.workloads import publish as publish_payload
@@ -73,10 +74,10 @@ def test_a_change_that_was_made_and_lost_is_not_made_again_over_that_of_somebody
     class Losing(Bucket):
         def put_new(self, key: str, data: bytes) -> bool:
             super().put_new(key, data)
-            catalog.change(objects(place), lambda now: now.pointed({"current": "theirs"}))
+            catalog.change_catalog(objects(place), lambda now: now.pointed({"current": "theirs"}))
             raise Unanswered("lost")
 
-    catalog.change(Losing(objects(place).url), lambda now: now.pointed({"current": "ours"}))
+    catalog.change_catalog(Losing(objects(place).url), lambda now: now.pointed({"current": "ours"}))
     known = catalog.read(objects(place)).catalog
     assert (known.pointers.current, known.generation) == ("theirs", 2)
 
@@ -85,7 +86,7 @@ def test_every_one_of_many_writers_changes_the_catalog_once(place: Place) -> Non
     found = objects(place)
 
     def write(number: int) -> None:
-        catalog.change(found, lambda now: now.pointed({"candidate": f"v{number}"}))
+        catalog.change_catalog(found, lambda now: now.pointed({"candidate": f"v{number}"}))
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(write, range(12)))
@@ -247,7 +248,7 @@ def test_the_cache_is_bounded_and_what_is_read_stays(
 
 @pytest.mark.parametrize(("said", "bytes_"), [("1.5KB", 1500), ("2 gb", 2 * 10**9), ("7", 7)])
 def test_bounds_have_units(monkeypatch: pytest.MonkeyPatch, said: str, bytes_: int) -> None:
-    from prep_assets.stores import cache
+    from prep_assets.stores import bucket_backend as cache
 
     monkeypatch.setenv("PREP_ASSETS_CACHE_BYTES", said)
     assert cache._limit() == bytes_
@@ -273,7 +274,7 @@ def test_prune_leaves_a_version_that_is_being_fetched_until_the_lease_is_over(
 def test_a_version_that_is_condemned_cannot_be_read_or_pointed_to(place: Place, publish: Publish) -> None:
     old = publish(OLD, {"x": b"1"})
     publish(NEW, {"x": b"2"})
-    catalog.change(objects(place), lambda now: now.condemn(old.version, "2026-01-01", "2025-12-01"))
+    catalog.change_catalog(objects(place), lambda now: now.condemn(old.version, "2026-01-01", "2025-12-01"))
     with pytest.raises(StoreError, match="was pruned"), bucket_versions.leased(objects(place), old.version):
         pass
     with pytest.raises(StoreError, match="was pruned meanwhile"):

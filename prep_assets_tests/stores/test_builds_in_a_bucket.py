@@ -14,15 +14,14 @@ from typer.testing import CliRunner
 
 import prep_assets
 from prep_assets import engine
-from prep_assets.assets.graph import ASSETS
-from prep_assets.assets.workspace import Workspace
 from prep_assets.cli.main import app
 from prep_assets.engine import Look, plan, state
-from prep_assets.engine.left import forgotten
 from prep_assets.engine.scrub import scrub
-from prep_assets.stores.bucket import Bucket
-from prep_assets.stores.mirror import local_root
-from prep_assets_tests.assets.workspaces import build, domain, jsonl, minimal, shipped, tree, workspace_in
+from prep_assets.engine.status import forgotten
+from prep_assets.graph.graph import ASSETS
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.bucket import Bucket, local_root
+from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, shipped, tree, workspace_in
 from prep_assets_tests.stores.s3 import S3, Fault
 
 STORES = (("sft_raw", "dolly"), ("sft_tokens", "dolly"), ("sft_packed", ""))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets.stores.published import Place, Published
-from prep_assets.stores.version_folders import of_key
+from prep_assets.stores.published import Place
+from prep_assets.stores.version_folders import Published, of_key
 
 OLD, NEW = "a" * 64, "b" * 64
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +21,7 @@ Contents = Callable[[Path], dict[str, bytes]]
 BUILDER = """
 import os, signal, sys, time
 from pathlib import Path
-from prep_assets.stores import pointers
+from prep_assets.stores import version_folders as pointers
 from prep_assets.stores.published import Draft, Place
 
 root, key, moment = sys.argv[1:]

@@ -21,8 +21,8 @@ from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.defs.together import definitions
 from prep_assets.stores.bucket import Bucket
-from prep_assets_tests.assets.workspaces import domain, minimal, workspace_in
 from prep_assets_tests.defs.runs import failures, materializations, plain
+from prep_assets_tests.graph.workspaces import domain, minimal, workspace_in
 from prep_assets_tests.stores.s3 import S3
 
 SECRETS = ("a-very-secret-key", "AKIAEXAMPLE", "hunter2hunter2")

@@ -11,11 +11,12 @@ from typing import get_args
 import pytest
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.checked import Result
+from prep_assets.stores.bucket import bucket_of, local_root
 from prep_assets.stores.guards import Verify
-from prep_assets.stores.mirror import bucket_of, local_root
+from prep_assets.stores.manifest import Result
 from prep_assets.stores.open import open_store
-from prep_assets.stores.published import Place, Published, open_published
+from prep_assets.stores.published import Place, open_published
+from prep_assets.stores.version_folders import Published
 from prep_assets_tests.harness.workloads import FORMATS, publish
 
 OLD, NEW = "a" * 64, "b" * 64

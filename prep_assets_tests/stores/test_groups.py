@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.assets.checks.read_back import compare
+from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
 from prep_assets.stores.groups import GroupStore, GroupWriter, Scored, open_groups

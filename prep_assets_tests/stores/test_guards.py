@@ -15,8 +15,9 @@ from prep_assets.stores.lines import open_lines
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import open_packed
-from prep_assets.stores.published import Draft, Place, Published
+from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.tokens import StorageFormat, open_tokens, record_writer
+from prep_assets.stores.version_folders import Published
 from prep_assets_tests.harness.workloads import FORMATS, NEW, OLD, publish
 
 STORAGE: list[StorageFormat] = ["bin", "h5"]
@@ -101,7 +102,7 @@ def test_what_is_read_without_guards_is_compared_before(place: Place, shard: int
 
 
 def test_a_window_is_compared_between_stretches_that_were(place: Place) -> None:
-    from prep_assets.training.compared import Compared
+    from prep_assets.training.items import Compared
 
     flip(tokens(place, "bin"), 2_000_000)
     compared = Compared([open_store(place.directory).array("sequence")])

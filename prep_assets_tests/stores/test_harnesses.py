@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets.stores import building, disk_shelf
+from prep_assets.stores import local_backend as disk_shelf
+from prep_assets.stores import published as building
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.effort import FSYNC
 from prep_assets_tests.harness import crashstates, fulldisk, fuzz, powercut, shim

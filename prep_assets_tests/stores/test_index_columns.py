@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from prep_assets.disk.arrays import ArrayFile, save_array
 from prep_assets.errors import StoreError
+from prep_assets.stores.arrays import ArrayFile, save_array
 from prep_assets.stores.guards import UNGUARDED, load_array
 
 DTYPES = ("<i8", "<i4", "<u2", "|u1", "|i1", "<f8", ">i4", "|b1", "<c16")

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.disk import arrays
 from prep_assets.errors import StoreError
+from prep_assets.stores import arrays
 from prep_assets.stores import lines as lines_of
 from prep_assets.stores.lines import LinesWriter, open_lines
 from prep_assets_tests.effort import examples

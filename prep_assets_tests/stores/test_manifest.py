@@ -16,7 +16,7 @@ from xxhash import xxh3_64_hexdigest
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.manifest import Manifest, digest, payload_faults
-from prep_assets.stores.published import Published
+from prep_assets.stores.version_folders import Published
 from prep_assets_tests.effort import examples
 from prep_assets_tests.stores.payload import list_payload
 

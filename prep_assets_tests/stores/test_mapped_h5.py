@@ -10,8 +10,8 @@ import h5py
 import numpy as np
 import pytest
 
-from prep_assets.stores.mapped_h5 import ChunkedArray, map_dataset, map_file
 from prep_assets.stores.open import open_store
+from prep_assets.stores.readers import ChunkedArray, map_dataset, map_file
 
 
 def mapped(path: Path, name: str = "tokens") -> Any:

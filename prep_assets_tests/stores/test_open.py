@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from prep_assets.caches import CACHES
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.stores.detect import detect_format
-from prep_assets.stores.open import Store, open_store
+from prep_assets.stores.open import Store, detect_format, open_store
 from prep_assets_tests.effort import examples
 
 
@@ -250,7 +249,7 @@ def test_every_window_has_a_next_token_and_no_window_more_fits(total: int, windo
         def __len__(self) -> int:
             return total
 
-    from prep_assets.stores.windows import Windows
+    from prep_assets.stores.open import Windows
 
     found = Windows(Tokens(), window, stride)  # type: ignore[arg-type]
     assert [found[i] for i in range(len(found))] == [(begin, begin + window) for begin in begins]

@@ -12,8 +12,9 @@ import pytest
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.open import Store, open_store
-from prep_assets.stores.published import Draft, Place, Published, open_published
+from prep_assets.stores.published import Draft, Place, open_published
 from prep_assets.stores.tokens import record_writer
+from prep_assets.stores.version_folders import Published
 
 
 def propose(root: Path, partition: str, key: str, tokens: list[int]) -> Published:

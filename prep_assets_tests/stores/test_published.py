@@ -14,7 +14,8 @@ import pytest
 from xxhash import xxh3_64_hexdigest
 
 from prep_assets.errors import CheckFailed, StoreError
-from prep_assets.stores.published import Draft, Place, Published, open_published
+from prep_assets.stores.published import Draft, Place, open_published
+from prep_assets.stores.version_folders import Published
 
 OLD, NEW = "a" * 64, "b" * 64
 Publish = Callable[..., Published]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.stores.shards import Segmented
+from prep_assets.stores.segments import Segmented
 
 LENGTHS = st.lists(st.integers(0, 5), min_size=1, max_size=6)
 EDGE = st.none() | st.integers(-40, 40)

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import pytest
 
 from prep_assets.errors import CheckFailed, StoreError
-from prep_assets.stores.bucket import Bucket
-from prep_assets.stores.checked import Result
-from prep_assets.stores.mirror import bucket_of, local_root
+from prep_assets.stores.bucket import Bucket, bucket_of, local_root
+from prep_assets.stores.manifest import Result
 from prep_assets.stores.open import open_store
-from prep_assets.stores.published import Place, Published, open_published
+from prep_assets.stores.published import Place, open_published
+from prep_assets.stores.version_folders import Published
 from prep_assets_tests.harness.workloads import FORMATS
 from prep_assets_tests.harness.workloads import publish as publish_payload
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.stores.manifest import Manifest
-from prep_assets.stores.published import Place, Published
-from prep_assets.stores.signing import SIGNING, TRUSTED, described
+from prep_assets.stores.manifest import SIGNING, TRUSTED, Manifest, described
+from prep_assets.stores.published import Place
+from prep_assets.stores.version_folders import Published
 from prep_assets_tests.harness.workloads import FORMATS, NEW, publish
 
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from prep_assets.stores import bucket_versions, catalog
-from prep_assets.stores.catalog import Catalog
+from prep_assets.stores import bucket_backend as bucket_versions
+from prep_assets.stores import bucket_backend as catalog
+from prep_assets.stores.bucket_backend import Catalog
 from prep_assets.stores.published import Place
 from prep_assets_tests.harness import sim
 from prep_assets_tests.harness.sim_objects import SimObjects
@@ -64,7 +65,7 @@ def prune_without_condemning(patch: Patch) -> None:
         bucket_versions.delete(objects, version)
         return True
 
-    patch.setattr(bucket_versions, "remove", remove)
+    patch.setattr(bucket_versions, "remove_version", remove)
 
 
 def condemned_versions_are_pointed_to(patch: Patch) -> None:

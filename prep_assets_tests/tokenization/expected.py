@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.tokenization.loaded import Chat, Loaded
 
 Weighted = tuple[str, float]

@@ -11,9 +11,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from prep_assets.tokenization.engines import Engines, choose_engine
-from prep_assets.tokenization.load import load_vocabulary
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.text.engines import Engines, choose_engine
+from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 BYTE_LEVEL = ["shipped", "gpt2", "smollm"]

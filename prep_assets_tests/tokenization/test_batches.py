@@ -10,13 +10,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.samples import COMPLETION, PROMPT, TEXT, USER, Region, Sample, Turn, document, turn
-from prep_assets.templates.chat_template import ChatTemplate
-from prep_assets.templates.load import load_template
-from prep_assets.templates.rendering import Rendered, render
-from prep_assets.tokenization.encode import Encoder
-from prep_assets.tokenization.engines import Engines, choose_engine
-from prep_assets.tokenization.policy import MaskPolicy
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.text.encode import Encoder
+from prep_assets.text.engines import Engines, choose_engine
+from prep_assets.text.load_template import load_template
+from prep_assets.text.render import render
+from prep_assets.text.spans import MaskPolicy, Rendered
+from prep_assets.text.template import ChatTemplate
+from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.effort import examples
 from prep_assets_tests.tokenization.loaded import TEXT_WITH_CONTROL, Loaded, chats, variant
 

@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prep_assets.assets.graph import ASSETS
-from prep_assets.assets.selftest.run import selftest
-from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Pretrain
 from prep_assets.engine import Look
 from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.graph.graph import ASSETS
+from prep_assets.graph.selftest import selftest
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.tokens import open_tokens
-from prep_assets.tokenization import code_tokenizer
-from prep_assets.tokenization.code_proof import prove
-from prep_assets_tests.assets.workspaces import build, domain, failing, jsonl, minimal, refusals, workspace_in
+from prep_assets.text import code_tokenizer
+from prep_assets.text.code_tokenizer import prove
 from prep_assets_tests.docs.pages import DOCS, blocks
+from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, refusals, workspace_in
 
 WORLD = next(block for block in blocks(DOCS / "tokenizers.md", "python") if "class World" in block)
 """The longest-match tokenizer of the page."""
@@ -138,7 +138,7 @@ def _other_code(workspace: Workspace, make: Callable[..., Path]) -> None:
 FAST = """
 from pathlib import Path
 from tokenizers import Tokenizer
-from prep_assets.tokenization.byte_level import ALPHABET
+from prep_assets.text.ids import ALPHABET
 
 class Wrapped:
     def __init__(self, folder):

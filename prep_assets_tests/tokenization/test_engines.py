@@ -15,14 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.tokenization import engines, reference_engine, suspects
-from prep_assets.tokenization.edge_set import edge_set, typed
-from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.fast_form import BETWEEN, CUT
-from prep_assets.tokenization.flat import Engine, Flat
-from prep_assets.tokenization.reference_engine import ReferenceEngine
-from prep_assets.tokenization.routed import GigatokenEngine, RoutedEngine
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.text import engines, suspects
+from prep_assets.text import engines as reference_engine
+from prep_assets.text.engines import GigatokenEngine, ReferenceEngine, RoutedEngine, choose_engine
+from prep_assets.text.ids import BETWEEN, CUT, Engine, Flat
+from prep_assets.text.suspects import edge_set, typed
+from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.effort import examples
 from prep_assets_tests.tokenization.loaded import TEXT_WITH_CONTROL, Loaded, variant
 
@@ -286,7 +284,9 @@ def test_a_normalizing_tokenizer_is_gated_too(shipped: Loaded) -> None:
 
 def test_the_edge_set_is_text_and_the_same_everywhere() -> None:
     """In another process, with another hash seed."""
-    code = "from prep_assets.tokenization.edge_set import edge_set; from hashlib import sha256; print(sha256(repr(edge_set()).encode()).hexdigest())"
+    code = (
+        "from prep_assets.text.suspects import edge_set; from hashlib import sha256; print(sha256(repr(edge_set()).encode()).hexdigest())"
+    )
     other = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True)
     assert other.stdout.strip() == sha256(repr(edge_set()).encode()).hexdigest()
     assert len("".join(edge_set()).encode()) > 100_000

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.proofs.fill_in_the_middle import parts_in_order
-from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.fill_in_the_middle import Cut, FillInTheMiddle, cut_of, sentinels_of
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.proofs.documents import parts_in_order
+from prep_assets.text.documents import Cut, FillInTheMiddle, cut_of, sentinels_of
+from prep_assets.text.engines import choose_engine
+from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.tokenization.loaded import NAMES, TEXT_WITH_CONTROL, Loaded, variant
 
 TOKENS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")

@@ -13,16 +13,15 @@ import pytest
 from tokenizers import Tokenizer
 
 import prep_assets
-from prep_assets.disk.kept import Kept
 from prep_assets.errors import ConfigError, TemplateError
-from prep_assets.templates.load import load_template
-from prep_assets.tokenization import agreement as agreements
-from prep_assets.tokenization.agreement import agreement, compare, compared, refuse_disagreement
-from prep_assets.tokenization.edge_set import edge_set
-from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.load import folder_of, from_file, from_transformers, load_vocabulary, refuse_known_faults
-from prep_assets.tokenization.vocabulary import Vocabulary
-from prep_assets_tests.assets.workspaces import CONFIGS, build, domain, jsonl, minimal, workspace_in
+from prep_assets.stores.files import Kept
+from prep_assets.text import agreement as agreements
+from prep_assets.text.agreement import agreement, compare, compared, refuse_disagreement
+from prep_assets.text.engines import choose_engine
+from prep_assets.text.load_template import load_template
+from prep_assets.text.suspects import edge_set
+from prep_assets.text.vocabulary import Vocabulary, folder_of, from_file, from_transformers, load_vocabulary, refuse_known_faults
+from prep_assets_tests.graph.workspaces import CONFIGS, build, domain, jsonl, minimal, workspace_in
 
 DIGITS = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}]}
 TEKKEN = (

@@ -13,9 +13,8 @@ from unittest.mock import patch
 import pytest
 
 from prep_assets.errors import ConfigError
-from prep_assets.tokenization.load import from_file, from_transformers
-from prep_assets.tokenization.native import MOST_BYTES, MOST_IDS, in_words
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.text.tokenizer_files import MOST_BYTES, MOST_IDS, in_words
+from prep_assets.text.vocabulary import Vocabulary, from_file, from_transformers
 from prep_assets_tests.tokenization.loaded import CONFIGS
 
 SHIPPED = json.loads((CONFIGS / "tokenizer" / "tokenizer.json").read_text("utf-8"))
@@ -76,7 +75,7 @@ def test_an_id_beyond_every_vocabulary_is_refused(tmp_path: Path, far: int) -> N
 LEFT = """
 import sys
 from pathlib import Path
-from prep_assets.tokenization.load import from_file
+from prep_assets.text.vocabulary import from_file
 from prep_assets_tests.harness.tokenizers import memory
 words = [f"x{number:b}" for number in range(10_000)]
 def used():

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from prep_assets.errors import ConfigError
-from prep_assets.tokenization import agreement as agreements
-from prep_assets.tokenization.agreement import agreement, compare
-from prep_assets.tokenization.load import from_file
-from prep_assets.tokenization.new_process import in_a_new_process
-from prep_assets_tests.assets.workspaces import CONFIGS
+from prep_assets.text import agreement as agreements
+from prep_assets.text.agreement import agreement, compare
+from prep_assets.text.code_tokenizer import in_a_new_process
+from prep_assets.text.vocabulary import from_file
+from prep_assets_tests.graph.workspaces import CONFIGS
 
 TOKENIZER = CONFIGS / "tokenizer"
 
@@ -59,8 +59,8 @@ def test_a_comparison_that_fails_names_the_tokenizer(monkeypatch: pytest.MonkeyP
 
 def test_a_comparison_apart_finds_the_same_and_imports_nothing_here() -> None:
     script = (
-        "import sys\nfrom pathlib import Path\nfrom prep_assets.tokenization.agreement import agreement\n"
-        "from prep_assets.tokenization.load import from_file\nfolder = Path(sys.argv[1])\n"
+        "import sys\nfrom pathlib import Path\nfrom prep_assets.text.agreement import agreement\n"
+        "from prep_assets.text.vocabulary import from_file\nfolder = Path(sys.argv[1])\n"
         "print(repr(agreement(from_file('own', folder), folder)), {'torch', 'transformers'} & set(sys.modules))"
     )
     said = subprocess.run([sys.executable, "-c", script, str(TOKENIZER)], check=True, capture_output=True, text=True).stdout.strip()

@@ -11,10 +11,10 @@ import pytest
 from tokenizers import Tokenizer
 
 from prep_assets.stores.tokens import open_tokens
-from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.ordinary import ordinary, unknown_id
-from prep_assets.tokenization.vocabulary import Vocabulary
-from prep_assets_tests.assets.workspaces import build, failing, jsonl, minimal, refusals, workspace_in
+from prep_assets.text.engines import choose_engine
+from prep_assets.text.ids import ordinary, unknown_id
+from prep_assets.text.vocabulary import Vocabulary
+from prep_assets_tests.graph.workspaces import build, failing, jsonl, minimal, refusals, workspace_in
 
 SPECIAL = ("<pad>", "</s>", "<unk>", "<s>")
 LETTERS = (*"abcdefghijklmnopqrstuvwxyz.<>/", "the", "▁", "▁the", "▁a")

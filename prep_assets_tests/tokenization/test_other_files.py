@@ -12,17 +12,15 @@ from typing import Any
 
 import pytest
 
-from prep_assets.assets.tokenizers import open_tokenizer
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import ConfigError
-from prep_assets.tokenization.agreement import agreement, refuse_disagreement
-from prep_assets.tokenization.byte_level import ALPHABET
-from prep_assets.tokenization.edge_set import edge_set
-from prep_assets.tokenization.ends import ends_of
-from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.load import from_file
-from prep_assets.tokenization.vocabulary import Vocabulary
-from prep_assets_tests.assets.workspaces import CONFIGS, SAMPLES
+from prep_assets.pipeline.workspace import open_tokenizer
+from prep_assets.text.agreement import agreement, refuse_disagreement
+from prep_assets.text.engines import choose_engine
+from prep_assets.text.ids import ALPHABET
+from prep_assets.text.suspects import edge_set
+from prep_assets.text.vocabulary import Vocabulary, ends_of, from_file
+from prep_assets_tests.graph.workspaces import CONFIGS, SAMPLES
 
 GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 CL100K = r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
@@ -168,7 +166,7 @@ def test_unigram_models_have_their_librarys_ids(tmp_path: Path, name: str) -> No
 
 def test_stores_of_a_unigram_model_pass_their_checks(tmp_path: Path) -> None:
     """Line breaks become spaces, and typed control tokens stay text."""
-    from prep_assets_tests.assets.workspaces import build, domain, failing, jsonl, minimal, workspace_in
+    from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, workspace_in
 
     trained(tmp_path / "toy", "unigram")
     said = "Two\nlines:  ẹ́ ½ </s> <0x0A> ▁ end"

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from prep_assets.config.image_rules import Fixed, Qwen2VL, tokens_around
+from prep_assets.config.base import Fixed, Qwen2VL, tokens_around
 from prep_assets.config.models import Sft, image_placeholder
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.templates.placeholders import placeholder_of
-from prep_assets.tokenization.processor_files import RULES, rule_beside
+from prep_assets.text.images import RULES, placeholder_of, rule_beside
 
 Image = pytest.importorskip("PIL.Image")
 TOKEN = "<image>"

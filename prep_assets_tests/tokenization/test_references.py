@@ -13,10 +13,10 @@ import pytest
 from hypothesis import assume, given, settings
 
 from prep_assets.samples import Sample, turn
-from prep_assets.templates.load import load_template
-from prep_assets.templates.rendering import render
-from prep_assets.tokenization.encode import Encoded, Encoder
-from prep_assets.tokenization.policy import MaskPolicy
+from prep_assets.text.encode import Encoded, Encoder
+from prep_assets.text.load_template import load_template
+from prep_assets.text.render import render
+from prep_assets.text.spans import MaskPolicy
 from prep_assets_tests.effort import examples
 from prep_assets_tests.tokenization.loaded import TEXT, Chat, Loaded, chats
 

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from prep_assets.tokenization.engines import Engines, choose_engine
-from prep_assets.tokenization.fast_form import digit_cuts
-from prep_assets.tokenization.routed import RoutedEngine
-from prep_assets.tokenization.suspects import TRIED, suspect_table, unequal_texts
+from prep_assets.text.engines import Engines, RoutedEngine, choose_engine
+from prep_assets.text.ids import digit_cuts
+from prep_assets.text.suspects import TRIED, suspect_table, unequal_texts
 from prep_assets_tests.effort import examples
 from prep_assets_tests.tokenization.loaded import Loaded, variant
 

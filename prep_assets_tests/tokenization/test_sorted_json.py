@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.tokenization.sorted_json import sorted_json
+from prep_assets.text.ids import sorted_json
 from prep_assets_tests.tokenization.loaded import Loaded
 
 Open = Callable[[str], Loaded]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets.disk import kept
-from prep_assets.tokenization import engines, suspects, verdicts
-from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.routed import RoutedEngine
-from prep_assets.tokenization.verdicts import Finding
+from prep_assets.stores import files as kept
+from prep_assets.text import engines, suspects
+from prep_assets.text import suspects as verdicts
+from prep_assets.text.engines import RoutedEngine, choose_engine
+from prep_assets.text.suspects import Finding
 from prep_assets_tests.tokenization.loaded import Loaded
 
 FOUND = Finding(True, "equal", ((0x301, 0x303), (0x1FAE8, 0x1FAE9)))

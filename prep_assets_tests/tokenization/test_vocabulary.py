@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 from prep_assets.errors import ConfigError
-from prep_assets.tokenization.load import load_vocabulary
-from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 from prep_assets_tests.effort import examples
 from prep_assets_tests.tokenization.loaded import BYTE_LEVEL, CONFIGS, TEXT, TEXT_WITH_CONTROL, Loaded, variant
 

@@ -13,12 +13,11 @@ import pytest
 
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import ConfigError
-from prep_assets.tokenization.agreement import agreement, refuse_disagreement
-from prep_assets.tokenization.edge_set import edge_set
-from prep_assets.tokenization.load import from_file
-from prep_assets.tokenization.rank_files import KNOWN
-from prep_assets.tokenization.vocabulary import Vocabulary
-from prep_assets_tests.assets.workspaces import CONFIGS, build_all, domain, failing, jsonl, minimal, workspace_in
+from prep_assets.text.agreement import agreement, refuse_disagreement
+from prep_assets.text.suspects import edge_set
+from prep_assets.text.tokenizer_files import KNOWN
+from prep_assets.text.vocabulary import Vocabulary, from_file
+from prep_assets_tests.graph.workspaces import CONFIGS, build_all, domain, failing, jsonl, minimal, workspace_in
 from prep_assets_tests.tokenization.test_other_files import ordinary, rank_file, ranks, words
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[EOS]"]

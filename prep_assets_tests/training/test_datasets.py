@@ -18,8 +18,10 @@ from torch.utils.data import DataLoader
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.open import open_store
-from prep_assets.stores.published import Draft, Place, Published
-from prep_assets.training import DatasetFactory, PackedDataset, SequenceDataset, share_memory, shared
+from prep_assets.stores.published import Draft, Place
+from prep_assets.stores.version_folders import Published
+from prep_assets.training import DatasetFactory, PackedDataset, SequenceDataset, share_memory
+from prep_assets.training import items as shared
 from prep_assets_tests.training.conftest import LENGTHS, ROW_LEN
 
 

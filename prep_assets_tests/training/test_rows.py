@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Rl
 from prep_assets.errors import StoreError
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.training import PadPrompts, PromptDataset, RowDataset
-from prep_assets_tests.assets.workspaces import build, domain, jsonl, minimal, workspace_in
+from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, workspace_in
 
 PAIRS = [{"prompt": f"q{n}", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(6)]
 QUESTIONS = [{"prompt": "What is " + "one and " * n + "one?", "gold": str(n + 1)} for n in range(5)]

@@ -17,9 +17,9 @@ from typing import Any
 
 import dagster as dg
 
-from prep_assets.assets.workspace import Workspace
-from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspace_in
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 
 MINUTES = 60
 BAD = {"messages": [{"role": "user", "content": "And if nobody answers?"}]}

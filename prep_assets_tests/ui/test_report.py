@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 from markupsafe import Markup
 
-from prep_assets.assets.workspace import Workspace
-from prep_assets.reports.page import Page, render
-from prep_assets.reports.report import report
-from prep_assets.reports.server import write_site
-from prep_assets.stores.published import Published
-from prep_assets_tests.assets.workspaces import build_all
+from prep_assets.explain.report import Page, render, report, write_site
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.version_folders import Published
+from prep_assets_tests.graph.workspaces import build_all
 from prep_assets_tests.reports.hostile import hostile_workspace, unseen
 from prep_assets_tests.ui.conftest import violations
 

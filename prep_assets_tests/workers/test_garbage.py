@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from prep_assets.workers.garbage import BETWEEN, rare_collections
+from prep_assets.workers.pool import BETWEEN, rare_collections
 
 
 def test_they_are_rare_inside_and_as_before_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prep_assets.assets.reading import contamination
-from prep_assets.assets.reading.contamination import Benchmarks
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
+from prep_assets.pipeline import sources as contamination
+from prep_assets.pipeline.sources import Benchmarks
 from prep_assets.stores.tokens import record_writer
-from prep_assets.workers import memory
-from prep_assets.workers.memory import free_memory, memory_there
-from prep_assets.workers.pool import Pool
+from prep_assets.workers import pool as memory
+from prep_assets.workers.pool import Pool, free_memory, memory_there
 from prep_assets.workers.shards import Plan, Shard
 
 MIB = 1 << 20

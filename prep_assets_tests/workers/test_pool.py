@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from prep_assets.errors import PrepAssetsError, SourceError
-from prep_assets.workers.count import worker_count
-from prep_assets.workers.pool import Pool, WorkerLost
+from prep_assets.workers.pool import Pool, WorkerLost, worker_count
 from prep_assets.workers.shards import Plan, Shard, Work
 from prep_assets_tests.workers import works
 
@@ -198,7 +197,8 @@ def test_a_number_of_workers_is_taken_at_its_word():
 
 
 def test_auto_has_no_more_workers_than_processors_or_memory(monkeypatch, tmp_path):
-    from prep_assets.workers import count, memory
+    from prep_assets.workers import pool as count
+    from prep_assets.workers import pool as memory
 
     monkeypatch.setattr(memory, "_MEMORY", tmp_path / "meminfo")
     monkeypatch.setattr(memory, "_GROUPS", tmp_path / "none")

@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 
 from prep_assets.stores.bucket import Bucket
-from prep_assets.stores.depot import ShardDepot
-from prep_assets.workers import hello
-from prep_assets.workers.hello import VersionsDiffer
+from prep_assets.stores.bucket_backend import ShardDepot
+from prep_assets.workers import shards as hello
 from prep_assets.workers.pool import Pool
-from prep_assets.workers.shards import Plan, Shard, Work
-from prep_assets.workers.staging import NotDeterministic, carried_out, carry_out, finished
+from prep_assets.workers.shards import NotDeterministic, Plan, Shard, VersionsDiffer, Work, carried_out, carry_out, finished
 from prep_assets_tests.workers import works
 
 
@@ -136,7 +134,7 @@ def test_a_worker_with_other_software_is_refused_with_both_sides_named(tmp_path,
     theirs = {**planned.hello, "tokenizers": "0.0.1"}
     with (
         Pool(2) as pool,
-        pytest.raises(VersionsDiffer, match=rf"tokenizers is {hello.hello()['tokenizers']} there and 0.0.1 here. Install the same"),
+        pytest.raises(VersionsDiffer, match=rf"tokenizers is {hello.greeting()['tokenizers']} there and 0.0.1 here. Install the same"),
     ):
         list(pool.run_shards(Plan(planned.shards, planned.staging, theirs), works.square))
 
@@ -144,6 +142,6 @@ def test_a_worker_with_other_software_is_refused_with_both_sides_named(tmp_path,
 def test_every_file_of_the_package_that_decides_bytes_is_part_of_the_hello(tmp_path, monkeypatch):
     (tmp_path / "a.py").write_text("x = 1")
     monkeypatch.setattr(hello.prep_assets, "__file__", str(tmp_path / "__init__.py"))
-    before = hello.hello.__wrapped__()
+    before = hello.greeting.__wrapped__()
     (tmp_path / "a.py").write_text("x = 2")
-    assert hello.hello.__wrapped__()["prep-assets"] != before["prep-assets"]
+    assert hello.greeting.__wrapped__()["prep-assets"] != before["prep-assets"]

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from prep_assets.assets.workspace import Workspace
-from prep_assets.engine import running
+from prep_assets.engine import execute as running
 from prep_assets.engine.events import Event
-from prep_assets.engine.planning import Step
+from prep_assets.engine.plan import Step
 from prep_assets.errors import SourceError
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.workers.shards import Counts, Work
 
 

@@ -57,10 +57,9 @@ def state(name: str) -> str:
 
 
 def tests_of(name: str) -> list[Path]:
-    """The direct tests of a module: ``test_<module>.py``, and each ``test_<module>_….py`` that is not another module's."""
-    modules = sorted((path.stem for path in (ROOT / "prep_assets" / ROOM).glob("*.py")), key=len, reverse=True)
-    found = sorted((ROOT / "prep_assets_tests" / ROOM).glob(f"test_{name}*.py"))
-    return [path for path in found if next(each for each in modules if f"{path.stem}_".startswith(f"test_{each}_")) == name]
+    """The direct tests of a module: the files of the room's tests that import it."""
+    imports = re.compile(rf"from prep_assets\.{ROOM}(\.{name} import | import ([\w, ]+, )?{name}\b)")
+    return [path for path in sorted((ROOT / "prep_assets_tests" / ROOM).glob("test_*.py")) if imports.search(path.read_text("utf-8"))]
 
 
 def module(name: str) -> tuple[int, int, int]:
@@ -72,7 +71,7 @@ def module(name: str) -> tuple[int, int, int]:
     if not mutants:
         return 0, 0, 0
     if not tests:
-        print(f"{name}: no file prep_assets_tests/{ROOM}/test_{name}.py")
+        print(f"{name}: no test in prep_assets_tests/{ROOM} imports it")
         return 0, len(mutants), len(mutants)
     changed.install()
     session = Session(whole, mutants)

@@ -16,9 +16,9 @@ from typing import Any
 import typer
 from typer.testing import CliRunner
 
-from prep_assets.assets.exports import Exporting, export_asset
-from prep_assets.assets.graph import CHECKS, EVERY
 from prep_assets.cli.main import app
+from prep_assets.graph.exports import Exporting, export_asset
+from prep_assets.graph.graph import CHECKS, EVERY
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 WIDTH = 80  # as wide as a page of the site

@@ -9,7 +9,7 @@ from typing import Any
 
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, USER, Sample, turn
-from prep_assets.schemas.registry import text_of
+from prep_assets.schemas.fields import text_of
 
 SHORT = 2_000
 

@@ -1,1 +1,0 @@
-"""One domain, from its source files to examples: routing, duplicates, held-out rows, decontamination."""

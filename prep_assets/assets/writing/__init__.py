@@ -1,1 +1,0 @@
-"""How the payloads of stores are written: samples → rows, tokens, groups, images."""

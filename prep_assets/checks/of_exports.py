@@ -1,0 +1,181 @@
+"""Exports read back: rows of a trainer's files against the same rows of the canonical store.
+
+The readers (`read` of each format) share no code with the writers, and the rows expected here are taken from the store's
+arrays directly. Labels and masks of every format are brought to one form: whether a token is trained, at its own place.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prep_assets.errors import StoreError
+from prep_assets.exports.readable import Pairs, Readable, Source, Tokens
+from prep_assets.exports.registry import reader
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.groups import LOGPROBS, GroupStore
+from prep_assets.stores.lines import Lines
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.tokens import ATTENTION, TokenStore
+
+SAMPLE = 100
+"""Rows that are compared besides the first and the last."""
+NO_PADDING = -1
+
+
+def compare(folder: Path, source: Source, format: str, options: Mapping[str, Any]) -> Verdict:
+    """Compare the first, the last and `SAMPLE` seeded random rows of an export in `folder` with those of `source`.
+
+    Args:
+        options: every option that the export was made with.
+
+    Raises:
+        StoreError, OSError, ValueError, KeyError: files that their format's reader cannot read.
+    """
+    found = reader(format)(folder, source, options)
+    by_document = found.documents and isinstance(source, PackedStore)
+    total = len(source.documents["row"]) if by_document and isinstance(source, PackedStore) else len(source)
+    if found.count != total:
+        problem = f"{found.count:,} rows in {format}, the store has {total:,}"
+        return Verdict(False, problem, {}, Worst(format, problem))
+    chosen = sorted({0, total - 1, *random.Random(0).sample(range(total), min(SAMPLE, total))})
+    lines = _lines(source, set(chosen)) if isinstance(source, Lines) else {}
+    tokens = trained = 0
+    for row in chosen:
+        fault, read, expected = _compared(found, source, row, options, lines.get(row))
+        ids = tuple(expected[0].tokens.tolist()) if expected else ()
+        tokens += sum(len(each.tokens) for each in expected)
+        trained += sum(int(each.trained.sum()) for each in read if each.trained is not None) if expected else 0
+        if fault:
+            return Verdict(False, f"row {row:,}: {fault}", {"rows_checked": len(chosen)}, Worst(f"row {row}", fault, ids))
+    numbers = {"rows_checked": len(chosen), "tokens_checked": tokens, "trained_tokens_checked": trained}
+    return Verdict(True, f"{len(chosen):,} of {total:,} rows, read back from {format}, equal the store's", numbers)
+
+
+def row_fault(found: Readable, source: Source, row: int, options: Mapping[str, Any]) -> str:
+    """What of one row of an export is not as the store has it; empty where nothing is."""
+    lines = _lines(source, {row}) if isinstance(source, Lines) else {}
+    return _compared(found, source, row, options, lines.get(row))[0]
+
+
+def _compared(
+    found: Readable, source: Source, row: int, options: Mapping[str, Any], line: dict[str, Any] | None
+) -> tuple[str, Any, tuple[Tokens, ...]]:
+    """What is wrong with a row, what was read, and what was expected of a row of tokens."""
+    read = found.row(row)
+    if isinstance(source, Lines):
+        assert line is not None
+        return _line_fault(read, found.expected(line, row)), read, ()
+    expected = _document(source, row) if found.documents and isinstance(source, PackedStore) else _row(source, row)
+    pad_id = NO_PADDING if isinstance(source, GroupStore) else options.get("pad_id", 0)
+    return _fault(read, expected, pad_id), read, expected
+
+
+# -- what the store says ----------------------------------------------------------------------------------------------------------------
+
+
+def _lines(source: Lines, wanted: set[int]) -> dict[int, dict[str, Any]]:
+    return {number: row for number, row in enumerate(source) if number in wanted}
+
+
+def _row(source: PackedStore | TokenStore | Pairs | GroupStore, row: int) -> tuple[Tokens, ...]:
+    if isinstance(source, GroupStore):
+        numbers, rewards = source.responses_of(row), Tokens(source.rewards.record(row, "rewards"))
+        responses = [_answer(source.responses, number) for number in numbers]
+        logprobs = [Tokens(source.responses.record(number, LOGPROBS)) for number in numbers] if LOGPROBS in source.responses.arrays else []
+        return (Tokens(source.prompts.record(row, "tokens").astype(np.int64)), *responses, rewards, *logprobs)
+    if isinstance(source, Pairs):
+        return (_record(source.chosen, row), _record(source.rejected, row))
+    if isinstance(source, TokenStore):
+        return (_record(source, row),)
+    pieces = [_document(source, piece)[0] for piece in range(*source.pieces(row).indices(len(source.documents["row"])))]
+    lengths = [len(piece.tokens) for piece in pieces]
+    starts = np.array([sum(lengths[:number]) for number in range(len(lengths))])
+    masks, attended = ([mask for piece in pieces if (mask := getattr(piece, name)) is not None] for name in ("trained", "attended"))
+    tokens = np.concatenate([piece.tokens for piece in pieces])
+    return (Tokens(tokens, np.concatenate(masks), starts, _images(source, row), np.concatenate(attended)),)
+
+
+def _record(source: TokenStore, number: int) -> Tokens:
+    ids = source.record(number, "tokens").astype(np.int64)
+    mask = source.record(number, "loss_mask") != 0 if "loss_mask" in source.arrays else np.ones(len(ids), bool)
+    attended = source.record(number, ATTENTION) if ATTENTION in source.arrays else np.ones(len(ids), np.uint8)
+    return Tokens(ids, _but_first(mask), np.zeros(1, np.int64), _images(source, number), attended)
+
+
+def _images(source: PackedStore | TokenStore, row: int) -> tuple[tuple[str, tuple[int, ...] | None], ...]:
+    numbers = np.flatnonzero(np.asarray(source.images.record) == row)
+    images, places = source.images.references(numbers), ((int(source.images.start[i]), int(source.images.length[i])) for i in numbers)
+    return tuple((image.path, tuple(range(start, start + length))) for image, (start, length) in zip(images, places, strict=True))
+
+
+def _answer(source: TokenStore, number: int) -> Tokens:
+    return Tokens(source.record(number, "tokens").astype(np.int64), source.record(number, "loss_mask") != 0)
+
+
+def _document(source: PackedStore, piece: int) -> tuple[Tokens]:
+    row, start, length = (int(source.documents[field][piece]) for field in ("row", "row_offset", "length"))
+    ids = np.asarray(source.tokens[row])[start : start + length].astype(np.int64)
+    mask = np.asarray(source.loss_mask[row])[start : start + length] != 0
+    attention = np.ones(source.row_len, np.uint8) if source.attention_mask is None else np.asarray(source.attention_mask[row])
+    return (Tokens(ids, _but_first(mask), np.zeros(1, np.int64), attended=attention[start : start + length]),)
+
+
+def _but_first(mask: Any) -> Any:
+    """No export trains the first token of a document: nothing in it predicts that token."""
+    return np.concatenate([[False], mask[1:]])
+
+
+# -- comparing --------------------------------------------------------------------------------------------------------------------------
+
+
+def _line_fault(found: Any, expected: Any) -> str:
+    return "" if found == expected else f"reads {found!r:.300}, the store has {expected!r:.300}"
+
+
+def _fault(found: tuple[Tokens, ...], expected: tuple[Tokens, ...], pad_id: int) -> str:
+    if len(found) != len(expected):
+        raise StoreError(f"{len(found)} sequences in a row, {len(expected)} are expected")
+    return next((fault for pair in zip(found, expected, strict=True) if (fault := _difference(*pair, pad_id))), "")
+
+
+def _difference(found: Tokens, expected: Tokens, pad_id: int) -> str:
+    count = len(expected.tokens)
+    if len(found.tokens) < count:
+        return f"{len(found.tokens):,} tokens, the store has {count:,}"
+    wrong = np.flatnonzero(found.tokens[:count] != expected.tokens)
+    if len(wrong):
+        return f"token {wrong[0]} is {found.tokens[wrong[0]]}, the store has {expected.tokens[wrong[0]]}"
+    if (found.tokens[count:] != pad_id).any():
+        return f"after its {count:,} tokens stands something else than padding ({pad_id})"
+    if found.trained is not None and expected.trained is not None:
+        wrong = np.flatnonzero(found.trained != np.pad(expected.trained, (0, len(found.tokens) - count)))
+        if len(wrong):
+            state = "trained" if found.trained[wrong[0]] else "not trained"
+            return f"token {wrong[0]} is {state}, in the store it is the other way round"
+    if found.starts is not None and expected.starts is not None:
+        starts = found.starts[found.starts < count].tolist()
+        if starts != expected.starts.tolist():
+            return f"documents start at {starts[:20]}, in the store at {expected.starts[:20].tolist()}"
+    if found.attended is not None and expected.attended is not None:
+        said = found.attended[: count - 1]  # nothing attends to the last token of a row, which is no input
+        wrong = np.flatnonzero((said >= 0) & (said != expected.attended[:-1]))
+        if len(wrong):
+            state = "attended" if said[wrong[0]] else "not attended"
+            return f"token {wrong[0]} is {state}, in the store it is the other way round"
+        if (found.attended[count:] > 0).any():
+            return "padding is attended"
+    if found.images is not None and expected.images is not None and not _same_images(found.images, expected.images):
+        return f"has the images {found.images[:3]}, the store {expected.images[:3]}"
+    return ""
+
+
+def _same_images(found: Any, expected: Any) -> bool:
+    """Whether paths are equal, and places where the format says them."""
+    return len(found) == len(expected) and all(
+        path == wanted and places in (None, where) for (path, places), (wanted, where) in zip(found, expected, strict=True)
+    )

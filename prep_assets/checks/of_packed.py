@@ -1,0 +1,123 @@
+"""Checks of packed tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.checks.of_stores import image_verdicts, together
+from prep_assets.errors import StoreError
+from prep_assets.pipeline.asset import Store
+from prep_assets.pipeline.workspace import build_command
+from prep_assets.proofs.image_tokens import check_packed_images
+from prep_assets.proofs.packed import Trained, check_mixture, check_pieces
+from prep_assets.proofs.rows import check_packed, check_positions
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.arrays import sizes
+from prep_assets.stores.guards import Guards
+from prep_assets.stores.packed import open_documents, open_packed
+from prep_assets.stores.readers import bin_rows, read_bin, shard_metas
+from prep_assets.stores.tokens import TokenStore, open_tokens
+
+
+def _packed_tables(store: Store) -> list[str]:
+    return [name for name in ("sft_packed", "sft_dev_packed") if (store.directory / f"{name}.documents").is_dir()]
+
+
+def packed_rows(store: Store) -> Verdict:
+    """Rows, their position ids, and their images."""
+    vocabulary = store.vocabulary
+    tables = [open_packed(store.directory, name) for name in _packed_tables(store)]
+    sound = (check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id) for table in tables)
+    positions = (_positions(store, name) for name in _packed_tables(store) if (store.directory / name).is_dir())
+    return together(chain(sound, positions, image_verdicts(store, tables)))
+
+
+def _positions(store: Store, name: str) -> Verdict:
+    """Position ids, which the format bin stores."""
+    documents, _, row_len = open_documents(store.directory, name)
+    shards = read_bin(shard_metas(store.directory / name), Guards())
+    return check_positions(bin_rows(shards, "position_ids", row_len), documents, row_len)
+
+
+def packed_mixture(store: Store) -> Verdict:
+    """Which records are in the rows, and what is left out of them."""
+    tables = ((name, open_documents(store.directory, name)[0]) for name in _packed_tables(store))
+    return together(mixture_of(store, name, documents) for name, documents in tables)
+
+
+def mixture_of(store: Store, name: str, documents: Mapping[str, npt.NDArray[Any]]) -> Verdict:
+    """The mixture of one table, from its pieces."""
+    packing, manifest = store.recipe["packing"], store.manifest
+    sources, stores = open_documents(store.directory, name)[1], _domains_of(store, name)
+    prefix, options = ("", packing) if name == "sft_packed" else ("dev_", {**packing, "weights": None, "epochs": None, "max_items": None})
+    lengths = {domain: sizes(store.ends) for domain, store in stores.items()}
+    claimed = {key: manifest.counts[prefix + key] for key in ("tokens_left_out", "tokens_in_untrained_rows")}
+    claimed |= {f"share_{domain}": manifest.metrics[f"{prefix}share_{domain}"] for domain in sources}
+    return check_mixture(documents, sources, lengths, options, _trained(list(stores.values())), claimed)
+
+
+def _trained(stores: Sequence[TokenStore]) -> Trained:
+    def trained(source: int, record: int, start: int, end: int) -> int:
+        begin = int(stores[source].ends[record - 1]) if record else 0
+        return int(np.count_nonzero(stores[source].arrays["loss_mask"][begin + start : begin + end]))
+
+    return trained
+
+
+def _domains_of(store: Store, name: str) -> dict[str, TokenStore]:
+    """The token stores that a table was packed from. All domains of the configuration that have the split, not only those in the table."""
+    split = "train" if name == "sft_packed" else "dev"
+    stores = {}
+    for domain, content in sorted(store.recipe["tokens"].items()):
+        tokens = store.above("sft_tokens", domain)
+        if tokens.manifest.content_hash != content:
+            raise StoreError(
+                f"sft_tokens[{domain}] was built again since this table was packed. Pack it again: {build_command('sft_packed')}"
+            )
+        if (tokens.directory / f"{split}.index").is_dir():
+            stores[domain] = open_tokens(tokens.directory, split)
+    return stores
+
+
+def packed_mask(store: Store) -> Verdict:
+    """Every piece against the record that it is of."""
+    verdicts = []
+    for name in _packed_tables(store):
+        packed = open_packed(store.directory, name)
+        stores = _domains_of(store, name)
+        verdicts.append(check_pieces(packed, stores, once=not store.recipe["packing"].get("epochs")))
+        if len(packed.images) or any(len(store.images) for store in stores.values()):
+            verdicts.append(check_packed_images(packed, stores))
+    return together(iter(verdicts))
+
+
+def packed_accounting(store: Store) -> Verdict:
+    """The counts of the table against what its domains hold."""
+    return together(_accounted(store, name) for name in _packed_tables(store))
+
+
+def _accounted(store: Store, name: str) -> Verdict:
+    """Without weights, epochs or limits, everything that the domains hold must be in rows or counted as left out."""
+    (prefix, split), counts, packing = (
+        ("", "train") if name == "sft_packed" else ("dev_", "dev"),
+        store.manifest.counts,
+        store.recipe["packing"],
+    )
+    packed, left_out = open_packed(store.directory, name), counts[f"{prefix}tokens_left_out"]
+    trained = sum(int((mask != 0).sum()) for _, _, mask in packed.blocks())
+    found = {"rows": len(packed), "tokens": int(np.sum(packed.documents["length"])), "trained_tokens": trained}
+    fault = ""
+    if list(found.values()) != [counts[f"{prefix}{key}"] for key in found]:
+        claimed = tuple(counts[f"{prefix}{key}"] for key in found)
+        fault = f"rows, tokens, trained tokens are {tuple(found.values())}, the manifest says {claimed}"
+    elif not any(packing.get(key) for key in ("weights", "epochs", "max_items")):
+        offered = sum(open_tokens(store.above("sft_tokens", source).directory, split).tokens for source in packed.sources)
+        if offered != found["tokens"] + left_out:
+            fault = f"the domains hold {offered:,} tokens, but {found['tokens']:,} are packed and {left_out:,} counted as left out"
+    summary = f"{found['rows']:,} rows hold {found['tokens']:,} tokens, {trained:,} trained; {left_out:,} left out"
+    return Verdict(not fault, fault or summary, {**found, "tokens_left_out": left_out}, Worst(name, fault) if fault else None)

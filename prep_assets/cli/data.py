@@ -1,0 +1,672 @@
+"""`prep-assets schemas`: which forms of rows can be read, and with which options."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+import click
+import typer
+from rich.console import Console
+from rich.text import Text
+from typer.core import TyperCommand
+
+from prep_assets.cli.console import Live, bar, counted, err, first_rows, has_colour, near, number, out, print_json, size, table
+from prep_assets.errors import ConfigError, PrepAssetsError, SourceError, nearest
+from prep_assets.explain.visible import visible
+
+if TYPE_CHECKING:
+    from prep_assets.compat import modellink
+    from prep_assets.compat.astrai_run import Counts, Outcome
+    from prep_assets.engine.events import Event
+    from prep_assets.explain.doctor import Compared, Diagnosis
+    from prep_assets.samples import Sample
+    from prep_assets.schemas.registry import Schema
+    from prep_assets.schemas.sniff import Fit
+    from prep_assets.text.certify import Comparison
+    from prep_assets.text.template import ChatTemplate
+    from prep_assets.text.vocabulary import Vocabulary
+
+
+def schemas(name: Annotated[str | None, typer.Argument(show_default=False, help="A schema: show its options and a row.")] = None) -> None:
+    """List all schemas; or show the options of one and a row that it reads."""
+    from prep_assets.schemas import registry
+
+    known = registry.schemas()
+    if name is not None:
+        _show_one(out(), _named(name, known))
+        return
+    listed = sorted(known.values(), key=lambda each: each.name.lower())
+    rows = [(found.name, gives(found.gives), Text(found.summary), "\n".join(found.aliases)) for found in listed]
+    shown = table("schema", "gives", "what it reads", "aliases", rows=rows)
+    shown.columns[0].no_wrap = True  # a name is copied, so it stays whole
+    console = out()
+    console.print(shown)
+    console.print("prep-assets schemas NAME shows the options of one; prep-assets sniff FILE finds the ones that fit a file", style="dim")
+
+
+def gives(form: type | UnionType) -> str:
+    """The name of a form, or of each form of a union."""
+    return " | ".join(each.__name__ for each in get_args(form) or (form,))
+
+
+def _named(name: str, known: dict[str, Schema]) -> Schema:
+    by_word = {word: found for found in known.values() for word in (found.name, *found.aliases)}
+    if name not in by_word:
+        raise ConfigError(f"no schema {name!r}{nearest(name, by_word) or '.'} Known: {', '.join(known)}")
+    return by_word[name]
+
+
+def _show_one(console: Console, found: Schema) -> None:
+    also = f" (also called {', '.join(found.aliases)})" if found.aliases else ""
+    console.print(Text.assemble((found.name, "bold"), f"{also} gives {gives(found.gives)}"))
+    console.print(Text("\n" + (inspect.getdoc(found.factory) or "") + "\n"))
+    if found.options:
+        rows = [(name, Text(_annotation(parameter)), Text(_default(parameter))) for name, parameter in found.options.items()]
+        console.print(table("option", "type", "default", rows=rows, title="options"))
+    else:
+        console.print("It has no options.")
+    console.print("a row that it reads:", style="bold")
+    console.print_json(data=dict(found.example), ensure_ascii=False)
+
+
+def _annotation(parameter: inspect.Parameter) -> str:
+    kind: Any = parameter.annotation
+    if kind is inspect.Parameter.empty:
+        return ""
+    return kind if isinstance(kind, str) else inspect.formatannotation(kind)
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    return "(required)" if parameter.default is inspect.Parameter.empty else repr(parameter.default)
+
+
+def sniff(
+    file: Annotated[str, typer.Argument(metavar="FILE", show_default=False, help="A file, folder, glob, URL or hub address.")],
+    format: Annotated[str | None, typer.Option("--format", help="The format, where the file's name does not say it.")] = None,
+    count: Annotated[int, typer.Option("-n", min=1, help="How many records to try.")] = 100,
+    every: Annotated[bool, typer.Option("--all", help="List also the schemas that need a field which these records lack.")] = False,
+) -> None:
+    """Try every schema on the first records of a file: which fit, and why the others do not. Exit code 1 when none fits."""
+    from prep_assets.data.files import find_files
+    from prep_assets.schemas.registry import schemas as registered
+    from prep_assets.schemas.sniff import sniff as try_all
+
+    files = find_files([file], Path.cwd(), format=format)
+    rows, unreadable = first_rows(files, count)
+    if not rows:
+        why = f"; the first: {unreadable[0]}" if unreadable else ""
+        raise SourceError(f"{files[0].url}: no readable record, {counted(len(unreadable), 'unreadable row')}{why}")
+    fits = try_all([payload for _, payload in rows])
+    known = registered()
+    fitting = [fit for fit in fits if fit.fitting]
+    console = out()
+    if fitting:
+        headings = ("schema", "gives", "records", "fields it does not use", "first refusal")
+        lines = [_line(fit, gives(known[fit.schema].gives)) for fit in fitting]
+        console.print(table(*headings, rows=lines, numbers=("records",), title=f"fits {file}"))
+    others = [fit for fit in fits if not fit.fitting]
+    near = [fit for fit in others if every or not fit.refusal.startswith("missing_field: needs ")] or ([] if fitting else others)
+    if near:
+        rejected = [(fit.schema, Text(_reason(fit))) for fit in near]
+        console.print(table("schema", "first reason why not", rows=rejected, title="does not fit"))
+    if lacking := len(others) - len(near):
+        console.print(f"{lacking} more need a field that these records lack; --all lists them", style="dim")
+    for detail in unreadable[:1]:
+        console.print(f"{counted(len(unreadable), 'row')} could not be read; the first: {visible(detail)}", style="yellow")
+    if not fitting:
+        console.print("no schema fits; write one of your own and name it as package.module:function", style="bold")
+        raise typer.Exit(1)
+    console.print(f"in the configuration:\n  a_name: {_entry(file, format, fitting[0])}")
+
+
+def _line(fit: Fit, form: str) -> tuple[str | Text, ...]:
+    records = Text(f"{fit.fitting:,} of {fit.rows:,}", "bold green" if fit.fitting == fit.rows else "yellow")
+    return fit.schema, form, records, Text(", ".join((*fit.unread, *fit.passed_over))), Text(_reason(fit))
+
+
+def _entry(file: str, format: str | None, fit: Fit) -> str:
+    """A whole domain, in YAML."""
+    from prep_assets.schemas.reader import in_one_line
+
+    more = {"format": format, "ignore": list(fit.unread)}
+    return in_one_line(
+        {"files": [_beside_configuration(file)], "schema": fit.schema, **{key: value for key, value in more.items() if value}}
+    )
+
+
+def _beside_configuration(file: str) -> str:
+    """`file` relative to the configuration below this folder, which names it so. Without one, as it is; so are absolute paths and addresses."""
+    from prep_assets.config.loading import config_dir
+
+    if "://" in file or Path(file).expanduser().is_absolute() or not config_dir().is_relative_to(Path.cwd()):
+        return file
+    return os.path.relpath(file, config_dir())
+
+
+def _reason(fit: Fit) -> str:
+    return visible(fit.refusal[:200] + ("…" if len(fit.refusal) > 200 else ""))
+
+
+def dataset_info(
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="A dataset_info.json.")],
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]…", show_default=False, help="Data sets; all where none is named.")
+    ] = None,
+) -> None:
+    """Print the data sets of a LLaMA-Factory dataset_info.json as domains, to paste into the configuration."""
+    from prep_assets.schemas.reader import in_one_line
+    from prep_assets.schemas.sniff import domain_of, read_dataset_info
+
+    if not file.is_file():
+        raise ConfigError(f"no file {file}")
+    entries = read_dataset_info(file.read_text("utf-8"), str(file))
+    found = {name: domain_of(name, entries) for name in names or entries}
+    console = out()
+    for family in sorted({each.family for each in found.values()}):
+        console.print(f"# {family}.yaml, files relative to it\ndomains:")
+        for name, each in found.items():
+            if each.family == family:
+                for remark in each.remarks:
+                    console.print(f"  # {remark}")
+                console.print(f"  {name}: {in_one_line(each.domain)}")
+
+
+# `prep-assets certify`: what a chat template can be trusted with, for one tokenizer.
+
+
+def certify(
+    template: Annotated[str, typer.Argument(help="tokenizer (its own), a shipped template's name, or a .jinja file.")],
+    tokenizer: Annotated[str, typer.Option("--tokenizer", "-t", help="A tokenizer's directory or hub id.")],
+    revision: Annotated[str | None, typer.Option(help="Commit of the hub repository.")] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(help="Compare with a second template for the same model: a .jinja file, a shipped one, or a tokenizer's folder."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Render probes with a chat template and say what it does: stop token, system prompt, reasoning, tools, provable masks. Exit code 1 when
+    no answer can be trained with it, or when a second template renders or masks any kind of chat differently."""
+    from prep_assets.text.agreement import agreement
+    from prep_assets.text.certify import certify as certified
+    from prep_assets.text.load_template import load_template
+    from prep_assets.text.template import bind
+    from prep_assets.text.vocabulary import folder_of, from_file
+
+    folder = folder_of(tokenizer, base=Path.cwd(), revision=revision)
+    vocabulary = from_file(tokenizer, folder)
+    loaded = load_template(template, vocabulary, base=Path.cwd())
+    bind(vocabulary, loaded)
+    if against is not None:
+        raise typer.Exit(int(report_against(loaded, against, vocabulary, as_json=as_json)))
+    certificate = certified(loaded, vocabulary)
+    read_otherwise = agreement(vocabulary, folder).fault
+    if read_otherwise:
+        certificate = replace(certificate, findings=(*certificate.findings, f"others read this tokenizer otherwise: {read_otherwise}"))
+    faults = certificate.faults(train_on_eos="turn", train_headers=False)
+    console = out()
+    if as_json:
+        print_json({**certificate.as_dict(), "faults": faults})
+    else:
+        fields = {key: value for key, value in certificate.as_dict().items() if key not in ("findings", "chats")}
+        rows = [*((key.replace("_", " "), _shown(value)) for key, value in fields.items()), *certificate.chats.items()]
+        console.print(table("", "", rows=rows, title=f"{template} with {tokenizer}"))
+        for finding in certificate.findings:
+            console.print(f"finding: {finding}", style="yellow")
+        for fault in faults:
+            console.print(fault, style="red")
+    if faults:
+        raise typer.Exit(1)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        value = [f"{key}: {text}" for key, text in value.items()]
+    if isinstance(value, list):
+        return ", ".join(value)
+    return str(value).replace("\n", "⏎") or "–"
+
+
+def report_against(template: ChatTemplate, against: str, vocabulary: Vocabulary, *, as_json: bool) -> bool:
+    """Compare two templates on every probe, print where they part, and say whether they do."""
+    from prep_assets.text.certify import compare
+    from prep_assets.text.encode import Encoder
+    from prep_assets.text.engines import choose_engine
+    from prep_assets.text.spans import MaskPolicy
+    from prep_assets.text.template import bind
+
+    other = _other(against, vocabulary)
+    vocabulary = bind(bind(vocabulary, template), other)
+    policy = MaskPolicy({"assistant": "train"}, "mask")
+    found = list(compare(template, other, Encoder(vocabulary, choose_engine(vocabulary, reference_only=True), policy)))
+    if as_json:
+        print_json([each.as_dict() for each in found])
+    else:
+        _show(found, template.name, against)
+    return any(each.differs for each in found)
+
+
+def _other(against: str, vocabulary: Vocabulary) -> ChatTemplate:
+    """The template of a folder is that of the tokenizer in it, with its own special tokens."""
+    from prep_assets.text.load_template import load_template
+    from prep_assets.text.vocabulary import load_vocabulary
+
+    if not Path(against).is_dir():
+        return load_template(against, vocabulary, base=Path.cwd())
+    return load_template("tokenizer", load_vocabulary(against, base=Path.cwd()), base=Path.cwd())
+
+
+def _show(found: Sequence[Comparison], first: str, second: str) -> None:
+    console = out()
+    said = {"refused": "both refuse", "text": "text differs", "mask": "mask differs"}
+    rows = [(each.chat, said.get(each.outcome, each.outcome)) for each in found]
+    console.print(table("chat", "", rows=rows, title=f"{first} and {second}"))
+    for each in found:
+        if each.differs:
+            console.print(f"{each.chat}\n  {first}: {each.first}\n  {second}: {each.second}")
+    differing = sum(each.differs for each in found)
+    console.print(f"{differing} of {len(found)} kinds of chat differ" if differing else f"equal in all {len(found)} kinds of chat")
+
+
+# `prep-assets doctor`: does my trainer train on what I think it does?
+
+BOTH, THEIRS, OURS = ("green", "⟦", "⟧"), ("bold red", "⟪+", "⟫"), ("bold yellow", "⟪-", "⟫")
+"""What both sides train, what only the trainer does, what only we do: colour, and signs where there is none."""
+HEAD, TAIL = 160, 80
+"""Characters that are shown of the ends of a long stretch on which both sides agree."""
+
+
+def doctor(
+    trainer: Annotated[
+        str,
+        typer.Option("--trainer", metavar="T", show_default=False, help="trl, llamafactory, axolotl, torchtune, open-instruct or verl."),
+    ],
+    dataset: Annotated[
+        str, typer.Option("--dataset", "-d", metavar="FILE", show_default=False, help="A file, folder, glob, URL or hub address.")
+    ],
+    tokenizer: Annotated[str, typer.Option("--tokenizer", metavar="X", show_default=False, help="A folder, or a hub id.")],
+    revision: Annotated[str | None, typer.Option("--revision", help="The commit of a tokenizer from the hub.")] = None,
+    template: Annotated[str, typer.Option("--template", help="The chat template of both sides, as in the configuration.")] = "tokenizer",
+    schema: Annotated[str | None, typer.Option("--schema", help="How rows are read; the one that fits, if left out.")] = None,
+    count: Annotated[int, typer.Option("-n", min=1, max=1000, help="How many rows to compare.")] = 1000,
+    show: Annotated[int, typer.Option("--show", min=0, help="How many rows that differ to show.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Prepare rows as a trainer does and as we do, and show every label that differs. Exit code 1 where labels or ids differ.
+
+    TRL's own code runs where it is installed; for the others their rules, read from their code, stand in.
+    """
+    from prep_assets.explain.doctor import Ours, diagnose
+
+    ours = Ours.open(tokenizer, template, revision)
+    theirs = _transformers(tokenizer, revision)
+    theirs.chat_template = ours.template.source
+    name, rows = _rows(dataset, schema, count)
+    found = diagnose(ours, theirs, trainer, rows, most=show)
+    if as_json:
+        print_json({"schema": name, **_as_json(found)})
+    else:
+        _show_doctor(found, name)
+    if not found.compared:
+        raise PrepAssetsError(_why_nothing(found))
+    if found.equal < found.compared:
+        raise typer.Exit(1)
+
+
+def _transformers(tokenizer: str, revision: str | None) -> Any:
+    from transformers import AutoTokenizer
+
+    from prep_assets.text.vocabulary import folder_of
+
+    folder = folder_of(tokenizer, base=Path.cwd(), revision=revision)
+    try:
+        # False, and not left out: left out, transformers asks on the terminal whether to run the folder's code
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except (ValueError, OSError) as error:
+        raise PrepAssetsError(f"{tokenizer}: transformers cannot open it, and code that comes with it is never run: {error}") from error
+
+
+def _rows(dataset: str, schema: str | None, count: int) -> tuple[str, Iterator[tuple[str, Sample]]]:
+    """The schema that reads a file, and its chats with their ids; rows that it refuses are left out, and said."""
+    from prep_assets.data.files import find_files
+    from prep_assets.samples import Sample
+    from prep_assets.schemas.sniff import sniff
+
+    records, _ = first_rows(find_files([dataset], Path.cwd()), count)
+    if schema is None:
+        fits = [fit for fit in sniff([payload for _, payload in records[:100]]) if fit.fitting and _gives(fit.schema, Sample)]
+        if not fits:
+            raise ConfigError(f"no schema reads {dataset} as chats. See why with: prep-assets sniff {dataset}; then say --schema NAME")
+        schema = fits[0].schema
+    return schema, _converted(schema, records)
+
+
+def _gives(schema: str, form: type) -> bool:
+    from prep_assets.schemas.registry import schemas
+
+    return schemas()[schema].can_give(form)
+
+
+def _converted(schema: str, records: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, Sample]]:
+    from prep_assets.errors import Refused
+    from prep_assets.samples import Sample
+    from prep_assets.schemas.reader import apply
+    from prep_assets.schemas.registry import convert_with
+
+    convert, refused = convert_with(schema, gives=Sample), 0
+    for identity, payload in records:
+        try:
+            sample = apply(convert, payload)
+        except Refused:
+            refused += 1
+            continue
+        if isinstance(sample, Sample):
+            yield identity, sample
+    if refused:
+        err().print(f"{counted(refused, 'row')} that the schema {schema} refuses are left out", style="yellow")
+
+
+def _as_json(found: Diagnosis) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "trainer": found.trainer,
+        "how": found.how,
+        "rows": found.rows,
+        "compared": found.compared,
+        "equal": found.equal,
+        "refused_by_us": dict(found.refused),
+        "stopped_by_the_trainer": dict(found.stopped),
+        "reasons": [
+            {"trained_by": side, "reason": reason, "rows": rows, "tokens": found.tokens[side, reason]}
+            for (side, reason), rows in found.reasons.most_common()
+        ],
+        "shown": [{"id": row.id, "differences": [asdict(each) for each in row.differences]} for row in found.shown],
+    }
+
+
+def _show_doctor(found: Diagnosis, schema: str) -> None:
+    console = out()
+    console.print(f"{found.trainer}: {found.how}", style="bold")
+    console.print(f"rows are read with the schema {schema}", style="dim")
+    for row in found.shown:
+        console.print()
+        console.print(_row(row, has_colour(console)))
+    console.print()
+    if found.reasons:
+        who = {"theirs": "the trainer", "ours": "us", "ids": "other ids"}
+        counts = [(who[key[0]], key[1], f"{rows:,}", f"{found.tokens[key]:,}") for key, rows in found.reasons.most_common()]
+        console.print(table("trained by", "why they differ", "rows", "tokens", rows=counts, numbers=("rows", "tokens")))
+    for side, why in (("we refuse", found.refused), ("the trainer stops at", found.stopped)):
+        for reason, rows in why.most_common(5):
+            console.print(Text(f"{side} {counted(rows, 'row')}: {visible(reason)[:400]}", "yellow"))
+    verdict = f"labels are equal on {found.equal:,} of {found.compared:,} rows that both sides take, of {found.rows:,}"
+    console.print(verdict, style="bold green" if found.equal == found.compared else "bold red")
+
+
+def _row(row: Compared, colour: bool) -> Text:
+    """A row as text: what both train, what only one side does, and why."""
+    text = Text.assemble((f"│ {visible(row.id)}\n", "cyan"))
+    steps = [(each.start, each.end, each) for each in row.differences if each.side != "ids"]
+    places, low = row.ours, 0
+    marks = [BOTH if weight else None for weight in (places.loss != 0).tolist()]
+    for start, end, each in steps:
+        marks[start:end] = [THEIRS if each.side == "theirs" else OURS] * (end - start)
+    for at in range(1, len(marks) + 1):
+        if at == len(marks) or marks[at] is not marks[low]:
+            shown = visible(row.rendered.text[int(places.starts[low]) : int(places.ends[at - 1])])
+            style, before, after = marks[low] or ("dim", "", "")
+            shown = shown if marks[low] in (THEIRS, OURS) or len(shown) <= HEAD + TAIL else f"{shown[:HEAD]} … {shown[-TAIL:]}"
+            text.append(shown if colour else f"{before}{shown}{after}", style)
+            low = at
+    text.append("" if text.plain.endswith("\n") else "\n")
+    for each in row.differences:
+        who = {"theirs": "trained by the trainer only", "ours": "trained by us only", "ids": "other ids"}[each.side]
+        text.append(f"  {who}: ", "bold")
+        text.append(f"{visible(each.text)[:80].replace(chr(10), '')!r} ", THEIRS[0] if each.side != "ours" else OURS[0])
+        text.append(f"{each.reason}\n")
+    return text
+
+
+def _why_nothing(found: Diagnosis) -> str:
+    reasons = [*found.refused.most_common(1), *found.stopped.most_common(1)]
+    return "no row could be compared: " + ("; ".join(reason for reason, _ in reasons) or "the file has none that fits")
+
+
+# `prep-assets preprocess`: run an AstrAI pipeline JSON, or a command line of ModelLink, over some files, without Dagster.
+
+PARAMS = "params"
+"""Where AstrAI looks for a tokenizer when none is named."""
+
+
+def preprocess(
+    inputs: Annotated[list[str], typer.Argument(metavar="FILES...", help="JSONL, JSON and other data files, folders or globs.")],
+    output: Annotated[Path, typer.Option("--output", "--output-dir", "--output_dir", "-o", help="Output directory.")],
+    config: Annotated[Path, typer.Option("--config", "-c", help="Pipeline JSON of either AstrAI dialect.")],
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option("--tokenizer", "--tokenizer_path", help="Tokenizer directory; else ./params, else the one of configs/sft.yaml."),
+    ] = None,
+    masking: Annotated[
+        Literal["astrai", "spans"],
+        typer.Option(help="astrai: each message rendered alone, its header trained; spans: one render, only contents and stop tokens."),
+    ] = "astrai",
+    dedup: Annotated[
+        Literal["exact", "prefix200", "none"] | None,
+        typer.Option(help="Duplicates, if not as configured: whole records; their first 200 characters, as AstrAI did; or kept."),
+    ] = None,
+    position_ids: Annotated[
+        Literal["none", "doc_reset", "continuous"] | None, typer.Option(help="Position ids, if not as configured.")
+    ] = None,
+    layout: Annotated[
+        Literal["shards", "flat"], typer.Option(help="shards: <domain>/shard_0000/; flat: <domain>/, one shard a domain.")
+    ] = "shards",
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, show_default=False, help="Processes that work at a time; as many as fit, if left out.")
+    ] = None,
+    log_interval: Annotated[
+        int | None,
+        typer.Option(
+            "--log-interval", "--log_interval", min=1, show_default=False, help="Print a line each time that N more records are read."
+        ),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(help="A field to leave out before a record is read, such as notes or messages.rating; once for each."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output in the directory.")] = False,
+) -> None:
+    """Tokenize, mask and pack files as an AstrAI pipeline JSON says, into AstrAI's directory layout.
+
+    With ModelLink's flags it writes ModelLink's files: prep-assets preprocess --input FILE --output-prefix PREFIX --help
+    """
+    from rich.progress import DownloadColumn, TimeRemainingColumn
+
+    from prep_assets.compat.astrai import load_pipeline
+    from prep_assets.compat.astrai_run import load_tokenizer
+    from prep_assets.compat.astrai_run import preprocess as run
+
+    pipeline = load_pipeline(config)
+    directory = tokenizer or _default_tokenizer()
+    err().print(f"tokenizer: {near(directory.resolve())}")
+    vocabulary = load_tokenizer(directory)
+    with bar(DownloadColumn(), TimeRemainingColumn()) as shown:
+        task = shown.add_task("preprocess", total=None)
+        outcome = run(
+            inputs,
+            output,
+            pipeline,
+            vocabulary,
+            masking=masking,
+            dedup=dedup,
+            position_ids=position_ids,
+            layout=layout,
+            ignore=ignore or (),
+            overwrite=overwrite,
+            workers=workers or "auto",
+            log_interval=log_interval,
+            log=partial(_log, perf_counter()),
+            progress=lambda done, total: shown.update(task, completed=done, total=total),
+        )
+    _show_preprocess(outcome)
+
+
+def _log(begun: float, counts: Counts) -> None:
+    """What one line of --log-interval says."""
+    pace = counts.read / max(1e-9, perf_counter() - begun)
+    line = f"{counts.read:,} records read, {counts.kept:,} kept, {counts.tokens:,} tokens, {pace:,.0f} records/s"
+    err().print(line)
+
+
+def _default_tokenizer() -> Path:
+    if Path(PARAMS).is_dir():
+        return Path(PARAMS)
+    from prep_assets.config.loading import config_dir, load_family
+    from prep_assets.errors import ConfigError
+
+    folder = config_dir()
+    configured = folder / load_family("sft", folder).tokenizer
+    if not configured.is_dir():
+        raise ConfigError(f"no tokenizer: there is no ./{PARAMS}, and {configured} is not a directory. Name one with --tokenizer")
+    return configured
+
+
+def _show_preprocess(outcome: Outcome) -> None:
+    counts, totals, console = outcome.counts, outcome.totals, out()
+    shown = table("figure", "value", numbers=("value",), title=near(outcome.directory.resolve()))
+    shown.add_row("records read", number(counts.read))
+    for reason, count in counts.refused.items():
+        shown.add_row(f"- refused: {reason}", number(count))
+    shown.add_row("= kept", number(counts.kept))
+    shown.add_section()
+    shown.add_row("tokens", number(counts.tokens))
+    shown.add_row("trained tokens", "all" if counts.trained is None else number(counts.trained))
+    for label, count in (
+        ("records without a trained token", counts.untrained),
+        ("records cut at max_seq_len", counts.cut_records),
+        ("tokens cut at max_seq_len", counts.cut_tokens),
+        ("records cut at max_packed_len", totals.cut_records),
+        ("tokens cut at max_packed_len", totals.cut_by_packing),
+        ("tokens of padding in bins", totals.padding),
+    ):
+        if count:
+            shown.add_row(label, number(count))
+    for path, count in outcome.passed_over.items():
+        shown.add_row(f"records whose {path!r} was passed over", number(count))
+    shown.add_row("shards", number(len(totals.shards)))
+    console.print(shown)
+    if len(counts.domains) > 1:
+        domains = [(folder, number(count)) for folder, count in counts.domains.items()]
+        console.print(table("domain", "records", rows=domains, numbers=("records",)))
+    if counts.refused:
+        console.print(f"refused records: {near(outcome.directory.resolve() / 'quarantine.jsonl')}")
+
+
+def migrate(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Pipeline JSON of either AstrAI dialect.")],
+    files: Annotated[list[str] | None, typer.Option("--file", "-f", help="A source of the domain; may be given several times.")] = None,
+    tokenizer: Annotated[str, typer.Option(help="Tokenizer directory, relative to where the YAML will stand.")] = "tokenizer",
+    domain: Annotated[str, typer.Option(help="Name of the domain.")] = "data",
+) -> None:
+    """Print the same pipeline as YAML for configs/; comments say what it is called and what cannot be expressed.
+
+    A command line of ModelLink as well: prep-assets migrate --input FILE --output-prefix PREFIX and its other flags
+    """
+    from prep_assets.compat.astrai import load_pipeline, migrated
+
+    typer.echo(migrated(load_pipeline(config), config.name, files=files or ["data/*.jsonl"], tokenizer=tokenizer, domain=domain), nl=False)
+
+
+# -- ModelLink --------------------------------------------------------------------------------------------------------------------------
+
+SHOWN = 10
+"""Rows that are too long, of which the place is printed."""
+
+
+class AlsoModelLink(TyperCommand):
+    """`preprocess` and `migrate`: ModelLink's where the command line has the flags that ModelLink's needs, else AstrAI's."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
+        """The command that the words are meant for."""
+        if {"--input", "--output-prefix"}.isdisjoint(word.partition("=")[0] for word in args):
+            return super().make_context(info_name, args, parent, **extra)
+        run = partial(_modellink if info_name == "preprocess" else _migrate_modellink, list(args))
+        return click.Command(info_name, callback=run).make_context(info_name, [], parent)
+
+
+def _modellink(words: list[str]) -> None:
+    from prep_assets.compat.modellink import configuration, parsed
+    from prep_assets.compat.modellink import preprocess as run
+
+    flags = parsed(words)
+    found = configuration(flags)
+    for note in found.notes:
+        err().print(f"note: {visible(note)}", style="dim")
+    with Live(err()) as live:
+        intervals = _Intervals(flags.log_interval, live) if flags.log_interval else live
+        outcome = run(flags, found, intervals)
+    _show_modellink(outcome, flags.seq_length)
+
+
+def _migrate_modellink(words: list[str]) -> None:
+    from prep_assets.compat.modellink import configuration, parsed
+
+    typer.echo(configuration(parsed(words, "migrate")).text, nl=False)
+
+
+class _Intervals:
+    """Is called with each event of the engine, and passes it on; prints a line each time that about so many more rows are done."""
+
+    def __init__(self, every: int, live: Live) -> None:
+        self._every, self._live, self._rows, self._what, self._last = every, live, 0, "", 0
+
+    def __call__(self, event: Event) -> None:
+        from prep_assets.engine.events import Accepted, Progress
+
+        self._live(event)
+        match event:
+            case Accepted(step, published) if step.asset.name.endswith("_raw"):
+                self._rows = published.manifest.counts["read"]
+            case Progress(what, done, total) if what.startswith("tokenize") and total:
+                rows, name = self._rows * done // total, what.partition(":")[0]
+                if rows // self._every > (self._last if name == self._what else 0):
+                    err().print(f"about {rows:,} of {self._rows:,} rows: {visible(what)}")
+                self._what, self._last = name, rows // self._every
+
+
+def _show_modellink(outcome: modellink.Outcome, longest: int | None) -> None:
+    from itertools import islice
+
+    from prep_assets.compat.modellink import inspecting
+
+    console = out()
+    if outcome.was_there:
+        console.print("there already, made from these flags, rows and tokenizer: nothing to do")
+    shown = table("figure", "value", numbers=("value",))
+    shown.add_row("rows read", number(outcome.read))
+    for reason, count in outcome.refused.items():
+        shown.add_row(f"- left out: {reason}", number(count))
+    shown.add_section()
+    for name, count in zip(("sequences", "tokens"), outcome.written, strict=True):
+        shown.add_row(name, number(count))
+    if trained := outcome.stores[-2].manifest.counts.get("trained_tokens"):
+        shown.add_row("trained tokens", number(trained))
+    console.print(shown)
+    for path in outcome.files:
+        console.print(f"{near(path)} {size(path.stat().st_size)}")
+    long = outcome.refused["tokenize/too_long"]
+    if long:
+        console.print(f"{counted(long, 'row')} longer than --seq-length {longest}, left out:", style="yellow")
+        for row in islice(outcome.too_long, SHOWN):
+            console.print(f"  {visible(row.id)}: {visible(row.detail)}")
+    for asset in dict.fromkeys(each.manifest.asset for each in outcome.stores if each.manifest.counts.get("refused")):
+        console.print(f"all that {asset} left out: {inspecting(outcome.workspace)} prep-assets quarantine {asset}", style="dim")

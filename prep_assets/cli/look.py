@@ -1,0 +1,455 @@
+"""`prep-assets inspect`: one row of a store, with what is trained in it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from prep_assets.cli.console import (
+    AssetName,
+    Partition,
+    Stream,
+    built,
+    counted,
+    err,
+    every_store,
+    flowing,
+    has_colour,
+    listed,
+    near,
+    near_url,
+    number,
+    one_store,
+    opened,
+    out,
+    print_json,
+    reading,
+    size,
+    stores_of,
+    table,
+)
+from prep_assets.errors import ConfigError, StoreError, nearest
+from prep_assets.explain.visible import HOST, PORT, visible
+
+if TYPE_CHECKING:
+    from prep_assets.data.quarantine import Refusal
+    from prep_assets.graph.previews import Preview
+    from prep_assets.pipeline.workspace import Workspace
+    from prep_assets.stores.version_folders import Published
+
+LIMIT = 4096
+"""Tokens of a record that are shown; a pretraining document may have millions."""
+MOST_COUNTED = 10_000_000
+"""Tokens of the largest store whose documents are counted by engine, which takes about half a second."""
+
+
+def inspect(
+    asset: AssetName,
+    partition: Partition = None,
+    row: Annotated[int, typer.Option("--row", "-r", help="Row, record or line, counted from 0.")] = 0,
+    stream: Stream = None,
+    ids: Annotated[bool, typer.Option("--ids", help="One token a line, with its id, position and loss weight.")] = False,
+) -> None:
+    """Show a row: trained tokens bold and green (in ⟦ ⟧ where there is no colour), masked ones dim, │ where a document begins."""
+    workspace = opened()
+    published = one_store(workspace, asset, partition)
+    show_row(out(), workspace, published, row, stream=stream, ids=ids)
+
+
+def show_row(
+    console: Console,
+    workspace: Workspace,
+    published: Published,
+    row: int,
+    *,
+    stream: str | None = None,
+    ids: bool = False,
+    most: int | None = None,
+) -> None:
+    """Print a row of a store; of a row of tokens, the first `most`.
+
+    Raises:
+        ConfigError: no such row or stream.
+        StoreError: the payload cannot be read.
+    """
+    from prep_assets.explain.streams import streams
+    from prep_assets.graph.graph import store_of
+    from prep_assets.graph.previews import Preview
+    from prep_assets.pipeline.asset import by_engine
+
+    with reading(published):
+        names = streams(published)
+        if stream is not None and stream not in names:
+            hint = nearest(stream, names) or "."
+            raise ConfigError(f"{published.manifest.asset} has no stream {stream!r}{hint} There are: {', '.join(names) or 'none'}")
+        chosen = stream or (names[0] if names else None)
+        store = store_of(workspace, published)
+        shown = store.preview(row, stream=chosen, limit=LIMIT)
+        engines = by_engine(store, MOST_COUNTED) if isinstance(shown, Preview) else {}
+        numbers = _ids(published, chosen, row, shown) if ids and isinstance(shown, Preview) and chosen else []
+    if isinstance(shown, Preview):
+        _show_tokens(console, shown, numbers, most, engines)
+    elif "files" in shown and not names:
+        _show_files(console, published, shown)
+    else:
+        err().print(f"{chosen}.jsonl, line {row:,} counted from 0", style="dim")
+        console.print_json(data=shown, ensure_ascii=False)
+
+
+def _ids(published: Published, stream: str, row: int, shown: Preview) -> list[int]:
+    from prep_assets.explain.streams import open_stream
+    from prep_assets.stores.packed import PackedStore
+    from prep_assets.stores.tokens import TokenStore
+
+    if shown.ids:
+        return list(shown.ids)
+    store = open_stream(published, stream)
+    assert isinstance(store, PackedStore | TokenStore)
+    found = store.tokens[row] if isinstance(store, PackedStore) else store.record(row, "tokens")
+    return [int(token) for token in found[: len(shown.tokens)]]
+
+
+def _show_tokens(console: Console, shown: Preview, ids: list[int], most: int | None, engines: Mapping[str, int]) -> None:
+    tokens, weights = shown.tokens[:most], shown.weights[:most]
+    borders = {at: name for at, name in shown.origins if at < len(tokens)}
+    colour = has_colour(console)
+    console.print(visible(shown.title), style="bold")
+    console.print()
+    with_ids = listed(tokens, weights, shown.positions, ids, borders, colour=colour) if ids else None
+    text = with_ids or flowing(tokens, weights, borders, colour=colour)
+    console.print(text, end="" if text.plain.endswith("\n") else "\n")
+    console.print()
+    if len(tokens) < len(shown.tokens):
+        console.print(f"… and {len(shown.tokens) - len(tokens):,} tokens more", style="dim")
+    console.print(_footer(shown, engines, colour), style="dim")
+
+
+def _footer(shown: Preview, engines: Mapping[str, int], colour: bool) -> str:
+    parts = [counted(len(shown.tokens), "position")]
+    if shown.weights:
+        trained, unattended = (sum(weight * sign > 0 for weight in shown.weights) for sign in (1, -1))
+        how = "bold and green" if colour else "in ⟦ ⟧"
+        parts.append(f"{trained:,} trained ({trained / max(1, len(shown.tokens)):.1%}, {how})")
+        parts += [f"{unattended:,} not attended ({'struck through' if colour else 'in ⟪ ⟫'})"] if unattended else []
+    else:
+        parts.append("no loss mask")
+    parts.append(counted(len(shown.origins) - 1, "response") if shown.ids else counted(len(shown.origins), "document"))
+    parts += [f"the store's documents: {', '.join(f'{count:,} by {name}' for name, count in engines.items())}"] if engines else []
+    return "── " + " · ".join(parts)
+
+
+def _show_files(console: Console, published: Published, sources: dict[str, Any]) -> None:
+    manifest = published.manifest
+    rows = [
+        (visible(entry["name"]), used, number(entry["rows"]), size(entry["size"]), entry["sha256"][:16])
+        for which, used in (("files", "training"), ("test_files", "testing"))
+        for entry in sources[which]
+    ]
+    headings = ("file", "used for", "records", "size", "sha256")
+    console.print(table(*headings, rows=rows, numbers=("records", "size"), title=manifest.label))
+    counts = counted(manifest.counts["files"], "file"), counted(manifest.counts["read"], "record")
+    console.print(f"── {' · '.join(counts)} · {near_url(published.where)}", style="dim")
+
+
+# `prep-assets stats`: what the manifests of an asset's stores say.
+
+
+def stats(
+    asset: AssetName,
+    partition: Partition = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show counts, metrics, refused records by reason, lineage and files; of all partitions and in total where none is named."""
+    workspace = opened()
+    published, missing = stores_of(workspace, asset, partition)
+    stores = [_facts(each) for each in published]
+    if as_json:
+        print_json({"asset": asset, "stores": stores, "total": _total(stores), "not_built": missing})
+        return
+    console = out()
+    _show_numbers(console, asset, stores)
+    _show_refused(console, stores)
+    if len(published) == 1:
+        _show_lineage(console, published[0].manifest.label, stores[0])
+        _show_files_stats(console, published[0])
+    else:
+        _show_places(console, asset, published)
+    for name in missing:
+        console.print(f"not built: {name}", style="dim")
+
+
+def _facts(published: Published) -> dict[str, Any]:
+    manifest = published.manifest
+    return {
+        "partition": manifest.partition,
+        "path": published.where,
+        "build_key": manifest.build_key,
+        "content_hash": manifest.content_hash,
+        "counts": _numbers(manifest.counts),
+        "metrics": dict(manifest.metrics),
+        "refused": dict(manifest.counts.get("refused", {})),
+        "recipe": dict(manifest.recipe),
+        "checks": list(manifest.checks),
+        "files": dict(manifest.files),
+    }
+
+
+def _numbers(counts: Mapping[str, Any]) -> dict[str, int]:
+    return {key: value for key, value in counts.items() if isinstance(value, int)}
+
+
+def _total(stores: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Counts and refusals added up. Metrics are ratios, which do not add up."""
+    counts, refused = Counter[str](), Counter[str]()
+    for facts in stores:
+        counts.update(facts["counts"])
+        refused.update(facts["refused"])
+    size_of_files = sum(entry["bytes"] for facts in stores for entry in facts["files"].values())
+    return {"counts": dict(counts), "refused": dict(refused), "bytes": size_of_files}
+
+
+def _show_numbers(console: Console, asset: str, stores: list[dict[str, Any]]) -> None:
+    """One store: a figure a line. Several: a store a line, the figures side by side, and a total."""
+    total = _total(stores)
+    if len(stores) == 1:
+        shown = table(
+            "figure", "value", numbers=("value",), title=asset + (f"[{stores[0]['partition']}]" if stores[0]["partition"] else "")
+        )
+        for key, value in {**stores[0]["counts"], **stores[0]["metrics"]}.items():
+            shown.add_row(key, number(value))
+        shown.add_row("refused records", number(sum(total["refused"].values())))
+    else:
+        counts = list(total["counts"])
+        metrics = list(dict.fromkeys(key for facts in stores for key in facts["metrics"]))
+        # a narrow terminal folds them between words
+        headings = tuple(key.replace("_", " ") for key in (*counts, "refused", *metrics))
+        shown = table("partition", *headings, numbers=headings, title=asset)
+        for facts in stores:
+            refused = sum(facts["refused"].values())
+            figures = [*map(facts["counts"].get, counts), refused, *map(facts["metrics"].get, metrics)]
+            shown.add_row(facts["partition"], *map(number, figures))
+        shown.add_section()
+        figures = [*total["counts"].values(), sum(total["refused"].values()), *[None] * len(metrics)]
+        shown.add_row("total", *map(number, figures), style="bold")
+    console.print(shown)
+
+
+def _show_refused(console: Console, stores: list[dict[str, Any]]) -> None:
+    if not any(facts["refused"] for facts in stores):
+        return
+    rows = [(facts["partition"], reason, number(count)) for facts in stores for reason, count in facts["refused"].items()]
+    console.print(table("partition", "stage/reason", "records", rows=rows, numbers=("records",), title="refused"))
+
+
+def _show_places(console: Console, asset: str, published: list[Published]) -> None:
+    made = [(each, each.manifest) for each in published]
+    rows = [(m.partition, number(len(m.files)), size(_bytes(each)), m.content_hash[:16], near_url(each.where)) for each, m in made]
+    console.print(table("partition", "files", "size", "content", "store", rows=rows, numbers=("files", "size"), title="stores"))
+    console.print(f"lineage and files of one: prep-assets stats {asset} -p {published[0].manifest.partition}", style="dim")
+
+
+def _show_lineage(console: Console, name: str, facts: dict[str, Any]) -> None:
+    said = {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in facts["recipe"].items()}
+    rows = [(key, visible(value)) for key, value in said.items()]
+    console.print(table("ingredient", "value", rows=rows, title=f"{name}: made from"))
+
+
+def _show_files_stats(console: Console, published: Published) -> None:
+    manifest = published.manifest
+    rows = [(visible(name), size(entry["bytes"]), entry["sha256"][:16]) for name, entry in manifest.files.items()]
+    title = f"{manifest.label}: files in {near_url(published.where)}"
+    shown = table("file", "size", "sha256", rows=rows, numbers=("size",), title=title)
+    shown.add_section()
+    shown.add_row("total", size(_bytes(published)), f"content {manifest.content_hash[:16]}", style="bold")
+    console.print(shown)
+
+
+def _bytes(published: Published) -> int:
+    return sum(entry["bytes"] for entry in published.manifest.files.values())
+
+
+# `prep-assets quarantine`: the records that were refused.
+
+
+def quarantine(
+    asset: AssetName,
+    partition: Partition = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="R", help="Only this reason, e.g. too_long or schema/missing_field.")
+    ] = None,
+    count: Annotated[int, typer.Option("-n", min=1, help="How many records to show.")] = 10,
+) -> None:
+    """Show refused records: where each comes from, why it was refused, and what it holds."""
+    from itertools import islice
+
+    from prep_assets.graph.graph import asset_named
+
+    workspace = opened()
+    published, _ = stores_of(workspace, asset, partition)
+    above = asset_named(asset, workspace).upstream
+    counts = _counts(published, reason)
+    console = out()
+    if not counts:
+        console.print(f"{asset}: no record was refused here" + "".join(f"; what feeds it: prep-assets quarantine {name}" for name in above))
+        return
+    rows = [(name, which, f"{number:,}") for name, which, number in counts]
+    console.print(table("store", "stage/reason", "records", rows=rows, numbers=("records",)))
+    for store, refusal in islice(_refusals(published, reason), count):
+        console.print(_described(store.manifest.label, refusal))
+    total = sum(number for _, _, number in counts)
+    if total > count:
+        console.print(f"… and {total - count:,} more: -n {total}", style="dim")
+
+
+def _counts(published: list[Published], reason: str | None) -> list[tuple[str, str, int]]:
+    """Store, stage/reason and number of the refused records that were asked for."""
+    every = [(each.manifest.label, which, count) for each in published for which, count in each.manifest.counts.get("refused", {}).items()]
+    chosen = [entry for entry in every if _fits(reason, entry[1])]
+    if every and not chosen:
+        known = list(dict.fromkeys(which for _, which, _ in every))
+        words = [*known, *(which.partition("/")[2] for which in known)]
+        raise ConfigError(f"no record was refused for {reason!r}{nearest(str(reason), words) or '.'} Reasons: {', '.join(known)}")
+    return chosen
+
+
+def _fits(reason: str | None, which: str) -> bool:
+    return reason is None or reason in (which, which.partition("/")[2])
+
+
+def _refusals(published: list[Published], reason: str | None) -> Iterator[tuple[Published, Refusal]]:
+    from prep_assets.data.quarantine import read_quarantine
+
+    for each in published:
+        if each.quarantine is None:
+            continue
+        if not each.quarantine.is_file():
+            raise StoreError(
+                f"{each.manifest.label}: {each.quarantine} is gone, but the manifest counts refused records. Build the store again"
+            )
+        for refusal in read_quarantine(each.quarantine):
+            if _fits(reason, f"{refusal.stage}/{refusal.reason}"):
+                yield each, refusal
+
+
+def _described(name: str, refusal: Refusal) -> Text:
+    cut = "" if len(refusal.payload) >= refusal.payload_length else f" … ({refusal.payload_length:,} long)"
+    return Text.assemble(
+        (f"{name} {visible(refusal.id)}", "bold"),
+        ("  " + f"{refusal.stage}/{refusal.reason}", "yellow"),
+        "\n  " + visible(refusal.detail),
+        ("\n  " + visible(refusal.payload) + cut + "\n", "dim"),
+    )
+
+
+# `prep-assets report`: a page about stores, in one HTML file.
+
+PAGES = Path("reports")
+"""Default folder of the pages."""
+COLUMNS = 140
+"""Width of a trace on its page."""
+
+
+def report(
+    asset: Annotated[
+        str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset, e.g. sft_packed; all, if left out.")
+    ] = None,
+    partition: Partition = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="PATH", help="The file to write, or with no asset the folder. [default: reports/]", show_default=False
+        ),
+    ] = None,
+    candidate: Annotated[
+        bool, typer.Option("--candidate", help="The store that was built last and is not published, because a check fails.")
+    ] = False,
+    rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="How many rows a page holds at most.")] = 1000,
+) -> None:
+    """Write a page about an asset's stores: what they hold, rows with masks and both derivations, what was refused, lineage.
+
+    Each page is one file that needs no network. Without ASSET: a page for every asset that has a store, and index.html.
+    """
+    from prep_assets.explain.report import INDEX, write_page, write_site
+    from prep_assets.explain.report import report as page
+    from prep_assets.pipeline.workspace import Workspace
+
+    workspace = Workspace.open()
+    if asset is None:
+        if candidate:
+            raise typer.BadParameter("say of which asset: prep-assets report ASSET --candidate", param_hint="--candidate")
+        if partition is not None:
+            raise typer.BadParameter("say of which asset: prep-assets report ASSET --partition P", param_hint="--partition")
+        folder = out or PAGES
+        write_site(workspace, built(workspace), folder, rows=rows, written=_print_place)
+        typer.echo(near(folder.absolute() / INDEX))
+        return
+    stores, missing = (_candidates if candidate else stores_of)(workspace, asset, partition)
+    path = out or PAGES / f"{asset}{f'-{partition}' if partition else ''}.html"
+    path = path / f"{asset}.html" if path.is_dir() else path
+    with reading(stores[0]):
+        write_page(path, page(workspace, stores, rows=rows, candidate=candidate))
+    for name in missing:
+        err().print(f"not built, and not on the page: {name}", style="yellow")
+    _print_place(path)
+    typer.echo(near(path.absolute()))
+
+
+def _candidates(workspace: Workspace, asset: str, partition: str | None) -> tuple[list[Published], list[str]]:
+    from prep_assets.graph.graph import asset_and_partitions
+
+    found, partitions = asset_and_partitions(workspace, asset, partition)
+    places = [workspace.place(found.name, each) for each in partitions]
+    stores = [store for store in (place.candidate() for place in places) if store is not None]
+    if not stores:
+        raise StoreError(f"{asset} has no store that waits for its checks: what was built last is published, or nothing was built")
+    return stores, []
+
+
+def _print_place(path: Path) -> None:
+    err().print(f"✓ {path} ({size(path.stat().st_size)})", style="dim")
+
+
+def view(
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Where it listens, on this machine only; 0 takes a free one.")
+    ] = PORT,
+    rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="How many rows a page holds at most.")] = 1000,
+    browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """Serve the pages of `report` for all stores, with a search over whole stores, until Ctrl-C. It writes nothing."""
+    from prep_assets.explain.report import server
+    from prep_assets.pipeline.workspace import Workspace
+
+    serving = server(Workspace.open, every_store, port, rows=rows, trace=_trace)
+    address = f"http://{HOST}:{serving.server_port}/"
+    typer.echo(address)
+    err().print("Ctrl-C stops it", style="dim")
+    if browser:
+        typer.launch(address)
+    try:
+        serving.serve_forever()
+    finally:
+        serving.server_close()
+
+
+def _trace(workspace: Workspace, asset: str, partition: str, query: Mapping[str, str]) -> str:
+    """What `prep-assets trace` prints, as text."""
+    import io
+
+    from prep_assets.cli.trace import show_trace
+    from prep_assets.explain.trace import trace
+
+    numbers = {key: query.get(key, "0" if key == "row" else "") for key in ("row", "token")}
+    if any(value and not value.isdecimal() for value in numbers.values()):
+        raise ConfigError(f"a row and a token are numbers, counted from 0: {numbers}")
+    found = trace(workspace, asset, int(numbers["row"]), partition=partition or None, stream=query.get("stream") or None)
+    console = Console(file=io.StringIO(), record=True, width=COLUMNS, soft_wrap=True)
+    show_trace(console, found, int(numbers["token"]) if numbers["token"] else None)
+    return console.export_text()

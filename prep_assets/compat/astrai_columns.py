@@ -1,0 +1,532 @@
+"""Tokens and masks: as AstrAI makes them (``--masking astrai``), and by the way of this package (``--masking spans``).
+
+AstrAI: a chat is one beginning-of-text token, never trained, and then each message **rendered alone** and encoded alone; the whole rendered message,
+its header included, has the mask of its role. An instruction is two fields encoded one after the other, a text one:
+
+    chat          <bos> [system span] [user span] [assistant span] …       mask 0 | by role
+    instruction   encode(prompt, with special tokens) encode(response)     mask of prompt | mask of response
+    text          encode(text, with special tokens)                        no mask
+
+Source of the algorithm: AstrAI's preprocessing documentation, "Mask Algorithm".
+
+Spans: one render of the whole conversation, one tokenization. Templates see the whole conversation and the texts of the special tokens; only contents
+and the stop token of a trained turn are trained, never a header; a control token that somebody typed into the content is plain text; a record in
+which nothing is trained is refused.
+"""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.compat.astrai import Section, Source, Task
+from prep_assets.config.family import Domain
+from prep_assets.data import tables as cuts
+from prep_assets.data.blocks import Unreadable
+from prep_assets.data.files import SourceFile, is_remote
+from prep_assets.data.tables import Cut, line_cuts, table_cuts
+from prep_assets.errors import ConfigError, Refused, TemplateError
+from prep_assets.pipeline.examples import Reading, Stretch, converter, shards_of
+from prep_assets.pipeline.sources import Pinned, Router
+from prep_assets.pipeline.workspace import Progress
+from prep_assets.samples import Record, Sample, Turn
+from prep_assets.schemas.fields import View, as_list, as_mapping, as_number, as_text, needed, peek, unread, value_at, whole, wrong_type
+from prep_assets.schemas.reader import Account
+from prep_assets.schemas.sections import chat_turns, plain_text, plain_turn
+from prep_assets.text.encode import Encoder
+from prep_assets.text.engines import choose_engine
+from prep_assets.text.load_template import load_template
+from prep_assets.text.render import render
+from prep_assets.text.spans import MaskPolicy, Rendered
+from prep_assets.text.template import ChatTemplate, bind
+from prep_assets.text.vocabulary import Vocabulary
+from prep_assets.workers.pool import Pool
+from prep_assets.workers.shards import Counts, Plan
+
+# What becomes of a record: arrays for each key of the store. How its texts become tokens and masks is a builder's own.
+
+Text = TypeVar("Text")
+"""What a builder makes of a sequence before it is tokenized."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """One key of one record.
+
+    Attributes:
+        values: 1-D, all elements one after another.
+        lengths: of each element, where the key holds a list (the responses of a group); `None` for a flat sequence.
+    """
+
+    values: npt.NDArray[Any]
+    lengths: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A token sequence and whether each token is trained: integers[n] and uint8[n]."""
+
+    ids: npt.NDArray[Any]
+    mask: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A record that can be kept.
+
+    Attributes:
+        cells: its arrays by key.
+        cut: how many of its tokens were cut off at the end by ``max_seq_len``.
+        dropped: fields that were left out before it was read, see `Account.note`.
+        unread: fields with content that no section and no template read, and their values.
+    """
+
+    cells: Mapping[str, Cells]
+    cut: int
+    dropped: tuple[str, ...] = ()
+    unread: tuple[tuple[str, Any], ...] = ()
+
+
+class Builder(ABC, Generic[Text]):
+    """Tokenizes and masks records.
+
+    Attributes:
+        ignore: fields that are left out before a record is read.
+    """
+
+    def __init__(self, task: Task, ignore: Sequence[str] = ()) -> None:
+        self.task = task
+        self._account = Account(ignore)
+
+    def build(self, payloads: Sequence[Mapping[str, Any]]) -> list[Row | Refused]:
+        """One result for each record, in order."""
+        views = [self._account.view(payload) for payload in payloads]
+        plans = [self._plan(view) for view in views]
+        lists = [(key, part) for plan in plans if isinstance(plan, dict) for key, part in plan.items() if isinstance(part, list)]
+        encoded = iter(self.encode([(key, text) for key, texts in lists for text in texts]))
+        found = [self._row(plan, encoded) if isinstance(plan, dict) else plan for plan in plans]
+        return [_with_unread(row, view) if isinstance(row, Row) else row for row, view in zip(found, views, strict=True)]
+
+    @abstractmethod
+    def sequence(self, source: Source, row: Mapping[str, Any]) -> Text:
+        """The text of a flat output of a record."""
+
+    @abstractmethod
+    def element(self, section: Section, value: object, where: str) -> Text:
+        """The text of one element of a list."""
+
+    @abstractmethod
+    def encode(self, texts: Sequence[tuple[str, Text]]) -> list[Tokens | Refused]:
+        """One result for each text; the key of its output stands before it."""
+
+    def trained(self, row: Row) -> Row | Refused:
+        """`row`, or why its masks are not good enough."""
+        return row
+
+    def _plan(self, row: Mapping[str, Any]) -> dict[str, list[Text] | npt.NDArray[np.float32]] | Refused:
+        try:
+            require_equal_groups(self.task, row)
+            return {key: self._output(source, row) for key, source in self.task.sources.items()}
+        except Refused as refusal:
+            refusal.stage = refusal.stage or "schema"
+            return refusal
+
+    def _output(self, source: Source, row: Mapping[str, Any]) -> list[Text] | npt.NDArray[np.float32]:
+        section = source.sections[0]
+        if source.is_value:
+            return values_at(row, section.field)
+        if not source.list_field:
+            return [self.sequence(source, row)]
+        elements = as_list(value_at(row, section.field), section.field)
+        return [self.element(section, element, f"{section.field}[{i}]") for i, element in enumerate(elements)]
+
+    def _row(self, plan: Mapping[str, list[Text] | npt.NDArray[np.float32]], encoded: Iterator[Tokens | Refused]) -> Row | Refused:
+        """The cells of a record, each sequence cut to ``max_seq_len``; outputs in the order of the sources."""
+        limit = self.task.pipeline.preprocessing.max_seq_len
+        # every result is taken, also after a refusal: those of the next record follow
+        results = {key: [next(encoded) for _ in part] for key, part in plan.items() if isinstance(part, list)}
+        cells: dict[str, Cells] = {}
+        cut = 0
+        for key, planned in plan.items():
+            if isinstance(planned, np.ndarray):
+                cells[key] = Cells(planned)
+                continue
+            parts: list[Tokens] = []
+            for result in results[key]:
+                if isinstance(result, Refused):
+                    return result
+                parts.append(result)
+            cut += sum(max(0, len(part.ids) - limit) for part in parts)
+            lengths = tuple(min(limit, len(part.ids)) for part in parts) if self.task.sources[key].list_field else None
+            cells[key] = Cells(np.concatenate([part.ids[:limit] for part in parts]), lengths)
+            if (mask_key := self.task.mask_key(key)) in self.task.columns:
+                cells[mask_key] = Cells(np.concatenate([part.mask[:limit] for part in parts]), lengths)
+        return self.trained(Row(cells, cut))
+
+
+def _with_unread(row: Row, view: View) -> Row:
+    left = tuple((path, whole(value)) for path, value in unread(view))
+    dropped = tuple(sorted(view.book.dropped))
+    return replace(row, dropped=dropped, unread=left) if left or dropped else row
+
+
+def messages_at(value: object, where: str) -> Sequence[Mapping[str, Any]]:
+    """A list of messages, each with a role, and a content or calls of tools. Null is an empty list."""
+    messages = [as_mapping(message, f"{where}[{i}]") for i, message in enumerate([] if value is None else as_list(value, where))]
+    for i, message in enumerate(messages):
+        as_text(value_at(message, "role", f"{where}[{i}]"), f"{where}[{i}].role")
+        content = message.get("content")
+        if not isinstance(content, str) and not (content is None and peek(message, "tool_calls")):
+            wrong_type(content, f"{where}[{i}].content", "a string, or null beside tool_calls")
+    return messages
+
+
+def values_at(row: Mapping[str, Any], field: str) -> npt.NDArray[np.float32]:
+    """The finite number, or the list of them, under `field`: float32[n]. Refuses one that float32 does not hold."""
+    value = value_at(row, field)
+    numbers: Sequence[Any] = value if isinstance(value, list) else [value]
+    exact = np.array([as_number(number, f"{field}[{i}]") for i, number in enumerate(numbers)], np.float64)
+    with np.errstate(over="ignore"):
+        found = exact.astype(np.float32)
+    if not np.isfinite(found).all():
+        raise Refused("out_of_range", f"{field!r} is {value}, which is not finite as float32", stage="schema")
+    return found
+
+
+def require_equal_groups(task: Task, row: Mapping[str, Any]) -> None:
+    """Refuse a record whose lists differ in length: a reward for each response, a response for each reward."""
+    lists = {
+        section.field: source for source in task.sources.values() for section in source.sections if source.list_field or source.is_value
+    }
+    if not any(source.list_field for source in lists.values()):
+        return
+    sizes = {
+        field: 1 if source.is_value and not isinstance(value_at(row, field), list) else len(as_list(value_at(row, field), field))
+        for field, source in lists.items()
+    }
+    if len(set(sizes.values())) > 1 or 0 in sizes.values():
+        raise Refused("length_mismatch", f"the lists of one group differ in length or are empty: {sizes}", stage="schema")
+
+
+def require_length(task: Task, texts: Sequence[str]) -> None:
+    """Refuse a document outside ``min_chars … max_chars``, both included, counted in code points over all its sections."""
+    length, steps = sum(map(len, texts)), task.pipeline.preprocessing
+    if not steps.min_chars <= length <= steps.max_chars:
+        reason = "too_short" if length < steps.min_chars else "too_long"
+        raise Refused(reason, f"{length:,} characters; min_chars is {steps.min_chars:,}, max_chars {steps.max_chars:,}", stage="schema")
+
+
+def nothing_there(source: Source, row: Mapping[str, Any]) -> Refused:
+    """The refusal of a record that has no text in any field of `source`."""
+    fields = ", ".join(repr(section.field) for section in source.sections)
+    return Refused("empty", f"no text under {fields}; the record has {', '.join(map(repr, row)) or 'no fields'}", stage="schema")
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Text that is encoded on its own: with special tokens or without, trained or not."""
+
+    text: str
+    special: bool
+    train: bool
+
+
+class AstraiBuilder(Builder[list[_Piece]]):
+    """Records → tokens and masks as AstrAI's documentation describes them. Pieces are encoded one by one and joined."""
+
+    def __init__(self, task: Task, vocabulary: Vocabulary, ignore: Sequence[str] = ()) -> None:
+        super().__init__(task, ignore)
+        self._backend = vocabulary.encoder
+        self._template = MessageTemplate(vocabulary) if any(source.is_templated for source in task.sources.values()) else None
+        bos = vocabulary.special.get("bos_token")
+        self._bos = [] if bos is None else [vocabulary.backend.token_to_id(bos)]
+
+    def sequence(self, source: Source, row: Mapping[str, Any]) -> list[_Piece]:
+        pieces: list[_Piece] = []
+        for section in source.sections:
+            if section.template:
+                pieces += self._messages(row.get(section.field), section, section.field)
+            else:
+                pieces += self._text(row, section, first=not pieces)
+        if not any(piece.text.strip() for piece in pieces):
+            raise nothing_there(source, row)
+        if self.task.is_text:
+            require_length(self.task, [piece.text for piece in pieces])
+        return pieces
+
+    def element(self, section: Section, value: object, where: str) -> list[_Piece]:
+        """A sequence of its own, without special tokens."""
+        if section.template:
+            return self._messages(value, section, where)
+        return [_Piece(needed(plain_text(value, where), "empty_answer", where), False, section.action == "train")]
+
+    def _messages(self, value: object, section: Section, where: str) -> list[_Piece]:
+        assert self._template is not None
+        render, trains = self._template.render, self.task.trains
+        return [_Piece(render(message), False, trains(section.action, message["role"])) for message in messages_at(value, where)]
+
+    def _text(self, row: Mapping[str, Any], section: Section, *, first: bool) -> list[_Piece]:
+        must_be_string = self.task.typed and self.task.is_text
+        text = as_text(value_at(row, section.field), section.field) if must_be_string else plain_text(row.get(section.field), section.field)
+        if not text.strip() and not self.task.typed:
+            return []
+        special = first if section.add_special_tokens is None else section.add_special_tokens
+        return [_Piece(text, special, section.action == "train")]
+
+    def encode(self, texts: Sequence[tuple[str, list[_Piece]]]) -> list[Tokens | Refused]:
+        encoded: dict[tuple[str, bool], list[int]] = {}
+        for special in (False, True):
+            alone = list(dict.fromkeys(piece.text for _, pieces in texts for piece in pieces if piece.special is special))
+            found = self._backend.encode_batch_fast(alone, add_special_tokens=special)
+            encoded.update({(text, special): encoding.ids for text, encoding in zip(alone, found, strict=True)})
+        return [self._tokens(key, pieces, encoded) for key, pieces in texts]
+
+    def _tokens(self, key: str, pieces: list[_Piece], encoded: Mapping[tuple[str, bool], list[int]]) -> Tokens | Refused:
+        source = self.task.sources[key]
+        begins = source.is_templated and not source.list_field
+        ids = list(self._bos) if begins else []
+        mask = [0] * len(ids)
+        for piece in pieces:
+            found = encoded[piece.text, piece.special]
+            ids += found
+            mask += [int(piece.train)] * len(found)
+        shortest = 2 if begins else 1
+        if len(ids) < shortest:
+            return Refused("empty", f"{key!r} comes to {len(ids)} tokens, at least {shortest} are needed", stage="tokenize")
+        return Tokens(np.array(ids, np.uint32), np.array(mask, np.uint8))
+
+
+class MessageTemplate:
+    """A tokenizer's chat template, for one message at a time, in a sandbox.
+
+    AstrAI compiles templates with plain ``jinja2.Template``: without ``trim_blocks`` and ``lstrip_blocks``, which transformers sets, and with
+    no variables but ``messages`` and ``add_generation_prompt``; ``bos_token`` and ``eos_token`` are undefined and come out empty. So one
+    template can render otherwise there than in transformers, and here it renders as it does in AstrAI.
+
+    Raises:
+        TemplateError: the tokenizer has none, or it is not valid Jinja.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        from jinja2 import TemplateSyntaxError
+
+        if vocabulary.chat_template is None:
+            raise TemplateError(f"tokenizer {vocabulary.name} has no chat_template in its tokenizer_config.json; chats need one")
+        try:
+            self._template = _environment().from_string(vocabulary.chat_template)
+        except TemplateSyntaxError as error:
+            raise TemplateError(f"the chat template of {vocabulary.name}, line {error.lineno}: {error.message}") from error
+
+    def render(self, message: Mapping[str, Any]) -> str:
+        """The text of a conversation of this message alone, without a generation prompt.
+
+        Raises:
+            Refused: the template fails on it, or says no.
+        """
+        from jinja2 import TemplateError as JinjaError
+
+        try:
+            return str(self._template.render(messages=[message], add_generation_prompt=False))
+        except (JinjaError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+            raise Refused("template_refuses", f"a {message.get('role')} message alone: {error}", stage="render") from error
+
+
+def _environment() -> Any:
+    from jinja2 import nodes
+    from jinja2.ext import Extension
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """Transformers' ``{% generation %}``, which marks answers and prints nothing."""
+
+        tags = {"generation"}  # noqa: RUF012  (jinja reads it from the class)
+
+        def parse(self, parser: Any) -> list[nodes.Node]:
+            next(parser.stream)
+            body: list[nodes.Node] = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return body
+
+    return ImmutableSandboxedEnvironment(extensions=[Generation])
+
+
+class SpansBuilder(Builder[Rendered]):
+    """Records → tokens and masks by spans.
+
+    Raises:
+        ConfigError: a source with templated and plain sections: a conversation is rendered by the template or not at all.
+    """
+
+    def __init__(self, task: Task, vocabulary: Vocabulary, ignore: Sequence[str] = ()) -> None:
+        super().__init__(task, ignore)
+        for key, source in task.sources.items():
+            if source.is_templated and not all(section.template for section in source.sections):
+                raise ConfigError(
+                    f"{key}: --masking spans renders a record once, so all its sections have template true, or none. See --masking astrai"
+                )
+        templated = any(source.is_templated for source in task.sources.values())
+        # plain fields need no template; the completion among them ends with the end-of-text token
+        self._template = load_template("tokenizer", vocabulary) if templated else ChatTemplate("none", "", vocabulary.special)
+        vocabulary = bind(vocabulary, self._template)
+        policy = MaskPolicy(task.pipeline.mask, task.pipeline.mask_default)
+        self._encoder = Encoder(vocabulary, choose_engine(vocabulary), policy, trains=False)
+
+    def sequence(self, source: Source, row: Mapping[str, Any]) -> Rendered:
+        turns: list[Turn] = []
+        for section in source.sections:
+            if section.template:
+                turns += chat_turns(value_at(row, section.field), section.field, section.action)
+            elif (text := plain_text(row.get(section.field), section.field)).strip():
+                turns.append(plain_turn(text, section.action))
+        if not turns:
+            raise nothing_there(source, row)
+        return render(Sample(tuple(turns)), self._template)
+
+    def element(self, section: Section, value: object, where: str) -> Rendered:
+        if section.template:
+            turns = chat_turns(value, where, section.action)
+        else:
+            turns = (plain_turn(needed(plain_text(value, where), "empty_answer", where), section.action),)
+        return render(Sample(turns), self._template)
+
+    def encode(self, texts: Sequence[tuple[str, Rendered]]) -> list[Tokens | Refused]:
+        encoded = self._encoder.encode([rendered for _, rendered in texts])
+        results: dict[int, Tokens | Refused] = dict(encoded.refused)
+        for i, position in enumerate(encoded.kept):
+            part = slice(int(encoded.offsets[i]), int(encoded.offsets[i + 1]))
+            results[int(position)] = _tokens(encoded.ids[part], encoded.loss[part])
+        return [results[position] for position in range(len(texts))]
+
+    def trained(self, row: Row) -> Row | Refused:
+        """`row`, unless an output that could be trained has no trained token within ``max_seq_len``."""
+        for key, source in self.task.sources.items():
+            can_train = any(section.action in ("train", "$role") for section in source.sections)
+            if can_train and not source.is_value and not row.cells[self.task.mask_key(key)].values.any():
+                limit = self.task.pipeline.preprocessing.max_seq_len
+                return Refused("nothing_to_train", f"{key!r} has no trained token among its first {limit:,}", stage="tokenize")
+        return row
+
+
+def _tokens(ids: Any, loss: Any) -> Tokens | Refused:
+    fractional = loss[(loss != 0) & (loss != 1)]
+    if len(fractional):
+        return Refused("fractional_weight", f"a message has loss weight {fractional[0]:g}; AstrAI's mask knows 0 and 1", stage="tokenize")
+    return Tokens(ids, loss.astype(np.uint8))
+
+
+# Rows of the source files with the tokens and masks that a builder makes of them, in order: in this process, or by workers in shards.
+#
+# Only what one row decides is done here. Duplicates, ``max_items``, domains and shards of the output need a view of all rows, and are decided by the consumer
+# of these batches, in the order of the files; so no byte depends on how many workers there are.
+
+FEWEST = 4
+"""What has fewer shards is done sooner than workers start."""
+_BUILT = "built.pickle"
+_READ = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Neighbouring rows of a file.
+
+    Attributes:
+        build: places in `rows` → what each of these records becomes.
+    """
+
+    file: SourceFile
+    rows: Sequence[Record | Unreadable]
+    build: Callable[[Sequence[int]], Iterable[Row | Refused]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is read, and what makes tokens of it. It travels to other processes.
+
+    Attributes:
+        sources: the files, in the order in which they are read.
+        by_spans: whether masks are made as the house makes them.
+        ignore: fields that are left out before a record is read.
+    """
+
+    task: Task
+    vocabulary: Any
+    by_spans: bool
+    sources: Pinned
+    ignore: tuple[str, ...] = ()
+
+    @cached_property
+    def builder(self) -> Builder[Any]:
+        """What makes tokens of records; it stays where it was made."""
+        return (SpansBuilder if self.by_spans else AstraiBuilder)(self.task, self.vocabulary, self.ignore)
+
+    def reading(self, stretches: Sequence[Stretch] | None = None, progress: Progress | None = None) -> Reading:
+        """The core's loop over the files, or over some stretches of them."""
+        domain = Domain(files=tuple(file.url for file in self.sources.files), schema="sections")
+        # the converter is not asked: the builders read rows as the pipeline says
+        reader = converter(domain, Sample)
+        return Reading("", domain, Router(None, ""), self.sources, reader, progress=progress, stretches=stretches)
+
+    def batches(self, reading: Reading) -> Iterator[Batch]:
+        """All rows of a reading."""
+        size = self.task.pipeline.preprocessing.batch_size
+        for block in reading.rows(_READ):
+            for at in range(0, len(block.rows), size):
+                rows = block.rows[at : at + size]
+                yield Batch(block.file, rows, partial(self._build, rows))
+            reading.advance("preprocess", block.size)
+
+    def _build(self, rows: Sequence[Record | Unreadable], places: Sequence[int]) -> list[Row | Refused]:
+        return self.builder.build([row.payload for place in places if isinstance(row := rows[place], Record)])
+
+
+def batches_by_workers(job: Job, pool: Pool, folder: Path, reading: Reading) -> Generator[Batch, None, None]:
+    """All rows, built by the workers of a pool; in this process where there are few.
+
+    Args:
+        folder: for what is under way; it must not be there, and is gone at the end.
+        reading: of all rows, in this process.
+    """
+    travelling = replace(job, sources=replace(job.sources, cuts=tuple(_cuts(file) for file in job.sources.files)))
+    shards = shards_of(travelling.sources) if pool.size > 1 else []
+    if len(shards) < FEWEST:
+        yield from job.batches(reading)
+        return
+    folder.mkdir()
+    try:
+        for result in pool.run_shards(Plan(shards, folder), partial(_build_shard, job=travelling)):
+            yield from _read(result.folder / _BUILT)
+            shutil.rmtree(result.folder)
+            reading.advance("preprocess", result.shard.size)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _build_shard(task: Sequence[Stretch], folder: Path, *, job: Job) -> Counts:
+    """The work of one shard: every batch with what each record becomes, one after the other in a file."""
+    with (folder / _BUILT).open("wb") as file:
+        for batch in job.batches(job.reading(task)):
+            places = [place for place, row in enumerate(batch.rows) if isinstance(row, Record)]
+            pickle.dump((batch.file, batch.rows, dict(zip(places, batch.build(places), strict=True))), file)
+    return {}
+
+
+def _read(path: Path) -> Iterator[Batch]:
+    with path.open("rb") as file:
+        while file.peek(1):
+            source, rows, built = pickle.load(file)
+            yield Batch(source, rows, partial(map, built.__getitem__))
+
+
+def _cuts(file: SourceFile) -> tuple[Cut, ...]:
+    """Where a file can be cut; nowhere, where that would fetch it twice."""
+    if file.format in cuts.TABLES:
+        return tuple(table_cuts(file, cuts.SHARD_BYTES))
+    return tuple(line_cuts(file, cuts.SHARD_BYTES)) if file.format in cuts.LINES and not is_remote(file.url) else ()

@@ -1,0 +1,488 @@
+"""Decoders of the ways in which source files are compressed, with one interface."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import chain
+from types import TracebackType
+from typing import IO, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, refuse, refuse_long
+from prep_assets.data.files import WHOLE, Part, SourceFile, error_text, file_name, is_remote, open_stored
+from prep_assets.errors import PrepAssetsError, SourceError
+from prep_assets.samples import Record
+from prep_assets.stores.arrays import ahead
+
+
+class Decompressor(Protocol):
+    """The interface of `bz2.BZ2Decompressor`, which lzma and zstd share: one member or frame, output in bounded pieces."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+class _Gzip:
+    """zlib's gzip decoder with the interface that bz2, lzma and zstd have."""
+
+    def __init__(self) -> None:
+        self._decoder = zlib.decompressobj(wbits=31)
+        self.needs_input = True
+
+    @property
+    def eof(self) -> bool:
+        return self._decoder.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._decoder.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        out = self._decoder.decompress(self._decoder.unconsumed_tail + data, max_length)
+        # A full answer may leave output inside zlib although all input is consumed.
+        self.needs_input = not self._decoder.unconsumed_tail and len(out) < max_length
+        return out
+
+
+def _zstd() -> Any:
+    zstd = _zstd_module()
+    # Windows of up to 2 GiB (`zstd --long=31`) are common for large text corpora; the memory is taken only for files that ask for it.
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 31})
+
+
+def _zstd_module() -> Any:
+    """Python's own from 3.14 on, its backport before."""
+    return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+
+
+_DECOMPRESSORS: dict[str, Callable[[], Decompressor]] = {
+    "gzip": _Gzip,
+    "bz2": bz2.BZ2Decompressor,
+    "xz": lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ),
+    "zstd": _zstd,
+}
+
+
+def decompressor(compression: str) -> Decompressor:
+    """A decoder for one member or frame of `gzip`, `bz2`, `xz` or `zstd` data."""
+    return _DECOMPRESSORS[compression]()
+
+
+def damage() -> tuple[type[Exception], ...]:
+    """What the decoders raise on data that is damaged."""
+    return (zlib.error, lzma.LZMAError, _zstd_module().ZstdError, OSError, ValueError, EOFError)
+
+
+# The bytes of a source file, decompressed while they are read, and proven to be all there.
+
+_STORED_CHUNK = 1 << 18
+_COPY_CHUNK = 1 << 20
+_FETCH_AGAIN = "The download is incomplete or damaged: fetch it again"
+
+
+class Stream:
+    """The decompressed bytes of a file, from the start to the end, or those of a part of it.
+
+    A compressed file may have several members or frames one after the other. Every one must be whole, nothing foreign may follow, and the
+    stored bytes must be as many as `file.size` says; else `read` raises instead of ending early.
+
+    Attributes:
+        part: which bytes.
+        stored: bytes of the stored file consumed so far, for all that was given.
+        rows: rows of the file before the place where reading is; readers set it, error messages state it.
+    """
+
+    def __init__(self, file: SourceFile, part: Part = WHOLE, watch: Callable[[bytes], None] | None = None) -> None:
+        """
+        Args:
+            watch: is shown all bytes as they go by.
+        """
+        self.part = part
+        self._watch = watch
+        self._file = file
+        self._raw = open_stored(file)
+        self._decompressor: Decompressor | None = None
+        self._pending = b""
+        self._errors = damage()
+        self._at = self._taken = 0
+        self.stored = 0
+        self.rows = part.row
+        if part.start:
+            self._go_to(part.start)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None and self._file.compression is not None and self._at == self.part.stop:
+            _stay(self)
+        else:
+            self.close()
+
+    def go_on(self, part: Part, watch: Callable[[bytes], None] | None) -> None:
+        """Read another part, which begins where reading is, or later."""
+        self.part, self._watch, self.rows = part, watch, part.row
+        self._go_to(part.start)
+
+    def is_before(self, file: SourceFile, part: Part) -> bool:
+        """Whether it is a stream of this file that has not come to the part yet."""
+        return self._file == file and self._at <= part.start
+
+    def close(self) -> None:
+        """Close the file."""
+        self._raw.close()
+
+    def read(self, size: int) -> bytes:
+        """At least one and at most `size` bytes; `b""` at the end of the file only.
+
+        Raises:
+            SourceError: the file is cut short, damaged, or cannot be read.
+        """
+        with self._told():
+            return self._next(size)
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """All bytes from here on, `size` at a time. Those of a whole file that is compressed are decompressed by a thread of its own.
+
+        Raises:
+            SourceError: as `read`, after the pieces that come before.
+        """
+        if self._file.compression is None or self.part != WHOLE:
+            while piece := self.read_fully(size):
+                yield piece
+            return
+        with self._told(), closing(ahead(self._taken_pieces(size))) as pieces:
+            for piece, self.stored in pieces:
+                yield piece
+
+    def _taken_pieces(self, size: int) -> Iterator[tuple[bytes, int]]:
+        while piece := _fully(self._next, size):
+            yield piece, self._taken
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say in words where reading failed: by the rows and bytes that were given before."""
+        try:
+            yield
+        except _Fault as fault:
+            self.stored = self._taken
+            raise self.broken(*fault.args) from fault.__cause__
+        self.stored = self._taken
+
+    def _next(self, size: int) -> bytes:
+        if self.part.stop is not None:
+            size = min(size, self.part.stop - self._at)
+            if size <= 0:
+                return b""
+        data = self._read_stored(size) if self._file.compression is None else self._read_compressed(size)
+        self._at += len(data)
+        if self._watch is not None:
+            self._watch(data)
+        return data
+
+    def _go_to(self, start: int) -> None:
+        """Pass over the bytes before `start`. What is compressed must be decompressed for it."""
+        if self._file.compression is None and self._raw.seekable():
+            self._at = self._taken = self.stored = self._raw.seek(start)
+            return
+        with self._told():
+            while self._at < start:
+                read = self._read_stored if self._file.compression is None else self._read_compressed
+                if not (data := read(min(_COPY_CHUNK, start - self._at))):
+                    raise _Fault(f"the file ends before byte {start:,} of its text")
+                self._at += len(data)
+
+    def read_fully(self, size: int) -> bytes:
+        """`size` bytes, or all that are left."""
+        return _fully(self.read, size)
+
+    def broken(self, what: str, remedy: str = _FETCH_AGAIN) -> SourceError:
+        """The error for a file that cannot be read on: which file, how far reading came, and the remedy."""
+        at = f"after {self.rows:,} rows, at byte {self.stored:,} of {self._file.size:,}"
+        return SourceError(f"{self._file.name}: {what} {at} ({file_name(self._file.url)}). {remedy}")
+
+    def _read_stored(self, size: int) -> bytes:
+        try:
+            data = self._raw.read(size)
+        except PrepAssetsError:
+            raise
+        except Exception as error:  # each remote file system raises its own kinds
+            raise _Fault(f"reading failed ({error_text(error, self._file.url)})") from error
+        self._taken += len(data)
+        if not data and self._taken != self._file.size:
+            raise _Fault("the file ends early")
+        return data
+
+    def _read_compressed(self, size: int) -> bytes:
+        while True:
+            if (self._decompressor is None or self._decompressor.eof) and not self._next_member():
+                return b""
+            data, self._pending = self._pending, b""
+            assert self._decompressor is not None
+            if not data and self._decompressor.needs_input and not (data := self._read_stored(_STORED_CHUNK)):
+                raise _Fault(f"the {self._file.compression} stream is cut short")
+            if out := self._decompress(self._decompressor, data, size):
+                return out
+
+    def _next_member(self) -> bool:
+        """Start on the next member or frame; false where the file ends with the last one."""
+        data = self._pending or self._read_stored(_STORED_CHUNK)
+        if self._decompressor is not None and self._file.compression in ("gzip", "xz"):
+            while data and not (data := data.lstrip(b"\0")):  # both formats allow zeros as padding after a member
+                data = self._read_stored(_STORED_CHUNK)
+        if data:
+            self._pending = data
+            self._decompressor = decompressor(self._file.compression or "")
+        return bool(data)
+
+    def _decompress(self, decoder: Decompressor, data: bytes, size: int) -> bytes:
+        try:
+            out = decoder.decompress(data, size)
+        except self._errors as error:
+            raise _Fault(f"the {self._file.compression} stream is damaged ({error})") from error
+        if decoder.eof:
+            self._pending = decoder.unused_data
+        return out
+
+
+class _Fault(Exception):
+    """What is wrong with the stored bytes, as `Stream.broken` is told."""
+
+
+def _fully(read: Callable[[int], bytes], size: int) -> bytes:
+    parts: list[bytes] = []
+    while size > 0 and (part := read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+_WAITING: list[Stream] = []
+"""The stream that stopped last at the end of a part that was decompressed, for the next reader of a later part of that file in this process."""
+
+
+def _stay(stream: Stream) -> None:
+    while _WAITING:
+        _WAITING.pop().close()
+    _WAITING.append(stream)
+
+
+def stream_of(file: SourceFile, part: Part = WHOLE, watch: Callable[[bytes], None] | None = None) -> Stream:
+    """The bytes of a file or of a part of it. What is compressed is not decompressed from its beginning for each part, where parts come in order."""
+    if part.start and _WAITING and _WAITING[0].is_before(file, part):
+        stream = _WAITING.pop()
+        stream.go_on(part, watch)
+        return stream
+    return Stream(file, part, watch)
+
+
+def blocks_of(
+    read: Callable[[Stream], Iterator[Block]], file: SourceFile, part: Part = WHOLE, watch: Callable[[bytes], None] | None = None
+) -> Iterator[Block]:
+    """What a reader makes of the bytes of a file or of a part of it."""
+    with stream_of(file, part, watch) as stream:
+        yield from read(stream)
+
+
+@contextmanager
+def seekable(file: SourceFile) -> Iterator[IO[bytes]]:
+    """`file`, decompressed, open for reading at any position. What is remote or compressed is copied to a temporary file, not to memory."""
+    if file.compression is None and not is_remote(file.url):
+        with open_stored(file) as stored:
+            yield stored
+        return
+    with tempfile.TemporaryFile() as copy:
+        with Stream(file) as stream:
+            while data := stream.read(_COPY_CHUNK):
+                copy.write(data)
+        copy.seek(0)
+        yield copy
+
+
+# Lines of a byte stream, in pieces of bounded size, the blocks of records that they become, and plain text: one document a line, or one a file.
+
+Places = npt.NDArray[np.int64]
+_NEWLINE = ord("\n")
+_PART = 1 << 16
+_BOM = b"\xef\xbb\xbf"
+_HEAD = 8
+# Lines are split and decoded this much at a time, which the processor's cache can hold, however large the blocks are.
+_PIECE = 1 << 20
+_KEPT = 4 * PAYLOAD_CHARACTERS  # of a line that is too long: enough for the text that a refusal shows
+
+# How files start whose name promises text but whose content is something else.
+_NO_UTF8_TEXT = {
+    b"\xff\xfe": ("is UTF-16 text", "Convert it to UTF-8"),
+    b"\xfe\xff": ("is UTF-16 text", "Convert it to UTF-8"),
+    b"\x1f\x8b": ("is compressed with gzip, but its name says otherwise", "Give it the suffix .gz"),
+    b"\x28\xb5\x2f\xfd": ("is compressed with zstd, but its name says otherwise", "Give it the suffix .zst"),
+    b"\xfd7zXZ\x00": ("is compressed with xz, but its name says otherwise", "Give it the suffix .xz"),
+    b"BZh": ("is compressed with bzip2, but its name says otherwise", "Give it the suffix .bz2"),
+    b"PAR1": ("is a Parquet file, but its name says otherwise", "Set `format: parquet`"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Some consecutive lines.
+
+    Attributes:
+        start: zero-based number of the first line.
+        text: the lines, blank ones too, with a newline between each and the next. A line that is too long is cut to its start.
+        ends: int64[lines], where each line ends in `text`: at a newline, the last one maybe at the end.
+        size: their bytes, about.
+        too_long: number among these lines -> full length in bytes, of the lines over the limit.
+    """
+
+    start: int
+    text: bytes
+    ends: Places
+    size: int
+    too_long: Mapping[int, int]
+
+    @property
+    def lines(self) -> list[bytes]:
+        """Each line without its newline."""
+        return self.text.split(b"\n")[: len(self.ends)]
+
+
+def text_start(stream: Stream) -> bytes:
+    """The first bytes of a text file, without a byte order mark, or of a part of one.
+
+    Raises:
+        SourceError: the file is no UTF-8 text at all, but UTF-16 or compressed.
+    """
+    head = stream.read_fully(_HEAD)
+    if stream.part.start:
+        return head
+    for magic, (what, remedy) in _NO_UTF8_TEXT.items():
+        if head.startswith(magic):
+            raise stream.broken(what, remedy)
+    return head.removeprefix(_BOM)
+
+
+def read_lines(stream: Stream, block_bytes: int, max_line_bytes: int) -> Iterator[Lines]:
+    """The lines of a text file, split at newlines (`\\n`), at most about `block_bytes` at a time.
+
+    Holds at most one piece and one line of `max_line_bytes`; a longer line is passed over up to its newline without being kept. The size of
+    pieces changes neither which lines there are nor which of them are too long.
+    """
+    number = stream.part.row
+    unfinished: list[bytes | memoryview] = []  # the last line so far in parts, so that a long one is joined once
+    length = 0
+    for chunk in chain([text_start(stream)], stream.pieces(min(block_bytes, _PIECE))):
+        if end := chunk.rfind(b"\n") + 1:
+            first, text = length + chunk.find(b"\n"), b"".join([*unfinished, memoryview(chunk)[:end]])
+            unfinished, length = [chunk[end:]], len(chunk) - end
+            lines = _lines(number, text, len(chunk), first, max_line_bytes)
+            del text
+            yield lines
+            number += len(lines.ends)
+        else:
+            unfinished.append(chunk)
+            length += len(chunk)
+        if length > max_line_bytes:
+            unfinished = [b"".join(unfinished)[:_KEPT]]
+    if length:
+        yield _lines(number, b"".join(unfinished), length, length, max_line_bytes)
+
+
+def _lines(start: int, text: bytes, size: int, first_length: int, limit: int) -> Lines:
+    """The lines of a text, those over the limit cut. The first may have lost bytes already, so that its length is given."""
+    ends = _ends(text)
+    lengths = np.diff(ends, prepend=-1) - 1
+    lengths[0] = first_length
+    if lengths.max() <= limit:
+        return Lines(start, text, ends, size, {})
+    too_long = {at: int(lengths[at]) for at in np.flatnonzero(lengths > limit).tolist()}
+    lines = text.split(b"\n")
+    for at in too_long:
+        lines[at] = lines[at][:_KEPT]
+    text = b"\n".join(lines)
+    return Lines(start, text, _ends(text), size, too_long)
+
+
+def _ends(text: bytes) -> Places:
+    newlines = places(lambda part: part == _NEWLINE, np.frombuffer(text, np.uint8))
+    return newlines if text.endswith(b"\n") else np.append(newlines, len(text))
+
+
+def places(true: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.bool_]], raw: npt.NDArray[np.uint8]) -> Places:
+    """Where something is true of a byte, looked at in parts that the processor's cache holds."""
+    parts = range(0, len(raw), _PART)
+    return np.concatenate([np.flatnonzero(true(raw[start : start + _PART])) + start for start in parts])
+
+
+class AddLines(Protocol):
+    """What a format does with lines: each becomes a record, a refused row, or, where it is blank, nothing."""
+
+    def __call__(self, lines: Lines, records: list[Record], unreadable: list[Unreadable]) -> None: ...
+
+
+def blocks_of_lines(stream: Stream, block_bytes: int, max_line_bytes: int, add: AddLines) -> Iterator[Block]:
+    """The lines of a text file as blocks of about `block_bytes`."""
+    records: list[Record] = []
+    unreadable: list[Unreadable] = []
+    size = 0
+    for lines in read_lines(stream, block_bytes, max_line_bytes):
+        before = len(records) + len(unreadable)
+        add(lines, records, unreadable)
+        stream.rows += len(records) + len(unreadable) - before
+        size += lines.size
+        if size >= block_bytes:
+            yield Block(records, unreadable, stream.stored)
+            records, unreadable, size = [], [], 0
+    yield Block(records, unreadable, stream.stored)
+
+
+_SKIPPED = 1 << 20
+
+
+def read_text_lines(stream: Stream, index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Block]:
+    """Payloads `{"text": line}` without `\\n` or `\\r\\n`. `Record.row` is the line's number; blank lines are skipped."""
+
+    def add(lines: Lines, records: list[Record], unreadable: list[Unreadable]) -> None:
+        for i, line in enumerate(lines.lines):
+            row = lines.start + i
+            if i in lines.too_long:
+                unreadable.append(refuse_long(index, row, line, lines.too_long[i], max_record_bytes))
+            elif line.strip():
+                _add(records, unreadable, index, row, line.removesuffix(b"\r"))
+
+    return blocks_of_lines(stream, block_bytes, max_record_bytes, add)
+
+
+def read_text_file(stream: Stream, index: int, max_record_bytes: int) -> Iterator[Block]:
+    """One payload `{"text": whole file}`, row 0; no row where the file has white space only."""
+    records: list[Record] = []
+    unreadable: list[Unreadable] = []
+    start = text_start(stream)
+    text = start + stream.read_fully(max_record_bytes + 1 - len(start))
+    if len(text) > max_record_bytes:
+        rest = sum(len(part) for part in iter(lambda: stream.read(_SKIPPED), b""))
+        unreadable.append(refuse_long(index, 0, text, len(text) + rest, max_record_bytes))
+    elif text.strip():
+        _add(records, unreadable, index, 0, text)
+    yield Block(records, unreadable, stream.stored)
+
+
+def _add(records: list[Record], unreadable: list[Unreadable], index: int, row: int, raw: bytes) -> None:
+    try:
+        records.append(Record(index, row, {"text": raw.decode()}))
+    except UnicodeDecodeError as error:
+        unreadable.append(refuse(index, row, "invalid_utf8", invalid_byte(error, raw), raw))

@@ -1,1 +1,0 @@
-"""Files that are proven: what was meant to be written, what the disk gives back, and what to say when it does not work."""

@@ -1,0 +1,551 @@
+"""The checks of a store: one after the other, or by several processes at once where the store is large. Those that look at every row are then carried out
+in parts of the store, by whichever process is free, and what is found of the parts is put together in their order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext, suppress
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from itertools import groupby, islice
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from prep_assets.checks.of_stores import INTEGRITY, joined, part_of
+from prep_assets.checks.sources_again import Part, Unsound, parts_of
+from prep_assets.config.models import FAMILIES
+from prep_assets.data.tables import SHARD_BYTES
+from prep_assets.engine.events import Accepted, Candidate, Checked, Event, Planned, Progress, Refused, Skipped, Started, Written
+from prep_assets.engine.plan import Step, plan
+from prep_assets.engine.plan import Store as PlanningStore
+from prep_assets.engine.status import failures
+from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.graph.graph import EVERY, asset_and_partitions, holds, run_check, store_of, upstream_of
+from prep_assets.pipeline.asset import Asset, Check, Store
+from prep_assets.pipeline.examples import text_bytes
+from prep_assets.pipeline.tokens import FEWEST, opened
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.proofs.reference_ids import keep_words
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.bucket import bucket_of
+from prep_assets.stores.files import in_words
+from prep_assets.stores.manifest import Result
+from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.version_folders import Published
+from prep_assets.workers.pool import Pool, WorkerLost, portable
+from prep_assets.workers.shards import Counts, Effort, Plan, Runner, Shard, ShardResult
+
+LARGE = 16 << 20
+"""Bytes of payload. The checks of a smaller store are done sooner than workers start."""
+
+
+def verdicts_of(workspace: Workspace, asset: Asset, published: Published, checks: Sequence[Check]) -> Iterator[tuple[str, Verdict]]:
+    """What each of some checks of an asset says, in order."""
+    runner, fresh = workspace.runner(workspace.family(FAMILIES[asset.family])), _asked(published, [check.name for check in checks])
+    if runner is None or len(checks) < 2 or _size(published) < LARGE or EVERY.get(asset.name) is not asset:
+        for check in checks:
+            yield check.name, verdict_of(check, workspace, fresh)
+        return
+    said: dict[str, Verdict] = {}
+    waiting = [check.name for check in reversed(checks)]
+    for found in _by_workers(runner, workspace, asset, fresh, checks):
+        said |= found
+        while waiting and waiting[-1] in said:
+            yield waiting[-1], said[waiting.pop()]
+
+
+def _by_workers(
+    runner: Runner, workspace: Workspace, asset: Asset, published: Published, checks: Sequence[Check]
+) -> Iterator[Mapping[str, Verdict]]:
+    """The verdicts of some checks, as they come."""
+    travelling = workspace.travelling(FAMILIES[asset.family])
+    work = partial(_carried_out, workspace=travelling, asset=asset.name, published=published, kept={})
+    # as builds open it, whose workers go on with this
+    ready = partial(opened, travelling, FAMILIES[asset.family]) if holds(asset.name, TokenStore) else None
+    store, parts = store_of(workspace, published), list[Shard]()
+    derived = [check for check in asset.checks if check.derived]
+    with suppress(PrepAssetsError, OSError):  # what is wrong with the sources the checks say
+        parts = parts_of(store) if asset.in_parts and {*derived} <= {*checks} else []
+    parts = parts if len(parts) > 1 else []
+    whole = _whole(published, [check for check in checks if not parts or not check.derived])
+    with closing(runner.run_shards(_plan(published, (*whole, *parts), ready), work)) as results:
+        for result in islice(results, len(whole)):
+            yield result.counts["verdicts"]
+        if not parts:
+            next(results, None)  # lets it end by itself
+            return
+        with suppress(Unsound):
+            yield joined(store, map(_found, results))
+            return
+    # the checks of the whole store say what is wrong
+    for result in runner.run_shards(_plan(published, _whole(published, derived), ready), work):
+        yield result.counts["verdicts"]
+
+
+def _whole(published: Published, checks: Sequence[Check]) -> list[Shard]:
+    """Checks of the whole store, together where they come of one reading of its sources."""
+    tasks = [[check.name for check in group] for _, group in groupby(checks, lambda check: check.derived or check.name)]
+    return [Shard(0, " and ".join(task), _size(published), task) for task in tasks]
+
+
+def _plan(published: Published, shards: Sequence[Shard], ready: Callable[[], object] | None) -> Plan:
+    label = published.manifest.label
+    return Plan([replace(shard, number=number, what=f"{label} {shard.what}") for number, shard in enumerate(shards)], None, ready=ready)
+
+
+def _carried_out(
+    task: Part | Sequence[str], folder: Path, *, workspace: Workspace, asset: str, published: Published, kept: dict[str, Any]
+) -> dict[str, Any]:
+    """The work of one shard: what is found of a part of a store, or the verdicts of some checks of all of it.
+
+    Args:
+        kept: see `Store.kept`.
+    """
+    if published.keeper is not None:  # the folder that it is fetched to is another one here
+        published = workspace.place(asset, published.manifest.partition).shelf.published(published.version)
+    made = EVERY[asset]
+    if not isinstance(task, Part):
+        published = _asked(published, task)
+        return {"verdicts": {check.name: verdict_of(check, workspace, published) for check in made.checks if check.name in task}}
+    try:
+        return {"found": part_of(Store(workspace, made, published, task, kept))}
+    except Exception:  # whatever a damaged store makes a reader raise
+        return {"found": None}
+    finally:
+        keep_words()
+
+
+def _found(result: ShardResult) -> Any:
+    """What was found of a part.
+
+    Raises:
+        Unsound: it is not as it must be.
+    """
+    if (found := result.counts["found"]) is None:
+        raise Unsound
+    return found
+
+
+def _asked(published: Published, names: Collection[str]) -> Published:
+    return replace(published, evidence=dict.fromkeys(names))
+
+
+def _size(published: Published) -> int:
+    return sum(entry["bytes"] for entry in published.manifest.files.values())
+
+
+def verdict_of(check: Check, workspace: Workspace, published: Published) -> Verdict:
+    """The verdict of a check. One that cannot be carried out does not hold, whatever a damaged store makes a reader raise."""
+    try:
+        return run_check(check, workspace, published)
+    except Exception as error:
+        fault = f"the check could not be carried out ({type(error).__name__}: {error})"
+        return Verdict(False, fault, {}, Worst(published.where, fault))
+    finally:
+        keep_words()
+
+
+# Domains beside each other: where those of a family are too small to be cut into shards, each is built and checked by one worker.
+
+PARALLEL_LARGE = FEWEST * SHARD_BYTES
+"""Bytes of text. A domain that has as many is cut into shards; fewer in all of them are done sooner than workers start."""
+CarryOut = Callable[[Workspace, Sequence[Step]], Iterator[Event]]
+"""Carries out steps in this process. It travels, as the work of shards does."""
+PINNED = 8
+"""How many times sooner the rows of a domain are pinned than all the rest is done."""
+Chains = Mapping[tuple[Step, ...], int]
+"""The steps of each domain, in order, and its bytes of text."""
+
+
+def chains_of(workspace: Workspace, steps: Iterable[Step]) -> dict[str, Chains]:
+    """By family, what workers carry out, each of them all steps of a domain; nothing where it is done sooner here, one step after the other.
+
+    Args:
+        steps: those with something to do.
+    """
+    todo = {(step.asset.name, step.partition): step for step in steps}
+    domains = defaultdict[tuple[str, str], list[Step]](list)
+    # what a bucket holds lies in a folder of each process; options of one run are not those of the stores that feed what was asked for
+    if workspace.pool is not None and bucket_of(workspace.stores) is None and not workspace.overrides:
+        for step in todo.values():
+            if step.partition and EVERY.get(step.asset.name) is step.asset:
+                domains[step.asset.family, step.partition].append(step)
+    found = defaultdict[str, dict[tuple[Step, ...], int]](dict)
+    for (family, name), chain in domains.items():
+        own = {step.asset.name for step in chain}
+        inputs = {(above.name, each) for step in chain for above, each in upstream_of(workspace, step.asset, step.partition)}
+        size = _text_bytes(workspace, family, name)
+        if size < PARALLEL_LARGE and all(above in own for above, each in inputs & todo.keys()):
+            found[family][tuple(chain)] = size
+    return {
+        family: chains
+        for family, chains in found.items()
+        if len(chains) > 1
+        and sum(size // (PINNED if all(step.asset.stage == "raw" for step in chain) else 1) for chain, size in chains.items())
+        >= PARALLEL_LARGE
+        and workspace.runner(workspace.family(FAMILIES[family])) is workspace.pool
+        and _travelling(workspace, family, chains) is not None
+    }
+
+
+def _tokenized(chains: Chains) -> bool:
+    return any(holds(step.asset.name, TokenStore) for chain in chains for step in chain)
+
+
+def _travelling(workspace: Workspace, family: str, chains: Chains) -> Workspace | None:
+    """The workspace as it goes to workers; `None` where something of it cannot be opened, as each store that needs it says."""
+    with suppress(PrepAssetsError):
+        return workspace.travelling(FAMILIES[family], tokenized=_tokenized(chains))
+    return None
+
+
+def _text_bytes(workspace: Workspace, family: str, name: str) -> int:
+    """Bytes of text of a domain, about; what cannot be told is large."""
+    with suppress(PrepAssetsError, OSError):
+        domain = workspace.family(FAMILIES[family]).domains[name]
+        return sum(map(text_bytes, (*workspace.files(domain, fetch=False), *workspace.test_files(domain, fetch=False))))
+    return PARALLEL_LARGE
+
+
+def carried_out(workspace: Workspace, family: str, chains: Chains, carry_out: CarryOut) -> Iterator[Event]:
+    """What happens when workers carry out the steps of some domains of a family: all of one domain, then all of the next."""
+    kind, listed, total = FAMILIES[family], list(chains), sum(chains.values())
+    travelling, runner = _travelling(workspace, family, chains), workspace.runner(workspace.family(kind))
+    assert travelling is not None and runner is not None
+    work = partial(_chain, workspace=travelling, carry_out=carry_out)
+    ready = partial(opened, travelling, kind) if _tokenized(chains) else None
+    left = [
+        Shard(number, chain[0].partition, size, tuple(replace(step, standing=None) for step in chain))
+        for number, (chain, size) in enumerate(chains.items())
+    ]
+    while left:
+        try:
+            with closing(runner.run_shards(Plan(tuple(left), None, whole=len(listed), ready=ready), work)) as results:
+                for result in results:
+                    left.pop(0)
+                    yield from result.counts["events"]
+                    if workspace.progress:
+                        done = total - sum(shard.size for shard in left)
+                        workspace.progress(f"{len(listed) - len(left):,} of {len(listed):,} domains", done, total)
+        except WorkerLost as error:
+            first, *rest = listed[left.pop(0).number]
+            yield Refused(first, f"{first.label}: {error}", {}, error=error)
+            yield from (Skipped(step, first) for step in rest)
+
+
+def _chain(task: Sequence[Step], folder: Path, *, workspace: Workspace, carry_out: CarryOut) -> Counts:
+    """The work of one domain."""
+    return {"events": [_portable(event) for event in carry_out(workspace, task)]}
+
+
+def _portable(event: Any) -> Any:
+    error = getattr(event, "error", None)
+    return event if error is None else replace(event, error=portable(error))
+
+
+# Carrying out a plan: each store is built, checked, and accepted or refused. This is the only way by which a store becomes current.
+
+
+def run(
+    workspace: Workspace, steps: Iterable[Step], *, recheck: bool = False, publish: bool = False, hand_over: bool = False
+) -> Iterator[Event]:
+    """Carry out a plan. A store that is refused stops what is made from it, and nothing else.
+
+    Args:
+        workspace: with this run's options, which apply to the stores asked for.
+        recheck: run the checks of stores that are current, too.
+        publish: make what this run's options give current; else it is a draft.
+        hand_over: leave the stores asked for to the caller, who makes each `Candidate` current.
+    """
+    plan = tuple(steps)
+    yield Planned(plan, frozenset(_domains(workspace, ((step.asset, step.partition) for step in plan))))
+    with nullcontext(workspace.pool) if workspace.pool else Pool() as pool:
+        yield from _carried_out_running(replace(workspace, pool=pool), plan, pool.effort, _How(recheck, publish, hand_over))
+
+
+def _carried_out_running(workspace: Workspace, plan: tuple[Step, ...], effort: Effort, how: _How) -> Iterator[Event]:
+    worker = _Worker(workspace, effort, how)
+    failed: dict[tuple[str, str], Step] = {}
+    for event in _in_order(workspace, plan, worker, failed, partial(_of_one_domain, how=how)):
+        match event:
+            case Refused(step):
+                failed[step.asset.name, step.partition] = step
+            case Skipped(step, because):
+                failed[step.asset.name, step.partition] = because
+            case _:
+                pass
+        yield event
+
+
+def _in_order(
+    workspace: Workspace, plan: tuple[Step, ...], worker: _Worker, failed: Mapping[tuple[str, str], Step], by_workers: CarryOut
+) -> Iterator[Event]:
+    """First what workers carry out of whole domains, then one step after the other."""
+    chains = chains_of(workspace, [step for step in plan if step.why or worker.how.recheck])
+    for family, each in chains.items():
+        for event in carried_out(workspace, family, each, by_workers):
+            if isinstance(event, Accepted) and not event.draft:
+                worker.sound.add((event.step.asset.name, event.step.partition))
+            yield event
+    elsewhere = {step for each in chains.values() for chain in each for step in chain}
+    for step in plan:
+        if step in elsewhere:
+            continue
+        cause = next((failed[key] for key in _inputs(workspace, step) if key in failed), None)
+        if cause is None:
+            yield from worker.carry_out(step)
+        else:
+            yield Skipped(step, cause)
+
+
+def _of_one_domain(workspace: Workspace, steps: Sequence[Step], how: _How) -> Iterator[Event]:
+    return _carried_out_running(workspace, tuple(steps), Effort(), how)
+
+
+def _domains(workspace: Workspace, stores: Iterable[tuple[Asset, str]]) -> Iterator[tuple[str, str]]:
+    """Family and domain of stores and of all that they are made from."""
+    for asset, partition in stores:
+        if partition:
+            yield asset.family, partition
+        yield from _domains(workspace, upstream_of(workspace, asset, partition))
+
+
+def _inputs(workspace: Workspace, step: Step) -> Iterator[tuple[str, str]]:
+    for above, partition in upstream_of(workspace, step.asset, step.partition):
+        yield above.name, partition
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """The options of `run`."""
+
+    recheck: bool
+    publish: bool
+    hand_over: bool
+
+
+class _Worker:
+    """Carries out one step after the other.
+
+    Attributes:
+        how: the options of `run`.
+        sound: asset and partition of the stores whose checks held, or whose files were compared with their manifests, since it began.
+    """
+
+    def __init__(self, workspace: Workspace, effort: Effort, how: _How) -> None:
+        self._workspace, self._effort, self.how = workspace, effort, how
+        self.sound: set[tuple[str, str]] = set()
+
+    def carry_out(self, step: Step) -> Iterator[Event]:
+        """Build, check, and accept or refuse one store."""
+        began, workspace = monotonic(), self._workspace if step.requested else self._workspace.plain
+        verdicts: dict[str, Verdict] = {}
+        published: Published | None = None
+        try:
+            if not step.why and not self.how.recheck and step.standing and (current := step.standing.published):
+                yield Accepted(step, _reused(current), {name: Verdict(*result) for name, result in step.standing.results.items()})
+                return
+            yield Started(step)
+            if step.why:
+                yield from self._check_inputs(workspace, step)
+            before = replace(self._effort)
+            build = step.asset.build(workspace, step.partition)
+            draft = bool(build.overrides) and not self.how.publish
+            published = build.propose(draft=draft, again=step.again)
+            if published.reused and failures(published):
+                # its files are what its manifest says, and yet a check did not hold: only what is written again is worth another look
+                published = build.propose(draft=draft, again=True)
+            yield Written(step, published)
+            known = published.results or {}
+            recorded = {} if self.how.recheck or not published.reused else {name: Verdict(*result) for name, result in known.items()}
+            verdicts |= {check.name: recorded[check.name] for check in step.asset.checks if check.name in recorded}
+            open_checks = [check for check in step.asset.checks if check.name not in recorded]
+            for name, verdict in verdicts_of(workspace, step.asset, published, open_checks):
+                verdicts[name] = verdict
+                yield Checked(step, name, verdict)
+            event = self._conclude(step, published, verdicts, build.overrides, draft=draft)
+            yield replace(event, effort=self._effort.since(before), seconds=monotonic() - began) if isinstance(event, Accepted) else event
+        except (PrepAssetsError, OSError) as fault:
+            error = fault if isinstance(fault, PrepAssetsError) else StoreError(f"{step.label}: {in_words(fault, workspace.stores)}")
+            text = str(error)
+            yield Refused(step, text if text.startswith(step.label) else f"{step.label}: {text}", verdicts, published, error)
+
+    def _conclude(
+        self, step: Step, published: Published, verdicts: Mapping[str, Verdict], overrides: tuple[str, ...], *, draft: bool
+    ) -> Accepted | Refused:
+        hand_over = self.how.hand_over and step.requested and not draft
+        failed = {name: verdict for name, verdict in verdicts.items() if not verdict.passed}
+        if failed or draft or hand_over:
+            self._workspace.place(step.asset.name, step.partition).record(published, _results(verdicts))
+        if failed:
+            reasons = "\n".join(f"  {name}: {verdict.summary}" for name, verdict in failed.items())
+            message = f"{step.label}: not published, because it fails its checks. The store is left in {published.where}\n{reasons}"
+            return Refused(step, message, verdicts, published)
+        if draft:
+            return Accepted(step, published, verdicts, overrides, draft)
+        candidate = Candidate(step, published, verdicts, overrides)
+        if hand_over:
+            return candidate
+        accepted = make_current(self._workspace, candidate)
+        self.sound.add((step.asset.name, step.partition))
+        return accepted
+
+    def _check_inputs(self, workspace: Workspace, step: Step) -> Iterator[Event]:
+        """Compare what a store is about to be made from with its manifest. What is damaged is built again first."""
+        for above, partition in upstream_of(workspace, step.asset, step.partition):
+            key = (above.name, partition)
+            published = workspace.published(*key)
+            if key in self.sound or published is None:
+                continue
+            try:
+                published.verify()
+            except StoreError as error:
+                what = str(error).splitlines()[-1].strip()
+                why = f"damaged: {what}"
+                workspace.place(*key).set_aside(published, {INTEGRITY.name: Result(False, what)})
+                for event in self.carry_out(Step(above, partition, "broken", why, requested=False)):
+                    if isinstance(event, Refused):
+                        raise StoreError(event.reason) from error
+                    yield event
+            self.sound.add(key)
+
+
+def make_current(workspace: Workspace, candidate: Candidate) -> Accepted:
+    """Publish a store whose checks hold: from now on `current` leads to it.
+
+    Raises:
+        StoreError: it is not the store that was checked, is there no longer, or cannot be read; `current` stays what it is.
+    """
+    step = candidate.step
+    workspace.place(step.asset.name, step.partition).accept(candidate.published, _results(candidate.verdicts))
+    return Accepted(**{each.name: getattr(candidate, each.name) for each in fields(Accepted)})
+
+
+def _results(verdicts: Mapping[str, Verdict]) -> dict[str, Result]:
+    return {name: Result(verdict.passed, verdict.summary) for name, verdict in verdicts.items()}
+
+
+def _reused(published: Published) -> Published:
+    return replace(published, reused=True)
+
+
+def check(workspace: Workspace, step: Step) -> Iterator[Event]:
+    """Run every check on a published store once more, build nothing, and write down what they say."""
+    verdicts: dict[str, Verdict] = {}
+    place = workspace.place(step.asset.name, step.partition)
+    try:
+        published = place.current()
+    except StoreError as error:
+        yield Refused(step, str(error), {})
+        return
+    if published is None:
+        yield Refused(step, f"{step.label} has no store", {})
+        return
+    for name, verdict in verdicts_of(workspace, step.asset, published, step.asset.checks):
+        verdicts[name] = verdict
+        yield Checked(step, name, verdict)
+    with suppress(StoreError):  # a folder that can only be read
+        place.record(published, _results(verdicts))
+    if all(verdict.passed for verdict in verdicts.values()):
+        yield Accepted(step, _reused(published), verdicts)
+    else:
+        yield Refused(step, f"{step.label} fails its checks", verdicts, published)
+
+
+# `build`: one call that brings assets up to date.
+
+Tell = Callable[[Event], None]
+
+
+class BuildFailed(PrepAssetsError):
+    """Some stores could not be built, or fail a check. The message has the reason of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A store that holds.
+
+    Attributes:
+        asset, partition: what it is a store of.
+        published: the store; `published.reused` where it was there already.
+        overrides: what options of one run changed against the configuration file, e.g. ``packing.row_len``.
+        draft: whether it is a draft, and not current.
+    """
+
+    asset: str
+    partition: str
+    published: Published
+    overrides: tuple[str, ...] = ()
+    draft: bool = False
+
+
+def build(
+    workspace: Workspace,
+    *assets: str,
+    partition: str | None = None,
+    force: bool = False,
+    recheck: bool = False,
+    publish: bool = False,
+    tell: Tell = lambda event: None,
+) -> list[Built]:
+    """Bring assets up to date, with everything that they are made from: build, run the checks, accept or refuse.
+
+    Args:
+        workspace: where the configuration and the stores are, and the options of this run.
+        assets: by name.
+        partition: one domain of partitioned assets; all where left out.
+        force: build those asked for even where they are current.
+        recheck: run the checks of those that are current once more.
+        publish: make what options of this run give current; else it is a draft.
+        tell: is given each event.
+
+    Returns:
+        The stores asked for, in order.
+
+    Raises:
+        PrepAssetsError: what stopped the only store that could not be built.
+        BuildFailed: several stores were refused, or one fails its checks. What could be built is built.
+        ConfigError: no such asset or partition, or options that do not apply.
+    """
+    steps = plan(workspace, stores_of(workspace, assets, partition), force=force)
+    reporting = replace(workspace, progress=lambda what, done, total: tell(Progress(what, done, total)))
+    built: list[Built] = []
+    refused: list[Refused] = []
+    skipped: list[Skipped] = []
+    for event in run(reporting, steps, recheck=recheck, publish=publish):
+        tell(event)
+        match event:
+            case Accepted() if event.step.requested:
+                built.append(Built(event.step.asset.name, event.step.partition, event.published, event.overrides, event.draft))
+            case Refused():
+                refused.append(event)
+            case Skipped():
+                skipped.append(event)
+    if len(refused) == 1 and not skipped and refused[0].error:
+        raise refused[0].error
+    if refused:
+        raise BuildFailed(_reasons(refused, skipped))
+    return built
+
+
+def stores_of(workspace: Workspace, assets: Iterable[str], partition: str | None = None) -> list[PlanningStore]:
+    """Every store of the assets, or those of one partition.
+
+    Raises:
+        ConfigError: no such asset or partition; the message names the nearest.
+    """
+    found = (asset_and_partitions(workspace, name, partition) for name in assets)
+    return [(asset, each) for asset, partitions in found for each in partitions]
+
+
+def _reasons(refused: list[Refused], skipped: list[Skipped]) -> str:
+    waiting_for: dict[Step, list[str]] = {}
+    for each in skipped:
+        waiting_for.setdefault(each.because, []).append(each.step.label)
+    lines = []
+    for fault in refused:
+        waiting = waiting_for.get(fault.step)
+        lines.append(fault.reason + (f"\n  so not built: {', '.join(waiting)}" if waiting else ""))
+    return "\n".join(lines)

@@ -1,0 +1,758 @@
+"""What is known of stores without looking at a row: counts from the sources on, lineage, checks, and how to build them again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, parse_qs, quote, unquote, urlencode, urlsplit
+
+import jinja2
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup, escape
+
+from prep_assets import __version__
+from prep_assets.data.quarantine import Refusal, read_quarantine
+from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.explain.rows import (
+    Filter,
+    NamedRow,
+    Names,
+    Row,
+    Stream,
+    index,
+    matching,
+    packed,
+    proofs,
+    row_chunks,
+    sampled,
+    streams,
+    vocabulary_of,
+)
+from prep_assets.explain.streams import family_of
+from prep_assets.explain.visible import CANDIDATES, HOST, STORES, TRACES, one_line, visible
+from prep_assets.graph.graph import EVERY, asset_named, upstream_of
+from prep_assets.pipeline.asset import Asset
+from prep_assets.pipeline.sources import read_sources
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.version_folders import Published
+from prep_assets.text.vocabulary import Vocabulary
+
+Steps = list[tuple[str, str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One domain of one stream in figures."""
+
+    stream: str
+    domain: str
+    unit: str
+    documents: int
+    total: int
+    trained: int | None
+    median: int
+    p95: int
+    longest: int
+
+    @property
+    def share(self) -> float | None:
+        """How much of it is trained."""
+        return None if self.trained is None else self.trained / max(1, self.total)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The stores of one asset that others are made from, and the source files that a raw one pins."""
+
+    asset: str
+    stores: tuple[tuple[str, str], ...]
+    files: tuple[tuple[str, int, int, str], ...]
+
+
+def measure(streams: Sequence[Stream]) -> list[Measured]:
+    """Every domain of every stream."""
+    found = []
+    for stream in streams:
+        for part in stream.parts():
+            lengths = np.sort(part.lengths)
+            last = len(lengths) - 1
+            middle, most, longest = (int(lengths[int(last * at)]) if last >= 0 else 0 for at in (0.5, 0.95, 1))
+            trained = None if part.trained is None else int(part.trained.sum())
+            found.append(Measured(stream.name, part.domain, stream.unit, len(lengths), int(lengths.sum()), trained, middle, most, longest))
+    return found
+
+
+def made_from(workspace: Workspace, stores: Sequence[Published]) -> list[tuple[Asset, list[Published]]]:
+    """Every asset that stores are made from and their own, what feeds others first, with the current stores of each."""
+    found: dict[str, dict[str, Published]] = {}
+
+    def visit(published: Published) -> None:
+        manifest = published.manifest
+        if manifest.partition in found.get(manifest.asset, {}):
+            return
+        for above, partition in upstream_of(workspace, asset_named(manifest.asset, workspace), manifest.partition):
+            try:
+                store = workspace.published(above.name, partition)
+            except PrepAssetsError:
+                store = None
+            if store is not None:
+                visit(store)
+        found.setdefault(manifest.asset, {})[manifest.partition] = published
+
+    for published in stores:
+        visit(published)
+    return [(asset_named(name, workspace), list(each.values())) for name, each in found.items()]
+
+
+def refusals(chain: Sequence[tuple[Asset, list[Published]]]) -> Iterator[tuple[str, Refusal]]:
+    """Every record that was refused on the way, with the store that refused it."""
+    for _, stores in chain:
+        for published in stores:
+            if published.quarantine:
+                for refusal in read_quarantine(published.quarantine):
+                    yield published.manifest.label, refusal
+
+
+def refused_by_reason(chain: Sequence[tuple[Asset, list[Published]]]) -> dict[str, int]:
+    """How many records were refused on the way, by reason."""
+    return _added_up(published.manifest.counts.get("refused", {}) for _, stores in chain for published in stores)
+
+
+def accounting(chain: Sequence[tuple[Asset, list[Published]]]) -> Steps:
+    """From the records that were read to the rows that are stored: (kind, label, records)."""
+    steps: Steps = []
+    for asset, stores in chain:
+        counts = total_counts(stores)
+        refused = _added_up(published.manifest.counts.get("refused", {}) for published in stores)
+        if "read" in counts and (not asset.upstream or not steps):
+            steps.append(("read", f"{asset.name}: read", counts["read"]))
+        steps += [("refused", f"{asset.name}: {reason}", count) for reason, count in sorted(refused.items())]
+        if "kept" in counts:
+            steps.append(("kept", f"{asset.name}: kept", counts["kept"]))
+        if asset.name == "sft_packed":
+            steps.append(("kept", f"sft_packed: records in {counts['rows']:,} rows", counts["records"] + counts.get("dev_records", 0)))
+    return steps
+
+
+def total_counts(stores: Iterable[Published]) -> dict[str, int]:
+    """The counts of several stores, added up."""
+    return _added_up(published.manifest.counts for published in stores)
+
+
+def _added_up(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    total = Counter[str]()
+    for each in counts:
+        total.update({key: value for key, value in each.items() if isinstance(value, int)})
+    return dict(total)
+
+
+def lineage(chain: Sequence[tuple[Asset, list[Published]]]) -> list[Stage]:
+    """The stores that others are made from, with their content hashes."""
+    return [
+        Stage(
+            asset.name,
+            tuple((published.manifest.partition, published.manifest.content_hash) for published in stores),
+            tuple(
+                (entry["name"], int(entry["rows"]), int(entry["size"]), entry["sha256"])
+                for published in stores
+                if not asset.upstream and asset.name.endswith("_raw")
+                for which in ("files", "test_files")
+                for entry in read_sources(published)[which]
+            ),
+        )
+        for asset, stores in chain
+    ]
+
+
+def shares(published: Published) -> tuple[dict[str, float], dict[str, float]]:
+    """What each domain is of a packed table, and the weights that were asked for."""
+    manifest = published.manifest
+    realised = {key.removeprefix("share_"): float(value) for key, value in manifest.metrics.items() if key.startswith("share_")}
+    return realised, dict(manifest.recipe["packing"]["weights"] or {}) if realised else {}
+
+
+def is_export(published: Published) -> bool:
+    """Whether a store holds a trainer's files."""
+    return published.manifest.asset not in EVERY
+
+
+# Pictures as inline SVG, drawn with the page's own colours so that they are right in light and dark.
+
+WIDTH, HEIGHT, BINS = 640, 180, 40
+_LABEL, _ROW = 170, 26
+
+
+def histogram(lengths: npt.NDArray[np.int64], unit: str) -> Markup:
+    """How many rows have which length. Bins are equally wide; of lengths that differ more than fifty times, equally wide on a log scale."""
+    low, high = int(lengths.min()), int(lengths.max())
+    counts, edges, wide = binned(lengths, BINS)
+    top, step = int(counts.max()), WIDTH / len(counts)
+    bars = [
+        Markup('<rect class="bar" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>').format(
+            f"{at * step + 1:.1f}",
+            f"{20 + HEIGHT * (1 - count / top):.1f}",
+            f"{max(step - 2, 1):.1f}",
+            f"{HEIGHT * count / top:.1f}",
+            f"{int(edges[at]):,} to {max(int(edges[at]), int(np.ceil(edges[at + 1])) - 1):,} {unit}: {count:,}",
+        )
+        for at, count in enumerate(counts.tolist())
+        if count
+    ]
+    ticks = [
+        _text(at * step, HEIGHT + 38, f"{int(edges[at]):,}", "start" if at == 0 else "end" if at == len(counts) else "middle")
+        for at in sorted({round(len(counts) * quarter / 4) for quarter in range(5)})
+    ]
+    scale = ", on a log scale" if wide else ""
+    caption = f"Histogram of lengths from {low:,} to {high:,} {unit}{scale}; the fullest bin holds {top:,}"
+    axis = Markup(f'<line class="axis" x1="0" x2="{WIDTH}" y1="{HEIGHT + 20}" y2="{HEIGHT + 20}"/>')
+    return _svg([*bars, axis, *ticks, _text(0, 12, f"{top:,}", "start")], WIDTH, HEIGHT + 46, caption)
+
+
+def binned(lengths: npt.NDArray[np.int64], bins: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], bool]:
+    """How many lengths are in each of at most `bins` bins, the edges of these, and whether they are wide on a log scale."""
+    low, high = int(lengths.min()), int(lengths.max())
+    wide = high > 50 * max(1, low)
+    edges = np.geomspace(max(1, low), high + 1, bins + 1) if wide else np.linspace(low, high + 1, min(bins, high - low + 1) + 1)
+    counts, _ = np.histogram(np.maximum(lengths, 1 if wide else lengths), edges)
+    return counts, edges, wide
+
+
+def mixture(shares: Mapping[str, float], weights: Mapping[str, float]) -> Markup:
+    """A bar for each domain, and a line where its weight asks for another share."""
+    total, width, parts = sum(weights.values()), WIDTH - _LABEL - 190, list[Markup]()
+    largest = max([*shares.values(), *(weight / total for weight in weights.values())], default=1.0) or 1.0
+    for number, (name, share) in enumerate(sorted(shares.items(), key=lambda each: (-each[1], each[0]))):
+        y, wanted = 4 + number * _ROW, weights[name] / total if name in weights and total else None
+        figures = f"{share:.1%}" + (f", asked {wanted:.1%}" if wanted is not None else "")
+        parts.append(_text(_LABEL - 8, y + 15, _short(name), "end"))
+        parts.append(_bar("bar", _LABEL, y, width * share / largest))
+        if wanted is not None:
+            parts.append(_bar("asked", _LABEL + width * wanted / largest - 1, y - 2, 2, 24))
+        parts.append(_text(_LABEL + width * max(share, wanted or 0.0) / largest + 8, y + 15, figures, "start"))
+    caption = "; ".join(f"{name} {share:.1%}" for name, share in sorted(shares.items()))
+    return _svg(parts, WIDTH, 8 + _ROW * len(shares), f"Share of the tokens: {caption}")
+
+
+def waterfall(steps: Sequence[tuple[str, str, int]]) -> Markup:
+    """(kind, label, records) from top to bottom; kinds are ``read``, ``refused`` and ``kept``. What is refused hangs from the end of what was."""
+    largest, width, parts, at = max((count for _, _, count in steps), default=1) or 1, WIDTH - 330, list[Markup](), 0
+    for number, (kind, label, count) in enumerate(steps):
+        y, size = 4 + number * _ROW, width * count / largest
+        at = at - count if kind == "refused" else count
+        x = 240 + (width * at / largest if kind == "refused" else 0)
+        parts.append(_text(232, y + 15, _short(label, 34), "end"))
+        parts.append(_bar(kind, x, y, max(size, 2)))
+        parts.append(_text(x + size + 8, y + 15, f"−{count:,}" if kind == "refused" else f"{count:,}", "start"))
+    caption = "; ".join(f"{label}: {count:,}" for _, label, count in steps)
+    return _svg(parts, WIDTH, 8 + _ROW * len(steps), f"Records: {caption}")
+
+
+def _bar(kind: str, x: float, y: float, width: float, height: int = 20) -> Markup:
+    return Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}" rx="2"/>').format(kind, f"{x:.1f}", y, f"{width:.1f}", height)
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> Markup:
+    return Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(f"{x:.1f}", y, anchor, one_line(text))
+
+
+def _short(name: str, most: int = 24) -> str:
+    shown = one_line(name)
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def _svg(parts: Sequence[Markup], width: int, height: int, caption: str) -> Markup:
+    head = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(width, height, one_line(caption))
+    return Markup("").join([head, *parts, Markup("</svg>")])
+
+
+# One page: facts, pictures and rows of stores as one HTML file without a link to anything.
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page shows.
+
+    Attributes:
+        title: the asset, or one partition of it.
+        summary: what it is, in a sentence.
+        figures: (name, value) of the first screen.
+        checks: (store, check, whether it holds, what it says).
+        measured: a line for each domain of each stream.
+        pictures: (heading, SVG, note).
+        steps: accounting, see `facts.accounting`.
+        stages: lineage.
+        files: (name, bytes, sha256).
+        recipe: (store, JSON) of everything that decides the bytes.
+        commands: (what for, command).
+        streams: names of the streams that rows are of, with the unit of their length.
+        shown, total: how many rows the page holds, of how many.
+        refused, refused_total: how many refusals the page holds, of how many.
+        notes: what the page cannot show, and why.
+        data: name → JSON value, packed into the page.
+        chunks: rows, packed one by one.
+        served: what a server was asked for; `None` for a page that stands alone.
+    """
+
+    title: str
+    summary: str
+    figures: Sequence[tuple[str, str]]
+    checks: Sequence[tuple[str, str, bool, str]]
+    measured: Sequence[Measured]
+    pictures: Sequence[tuple[str, Markup, str]]
+    steps: Steps
+    waterfall: Markup
+    stages: Sequence[Stage]
+    files: Sequence[tuple[str, int, str]]
+    recipe: Sequence[tuple[str, str]]
+    commands: Sequence[tuple[str, str]]
+    shown: int
+    total: int
+    refused: int
+    refused_total: int
+    notes: Sequence[str]
+    data: Mapping[str, Any]
+    chunks: Iterable[Any]
+    served: Filter | None = None
+
+
+def render(page: Page) -> str:
+    """The page as HTML. Its one script is named by its hash in the page's own security policy, so that no other can run."""
+    script = _file("page.js")
+    data = {name: packed(value) for name, value in page.data.items()}
+    for number, chunk in enumerate(page.chunks):
+        data[f"rows-{number}"] = packed(chunk)
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        _environment()
+        .get_template("page.html.jinja")
+        .render(page=page, data=data, style=Markup(_file("page.css")), script=Markup(script), script_hash=digest, version=__version__)
+    )
+
+
+def trace_page(title: str, shown: str) -> str:
+    """The page of a trace, which is a text whose characters can all be seen."""
+    template = _environment().get_template("trace.html.jinja")
+    return template.render(title=title, shown=escape(shown), style=Markup(_file("page.css")), version=__version__)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An asset in the list of the first page."""
+
+    name: str
+    link: str
+    stores: int
+    rows: int | None
+    tokens: int | None
+    share: float | None
+    refused: int
+    checks: str
+
+
+def first_page(assets: Mapping[str, Sequence[Published]], link: str = "{}.html") -> str:
+    """The page that lists assets and links theirs; `link` is given the name of each."""
+    lines = [_line(name, stores, link) for name, stores in assets.items() if stores]
+    return _environment().get_template("index.html.jinja").render(lines=lines, style=Markup(_file("page.css")), version=__version__)
+
+
+def _line(name: str, stores: Sequence[Published], link: str) -> Line:
+    counts = total_counts(stores)
+    tokens, trained = counts.get("tokens"), counts.get("trained_tokens")
+    results = [result for each in stores for result in (each.results or {}).values()]
+    failed = sum(not result.passed for result in results)
+    return Line(
+        name,
+        link.format(name),
+        len(stores),
+        counts.get("rows", counts.get("kept")),
+        tokens,
+        None if trained is None or not tokens else trained / tokens,
+        sum(sum(each.manifest.counts.get("refused", {}).values()) for each in stores),
+        f"{failed} of {len(results)} fail" if failed else f"all {len(results)} hold" if results else "never run",
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_file),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalized,
+    )
+    environment.filters["number"] = _number
+    environment.filters["percent"] = lambda value: "" if value is None else f"{value:.1%}"
+    environment.filters["size"] = _size
+    return environment
+
+
+def _finalized(value: Any) -> Any:
+    """Whatever a template writes is free of characters that cannot be seen; jinja2 escapes it after that."""
+    return value if isinstance(value, Markup) else one_line(str(value))
+
+
+def _file(name: str) -> str:
+    return files("prep_assets.explain").joinpath(name).read_text("utf-8")
+
+
+def _number(value: int | float | None) -> str:
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1000
+    return f"{value:,.1f} TB"
+
+
+# A report: the page of an asset's stores, gathered from their files, their manifests and, for the second derivation, their sources.
+
+ROWS = 1000
+"""Rows on a page by default."""
+TOKENS = 4_000_000
+"""Tokens that a page holds at most; of longer rows it holds fewer."""
+REFUSED = 1000
+"""Refused records that a page holds."""
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A store, its streams, and the names of its records."""
+
+    published: Published
+    streams: list[Stream]
+    names: Names
+
+
+def report(
+    workspace: Workspace, stores: Sequence[Published], *, rows: int = ROWS, served: Filter | None = None, candidate: bool = False
+) -> str:
+    """The page of one asset's stores, as HTML.
+
+    Args:
+        stores: at least one, all of one asset.
+        rows: how many rows it holds at most.
+        served: a server answers what the page asks for, and this is what it was asked for; rows are of the whole store then.
+        candidate: the stores are not published, so nothing can trace their rows.
+
+    Raises:
+        StoreError: a payload cannot be read.
+    """
+    asset, only = stores[0].manifest.asset, stores[0].manifest.partition if len(stores) == 1 else ""
+    opened = [_Opened(each, [] if is_export(each) else streams(each), Names(workspace, each)) for each in stores]
+    every = [(each, stream) for each in opened for stream in each.streams]
+    notes: list[str] = []
+    vocabulary = _vocabulary(workspace, asset, every, notes)
+    shown = list(_matching(every, served, rows, vocabulary) if served else _shown(every, rows))
+    found = _proofs(workspace, opened, shown, vocabulary, notes)
+    chain = made_from(workspace, stores)
+    steps = accounting(chain)
+    refused = list(refusals(chain))
+    lengths = [int(stream.lengths[each.row.number]) for each in shown for stream in [every[each.stream][1]]]
+    trained = [_trained(every[each.stream][1], each.row.number) for each in shown]
+    chunks = list(row_chunks(shown, found))
+    columns = {**index(shown, trained, lengths), "chunks": np.cumsum([0, *map(len, chunks[:-1])]).tolist()}
+    return render(
+        Page(
+            title=f"{asset}[{only}]" if only else asset,
+            summary=_summary(stores),
+            figures=_figures(stores, every),
+            checks=[(each.manifest.label, name, *result) for each in stores for name, result in (each.results or {}).items()],
+            measured=measure([stream for _, stream in every]),
+            pictures=list(_pictures(stores, every)),
+            steps=steps,
+            waterfall=waterfall(steps),
+            stages=lineage(chain),
+            files=[(name, entry["bytes"], entry["sha256"]) for each in stores for name, entry in each.manifest.files.items()],
+            recipe=[
+                (each.manifest.label, json.dumps(each.manifest.recipe, indent=1, ensure_ascii=False, sort_keys=True)) for each in stores
+            ],
+            commands=_commands(asset, only),
+            shown=len(shown),
+            total=sum(len(stream.lengths) for _, stream in every),
+            refused=min(REFUSED, len(refused)),
+            refused_total=len(refused),
+            notes=notes,
+            data={
+                "index": columns,
+                "streams": [
+                    {
+                        "name": one_line(_stream_name(each, stream)),
+                        "unit": stream.unit,
+                        **({} if candidate else _trace(each.published, stream.name, served=served is not None)),
+                    }
+                    for each, stream in every
+                ],
+                "vocabulary": vocabulary_of(shown, vocabulary),
+                "refused": [
+                    [
+                        store,
+                        one_line(each.id),
+                        one_line(f"{each.stage}/{each.reason}"),
+                        one_line(each.detail),
+                        visible(each.payload),
+                        each.payload_length,
+                    ]
+                    for store, each in refused[:REFUSED]
+                ],
+            },
+            chunks=chunks,
+            served=served,
+        )
+    )
+
+
+def _vocabulary(workspace: Workspace, asset: str, every: Sequence[Any], notes: list[str]) -> Vocabulary | None:
+    if not any(stream.unit == "tokens" for _, stream in every):
+        return None
+    try:
+        return workspace.vocabulary(family_of(workspace, asset))
+    except PrepAssetsError as error:
+        notes.append(f"Tokens are shown by number, because the tokenizer cannot be opened: {error}")
+        return None
+
+
+def _shown(every: Sequence[tuple[_Opened, Stream]], rows: int) -> Iterator[NamedRow]:
+    """The rows that the page holds, with the names of their records."""
+    total = sum(len(stream.lengths) for _, stream in every)
+    longest = max((float(stream.lengths.mean()) for _, stream in every if len(stream.lengths) and stream.unit == "tokens"), default=1.0)
+    want = min(rows, max(20, int(TOKENS / max(1.0, longest)))) if total else 0
+    chosen = sampled({number: len(stream.lengths) for number, (_, stream) in enumerate(every)}, want)
+    for number, numbers in chosen.items():
+        yield from _named(every, number, every[number][1].rows(numbers))
+
+
+def _named(every: Sequence[tuple[_Opened, Stream]], number: int, rows: Iterable[Row]) -> Iterator[NamedRow]:
+    """Rows of one stream, with the names of their records."""
+    names = every[number][0].names
+    for row in rows:
+        yield NamedRow(number, row, tuple(names.name(piece.origin) for piece in row.pieces))
+
+
+def _matching(every: Sequence[tuple[_Opened, Stream]], wanted: Filter, rows: int, vocabulary: Vocabulary | None) -> Iterator[NamedRow]:
+    def text(ids: Sequence[int]) -> str:
+        return "" if vocabulary is None else vocabulary.decode([each for each in ids if 0 <= each < vocabulary.size])
+
+    return matching([stream for _, stream in every], wanted, rows, lambda number, found: _named(every, number, found), text)
+
+
+def _proofs(
+    workspace: Workspace, opened: Sequence[_Opened], shown: Sequence[NamedRow], vocabulary: Vocabulary | None, notes: list[str]
+) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    if vocabulary is None:
+        return found
+    first = 0
+    for each in opened:
+        own = range(first, first + len(each.streams))
+        first += len(each.streams)
+        origins = [piece.origin for row in shown if row.stream in own for piece in row.row.pieces]
+        more, missing = proofs(workspace, each.published, origins, vocabulary)
+        found |= more
+        notes += [f"The second derivation is not shown for {reason}" for reason in missing]
+    return found
+
+
+def _trained(stream: Stream, number: int) -> int | None:
+    return None if stream.trained is None else int(stream.trained[number])
+
+
+def _trace(published: Published, stream: str, *, served: bool) -> dict[str, str]:
+    """How a row of a stream is traced: the address that a server answers to, which the page adds the row to, or the command."""
+    manifest = published.manifest
+    if served:
+        return {
+            "traced": TRACES + quote("/".join(filter(None, (manifest.asset, manifest.partition)))) + "?" + urlencode({"stream": stream})
+        }
+    partition = f" -p {manifest.partition}" if manifest.partition else ""
+    return {"trace": f"prep-assets trace {manifest.asset}{partition} --stream {stream}"}
+
+
+def _stream_name(opened: _Opened, stream: Stream) -> str:
+    manifest = opened.published.manifest
+    if stream.name.startswith(manifest.asset) or stream.name.startswith(f"{manifest.partition}_"):
+        return stream.name
+    return f"{manifest.partition} {stream.name}" if manifest.partition else stream.name
+
+
+def _summary(stores: Sequence[Published]) -> str:
+    manifest = stores[0].manifest
+    what = f"{len(stores)} stores, one for each domain" if len(stores) > 1 else f"One store, content {manifest.content_hash[:16]}"
+    return f"{what}. Made by prep-assets {__version__}; this page holds its data and needs no network."
+
+
+def _figures(stores: Sequence[Published], every: Sequence[tuple[_Opened, Stream]]) -> list[tuple[str, str]]:
+    counts = {key: value for key, value in total_counts(stores).items() if value}
+    names = {
+        "rows": "rows",
+        "records": "records",
+        "kept": "records kept",
+        "tokens": "tokens",
+        "trained_tokens": "trained tokens",
+        "files": "source files",
+    }
+    found = [(name, f"{counts[key]:,}") for key, name in names.items() if key in counts]
+    if counts.get("tokens") and "trained_tokens" in counts:
+        found.append(("trained share", f"{counts['trained_tokens'] / counts['tokens']:.1%}"))
+    fill = stores[0].manifest.metrics.get("fill_rate")
+    if fill is not None:
+        found.append(("rows are full to", f"{fill:.1%}"))
+    refused = sum(sum(each.manifest.counts.get("refused", {}).values()) for each in stores)
+    return [
+        *found,
+        ("refused here", f"{refused:,}"),
+        ("size", _size_report(sum(entry["bytes"] for each in stores for entry in each.manifest.files.values()))),
+    ]
+
+
+def _size_report(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count / 1e3:,.1f} kB"
+
+
+def _pictures(stores: Sequence[Published], every: Sequence[tuple[_Opened, Stream]]) -> Iterator[tuple[str, Markup, str]]:
+    for unit in dict.fromkeys(stream.unit for _, stream in every):
+        parts = [part.lengths for _, stream in every if stream.unit == unit for part in stream.parts()]
+        lengths = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        if len(lengths):
+            yield f"Length of documents in {unit}", histogram(lengths, unit), f"{len(lengths):,} documents"
+    realised, weights = shares(stores[0])
+    if realised:
+        yield (
+            "Mixture: share of the tokens",
+            mixture(realised, weights),
+            "a red line is the share asked for" if weights else "no weights asked for",
+        )
+
+
+def _commands(asset: str, partition: str) -> list[tuple[str, str]]:
+    which = f" -p {partition}" if partition else ""
+    dagster = f" --partition {partition}" if partition else ""
+    return [
+        ("build", f"prep-assets build {asset}{which}"),
+        ("in Dagster", f"dagster asset materialize --select {asset}{dagster}"),
+        ("prove again", f"prep-assets verify {asset}{which}"),
+        ("this page", f"prep-assets report {asset}{which}"),
+    ]
+
+
+# Pages of all stores from a server on this machine. It answers GET from this machine only, and writes nothing.
+
+Stores = Callable[[Workspace], Mapping[str, Sequence[Published]]]
+"""What can be shown at this moment: the stores of each asset."""
+Trace = Callable[[Workspace, str, str, Mapping[str, str]], str]
+"""The trace of a row or a token, as text: given an asset, a partition, and ``row``, ``token`` and ``stream`` as they were asked for."""
+INDEX = "index.html"
+
+
+def server(open_workspace: Callable[[], Workspace], stores: Stores, port: int, *, rows: int, trace: Trace) -> ThreadingHTTPServer:
+    """A server that is ready to run; `port` 0 takes one that is free.
+
+    Raises:
+        PrepAssetsError: the port is taken.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, page = self._page()
+            body = page.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "text/html; charset=utf-8" if status == HTTPStatus.OK else "text/plain; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            for name, value in (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("X-Frame-Options", "DENY")):
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def _page(self) -> tuple[HTTPStatus, str]:
+            host = (self.headers.get("Host") or "").rsplit(":", 1)[0]
+            if host not in (HOST, "localhost"):  # a foreign name that points here would let its pages read these
+                return HTTPStatus.FORBIDDEN, f"this server answers to {HOST} and localhost"
+            try:
+                workspace = open_workspace()
+                return _answer(workspace, stores(workspace), urlsplit(self.path), rows, trace)
+            except (PrepAssetsError, OSError, ValueError, LookupError) as error:  # a store may be damaged, or replaced while it is read
+                return HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}"
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing: the terminal has the address, and the browser shows errors."""
+
+    try:
+        return ThreadingHTTPServer((HOST, port), Handler)
+    except OSError as error:
+        raise PrepAssetsError(f"cannot listen on {HOST}:{port}: {error}. Choose another: --port N") from error
+
+
+def _answer(
+    workspace: Workspace, stores: Mapping[str, Sequence[Published]], address: SplitResult, rows: int, trace: Trace
+) -> tuple[HTTPStatus, str]:
+    if address.path == "/":
+        return HTTPStatus.OK, first_page(stores, STORES + "{}")
+    prefix = next((each for each in (STORES, CANDIDATES, TRACES) if address.path.startswith(each)), "")
+    asset, _, partition = unquote(address.path.removeprefix(prefix)).partition("/")
+    every = (_candidates(workspace, asset) if prefix == CANDIDATES else stores.get(asset, ())) if prefix else ()
+    chosen = [each for each in every if partition in ("", each.manifest.partition)]
+    if not chosen:
+        return HTTPStatus.NOT_FOUND, f"no store at {address.path}" + (", so none fails its checks" if prefix == CANDIDATES else "")
+    query = {key: values[-1].strip() for key, values in parse_qs(address.query).items()}
+    if prefix == TRACES:
+        return HTTPStatus.OK, trace_page(chosen[0].manifest.label, trace(workspace, asset, partition, query))
+    wanted = Filter(query.get("find", ""), "id" if query.get("in") == "id" else "text", query.get("domain", ""))
+    return HTTPStatus.OK, report(workspace, chosen, rows=rows, served=wanted, candidate=prefix == CANDIDATES)
+
+
+def _candidates(workspace: Workspace, name: str) -> list[Published]:
+    """Stores that were built and are not published, because a check fails."""
+    try:
+        places = [workspace.place(name, each) for each in asset_named(name, workspace).partitions(workspace)]
+    except ConfigError:
+        return []
+    return [each for each in (place.candidate() for place in places) if each is not None]
+
+
+def write_site(
+    workspace: Workspace,
+    assets: Mapping[str, Sequence[Published]],
+    folder: Path,
+    *,
+    rows: int = ROWS,
+    written: Callable[[Path], None] = lambda path: None,
+) -> None:
+    """Write ``<asset>.html`` for the stores of each asset, and ``index.html``.
+
+    Args:
+        rows: how many rows each page holds at most.
+        written: told about each page.
+
+    Raises:
+        StoreError: a payload cannot be read.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, stores in assets.items():
+        write_page(folder / f"{name}.html", report(workspace, stores, rows=rows))
+        written(folder / f"{name}.html")
+    write_page(folder / INDEX, first_page(assets))
+
+
+def write_page(path: Path, html: str) -> None:
+    """Write a file in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    temporary.write_text(html, "utf-8")
+    temporary.replace(path)

@@ -1,0 +1,847 @@
+"""A source record alone → the sequences of tokens that stores must hold of it, made once more by the way of its asset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Sequence as Sequence_
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.checks.of_stores import Heard
+from prep_assets.config.models import Contrastive, Preference, Pretrain, Rl, Sft
+from prep_assets.data.blocks import Unreadable
+from prep_assets.data.files import SourceFile, file_name, record_id
+from prep_assets.errors import ConfigError, Refused, StoreError
+from prep_assets.explain.streams import (
+    DRAFT,
+    Opened,
+    Origin,
+    Piece,
+    Place,
+    Row,
+    family_of,
+    files_of,
+    nth_row,
+    read_row,
+    read_rows,
+    stream_of,
+)
+from prep_assets.exports.readable import SIDES as SOURCE_SIDES
+from prep_assets.graph.graph import holds, one_partition
+from prep_assets.graph.pretrain import fill_in_the_middle
+from prep_assets.graph.previews import token_texts
+from prep_assets.pipeline.conversations import conversations_of
+from prep_assets.pipeline.documents import POLICY, MaskedDocuments, untemplated
+from prep_assets.pipeline.examples import Item, converter
+from prep_assets.pipeline.groups import Tokenize
+from prep_assets.pipeline.images import ImageParts
+from prep_assets.pipeline.lines import contrast_row, form_of, preference_row
+from prep_assets.pipeline.pairs import SIDES, generation_prompt, pair_renderer, prompt_encoder, prompt_of, prompt_row, rendered_pair
+from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources, unrendered_reasoning
+from prep_assets.pipeline.tokens import BY_DOMAIN
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.samples import ASSISTANT, DOCUMENT, IMAGE, TEXT, THINKING, TOOL_CALL, USER, Contrast, Group, Pair, Prompt, Record, Sample
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.rewards import arithmetic_rows
+from prep_assets.stores.tokens import TokenStore
+from prep_assets.text.documents import Cut, Sentences, cut_of, sentences_of
+from prep_assets.text.encode import Encoder
+from prep_assets.text.spans import MaskPolicy, Rendered, Span, characters
+from prep_assets.text.vocabulary import Vocabulary, ends_of
+
+# Why a token is trained or not: which part of the render it stands for, and which option or weight decided.
+
+Part = Literal["content", "stop", "template", "begin", "end", "sentinel", "sampled", "brought", "padding", "image"]
+"""What a token stands for: words of the source; what ends a turn; what the template writes around it; what begins and ends a document; a sentinel
+of fill-in-the-middle; an id that a model sampled; one that the row brings; nothing; an image."""
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a token is trained or not.
+
+    Attributes:
+        trained: whether it is.
+        part: what it stands for.
+        because: the reason, in a sentence.
+        option: the option of the family that decided, e.g. ``mask.user``; empty where the data or the code did.
+        turn, role, kind: number and role of the turn that it belongs to, and the kind of region there; `None` where it belongs to none.
+        region: characters (start, end) of that region in the text.
+        content: the region's text, as the source has it.
+    """
+
+    trained: bool
+    part: Part
+    because: str
+    option: str = ""
+    turn: int | None = None
+    role: str | None = None
+    kind: str | None = None
+    region: tuple[int, int] | None = None
+    content: str | None = None
+
+
+PADDING = Why(False, "padding", "it fills the row; padding is never trained")
+
+
+def why_in_render(rendered: Rendered, policy: MaskPolicy, span: tuple[int, int], weight: float, *, replaced: bool = False) -> Why:
+    """Why a token of a render weighs what it weighs.
+
+    Args:
+        span: the characters that it stands for.
+        weight: its weight in the loss, below 0 where it is not attended.
+        replaced: whether truncation put it where another token was.
+    """
+    if replaced:
+        return Why(
+            weight != 0,
+            "stop",
+            "the answer is cut off here, and its last token is replaced by the one that stops it",
+            "truncation_keeps_stop",
+        )
+    start, end = span
+    # a token that begins in front of an answer with white space and is trained belongs to the answer
+    for place in (start, max(end - 1, start)):
+        found = _at(rendered, policy, place)
+        if found.trained == (weight > 0):
+            return found
+    return _at(rendered, policy, start)
+
+
+def _at(rendered: Rendered, policy: MaskPolicy, place: int) -> Why:
+    weights = policy.weights(rendered.spans)
+    for number, span in enumerate(rendered.spans):
+        if span.start <= place < span.end:
+            return _content(span, weights[number], policy)
+    stops = policy.stop_weights(rendered.spans, weights)
+    for stop in rendered.stops:
+        # white space between the words and the stop token is generated with them
+        last = max(span.end for span in rendered.spans if span.turn == stop.turn)
+        if stop.start <= place < stop.end or (stops.get(stop.turn) and last <= place < stop.end):
+            return _stop(rendered, stop.turn, stops.get(stop.turn, 0.0), policy)
+    return _template(rendered, place, weights, policy)
+
+
+def _content(span: Span, weight: float, policy: MaskPolicy) -> Why:
+    region, role = span.region, span.role
+    where: dict[str, Any] = {"turn": span.turn, "role": role, "kind": region.kind, "region": (span.start, span.end), "content": region.text}
+    if region.kind == IMAGE:
+        return Why(False, "image", "it stands for an image; placeholders are never trained", **where)
+    alone = policy.weight(role, region)
+    if not region.attend:
+        because, option = f"the {region.kind} of this {role} turn is not attended to, and what is not is never trained", ""
+    elif region.kind == THINKING and not policy.thinking:
+        because, option = "train_thinking is false: reasoning is not trained", "train_thinking"
+    elif region.kind == TOOL_CALL and not policy.tool_calls:
+        because, option = "train_tool_calls is false: tool calls are not trained", "train_tool_calls"
+    elif alone and not weight:
+        because, option = f"train_turns: last, and turn {span.turn} is not the last trained one", "train_turns"
+    elif region.loss_weight is not None:
+        because, option = f"the {region.kind} of this {role} turn has the loss weight {region.loss_weight:g}", ""
+    elif role in policy.roles:
+        because, option = f"mask.{role}: {policy.roles[role]}", f"mask.{role}"
+    else:
+        because, option = f"mask_default: {policy.default}, and mask does not name the role {role!r}", "mask_default"
+    return Why(weight > 0, "content", because, option, **where)
+
+
+def _stop(rendered: Rendered, turn: int, weight: float, policy: MaskPolicy) -> Why:
+    last = [span for span in rendered.spans if span.turn == turn][-1]
+    rule = f"train_on_eos: {policy.train_on_eos}"
+    because = {
+        "turn": f"{rule} trains what ends trained turns, and turn {turn} is {'trained' if weight else 'not trained'}",
+        "last": f"{rule} trains what ends the last trained turn, and turn {turn} is {'that one' if weight else 'another'}",
+        "all": f"{rule} trains what ends every turn",
+        "none": f"{rule} trains no stop token",
+    }[policy.train_on_eos]
+    return Why(weight != 0, "stop", because, "train_on_eos", turn, last.role)
+
+
+def _template(rendered: Rendered, place: int, weights: list[float], policy: MaskPolicy) -> Why:
+    """Text of the template's own: the header of the turn that comes next, or what stands after the last one."""
+    for number, (before, span) in enumerate(pairwise([None, *rendered.spans])):
+        if span is None or span.start <= place:
+            continue
+        starts_turn = before is None or before.turn != span.turn
+        if not starts_turn:
+            break
+        if weights[number] <= 0:
+            return Why(False, "template", f"the template writes it before turn {span.turn}, which is not trained", "", span.turn, span.role)
+        end = max(
+            (stop.end for stop in rendered.stops if before is not None and stop.turn == before.turn), default=before.end if before else 0
+        )
+        trained = policy.headers and place >= end
+        because = f"the template writes it before turn {span.turn}, and train_headers is {str(policy.headers).lower()}"
+        return Why(trained, "template", because, "train_headers", span.turn, span.role)
+    return Why(False, "template", "the template writes it between or after the turns; no option trains it")
+
+
+# A record as one sequence of tokens, made from its source once more, with what of the text each token stands for and why it is trained.
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sequence:
+    """One record of a token store.
+
+    Attributes:
+        text: its text: the render, or what sampled ids decode to.
+        ids, loss: int64[T], float32[T]: what the store must hold; weights below 0 where a token is not attended.
+        starts, ends: int64[T], the characters of `text` that each token stands for; none, for tokens that the house writes around it.
+        why: number of a token → why it is trained or not.
+    """
+
+    text: str
+    ids: Ints
+    loss: npt.NDArray[np.float32]
+    starts: Ints
+    ends: Ints
+    why: Callable[[int], Why]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def part(self, first: int) -> Sequence:
+        """The sequence from one token on."""
+        rest = slice(first, None)
+        return Sequence(
+            self.text, self.ids[rest], self.loss[rest], self.starts[rest], self.ends[rest], lambda token: self.why(token + first)
+        )
+
+    def between(self, before: tuple[int, ...], after: tuple[int, ...], weight_after: float, why: Callable[[bool], Why]) -> Sequence:
+        """The sequence with ids that the house writes before and after its text.
+
+        Args:
+            weight_after: loss weight of those after it; those before weigh 1.
+            why: of such a token, whether it stands before the text → why it is trained or not.
+        """
+        low, high = len(before), len(before) + len(self)
+        many, none = len(after), np.zeros(len(before), np.int64)
+        return Sequence(
+            self.text,
+            np.concatenate([np.array(before, np.int64), self.ids, np.array(after, np.int64)]),
+            np.concatenate([np.ones(low, np.float32), self.loss, np.full(many, weight_after, np.float32)]),
+            np.concatenate([none, self.starts, np.full(many, len(self.text), np.int64)]),
+            np.concatenate([none, self.ends, np.full(many, len(self.text), np.int64)]),
+            lambda token: self.why(token - low) if low <= token < high else why(token < low),
+        )
+
+
+def rendered_sequence(encoder: Encoder, rendered: Rendered, *, binary: bool = False) -> Sequence:
+    """The tokens of a render.
+
+    Args:
+        binary: whether the store's mask has 0 and 1 only.
+
+    Raises:
+        Refused: the encoder refuses it.
+    """
+    found = encoder.places(rendered)
+    loss = (found.loss > 0).astype(np.float32) if binary else found.loss
+
+    def why(token: int) -> Why:
+        span = int(found.starts[token]), int(found.ends[token])
+        return why_in_render(rendered, encoder.policy, span, float(found.loss[token]), replaced=bool(found.replaced[token]))
+
+    return Sequence(rendered.text, found.ids.astype(np.int64), loss, found.starts, found.ends, why)
+
+
+def spelled(vocabulary: Vocabulary, ids: Any, loss: npt.NDArray[np.float32], why: Callable[[int], Why]) -> Sequence:
+    """Ids that no tokenizer chose here: the text is what they decode to, end to end."""
+    texts = [vocabulary.decode([int(token)]) for token in ids]
+    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+    starts = np.concatenate([np.zeros(1, np.int64), ends])[: len(ends)]
+    return Sequence("".join(texts), np.asarray(ids, np.int64), loss, starts, ends, why)
+
+
+Derive = Callable[[SourceFile, Record], list[Sequence]]
+"""The sequences of a record, in the order in which its store has them. Raises `Refused` where the asset refuses the record."""
+
+
+def conversations(workspace: Workspace, name: str) -> Derive:
+    """One sequence for each record of `sft_tokens` that a row became."""
+    domain = domain_of(workspace.family(Sft), name)
+    convert, found = converter(domain, Sample), conversations_of(workspace, domain, Heard())
+
+    def derive(file: SourceFile, record: Record) -> list[Sequence]:
+        sample = apply(convert, record.payload)
+        if isinstance(sample, Sample) and sample.tokenized is not None:
+            [_], encoded = found.encode([Item(file, record, sample)])
+            loss = encoded.loss
+            return [spelled(found.encoder.vocabulary, encoded.ids, loss, lambda token: _brought(float(loss[token])))]
+        _, rendered, _ = found.examples([Item(file, record, sample)])
+        return [rendered_sequence(found.encoder, each) for each in rendered]
+
+    return derive
+
+
+def _brought(weight: float) -> Why:
+    return Why(weight != 0, "brought", f"the row brings this token with the loss weight {weight:g}")
+
+
+def documents(workspace: Workspace, name: str) -> Derive:
+    """The one sequence of a document."""
+    family = workspace.family(Pretrain)
+    domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
+    convert, encoder = converter(domain, Sample), Encoder(vocabulary, workspace.engines(family), POLICY, trains=False)
+    rendering = MaskedDocuments(untemplated(workspace, family), ImageParts.of_domain(workspace, family, domain), family)
+    sentences = sentences_of(family.split_sentences)
+    ends, fim = ends_of(vocabulary, family.bos, family.append_eod), family.preprocessing.fim
+
+    def around(begins: bool) -> Why:
+        if begins:
+            return Why(True, "begin", "the begin-of-text token, which is trained like the document", "bos")
+        return Why(True, "end", "the end-of-text token, which weighs what the end of the document weighs")
+
+    def derive(file: SourceFile, record: Record) -> list[Sequence]:
+        item = Item(file, record, apply(convert, record.payload))
+        [rendered] = rendering.render([item], Heard())[1]
+        identity = f"{name}/{record_id(file, record.row)}"
+        cut = cut_of(identity, len(rendered.text), rate=fim.rate, spm_rate=fim.spm_rate, seed=fim.seed) if fim.rate else None
+        if sentences is not None:
+            text = _in_sentences(workspace, family, rendered.text, sentences)
+        else:
+            text = rendered_sequence(encoder, rendered) if cut is None else _cut(workspace, family, rendered.text, cut)
+        before, after = (() if each is None else (each,) for each in (ends.bos, ends.eos))
+        return [text.between(before, after, rendering.ending(item.example), around)]
+
+    return derive
+
+
+def _parts(workspace: Workspace, family: Pretrain, parts: Iterable[str]) -> list[tuple[npt.NDArray[np.int64], ...]]:
+    """Ids of parts of a text that are tokenized each for itself, and the first and last character of the text that each token stands for."""
+    lengths, engine = workspace.vocabulary(family).byte_lengths, workspace.engines(family).rest
+    assert lengths is not None  # no other tokenizer's documents are cut
+    found: list[tuple[npt.NDArray[np.int64], ...]] = []
+    start = 0
+    for part in parts:
+        tokens = engine.encode([part]).ids.astype(np.int64)
+        until = np.cumsum(lengths[tokens])
+        first, last = characters(part, until - lengths[tokens], until)
+        found.append((tokens, first + start, last + start))
+        start += len(part)
+    return found
+
+
+def _in_sentences(workspace: Workspace, family: Pretrain, text: str, sentences: Sentences) -> Sequence:
+    """The sentences of a document, end to end."""
+    ids, starts, ends = map(np.concatenate, zip(*_parts(workspace, family, sentences.cut(text)), strict=True))
+    return Sequence(text, ids, np.ones(len(ids), np.float32), starts, ends, lambda token: _whole(text))
+
+
+def _whole(text: str) -> Why:
+    where: dict[str, Any] = {"turn": 0, "role": DOCUMENT, "kind": TEXT, "region": (0, len(text)), "content": text}
+    return Why(True, "content", "the whole document is trained", **where)
+
+
+def _cut(workspace: Workspace, family: Pretrain, text: str, cut: Cut) -> Sequence:
+    """The three parts of a document, each after its sentinel."""
+    fim = fill_in_the_middle(workspace, family)
+    assert fim is not None
+    head, body, tail = _parts(workspace, family, cut.parts(text))
+    prefix, suffix, middle = (
+        (np.array([one]), np.array([at]), np.array([at]))
+        for one, at in ((fim.sentinels.prefix, 0), (fim.sentinels.suffix, cut.end), (fim.sentinels.middle, cut.start))
+    )
+    order = [prefix, suffix, tail, middle, head, body] if cut.suffix_first else [prefix, head, suffix, tail, middle, body]
+    ids, starts, ends = (np.concatenate([each[i] for each in order]) for i in range(3))
+    sentinels = np.cumsum([0, *(len(each[0]) for each in order)])[
+        [i for i, each in enumerate(order) if any(each is one for one in (prefix, suffix, middle))]
+    ]
+
+    def why(token: int) -> Why:
+        if token in sentinels:
+            return Why(True, "sentinel", "a sentinel of fill-in-the-middle, trained like the document", "preprocessing.fim")
+        return _whole(text)
+
+    return Sequence(text, ids, np.ones(len(ids), np.float32), starts, ends, why)
+
+
+def pairs(workspace: Workspace, name: str, store: Path) -> Callable[[Record], Mapping[str, Any]]:
+    """Record → its line in ``preferences.jsonl`` or one of its neighbours, in the form that the store has."""
+    family = workspace.family(Preference)
+    convert, reasoning = converter(domain_of(family, name), Pair), unrendered_reasoning(family)
+    form = form_of(store)
+    return lambda record: _as_json(preference_row(reasoning.read(apply(convert, record.payload)), form))
+
+
+def prompts(workspace: Workspace, name: str, store: Path) -> Callable[[Record], Mapping[str, Any]]:
+    """Record → its line in ``rl_prompts_train.jsonl`` or its neighbour, in the form that the store has."""
+    family = workspace.family(Rl)
+    convert, reasoning = converter(domain_of(family, name), Prompt), unrendered_reasoning(family)
+    form = form_of(store)
+    return lambda record: _as_json(prompt_row(prompt_of(reasoning.read(apply(convert, record.payload))), form))
+
+
+def contrasts(workspace: Workspace, name: str) -> Callable[[Record], Mapping[str, Any]]:
+    """Record → its line in ``contrastive.jsonl`` or its neighbour."""
+    convert = converter(domain_of(workspace.family(Contrastive), name), Contrast)
+    return lambda record: _as_json(contrast_row(apply(convert, record.payload)))
+
+
+def pair_sequence(workspace: Workspace, line: Mapping[str, Any], side: str) -> Sequence:
+    """One side of a pair."""
+    family = workspace.family(Preference)
+    renderer = pair_renderer(workspace)
+    rendered = rendered_pair(dict(line), renderer, inline_reasoning(workspace, family))
+    return rendered_sequence(renderer.encoder, rendered[SIDES.index(side.rpartition("/")[2])], binary=True)
+
+
+def prompt_sequence(workspace: Workspace, line: Mapping[str, Any]) -> Sequence:
+    """A prompt, up to where a model continues."""
+    family = workspace.family(Rl)
+    rendered = generation_prompt(workspace.template(family), inline_reasoning(workspace, family), dict(line))
+    found = rendered_sequence(prompt_encoder(workspace), rendered)
+    return replace(
+        found,
+        why=lambda token: replace(found.why(token), because="a prompt is given to the model, and nothing of it is trained", option=""),
+    )
+
+
+def groups(workspace: Workspace, name: str) -> Derive:
+    """The sequence of a group's prompt, then those of its responses."""
+    family = workspace.family(Rl)
+    vocabulary = workspace.vocabulary(family)
+    convert, tokenize = converter(domain_of(family, name), Group), Tokenize(workspace, name)
+    sampled = Why(True, "sampled", "a token that a model sampled; all of them are trained", "", None, ASSISTANT)
+    given = Why(False, "sampled", "a token of the prompt as the source has it; prompts are not trained", "", None, USER)
+
+    def derive(file: SourceFile, record: Record) -> list[Sequence]:
+        found = tokenize.renders(Item(file, record, apply(convert, record.payload)))
+        if isinstance(found, Refused):
+            raise found
+        prompt = None if found.prompt is None else rendered_sequence(tokenize.prompts, found.prompt)
+        if found.group.sampled is None:
+            assert prompt is not None
+            return [prompt, *(rendered_sequence(tokenize.whole, each, binary=True).part(len(prompt)) for each in found.whole)]
+        own, responses = found.group.sampled.prompt, found.group.sampled.responses
+        head = prompt or _spelled(vocabulary, own or (), given)
+        return [head, *(_spelled(vocabulary, ids, sampled) for ids in responses)]
+
+    return derive
+
+
+def _spelled(vocabulary: Vocabulary, ids: tuple[int, ...], why: Why) -> Sequence:
+    return spelled(vocabulary, ids, np.full(len(ids), why.trained, np.float32), lambda token: why)
+
+
+def _as_json(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    loaded: Mapping[str, Any] = json.loads(json.dumps(row))
+    return loaded
+
+
+# `trace`: a row of any store back to the rows of its sources, token by token.
+#
+# The way back is read from the indexes of the stores. Then each record is read again from its source and made into tokens once more, from that record alone;
+# so whatever a trace says of a token is what its source gives, and a token that differs is named.
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """A row of a source.
+
+    Attributes:
+        domain, id: of the record, ``gsm8k`` and ``gsm8k.jsonl:17``.
+        file, url, sha256: its file: the name within the domain, where it is, and the hash of its bytes.
+        row: number of the row in the file, from 0.
+        held_out: whether the file is one of the domain's `test_files`.
+        payload: the row itself; a text where it cannot be read.
+    """
+
+    domain: str
+    id: str
+    file: str
+    url: str
+    sha256: str
+    row: int
+    held_out: bool
+    payload: Mapping[str, Any] | str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traced:
+    """A piece of a row, with its source.
+
+    Attributes:
+        piece: where it stands, and the way to the source.
+        source: the row of the source; `None` where it was generated.
+        line: the line of the JSONL store on the way, where there is one.
+        sequence: the record's tokens, made once more; `None` of what has no tokens.
+        differs: places in the row where the store holds another token, or another weight, than the source gives.
+    """
+
+    piece: Piece
+    source: SourceRow | None
+    line: Mapping[str, Any] | None
+    sequence: Sequence | None
+    differs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """A row of a store, traced.
+
+    Attributes:
+        row: the row as it is stored.
+        pieces: what it is made of.
+        hashes: by store on the way: build key, content, tokenizer and template.
+        made_with: the workspace as the build of the store saw it: that of a draft has the options of its run.
+    """
+
+    row: Row
+    pieces: tuple[Traced, ...]
+    hashes: Mapping[str, Mapping[str, Any]]
+    made_with: Workspace
+
+    @property
+    def differs(self) -> tuple[int, ...]:
+        """Places at which the store is not what its sources give."""
+        return tuple(place for each in self.pieces for place in each.differs)
+
+    def hashes_of(self, traced: Traced) -> Mapping[str, Mapping[str, Any]]:
+        """`hashes` of the stores on the way to one piece."""
+        labels = [f"{asset}[{partition}]" if partition else asset for asset, partition in _stores(traced.piece)]
+        return {label: hashes for label, hashes in self.hashes.items() if label.removesuffix(DRAFT) in labels}
+
+
+def trace(
+    workspace: Workspace, asset: str, row: int, *, partition: str | None = None, stream: str | None = None, draft: bool = False
+) -> Trace:
+    """Trace one row.
+
+    Args:
+        row: row, record, line or group, counted from 0; of a raw asset over all its files.
+        partition: a domain, for an asset that has one store for each.
+        stream: which stream, table or file of the store, where it has several.
+        draft: the store that a run with options of its own made last, in place of the current one.
+
+    Raises:
+        ConfigError: no such asset, partition, stream or row; or an asset that has no rows.
+        StoreError: the store is missing, or out of date.
+        SourceError: a source changed since it was read.
+    """
+    tracer = Tracer(workspace, _store_of(workspace, asset, partition) if draft else None)
+    place = tracer.place(asset, row, partition, stream)
+    return tracer.trace([place])[0]
+
+
+def _store_of(workspace: Workspace, asset: str, partition: str | None) -> tuple[str, str]:
+    found, each = one_partition(workspace, asset, partition)
+    return found.name, each
+
+
+class Tracer:
+    """Traces many rows of a workspace; each store is opened once, and each source file is read once for all rows asked for together.
+
+    Args:
+        draft: asset and partition of a store whose draft is traced.
+    """
+
+    def __init__(self, workspace: Workspace, draft: tuple[str, str] | None = None) -> None:
+        self.opened = Opened(workspace, draft)
+        self.workspace = self.opened.workspace
+        self._makers: dict[tuple[str, str], Any] = {}
+
+    def place(self, asset: str, row: int, partition: str | None, stream: str | None) -> Place:
+        """The row that is meant.
+
+        Raises:
+            ConfigError, StoreError: as `trace`.
+        """
+        store = _store_of(self.workspace, asset, partition)
+        return Place(*store, stream_of(self.opened.published(*store), stream), row)
+
+    def trace(self, places: Sequence_[Place]) -> list[Trace]:
+        """Trace rows, in the order given."""
+        rows = [self.row(place) for place in places]
+        wanted: dict[tuple[str, str], set[tuple[int, int]]] = {}
+        for origin in (piece.origin for row in rows for piece in row.pieces if piece.origin):
+            wanted.setdefault((origin.raw, origin.domain), set()).add((origin.file, origin.row))
+        read = {key: read_rows(self.workspace, *key, numbers) for key, numbers in wanted.items()}
+        sources = {key: files_of(self.workspace, *key) for key in wanted}
+        found = []
+        for row in rows:
+            pieces = [self._piece(row, piece, read, sources) for piece in row.pieces]
+            made_with = self.opened.made_with(row.place.asset, row.place.partition)
+            found.append(Trace(row, tuple(pieces), self._hashes(row), made_with))
+        return found
+
+    def row(self, place: Place) -> Row:
+        """A row as it is stored, and what it is made of."""
+        if place.asset.endswith("_raw"):
+            origin, count = nth_row(self.workspace, place.asset, place.partition, place.row)
+            return Row(place, count, np.zeros(0, np.int64), None, (Piece(0, 0, 0, 0, (place,), origin),))
+        return read_row(self.opened, place)
+
+    # -- one piece ----------------------------------------------------------------------------------------------------------------------
+
+    def _piece(self, row: Row, piece: Piece, read: Mapping[Any, Any], sources: Mapping[Any, tuple[SourceFile, ...]]) -> Traced:
+        origin = piece.origin
+        record = file = source = None
+        if origin is not None:
+            record = read[origin.raw, origin.domain][origin.file, origin.row]
+            file = sources[origin.raw, origin.domain][origin.file]
+            source = self._source(origin, file, record)
+        if piece.path[-1].asset.endswith("_raw"):
+            return Traced(piece, source, None, None, ())
+        try:
+            line, sequence = self._made(piece, file, record)
+        except Refused as refusal:
+            raise StoreError(
+                f"{piece.path[0].asset} holds {source.id if source else 'a record'}, which its source no longer gives: {refusal}. Verify the store:\n"
+                f"  prep-assets verify {piece.path[0].asset}"
+            ) from refusal
+        return Traced(piece, source, line, sequence, () if sequence is None else _differs(row, piece, sequence))
+
+    def _source(self, origin: Origin, file: SourceFile, record: Record | Unreadable) -> SourceRow:
+        listed = read_sources(self.opened.published(origin.raw, origin.domain))
+        training = len(listed["files"])
+        entry = [*listed["files"], *listed["test_files"]][origin.file]
+        identity = record_id(file, origin.row)
+        return SourceRow(
+            origin.domain, identity, file.name, file_name(file.url), entry["sha256"], origin.row, origin.file >= training, record.payload
+        )
+
+    def _made(self, piece: Piece, file: SourceFile | None, record: Record | None) -> tuple[Mapping[str, Any] | None, Sequence | None]:
+        """The line and the tokens that the record gives, from the record alone."""
+        last = piece.path[-1]
+        if last.asset in _SEQUENCES:
+            assert file is not None
+            assert record is not None
+            return None, self._maker(last.asset, piece)(file, record)[piece.part]
+        if last.asset == "arithmetic_prompts":
+            line = _arithmetic(self.opened.made_with(last.asset), last.row)
+        else:
+            line = self._maker(last.asset, piece)(record)
+        if len(piece.path) == 1 or (tokens := _tokens_place(piece.path)) is None:
+            return line, None
+        workspace = self.opened.made_with(tokens.asset, tokens.partition)
+        if tokens.stream.rpartition("/")[2] in SOURCE_SIDES:
+            return line, pair_sequence(workspace, line, tokens.stream)
+        return line, prompt_sequence(workspace, line)
+
+    def _maker(self, asset: str, piece: Piece) -> Any:
+        """What makes sequences, or a line, of a record of this domain."""
+        assert piece.origin is not None
+        key = (asset, piece.origin.domain)
+        if key not in self._makers:
+            made_with = self.opened.made_with(*key), key[1]
+            lines = (*made_with, self.opened.published(*key).directory) if asset in _LINES else None
+            self._makers[key] = _LINES[asset](*lines) if lines else _SEQUENCES[asset](*made_with)
+        return self._makers[key]
+
+    def _hashes(self, row: Row) -> Mapping[str, Mapping[str, Any]]:
+        stores = [(row.place.asset, row.place.partition), *(store for piece in row.pieces for store in _stores(piece))]
+        return {self.opened.label(*store): self.opened.hashes(*store) for store in dict.fromkeys(stores)}
+
+
+def _stores(piece: Piece) -> list[tuple[str, str]]:
+    """The stores on the way from a row to its source."""
+    found = [(place.asset, place.partition) for place in piece.path]
+    return found if piece.origin is None else [*found, (piece.origin.raw, piece.origin.domain)]
+
+
+_SEQUENCES: Mapping[str, Callable[[Workspace, str], Derive]] = {
+    "sft_tokens": conversations,
+    "pretrain_tokens": documents,
+    "rl_groups_by_domain": groups,
+}
+_LINES: Mapping[str, Callable[[Workspace, str, Path], Callable[[Record], Mapping[str, Any]]]] = {
+    "preferences_by_domain": pairs,
+    "rl_prompts_by_domain": prompts,
+    "contrastive": lambda workspace, name, _: contrasts(workspace, name),
+}
+
+
+def _tokens_place(path: Sequence_[Place]) -> Place | None:
+    """The store in which a record was tokenized: of those on the way, the one next to its source."""
+    return next((place for place in reversed(path) if holds(place.asset, TokenStore)), None)
+
+
+def _arithmetic(workspace: Workspace, number: int) -> Mapping[str, Any]:
+    """A generated question, generated once more."""
+    options = workspace.family(Rl).arithmetic
+    chosen = {} if options.levels is None else {"levels": options.levels}
+    for at, row in enumerate(arithmetic_rows(options.n, options.largest, options.seed, unique=options.unique, **chosen)):
+        if at == number:
+            return {"prompt": row["prompt"]}
+    raise StoreError(f"arithmetic_prompts has a line {number:,}, and {options.n:,} are generated. Build it again")
+
+
+def _differs(row: Row, piece: Piece, sequence: Sequence) -> tuple[int, ...]:
+    count = piece.end - piece.start
+    stretch = slice(piece.first, piece.first + count)
+    ids, loss = sequence.ids[stretch], sequence.loss[stretch]
+    common = min(count, len(ids))
+    here = slice(piece.start, piece.start + common)
+    wrong = row.ids[here] != ids[:common]
+    if row.weights is not None:
+        wrong = wrong | (row.weights[here] != loss[:common])
+    return (*(piece.start + np.flatnonzero(wrong)).tolist(), *range(piece.start + common, piece.end))
+
+
+# One token of a traced row: what it stands for, why it is trained or not, and what a trainer makes of it.
+
+AROUND = 60
+"""Characters of the render that are shown before and after a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A token id and its text."""
+
+    id: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token.
+
+    Attributes:
+        place: in the row.
+        token: what the store holds there.
+        weight: its weight in the loss, 1 where the store has no mask; below 0 where it is not attended.
+        expected: what the source gives instead, where the store is wrong.
+        why: why it is trained or not.
+        span: the characters (start, end) that it stands for in the text of its record.
+        before, text, after: that text around it, and what it stands for there.
+        within: its characters (start, end) in the region of the source that it comes from.
+        field: where that region stands in the raw row, e.g. ``messages[2].content``; `None` where that is not certain.
+        predicts: what a trainer, which shifts labels by one, trains at this place: the next token, where that is trained.
+        predicted_at: the place at which this token is the label; `None` where it is not trained, or no place of the row predicts it.
+    """
+
+    place: int
+    token: Named
+    weight: float
+    expected: Named | None
+    why: Why
+    span: tuple[int, int]
+    before: str
+    text: str
+    after: str
+    within: tuple[int, int] | None
+    field: str | None
+    predicts: Named | None
+    predicted_at: int | None
+
+
+def token_of(trace: Trace, place: int) -> tuple[Token, Traced | None]:
+    """A token of a row, and the piece that it is in; `None` for padding.
+
+    Raises:
+        ConfigError: the row has no such token.
+    """
+    row = trace.row
+    if not len(row.ids):
+        raise ConfigError(f"{row.place.asset} holds lines and no tokens; trace a row of what is made of it: {_tokenized(row.place.asset)}")
+    if not 0 <= place < len(row.ids):
+        raise ConfigError(f"token {place:,} of row {row.place.row:,}: there are {len(row.ids):,}, numbered from 0")
+    weights = _weights(trace).tolist()
+    named = partial(_named, trace.made_with.vocabulary(family_of(trace.made_with, row.place.asset)))
+    after = place + 1
+    predicts = named(int(row.ids[after])) if after < len(row.ids) and weights[after] > 0 else None
+    predicted_at = place - 1 if weights[place] > 0 and place else None
+    here = named(int(row.ids[place])), weights[place]
+    traced = next((each for each in trace.pieces if each.piece.start <= place < each.piece.end), None)
+    if traced is None or traced.sequence is None:
+        return Token(place, *here, None, PADDING, (0, 0), "", "", "", None, None, predicts, predicted_at), None
+    number = traced.piece.first + place - traced.piece.start
+    sequence = traced.sequence
+    if number >= len(sequence):
+        raise ConfigError(
+            f"token {place:,}: the store holds more tokens here than the source gives. Verify it: prep-assets verify {row.place.asset}"
+        )
+    start, end = int(sequence.starts[number]), int(sequence.ends[number])
+    why, text = sequence.why(number), sequence.text
+    expected = named(int(sequence.ids[number])) if place in traced.differs else None
+    around = text[max(0, start - AROUND) : start], text[start:end], text[end : end + AROUND]
+    within = None if why.region is None else (start - why.region[0], end - why.region[0])
+    field = None if traced.source is None or why.content is None else field_of(traced.source.payload, why.content)
+    return Token(place, *here, expected, why, (start, end), *around, within, field, predicts, predicted_at), traced
+
+
+def _weights(trace: Trace) -> npt.NDArray[np.float32]:
+    """The loss weight of each token. A stream without a mask is trained whole, or not at all: its sources say which."""
+    if trace.row.weights is not None:
+        return trace.row.weights
+    weights = np.zeros(len(trace.row.ids), np.float32)
+    for traced in trace.pieces:
+        if traced.sequence is not None:
+            piece = traced.piece
+            here = traced.sequence.loss[piece.first : piece.first + piece.end - piece.start]
+            weights[piece.start : piece.start + len(here)] = here
+    return weights
+
+
+def _named(vocabulary: Vocabulary, number: int) -> Named:
+    return Named(number, token_texts(vocabulary, [number])[0] if 0 <= number < vocabulary.size else "")
+
+
+def _tokenized(asset: str) -> str:
+    name = asset.removesuffix(BY_DOMAIN)
+    made = {"preferences": "preference_tokens", "rl_prompts": "rl_tokens", "arithmetic_prompts": "arithmetic_tokens"}
+    return made.get(name, name.replace("_raw", "_tokens")) + asset.removeprefix(name)
+
+
+def field_of(payload: Any, content: str) -> str | None:
+    """The one place in a raw row whose text is, or holds, what a region says; `None` where several do, or none."""
+    if not content.strip():
+        return None
+    strings = list(_strings(payload, ""))
+    exact = [path for path, text in strings if text == content]
+    holding = exact or [path for path, text in strings if content.strip() in text]
+    return holding[0] if len(holding) == 1 else None
+
+
+def _strings(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _strings(each, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple):
+        for number, each in enumerate(value):
+            yield from _strings(each, f"{path}[{number}]")
+
+
+def trace_as_json(trace: Trace) -> dict[str, Any]:
+    """A traced row: what it is made of, in order, with the whole way to the source."""
+    row = trace.row
+    return {
+        **asdict(row.place),
+        "rows": row.count,
+        "tokens": len(row.ids),
+        "differs": list(trace.differs),
+        "pieces": [piece_as_json(each) for each in trace.pieces],
+        "stores": {label: dict(hashes) for label, hashes in trace.hashes.items()},
+    }
+
+
+def piece_as_json(traced: Traced) -> dict[str, Any]:
+    """A piece of a row."""
+    piece = traced.piece
+    return {
+        "start": piece.start,
+        "end": piece.end,
+        "first": piece.first,
+        "part": piece.part,
+        "path": [asdict(place) for place in piece.path],
+        "source": None if traced.source is None else asdict(traced.source),
+        "line": None if traced.line is None else dict(traced.line),
+        "text": None if traced.sequence is None else traced.sequence.text,
+    }
+
+
+def token_as_json(token: Token, traced: Traced | None) -> dict[str, Any]:
+    """One token, with the piece that it is in."""
+    return {**asdict(token), "piece": None if traced is None else piece_as_json(traced)}

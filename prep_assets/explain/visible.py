@@ -1,0 +1,56 @@
+"""Text of a data set for people to read: nothing in it can steer a terminal, a page, or the direction of writing."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import quote
+
+NEWLINE = "⏎\n"
+_HIDDEN = (
+    0x7F,
+    *range(0x80, 0xA0),
+    0x61C,  # Arabic letter mark
+    0x180E,
+    0x200B,  # zero-width space; joiners stay, because emoji and Persian are written with them
+    *range(0x200E, 0x2010),
+    *range(0x2028, 0x202F),
+    *range(0x2060, 0x2070),
+    0xFEFF,
+    *range(0xFFF9, 0xFFFC),
+    *range(0xFFFE, 0x10000),
+    *range(0xD800, 0xE000),
+    *range(0xE0000, 0xE0080),
+)
+SIGNS = {
+    **{code: chr(0x2400 + code) for code in range(0x20)},
+    **{code: f"⟨u+{code:04x}⟩" for code in _HIDDEN},
+    ord("\n"): NEWLINE,
+    ord("\t"): "⇥",
+}
+"""Code point → what is shown: control characters, marks of direction, zero width, code points that are not characters."""
+_ONE_LINE = {**SIGNS, ord("\n"): "⏎"}
+
+
+def visible(text: str) -> str:
+    """`text` with line breaks as ``⏎`` and a line break, and other characters that cannot be seen as signs."""
+    return text.translate(SIGNS)
+
+
+def one_line(text: str) -> str:
+    """The same on one line."""
+    return text.translate(_ONE_LINE)
+
+
+# Where `prep-assets view` serves the page of a store.
+
+HOST, PORT = "127.0.0.1", 8899
+STORES, CANDIDATES, TRACES = "/stores/", "/candidates/", "/traces/"
+"""Pages of stores that are current, of those that wait because a check of them fails, and of traces."""
+VIEW = "PREP_ASSETS_VIEW_URL"
+"""Environment variable: the address of the server, where it is another than this machine's."""
+
+
+def page_address(asset: str, partition: str = "", *, candidate: bool = False) -> str:
+    """The address of a store's page."""
+    base = os.environ.get(VIEW) or f"http://{HOST}:{PORT}"
+    return base.rstrip("/") + (CANDIDATES if candidate else STORES) + quote("/".join(filter(None, (asset, partition))))

@@ -1,0 +1,1 @@
+"""The asset graph: one file for each family, and questions about all of them."""

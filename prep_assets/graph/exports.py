@@ -1,0 +1,253 @@
+"""Exports: a published store → the files that one trainer reads, as a store of its own.
+
+A family's configuration names them; each is an asset ``<family>_export_<name>`` below its source:
+
+    exports:
+      trl: {from: sft_packed, to: hf_arrow, options: {layout: trl}}
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from prep_assets.checks.of_exports import compare
+from prep_assets.checks.of_stores import INTEGRITY
+from prep_assets.config.family import Chat
+from prep_assets.config.models import FAMILIES
+from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
+from prep_assets.exports.readable import Pairs, Source, lost_mask, open_source
+from prep_assets.exports.registry import Progress, check_meaning, check_options, export, export_named, refuse_lost_borders
+from prep_assets.pipeline.asset import EXPORT as VERSION
+from prep_assets.pipeline.asset import Asset, Check, Store
+from prep_assets.pipeline.tokens import vocabulary_size
+from prep_assets.pipeline.workspace import Workspace, build_command
+from prep_assets.proofs.verdict import Verdict
+from prep_assets.stores.groups import GroupStore
+from prep_assets.stores.lines import Lines
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.published import Draft, open_published
+from prep_assets.stores.verification import write_json
+from prep_assets.stores.version_folders import Published
+
+GENERATION_CONFIG = "generation_config.json"
+"""Every token at which the trained model is to stop, beside data sets for Hugging Face trainers.
+
+A chat template may end turns with another token than the tokenizer's ``eos_token``. The data teaches the one, generation waits for the other, and
+never ends. Trainers keep the base model's file, so this one is to be copied over it: ``model.generation_config`` takes the same keys.
+"""
+_WITH_CONFIG = ("hf_arrow", "hf_parquet")
+_CHAT_TOKENS = ("sft_tokens", "sft_packed", "preference_tokens", "preference_tokens_by_domain")
+"""Assets whose tokens a chat template wrote, with answers and their stop tokens in them."""
+STAGE = "export"
+
+
+def stop_ids(workspace: Workspace, source: Asset, format: str) -> list[int]:
+    """Ids of the tokens at which generation stops: the template's stops, then the tokenizer's; none where the export has no such file."""
+    from prep_assets.text.certify import generation_stops
+
+    model = workspace.family(FAMILIES[source.family])
+    if format not in _WITH_CONFIG or source.name not in _CHAT_TOKENS or not isinstance(model, Chat):
+        return []
+    vocabulary = workspace.vocabulary(model)
+    named = [vocabulary.backend.token_to_id(stop) for stop in generation_stops(workspace.template(model))]
+    return list(dict.fromkeys([*(each for each in named if each is not None), vocabulary.eos_id]))
+
+
+def write_generation_config(folder: Path, stops: list[int]) -> None:
+    """Write the file, where there is anything to say."""
+    if stops:
+        write_json(folder / GENERATION_CONFIG, {"eos_token_id": stops}, indent=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Exporting:
+    """One export.
+
+    Attributes:
+        name: what the configuration calls it; empty for a folder that no asset keeps.
+        source: the asset that it reads.
+        format, stream, options: as in the configuration; `stream` is one of the source's.
+    """
+
+    name: str
+    source: Asset
+    format: str
+    stream: str
+    options: Mapping[str, Any]
+
+    @property
+    def kind(self) -> type:
+        """What it reads."""
+        return self.source.streams[self.stream].kind
+
+    def stem(self, partition: str) -> str | None:
+        """Name of the stream's files in a store of the source."""
+        stem = self.source.streams[self.stream].stem
+        return stem and stem.format(partition=partition)
+
+    def all_options(self, workspace: Workspace) -> dict[str, Any]:
+        """Every option of the format: what is set, what the family's vocabulary says of padding and size, the format's defaults."""
+        found = export_named(self.format)
+        known = found.options
+        defaults = {name: each.default for name, each in known.items() if each.default is not inspect.Parameter.empty}
+        if {"pad_id", "vocab_size"} & set(known):
+            family = workspace.family(FAMILIES[self.source.family])
+            vocabulary = workspace.vocabulary(family)
+            suggested = {"pad_id": vocabulary.pad_id, "vocab_size": vocabulary_size(family, vocabulary)}
+            defaults |= {name: value for name, value in suggested.items() if name in known and found.means(name, self.kind, self.options)}
+        return {**defaults, **self.options}
+
+
+def exporting(source: Asset, format: str, stream: str | None, options: Mapping[str, Any], *, name: str = "") -> Exporting:
+    """An export, checked.
+
+    Raises:
+        ConfigError: an unknown format, stream or option, or a combination that does not work; the message names the nearest.
+    """
+    with about("to"):
+        found = export_named(format)
+    streams = source.streams
+    chosen = next(iter(streams)) if stream is None else stream
+    if chosen not in streams:
+        raise ConfigError(f"stream: {source.name} has no stream {stream!r}{nearest(chosen, streams) or '.'} It has: {', '.join(streams)}")
+    kind = streams[chosen].kind
+    if not issubclass(kind, found.takes):
+        takes = ", ".join(each.__name__ for each in found.takes)
+        raise ConfigError(f"to: {format} writes {takes}; {chosen} of {source.name} is a {kind.__name__}")
+    with about("options"):
+        check_options(found, options)
+        check_meaning(found, kind, options)
+    if streams[chosen].masked and not found.keeps_mask(options):
+        with about("to"):
+            raise lost_mask(format, source.name)
+    return Exporting(name, source, format, chosen, options)
+
+
+@contextmanager
+def about(key: str) -> Iterator[None]:
+    """Put the key of the configuration before what is wrong with it."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error}") from error
+
+
+def export_store(each: Exporting, workspace: Workspace, published: Published, out: Path, progress: Progress | None) -> Source:
+    """Write a published store to the folder `out`, and return what was read.
+
+    Raises:
+        StoreError: a file of the store is not what its manifest says; nothing is written, and the message has the command that builds it again.
+        ConfigError: as `prep_assets.exports.export`.
+    """
+    try:
+        published.verify()
+    except StoreError as error:
+        command = build_command(published.manifest.asset, published.manifest.partition)
+        raise StoreError(f"{error}\nBuild it again:\n  {command}") from error
+    refuse_lost_borders(export_named(each.format), published.manifest.recipe)
+    source = open_export_source(each, published)
+    export(source, each.format, out, progress=progress, **each.all_options(workspace))
+    write_generation_config(out, stop_ids(workspace, each.source, each.format))
+    return source
+
+
+def open_export_source(each: Exporting, published: Published) -> Source:
+    return open_source(published, each.stem(published.manifest.partition))
+
+
+def _depends(each: Exporting, workspace: Workspace, partition: str) -> dict[str, Any]:
+    """What the files depend on."""
+    return {
+        "from": each.source.name,
+        "source": workspace.content(each.source.name, partition),
+        "stream": each.stream,
+        "format": each.format,
+        "options": each.all_options(workspace),
+        **({"stops": stops} if (stops := stop_ids(workspace, each.source, each.format)) else {}),
+    }
+
+
+def _published(each: Exporting, workspace: Workspace, partition: str) -> Published:
+    return open_published(workspace.stores, each.source.name, partition, remedy=build_command(each.source.name, partition))
+
+
+def _write(each: Exporting, workspace: Workspace, partition: str, payload: Path, quarantine: Path) -> Draft:
+    """Write a store's files for a trainer; the payload holds nothing else."""
+    what = f"export {workspace.place(asset_name(each), partition).label}"
+    progress = partial(workspace.progress, what) if workspace.progress else None
+    source = export_store(each, workspace, _published(each, workspace, partition), payload, progress)
+    return Draft(_counts(source), {}, ("a sample of rows, read back, equals the source",))
+
+
+def _audit(each: Exporting, workspace: Workspace, partition: str, payload: Path) -> None:
+    verdict = compare(payload, open_export_source(each, _published(each, workspace, partition)), each.format, each.all_options(workspace))
+    if not verdict.passed:
+        raise CheckFailed(verdict.summary)
+
+
+def _counts(source: Source) -> dict[str, Any]:
+    if isinstance(source, Lines):
+        return {"rows": len(source)}
+    if isinstance(source, PackedStore):
+        return {"rows": len(source), "tokens": int(source.documents["length"].sum())}
+    if isinstance(source, GroupStore):
+        return {"rows": len(source), "responses": len(source.responses), "tokens": source.tokens}
+    sides = (source.chosen, source.rejected) if isinstance(source, Pairs) else (source,)
+    return {"rows": len(source), "tokens": sum(side.tokens for side in sides)}
+
+
+def _readable(each: Exporting, store: Store) -> Verdict:
+    """Read back by other code, rows equal those of the store that it was made from.
+
+    Raises:
+        StoreError: that store was built again since, so there is nothing to compare with.
+    """
+    workspace, recipe, partition = store.workspace, store.recipe, store.partition
+    source = _published(each, workspace, partition)
+    if source.manifest.content_hash != recipe["source"]:
+        where = workspace.place(each.source.name, partition).label
+        raise StoreError(f"{where} was built again since. Export it again: {build_command(store.asset.name, partition)}")
+    return compare(store.directory, open_export_source(each, source), each.format, recipe["options"])
+
+
+def asset_name(each: Exporting) -> str:
+    """The key of the asset that keeps an export."""
+    return f"{each.source.family}_{STAGE}_{each.name}"
+
+
+def family_of_export(name: str) -> str:
+    """The family of the asset that keeps an export, which its name begins with; empty where it is another one."""
+    return next((family for family in FAMILIES if name.startswith(f"{family}_{STAGE}_")), "")
+
+
+def export_asset(each: Exporting) -> Asset:
+    """The asset that keeps an export."""
+    found = export_named(each.format)
+    return Asset(
+        name=asset_name(each),
+        family=each.source.family,
+        description=f"{each.source.name} as files of {each.format}, {each.stream}.\n\n{found.summary}",
+        version=VERSION,
+        depends=partial(_depends, each),
+        write=partial(_write, each),
+        audit=partial(_audit, each),
+        partitioned=each.source.partitioned,
+        upstream=(each.source.name,),
+        options=(f"exports.{each.name}",),
+        checks=(
+            INTEGRITY,
+            Check(
+                "readable",
+                "First, last and 100 random rows, read back by code that did not write them, equal the store's.",
+                partial(_readable, each),
+            ),
+        ),
+        stage=STAGE,
+        kind=found.kind,
+    )

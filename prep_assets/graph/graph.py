@@ -1,0 +1,210 @@
+"""The graph: every asset and what feeds it. Dagster's definitions and the command line are both made from it."""
+
+from __future__ import annotations
+
+import copyreg
+from collections.abc import Iterator, Mapping
+from tokenize import TokenError
+
+from prep_assets.config.models import FAMILIES
+from prep_assets.errors import ConfigError, PrepAssetsError, nearest
+from prep_assets.graph import contrastive, raw
+from prep_assets.graph import preference as preference_tokens
+from prep_assets.graph import preference as preferences
+from prep_assets.graph import pretrain as pretrain_tokens
+from prep_assets.graph import rl as arithmetic
+from prep_assets.graph import rl as rl_groups
+from prep_assets.graph import rl as rl_prompts
+from prep_assets.graph import rl as rl_tokens
+from prep_assets.graph import sft as sft_packed
+from prep_assets.graph import sft as sft_template
+from prep_assets.graph import sft as sft_tokens
+from prep_assets.graph.exports import Exporting, about, export_asset, exporting
+from prep_assets.pipeline.asset import Asset, Check, FromLines, FromParts, Store
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.version_folders import Published
+from prep_assets.workers.pool import rare_collections
+
+DECLARED = (
+    *raw.ASSETS,
+    pretrain_tokens.ASSET,
+    sft_template.ASSET,
+    sft_tokens.TOKENS_ASSET,
+    sft_packed.PACKED_ASSET,
+    preferences.BY_DOMAIN,
+    preferences.MERGED,
+    preference_tokens.TOKENS_BY_DOMAIN,
+    preference_tokens.TOKENS_MERGED,
+    rl_prompts.BY_DOMAIN,
+    rl_prompts.MERGED,
+    arithmetic.ARITHMETIC_PROMPTS,
+    rl_tokens.TOKENS_BY_DOMAIN,
+    arithmetic.TOKENS,
+    rl_tokens.TOKENS_MERGED,
+    rl_groups.GROUPS_BY_DOMAIN,
+    rl_groups.GROUPS_MERGED,
+    contrastive.ASSET,
+)
+EVERY: Mapping[str, Asset] = {asset.name: asset for family in FAMILIES for asset in DECLARED if asset.family == family}
+"""All assets but exports, those among them that not every configuration has."""
+ASSETS: Mapping[str, Asset] = {name: asset for name, asset in EVERY.items() if asset.absent is None}
+"""Those that every configuration of their family has."""
+CHECKS: Mapping[str, tuple[Check, ...]] = {name: asset.checks for name, asset in EVERY.items()}
+"""The checks of each."""
+
+
+def assets_of(workspace: Workspace) -> Mapping[str, Asset]:
+    """Every asset that the configuration has: those of each family that has a file, and the exports that it asks for.
+
+    Raises:
+        ConfigError: a configuration that means nothing.
+    """
+    families = [family for family in FAMILIES if workspace.has(family)]
+    known = {name: asset for family in families for name, asset in family_assets(workspace, family).items()}
+    return {**{name: asset for name, asset in known.items() if name in EVERY}, **known}
+
+
+def family_assets(workspace: Workspace, family: str) -> Mapping[str, Asset]:
+    """The assets of one family that the configuration has, and its exports.
+
+    Raises:
+        ConfigError: the family's configuration means nothing.
+    """
+    own = (asset for asset in EVERY.values() if asset.family == family and not (asset.absent and asset.absent(workspace)))
+    return {asset.name: asset for asset in (*own, *map(export_asset, family_exports(workspace, family)))}
+
+
+def family_exports(workspace: Workspace, family: str) -> list[Exporting]:
+    """The exports that a family's configuration asks for.
+
+    Raises:
+        ConfigError: every fault in them.
+    """
+    found, faults = [], []
+    for name, each in workspace.family(FAMILIES[family]).exports.items():
+        try:
+            with about("from"):
+                source = exported(family, each.source)
+                if source.absent and (why := source.absent(workspace)):
+                    raise ConfigError(f"{source.name} is not an asset here: {why}")
+            found.append(exporting(source, each.to, each.stream, each.options, name=name))
+        except ConfigError as error:
+            faults.append(f"  exports.{name}.{error}")
+    if faults:
+        raise ConfigError("\n".join([f"{workspace.configs / family}.yaml:", *faults]))
+    return found
+
+
+def exported(family: str, name: str) -> Asset:
+    """The asset of a family that an export reads.
+
+    Raises:
+        ConfigError: it has no such asset that can be exported; the message names the nearest.
+    """
+    sources = [asset.name for asset in EVERY.values() if asset.family == family and asset.streams]
+    if name in sources:
+        return EVERY[name]
+    if name in EVERY and EVERY[name].streams:
+        owner = EVERY[name].family
+        raise ConfigError(f"{name!r} is an asset of {owner}: export it in {owner}.yaml. This family has: {', '.join(sources)}")
+    raise ConfigError(f"no asset {name!r} that can be exported{nearest(name, sources) or '.'} This family has: {', '.join(sources)}")
+
+
+def asset_named(name: str, workspace: Workspace | None = None) -> Asset:
+    """The asset called `name`; with a workspace, also one of its exports.
+
+    Raises:
+        ConfigError: there is none; the message names the nearest.
+    """
+    if name in ASSETS:
+        return ASSETS[name]
+    known = EVERY if workspace is None else assets_of(workspace)
+    if name in known:
+        return known[name]
+    if name in EVERY and workspace is not None and (absent := EVERY[name].absent):
+        raise ConfigError(f"no asset {name!r}: {absent(workspace)}")
+    raise ConfigError(f"no asset {name!r}{nearest(name, known) or '.'} There are: {', '.join(known)}")
+
+
+# assets have functions of their own, so they travel to workers by their names
+copyreg.pickle(Asset, lambda asset: (asset_named, (asset.name,)))
+
+
+def asset_and_partitions(workspace: Workspace, name: str, partition: str | None) -> tuple[Asset, tuple[str, ...]]:
+    """An asset and the partition that was asked for, or all that it has. A domain of an asset that merges domains is the store that it merges.
+
+    Raises:
+        ConfigError: no such asset or partition; the message names the nearest.
+    """
+    asset = asset_named(name, workspace)
+    if not partition:
+        return asset, asset.partitions(workspace)
+    if asset.parts:
+        asset = EVERY[asset.parts]
+    if not asset.partitioned:
+        raise ConfigError(f"{name} has no partitions: it is one store for all domains. Leave out --partition {partition}")
+    known = asset.partitions(workspace)
+    if partition not in known:
+        raise ConfigError(f"{name} has no partition {partition!r}{nearest(partition, known) or '.'} There are: {', '.join(known)}")
+    return asset, (partition,)
+
+
+def one_partition(workspace: Workspace, name: str, partition: str | None) -> tuple[Asset, str]:
+    """An asset and its one partition that is meant; it may be left out where there is only one.
+
+    Raises:
+        ConfigError: no such asset or partition, or a choice among several is needed.
+    """
+    asset, partitions = asset_and_partitions(workspace, name, partition)
+    if len(partitions) > 1:
+        raise ConfigError(f"{name} has one store for each domain. Say which with --partition: {', '.join(partitions)}")
+    return asset, partitions[0]
+
+
+def upstream_of(workspace: Workspace, asset: Asset, partition: str) -> Iterator[tuple[Asset, str]]:
+    """The stores that one store is made from: the same partition of a partitioned input, or all its partitions."""
+    for name in asset.upstream:
+        above = EVERY[name]
+        same = asset.partitioned and above.partitioned
+        for each in (partition,) if same else above.partitions(workspace):
+            yield above, each
+
+
+def lines_of(asset: str, stream: str) -> tuple[str, str] | None:
+    """The asset and the file whose lines a stream of tokens was made of, in its own order; `None` where it was made of none."""
+    source = EVERY[asset].source
+    if isinstance(source, FromLines):
+        folder = stream.rpartition("/")[0]
+        return next(found for name, found in source.files.items() if name.rpartition("/")[0] == folder)
+    if not isinstance(source, FromParts):
+        return None
+    return source.lines.get(stream) or (lines_of(source.assets[1], stream) if len(source.assets) > 1 else None)
+
+
+def with_parts(*names: str) -> list[str]:
+    """Assets, each with the one whose stores it merges."""
+    return [each for name in names for each in (EVERY[name].parts, name)]
+
+
+def holds(asset: str, kind: type) -> bool:
+    """Whether an asset has a stream of this kind; an export has none."""
+    return asset in EVERY and any(stream.kind is kind for stream in EVERY[asset].streams.values())
+
+
+def store_of(workspace: Workspace, published: Published) -> Store:
+    """A published store with its asset."""
+    name = published.manifest.asset
+    return Store(workspace, EVERY[name] if name in EVERY else asset_named(name, workspace), published)
+
+
+def run_check(check: Check, workspace: Workspace, published: Published) -> Verdict:
+    """Run a check; a store that cannot even be read is a failure of the check, with the reason as its summary."""
+    try:
+        with rare_collections():
+            return check.run(store_of(workspace, published))
+    except PrepAssetsError as error:
+        return Verdict(False, str(error), {}, Worst(published.where, str(error)))
+    except (OSError, ValueError, KeyError, IndexError, EOFError, ArithmeticError, SyntaxError, TokenError) as error:  # numpy parses headers
+        detail = f"the store cannot be read ({type(error).__name__}: {error})"
+        return Verdict(False, detail, {}, Worst(published.where, detail))

@@ -1,0 +1,206 @@
+"""`*_raw`: pins a domain's source files: which they are, their hashes, how many records they hold, where they can be cut. Nothing is copied."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from prep_assets.checks.of_stores import INTEGRITY, RAW_ACCOUNTING
+from prep_assets.config.family import Domain, Family
+from prep_assets.config.models import FAMILIES, family_name
+from prep_assets.data import tables as cuts
+from prep_assets.data.files import SourceFile, is_remote
+from prep_assets.data.quarantine import Quarantine
+from prep_assets.data.read import read_blocks
+from prep_assets.data.tables import Cut, LineCuts, line_cuts, table_cuts
+from prep_assets.errors import ConfigError, SourceError
+from prep_assets.pipeline.asset import RAW as VERSION
+from prep_assets.pipeline.asset import SOURCES as COLUMNS
+from prep_assets.pipeline.asset import Asset
+from prep_assets.pipeline.examples import Noted, Notes, Stretch, columns_of, duplicates_of, shards_of
+from prep_assets.pipeline.sources import (
+    BLOCKS,
+    SOURCES,
+    Pinned,
+    Router,
+    benchmarks_pinned,
+    domain_of,
+    identities,
+    images_pinned,
+    proven,
+    read_sources,
+    router_of,
+)
+from prep_assets.pipeline.tokens import FEWEST, QUARANTINE, take_quarantine, told
+from prep_assets.pipeline.workspace import Workspace, build_command
+from prep_assets.stores.published import Draft
+from prep_assets.stores.verification import write_json
+
+_LINES = {"jsonl", "csv", "tsv", "txt"}
+_TOKENIZED_IN_SHARDS = ("pretrain", "sft")
+"""Families that find duplicates across shards of their sources; all others read sources in one process."""
+
+
+def _depends(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
+    """What a raw store depends on: the files' names and hashes, and how they are read."""
+    options = workspace.family(FAMILIES[family])
+    domain, router = domain_of(options, name), router_of(workspace, options, name)
+    files, test_files = workspace.files(domain), workspace.test_files(domain)
+    return {
+        "files": identities(workspace, files),
+        "test_files": identities(workspace, test_files),
+        "format": domain.format,
+        "txt": domain.txt,
+        "shard_bytes": cuts.SHARD_BYTES,
+        "domain": [router.key, router.value, *(sorted(router.taken(file)) for file in (*files, *test_files))] if router.key else None,
+        **images_pinned(workspace, domain),
+        **benchmarks_pinned(workspace, options),
+    }
+
+
+def _write(family: str, workspace: Workspace, name: str, payload: Path, quarantine_path: Path) -> Draft:
+    """Pin one domain: hash every file, read every record once, count."""
+    options = workspace.family(FAMILIES[family])
+    domain = domain_of(options, name)
+    _check_txt(workspace, name, domain)
+    router = router_of(workspace, options, name)
+    files = {"files": workspace.files(domain), "test_files": workspace.test_files(domain)}
+    pins = {which: workspace.pins(found) for which, found in files.items()}
+    blocks = {which: {pin.name: pin.blocks for pin in each} for which, each in pins.items()}
+    remedy = build_command(f"{family}_raw", name)
+    sources = {which: proven(found, blocks[which], remedy) for which, found in files.items()}
+    with Quarantine(quarantine_path) as quarantine:
+        counted = _by_workers(workspace, options, name, router, sources, payload, quarantine) or [
+            _count(workspace, domain, router, file, quarantine) for file in (*sources["files"], *sources["test_files"])
+        ]
+        refused = quarantine.counts
+    router.check()
+    entries = iter(counted)
+    listed = {which: [{**pin.identity, **next(entries)} for pin in each] for which, each in pins.items()}
+    content = {**listed, **images_pinned(workspace, domain), **benchmarks_pinned(workspace, options)}
+    write_json(payload / SOURCES, content, indent=1, ensure_ascii=False)
+    write_json(payload / BLOCKS, blocks, indent=1, ensure_ascii=False)
+    every = [entry for entries in listed.values() for entry in entries]
+    rows, unreadable = sum(entry["rows"] for entry in every), sum(refused.values())
+    if not rows:
+        raise SourceError(
+            f"no records in {', '.join(entry['name'] for entry in every)}: {_why_empty(workspace, domain)}. Fetch again, or leave it out"
+        )
+    counts = {"read": rows, "kept": rows - unreadable, "refused": refused, "files": len(every), "bytes": sum(e["size"] for e in every)}
+    return Draft(counts, {}, ("every record read",))
+
+
+def _check_txt(workspace: Workspace, name: str, domain: Domain) -> None:
+    """Raises:
+    ConfigError: `txt` is set, and the domain has no text files.
+    """
+    formats = sorted({file.format for file in (*workspace.files(domain), *workspace.test_files(domain))})
+    if domain.txt != "line" and "txt" not in formats:
+        raise ConfigError(
+            f"domains.{name}.txt: {domain.txt!r} means nothing here: the files are {', '.join(formats)}. Leave it out, or set format: txt"
+        )
+
+
+def _why_empty(workspace: Workspace, domain: Domain) -> str:
+    formats = {file.format for file in (*workspace.files(domain), *workspace.test_files(domain))}
+    if domain.domain_key is not None:
+        return f"no row has this domain's value of {domain.domain_key!r}"
+    return "the list is empty" if formats == {"json"} else "only blank lines" if formats <= _LINES else "no rows"
+
+
+def _count(workspace: Workspace, domain: Domain, router: Router, file: SourceFile, quarantine: Quarantine) -> dict[str, Any]:
+    """How many rows a file has, and where it can be cut."""
+    rows, lines = 0, LineCuts(cuts.SHARD_BYTES)
+    for block in router.picked(file, read_blocks(file, 0, txt=domain.txt, watch=lines if _has_lines(file, domain) else None)):
+        quarantine.add_unreadable(file, block.unreadable)
+        rows += len(block.records) + len(block.unreadable)
+        if workspace.progress:
+            workspace.progress(f"read {file.name}", block.bytes_read, file.size)
+    return _counted(rows, table_cuts(file, cuts.SHARD_BYTES) if file.format in cuts.TABLES else lines.cuts)
+
+
+def _has_lines(file: SourceFile, domain: Domain) -> bool:
+    return file.format in cuts.LINES and domain.txt == "line"
+
+
+def _counted(rows: int, found: list[Cut]) -> dict[str, Any]:
+    return {"rows": rows, **({"cuts": found} if found else {})}
+
+
+def _by_workers(
+    workspace: Workspace,
+    options: Family,
+    name: str,
+    router: Router,
+    sources: Mapping[str, tuple[SourceFile, ...]],
+    payload: Path,
+    quarantine: Quarantine,
+) -> list[dict[str, Any]]:
+    """What `_count` gives of each file, by the workers; nothing where there are none, or files are cut only while they are read."""
+    domain, files = options.domains[name], (*sources["files"], *sources["test_files"])
+    runner = workspace.runner(options)
+    lines = [_has_lines(file, domain) and file.compression is None and not is_remote(file.url) for file in files]
+    if runner is None or not all(lines) or sum(file.size for file in files) < FEWEST * cuts.SHARD_BYTES:
+        return []
+    found = [line_cuts(file, cuts.SHARD_BYTES) for file in files]
+    shards = shards_of(Pinned(sources["files"], sources["test_files"], 0, "", cuts=tuple(map(tuple, found))), options.cluster.shards)
+    rows = Counter[int]()
+    noting = family_name(type(options)) in _TOKENIZED_IN_SHARDS and Noted.can_be(options, domain)
+    work = partial(_read_shard, files=files, router=router, noting=noting)
+    noted = []
+    for result in told(workspace, f"read {name}", runner, shards, work, payload):
+        take_quarantine(result, quarantine)
+        noted += [columns_of(result)] if noting else []
+        rows.update({int(number): count for number, count in result.counts["rows"].items()})
+        router.others.update(result.counts["others"])
+    if noting and workspace.pool is not None:
+        workspace.pool.noted[type(options), name] = Noted(domain, files, shards, duplicates_of(noted))
+    runner.effort.shards += len(shards)
+    return [_counted(rows[number], each) for number, each in enumerate(found)]
+
+
+def _read_shard(stretches: Sequence[Stretch], folder: Path, *, files: Sequence[SourceFile], router: Router, noting: bool) -> dict[str, Any]:
+    """The work of one shard: its rows by the number of their file, those of no domain, and those that cannot be read."""
+    mine, rows, notes = replace(router, others=Counter()), Counter[str](), Notes()
+    with Quarantine(folder / QUARANTINE) as quarantine:
+        for stretch in stretches:
+            file = files[stretch.file]
+            for block in mine.picked(file, read_blocks(file, stretch.file, part=stretch.part)):
+                quarantine.add_unreadable(file, block.unreadable)
+                rows[str(stretch.file)] += len(block.records) + len(block.unreadable)
+                if noting:
+                    notes.add(block.records)
+        if noting:
+            notes.save(folder)
+        return {"rows": dict(rows), "others": dict(mine.others), "refused": quarantine.counts}
+
+
+ASSETS = tuple(
+    Asset(
+        name=f"{family}_raw",
+        family=family,
+        description=description,
+        version=VERSION,
+        depends=partial(_depends, family),
+        write=partial(_write, family),
+        checks=(INTEGRITY, RAW_ACCOUNTING),
+        partitioned=True,
+        preview=lambda store, row, stream, limit: dict(read_sources(store.published)),
+        stage="raw",
+        kind="file",
+        columns=COLUMNS,
+    )
+    for family, description in {
+        "pretrain": """Source files of pretraining documents, pinned by content hash.
+
+Nothing is copied: the store lists names, sizes, hashes and row counts, and quarantine lists every row that cannot be read.""",
+        "sft": "Source files of instructions and chats, pinned by content hash.",
+        "preference": "Source files of preference pairs, pinned by content hash.",
+        "contrastive": "Source files of queries with positive and negative texts, pinned by content hash.",
+        "rl": "Source files of questions with known answers, pinned by content hash.",
+    }.items()
+)

@@ -1,0 +1,110 @@
+"""Selftest: corrupts copies of the user's own rows, one mutation at a time, and sees which check notices.
+
+The store itself is only read. Rows are taken from its beginning; each mutation is done to several of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from prep_assets.checks.of_conversations import Sides
+from prep_assets.checks.of_lines import ContrastsMatch, PairsMatch, PromptsMatch
+from prep_assets.checks.of_stores import Selection
+from prep_assets.checks.selftest import (
+    ROWS,
+    Trial,
+    chosen,
+    clean,
+    document_trials,
+    group_trials,
+    line_trials,
+    masked_trials,
+    merged_line_trials,
+    merged_record_trials,
+    packed_trials,
+    prompt_token_trials,
+    question_trials,
+    sft_trials,
+    tried,
+)
+from prep_assets.errors import ConfigError
+from prep_assets.graph.graph import store_of
+from prep_assets.pipeline.asset import FromRows, Store
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.proofs.accounting import COUNTED, Refusals, Stored, places
+from prep_assets.proofs.mutations import CONTRAST_MUTATIONS, PAIR_MUTATIONS, PROMPT_MUTATIONS, SHELF_MUTATIONS, Shelf
+from prep_assets.proofs.selection import GOOD, Selected, select
+from prep_assets.proofs.verdict import Verdict
+from prep_assets.stores.version_folders import Published
+
+TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
+    "pretrain_tokens": document_trials,
+    "sft_tokens": sft_trials,
+    "sft_packed": packed_trials,
+    "preferences_by_domain": partial(line_trials, PairsMatch, "pair_sanity", PAIR_MUTATIONS),
+    "preferences": merged_line_trials,
+    "preference_tokens_by_domain": partial(masked_trials, Sides),
+    "preference_tokens": merged_record_trials,
+    "rl_prompts_by_domain": partial(line_trials, PromptsMatch, "gold_answers", PROMPT_MUTATIONS),
+    "rl_prompts": merged_line_trials,
+    "arithmetic_prompts": question_trials,
+    "rl_tokens_by_domain": prompt_token_trials,
+    "arithmetic_tokens": prompt_token_trials,
+    "rl_tokens": merged_record_trials,
+    "rl_groups_by_domain": group_trials,
+    "rl_groups": merged_record_trials,
+    "contrastive": partial(line_trials, ContrastsMatch, "contrast_sanity", CONTRAST_MUTATIONS),
+}
+"""What is done to the rows of each asset: of all that hold tokens or lines."""
+TESTED = tuple(TRIALS)
+
+
+def selftest(workspace: Workspace, published: Published) -> list[Trial]:
+    """Try every mutation that fits the store.
+
+    Raises:
+        ConfigError: a store that holds neither tokens nor lines.
+    """
+    store = store_of(workspace, published)
+    if store.asset.name not in TRIALS:
+        raise ConfigError(f"{store.asset.name} holds neither tokens nor lines; selftest is for {', '.join(TESTED)}")
+    return [*TRIALS[store.asset.name](store), *shelf_trials(store)]
+
+
+def shelf_trials(store: Store) -> list[Trial]:
+    """Corruptions of what the store holds of the first rows of its domain."""
+    if not isinstance(store.asset.source, FromRows) or (shelf := _shelf(selection := Selection(store))) is None:
+        return []
+
+    def check(found: Shelf) -> Verdict:
+        refusals = Refusals(((f"{found.names[found.block.file]}:{row}", why) for row, why in found.refused), found.names)
+        rows, held, belongs = (np.array([entry[column] for entry in found.stored]) for column in range(3))
+        stored = Stored.of(places(found.block.file, rows), held.astype(bool), belongs.astype(np.int8))
+        ledger = replace(selection.ledger, refusals=refusals, stored=stored, seen=None, numbers=dict.fromkeys(COUNTED, 0))
+        deque(ledger.judged([found.block]), 0)
+        return ledger.verdict()
+
+    trials = [clean("selection of the first rows", [check(shelf)])]
+    for mutation in SHELF_MUTATIONS:
+        corrupted = [other for at in range(len(shelf.stored)) if (other := mutation.change(shelf, at)) is not None]
+        trials.append(tried(mutation.name, mutation.caught_by, [check(corrupted[at]) for at in chosen(len(corrupted))]))
+    return trials
+
+
+def _shelf(selection: Selection) -> Shelf | None:
+    """The first rows of a domain that are stored, and what is stored of them."""
+    stored, block = selection.ledger.stored, next(select(selection.second.rows(), selection.rules), None)
+    if block is None:
+        return None
+    record = {place: at for at, place in enumerate(stored.place.tolist())}
+    place = places(block.file, block.rows).tolist()
+    kept = [at for at, fate in enumerate(block.fates) if fate == GOOD and place[at] in record][:ROWS]
+    rows, records = [block.rows[at] for at in kept], [record[place[at]] for at in kept]
+    entries = tuple((row, bool(stored.held_out[at]), int(stored.belongs[at])) for row, at in zip(rows, records, strict=True))
+    some = Selected(block.file, rows, [GOOD] * len(kept), [block.payloads[at] for at in kept])
+    return Shelf(selection.second.names, some, entries, ()) if kept else None

@@ -1,0 +1,498 @@
+"""The certificate of the chat template: what it does with conversations, and by which proofs their masks hold."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.checks import of_stores as alone
+from prep_assets.checks.of_conversations import Chats
+from prep_assets.checks.of_packed import packed_accounting, packed_mask, packed_mixture, packed_rows
+from prep_assets.checks.of_stores import ACCOUNTING, IDENTITY, INTEGRITY, MASKED, SELECTION, derived, token_rows
+from prep_assets.checks.sources_again import by_fields
+from prep_assets.config.models import Sft
+from prep_assets.data.quarantine import Quarantine
+from prep_assets.errors import PrepAssetsError, StoreError, TemplateError
+from prep_assets.graph.previews import packed_preview, record_preview
+from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
+from prep_assets.packing.plan import PerToken
+from prep_assets.pipeline.asset import IMAGES, REASONING, TEMPLATE, Asset, Check, FromRows, Store, Stream
+from prep_assets.pipeline.asset import MASKED_TOKENS as COLUMNS
+from prep_assets.pipeline.asset import PACKED as COLUMNS_COLUMNS
+from prep_assets.pipeline.asset import SFT as VERSION
+from prep_assets.pipeline.conversations import conversations_of, firsts, write_records
+from prep_assets.pipeline.examples import Reading, Source, attention_recipe, content_digest, held_out, passed_over, reading_recipe
+from prep_assets.pipeline.images import stored_image_id, write_images
+from prep_assets.pipeline.sources import domain_of, reasoning_recipe
+from prep_assets.pipeline.tokens import NeedsColumns, Streams, audit_stream, encode_domain, ids_dtype, mask_columns, tokenizer_recipe
+from prep_assets.pipeline.workspace import Workspace, build_command
+from prep_assets.proofs.image_tokens import check_images
+from prep_assets.proofs.verdict import Verdict
+from prep_assets.samples import Sample
+from prep_assets.stores.arrays import at, made, sizes, stretches, sums, where
+from prep_assets.stores.guards import compared
+from prep_assets.stores.packed import PackedStore, PackedWriter, open_packed, write_documents
+from prep_assets.stores.published import Draft, open_published
+from prep_assets.stores.segments import Segmented
+from prep_assets.stores.tokens import ATTENTION, RecordWriter, TokenStore, open_tokens, record_writer
+from prep_assets.stores.verification import write_json
+from prep_assets.text.certify import Certificate, certify
+
+
+def check_policy(workspace: Workspace) -> Certificate:
+    """The certificate of the family's template.
+
+    Raises:
+        TemplateError: the template cannot support what the configuration asks of it; nothing has been read yet.
+    """
+    family = workspace.family(Sft)
+    certificate = certify(workspace.template(family))
+    faults = certificate.faults(train_on_eos=family.train_on_eos, train_headers=family.train_headers)
+    if family.expand == "turns" and not workspace.template(family).shows_thinking:
+        faults.append(f"expand: turns is about reasoning, and template {certificate.template} writes none; leave it out")
+    if faults:
+        raise TemplateError("; ".join(faults))
+    return certificate
+
+
+def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
+    family = workspace.family(Sft)
+    return {"tokenizer": tokenizer_recipe(workspace, family), "template": workspace.template(family).hash}
+
+
+def _write(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Draft:
+    """Write down what the family's chat template does with conversations."""
+    family = workspace.family(Sft)
+    certificate = certify(workspace.template(family), workspace.vocabulary(family)).as_dict()
+    write_json(payload / "certificate.json", certificate, indent=1, ensure_ascii=False)
+    return Draft({}, {}, ())
+
+
+def _policy(store: Store) -> Verdict:
+    certificate = check_policy(store.workspace)
+    return Verdict(True, f"masks are provable by {', '.join(certificate.proofs)}; turns end with {certificate.stop_token!r}", {})
+
+
+ASSET = Asset(
+    name="sft_template",
+    family="sft",
+    description="Certificate of the chat template: what it makes of system prompts, reasoning and tools, and how masks are proven.",
+    version=VERSION,
+    depends=_depends,
+    write=_write,
+    options=(*TEMPLATE, *IMAGES),
+    checks=(INTEGRITY, Check("policy_supported", "The chat template supports the mask policy that the configuration asks for.", _policy)),
+    kind="json",
+)
+
+
+# SFT tokens: instructions and chats → token ids with a loss mask, one store per domain.
+
+RAW = "sft_raw"
+MASK = (
+    "mask",
+    "mask_default",
+    "train_on_eos",
+    "train_turns",
+    "train_thinking",
+    "train_tool_calls",
+    "train_headers",
+    "special_in_content",
+    "truncation",
+    "truncation_keeps_stop",
+    "truncation_keeps",
+)
+"""Options that decide the loss mask."""
+
+
+def splits(workspace: Workspace, name: str) -> tuple[str, ...]:
+    """Streams of a domain's token store: ``train``, and ``dev`` where anything is held out."""
+    family = workspace.family(Sft)
+    return ("train", "dev") if family.test_fraction > 0 or domain_of(family, name).test_files else ("train",)
+
+
+def _depends_tokens(workspace: Workspace, name: str) -> dict[str, Any]:
+    """What a domain's SFT tokens depend on."""
+    family = workspace.family(Sft)
+    return {
+        "domain": name,
+        "raw": workspace.content(RAW, name),
+        "schema": reading_recipe(domain_of(family, name)),
+        **attention_recipe(domain_of(family, name)),
+        "tokenizer": tokenizer_recipe(workspace, family),
+        "template": workspace.template(family).hash,
+        **({"image_rule": rule.model_dump()} if (rule := workspace.image_rule(family)) else {}),
+        **reasoning_recipe(family),
+        "preprocessing": family.preprocessing.model_dump(),
+        "test_fraction": family.test_fraction,
+        **family.model_dump(include=set(MASK)),
+        "expand": family.expand,
+        "output": family.output.model_dump(include={"dtype", "max_tokens_per_shard"}),
+    }
+
+
+def _write_tokens(workspace: Workspace, name: str, payload: Path, quarantine: Path) -> Draft:
+    """Render, tokenize and mask one domain. The store is always `bin`: the canonical, memory-mapped one that packs and exports read."""
+    check_policy(workspace)
+    stored_image_id(workspace, workspace.family(Sft))  # an image token that cannot be one is refused before a record is read
+    masks: Mapping[str, str] = {"loss_mask": "uint8"}
+    while True:
+        try:
+            return _write_streams(workspace, name, payload, quarantine, masks)
+        except NeedsColumns as needed:
+            masks = {**masks, **needed.dtypes}
+            for leftover in payload.iterdir():
+                shutil.rmtree(leftover)
+
+
+def _audit(workspace: Workspace, name: str, payload: Path) -> None:
+    family = workspace.family(Sft)
+    vocabulary, image = workspace.vocabulary(family), stored_image_id(workspace, family)
+    for stream in splits(workspace, name):
+        store = audit_stream(payload, stream, vocabulary, image, workspace.image_rule(family))
+        for records, tokens in store.blocks():
+            mask, starts = np.asarray(store.arrays["loss_mask"][tokens]), store.starts_of(records) - tokens.start
+            if not np.logical_or.reduceat(mask != 0, starts).all():
+                raise StoreError(f"{name}/{stream}: a record has no trained token")
+
+
+def _write_streams(workspace: Workspace, name: str, payload: Path, quarantine_path: Path, masks: Mapping[str, str]) -> Draft:
+    family, names = workspace.family(Sft), splits(workspace, name)
+    dtypes = {"tokens": ids_dtype(family, workspace.vocabulary(family)), **masks}
+    with ExitStack() as stack:
+        quarantine = stack.enter_context(Quarantine(quarantine_path))
+        shard = family.output.max_tokens_per_shard
+        writers = {
+            stream: stack.enter_context(record_writer("bin", payload, stream, dtypes, max_tokens_per_shard=shard)) for stream in names
+        }
+        source = Source.of(workspace, Sft, RAW, name, gives=Sample)
+        encode = partial(encode_chats, masks=masks)
+        counts = encode_domain(source, encode, Streams(payload, dict.fromkeys(names, dtypes), writers, quarantine))
+        counts["refused"] = quarantine.counts
+    metrics = {"trained_fraction": counts["trained_tokens"] / max(1, counts["tokens"])}
+    return Draft(counts, metrics, ("ids inside the vocabulary", "every record has a trained token"))
+
+
+def encode_chats(
+    workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine, *, masks: Mapping[str, str]
+) -> dict[str, Any]:
+    """Render, tokenize, mask and write a domain, or a part of one; see `Encode`.
+
+    Args:
+        masks: the masks that writers take beside the tokens, and their dtypes.
+
+    Raises:
+        NeedsColumns: they cannot hold the weights.
+    """
+    family = workspace.family(Sft)
+    counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
+    conversations = conversations_of(workspace, reading.domain, quarantine)
+    images = examples = cut_away = 0
+    for items, in_test in reading.examples("tokenize", quarantine, plain=True):
+        kept, encoded = conversations.encode(items)
+        arrays = {"tokens": encoded.ids, **mask_columns(encoded.loss, masks)}
+        trained = int(np.count_nonzero(arrays["loss_mask"]))
+        to_dev = np.full(len(kept), in_test)
+        if family.test_fraction > 0 and not in_test:
+            to_dev = np.array([held_out(content_digest(item.record), family.test_fraction) for item in kept], bool)
+        for split, writer in enumerate(writers):
+            write_records(writer, encoded, kept, to_dev == bool(split), arrays, conversations.images.files)
+        first = firsts(kept) if family.expand == "turns" else np.ones(len(kept), bool)
+        counts["kept"] += int(np.count_nonzero(first))
+        counts["kept_dev"] += int((to_dev & first).sum())
+        examples += len(kept)
+        counts["tokens"] += len(encoded.ids)
+        counts["trained_tokens"] += trained
+        images += len(encoded.images)
+        cut_away += int(encoded.taken.sum())
+    counts["read"] = reading.read
+    counts["control_tokens_in_content"] = conversations.control_tokens
+    if family.expand == "turns":
+        counts["examples"] = examples
+    if conversations.reasoning_left_out:
+        counts["reasoning_dropped_by_template"] = conversations.reasoning_left_out
+    if cut_away:
+        counts["tokens_cut_away"] = cut_away
+    if images or conversations.images_cut_away:
+        counts |= {"images": images, "images_cut_away": conversations.images_cut_away}
+    return {**counts, **conversations.tokenized.counts, **passed_over(reading)}
+
+
+TOKENS_ASSET = Asset(
+    name="sft_tokens",
+    family="sft",
+    description="""Token ids and loss mask of every conversation, one store per domain.
+
+Each conversation is rendered once by the chat template and tokenized once; the mask follows from where its regions stand in the render.""",
+    version=VERSION,
+    depends=_depends_tokens,
+    write=_write_tokens,
+    audit=_audit,
+    partitioned=True,
+    upstream=(RAW,),
+    options=(
+        *TEMPLATE,
+        *REASONING,
+        "expand",
+        *IMAGES,
+        *MASK,
+        "preprocessing",
+        "test_fraction",
+        "output.dtype",
+        "output.max_tokens_per_shard",
+    ),
+    checks=(
+        INTEGRITY,
+        ACCOUNTING,
+        Check(
+            "row_integrity",
+            "Ids are inside the vocabulary, mask and tokens are equally long, every record trains something.",
+            token_rows,
+        ),
+        derived("mask_alignment", MASKED),
+        derived("tokenization_identity", IDENTITY),
+        SELECTION,
+    ),
+    derivations=(Chats,),
+    in_parts=True,
+    preview=record_preview,
+    streams={split: Stream(TokenStore, split, masked=True) for split in ("train", "dev")},
+    source=FromRows(Sample, alone.chats, by_fields),
+    columns=COLUMNS,
+)
+
+
+# SFT packing: the tokens of all domains, mixed and packed into rows of one length.
+
+TOKENS = "sft_tokens"
+BLOCK = 1 << 22
+"""Tokens of the rows that are made at a time, unless one row alone has more: so many that few pages of the tokens are read for one row alone."""
+
+
+def _depends_packed(workspace: Workspace, _: str) -> dict[str, Any]:
+    """What the packed table depends on. Domains are sorted, so their order in the configuration does not matter."""
+    family = workspace.family(Sft)
+    return {
+        "tokens": {name: workspace.content(TOKENS, name) for name in sorted(family.domains)},
+        "packing": family.packing.model_dump(),
+        "storage_format": family.output.storage_format,
+        "dtype": family.output.dtype,
+        # an h5 table is one file
+        **({"max_tokens_per_shard": family.output.max_tokens_per_shard} if family.output.storage_format == "bin" else {}),
+        "pad_id": workspace.vocabulary(family).pad_id,
+    }
+
+
+def _tables(workspace: Workspace) -> dict[str, tuple[str, list[str]]]:
+    """Table → the split that it packs, and the domains that have it: `sft_packed`, and `sft_dev_packed` where anything is held out."""
+    names = sorted(workspace.family(Sft).domains)
+    held = [name for name in names if len(splits(workspace, name)) > 1]
+    return {"sft_packed": ("train", names), **({"sft_dev_packed": ("dev", held)} if held else {})}
+
+
+def _write_packed(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Draft:
+    """Mix all domains and pack them into rows."""
+    counts: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
+    for table, (split, domains) in _tables(workspace).items():
+        found, measured = _write_table(workspace, table, split, domains, payload)
+        prefix = "" if table == "sft_packed" else "dev_"
+        counts |= {prefix + key: value for key, value in found.items()}
+        metrics |= {prefix + key: value for key, value in measured.items()}
+    return Draft(counts, metrics, ("every token of every record is in a row or counted as left out", "every row has a trained token"))
+
+
+def _audit_packed(workspace: Workspace, _: str, payload: Path) -> None:
+    image, rule = stored_image_id(workspace, workspace.family(Sft)), workspace.image_rule(workspace.family(Sft))
+    for table in _tables(workspace):
+        for start, _rows, mask in open_packed(payload, table).blocks():
+            if not (mask != 0).any(axis=1).all():
+                raise StoreError(f"{table}: row {start + int((mask == 0).all(axis=1).argmax()):,} has no trained token")
+        if image is not None and not (verdict := check_images(open_packed(payload, table), image, rule)).passed:
+            raise StoreError(f"{table}: {verdict.summary}")
+
+
+def _write_table(workspace: Workspace, table: str, split: str, domains: list[str], payload: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    family = workspace.family(Sft)
+    options = family.packing
+    stores = {
+        name: open_tokens(open_published(workspace.stores, TOKENS, name, remedy=build_command(TOKENS, name)).directory, split)
+        for name in domains
+    }
+    mixture = mix(
+        {name: sizes(store.ends) for name, store in stores.items()},
+        weights=options.weights if split == "train" else None,
+        epochs=options.epochs if split == "train" else None,
+        max_items=options.max_items if split == "train" else None,
+        seed=options.seed,
+        shuffle=options.shuffle,
+    )
+    overlong = {} if options.strategy in ("concat", "bfd_split") else {"overlong": options.overlong}
+    plan = pack(mixture.lengths, options.row_len, options.strategy, tail=options.tail, **overlong)
+    plan.check(mixture.lengths)
+    ordered = [stores[name] for name in mixture.domains]
+    starts = _record_starts(mixture, ordered)
+    loss, attention = _end_to_end(ordered, "loss_mask"), _attention(ordered)
+    plan, untrained = _without_untrained_rows(plan, loss, starts, mixture.lengths)
+    if not plan.rows and (split == "train" or len(mixture.lengths)):
+        raise PrepAssetsError(
+            f"no row of {table} is left of {len(mixture.lengths):,} {split} records with {int(mixture.lengths.sum()):,} tokens: {untrained:,} "
+            f"are in rows of {options.row_len:,} without a trained token, the others left out by packing.tail or packing.overlong. "
+            "Change row_len, tail or overlong, or hold out another share"
+        )
+    trained = _write_rows(workspace, table, plan, ordered, starts, loss, attention, payload)
+    fields = {name: getattr(plan, name) for name in ("row", "row_offset", "length", "start")}
+    fields |= {"source": at(mixture.domain, plan.record), "record": at(mixture.record, plan.record)}
+    write_documents(payload, table, fields, mixture.domains, options.row_len)
+    images = write_images(payload, table, plan, mixture, ordered)
+    left_out = int(plan.dropped[:, 2].sum())
+    counts = {
+        "rows": plan.rows,
+        "records": len(mixture.lengths),
+        "tokens": plan.used,
+        "trained_tokens": trained,
+        "tokens_left_out": left_out,
+        "tokens_in_untrained_rows": untrained,
+        **images,
+    }
+    # of the rows, not of what was offered: packing may leave tokens out
+    source, length = fields["source"], plan.length
+    used = sum(
+        (np.bincount(source[part], length[part], len(mixture.domains)) for part in stretches(len(source))), np.zeros(len(mixture.domains))
+    )
+    shares = {f"share_{name}": float(tokens) / max(1, plan.used) for name, tokens in zip(mixture.domains, used, strict=True)}
+    return counts, {"fill_rate": plan.fill, "trained_fraction": trained / max(1, plan.used), **shares}
+
+
+def _attention(stores: Sequence[TokenStore]) -> PerToken | None:
+    """The attention masks of several stores as one; `None` where all tokens of all are attended."""
+    return _end_to_end(stores, ATTENTION) if any(ATTENTION in store.arrays for store in stores) else None
+
+
+def _end_to_end(stores: Sequence[TokenStore], key: str) -> PerToken:
+    """A per-token array of several stores as one; ones for a store that has none."""
+    ones = np.ones(1, np.uint8)
+    arrays: list[PerToken] = [
+        compared(store.arrays[key]) if key in store.arrays else np.broadcast_to(ones, store.tokens) for store in stores
+    ]
+    if len(arrays) == 1:
+        return arrays[0]
+    joined = Segmented(arrays)
+    # one domain may hold whole weights as uint8 and another fractions as float32: rows take the type that holds both
+    joined.dtype = np.result_type(*(array.dtype for array in arrays))
+    return joined
+
+
+def _record_starts(mixture: Mixture, stores: list[TokenStore]) -> npt.NDArray[np.int64]:
+    """Where each record of the mixture starts in the domains' token streams laid end to end."""
+    base = np.concatenate([np.zeros(1, np.int64), np.cumsum([store.tokens for store in stores])])
+
+    def begins(part: slice) -> npt.NDArray[np.int64]:
+        found = base[mixture.domain[part]]
+        for number, store in enumerate(stores):
+            here = np.flatnonzero(mixture.domain[part] == number)
+            record = mixture.record[part][here]
+            found[here] += np.where(record > 0, store.ends[record - 1], 0)
+        return found
+
+    return made(len(mixture.record), begins)
+
+
+def _without_untrained_rows(
+    plan: PackPlan, loss: PerToken, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> tuple[PackPlan, int]:
+    """The plan without rows that carry no loss (a long prompt can fill one), and how many tokens those held. They are in `dropped`."""
+    keep = np.zeros(plan.rows, bool)
+    for rows in _blocks(plan):
+        members = plan.members(rows)
+        whole = plan.length[members] == lengths[plan.record[members]]
+        keep[plan.row[members][whole]] = True  # a whole record has a trained token
+        if not keep[rows].all():
+            keep[rows] = (gather_rows(loss, starts, plan, rows, fill=0) != 0).any(axis=1)
+    if keep.all():
+        return plan, 0
+    member = made(len(plan.row), lambda part: keep[plan.row[part]], bool)
+    left, out = where(member), where(~member)
+    gone = np.stack([plan.record[out], plan.start[out], plan.length[out]], axis=1)
+    dropped = np.concatenate([plan.dropped, gone])
+    dropped = dropped[np.lexsort((dropped[:, 1], dropped[:, 0]))]
+    number = sums(keep)
+    renumbered = made(len(left), lambda part: number[plan.row[left[part]]] - 1)
+    record, start, length, row_offset = (at(column, left) for column in (plan.record, plan.start, plan.length, plan.row_offset))
+    kept = PackPlan(plan.row_len, int(keep.sum()), renumbered, record, start, length, row_offset, dropped)
+    return kept, int(gone[:, 2].sum())
+
+
+def _blocks(plan: PackPlan) -> Iterator[slice]:
+    """All rows, some at a time."""
+    step = max(1, BLOCK // plan.row_len)
+    return (slice(first, min(first + step, plan.rows)) for first in range(0, plan.rows, step))
+
+
+def _write_rows(
+    workspace: Workspace,
+    table: str,
+    plan: PackPlan,
+    stores: list[TokenStore],
+    starts: npt.NDArray[np.int64],
+    loss: PerToken,
+    attention: PerToken | None,
+    payload: Path,
+) -> int:
+    family = workspace.family(Sft)
+    vocabulary, output = workspace.vocabulary(family), family.output
+    tokens = _end_to_end(stores, "tokens")
+    pad, trained = vocabulary.pad_id, 0
+    loss_dtype = "float32" if loss.dtype.kind == "f" else "int8"
+    options: dict[str, Any] = {"dtype": ids_dtype(family, vocabulary), "loss_dtype": loss_dtype, "attention": attention is not None}
+    shard = output.max_tokens_per_shard
+    with PackedWriter(output.storage_format, payload, table, plan.rows, plan.row_len, **options, max_tokens_per_shard=shard) as writer:
+        for rows in _blocks(plan):
+            mask = gather_rows(loss, starts, plan, rows, fill=0)
+            ids = gather_rows(tokens, starts, plan, rows, fill=pad)
+            positions = {"position_ids": position_ids(plan, rows, "doc_reset")} if output.storage_format == "bin" else {}
+            attended = {} if attention is None else {ATTENTION: gather_rows(attention, starts, plan, rows, fill=0)}
+            writer.append({"tokens": ids, "loss_mask": mask, **positions, **attended})
+            trained += int(np.count_nonzero(mask != 0))
+            if workspace.progress:
+                workspace.progress(f"pack {table}", rows.stop, plan.rows)
+    return trained
+
+
+PACKED_ASSET = Asset(
+    name="sft_packed",
+    family="sft",
+    description="""All domains mixed and packed into rows of one length, tokens and loss mask aligned.
+
+Trainers read `sft_packed.h5` (datasets `tokens` and `loss_mask`, both (N, row_len)); `sft_packed.documents` says which record is where.""",
+    version=VERSION,
+    depends=_depends_packed,
+    write=_write_packed,
+    audit=_audit_packed,
+    upstream=(TOKENS,),
+    options=("packing", "output"),
+    checks=(
+        INTEGRITY,
+        Check("accounting", "Every token of every domain is in a row or counted as left out.", packed_accounting),
+        Check("row_integrity", "Rows have one length, borders add up, padding is untrained, every row trains something.", packed_rows),
+        Check(
+            "mask_alignment", "Every packed token and mask value is that of its record, whose mask is proven in sft_tokens.", packed_mask
+        ),
+        Check(
+            "mixture",
+            "Every record that the packing options ask for is in the rows, whole and as often as they ask, or left out for a reason that holds.",
+            packed_mixture,
+        ),
+    ),
+    preview=packed_preview,
+    streams={name: Stream(PackedStore, name) for name in ("sft_packed", "sft_dev_packed")},
+    kind="hdf5",
+    columns=COLUMNS_COLUMNS,
+)

@@ -1,0 +1,604 @@
+"""Source files → documents, in blocks: texts with the records they came from, and what was refused between them.
+
+A row goes the way of all examples: schema → `Sample` → `Rendered` → text. A row of plain text, of which the schema `text` would certainly make
+a document, has its text taken as it is, which is the same text without the forms around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from prep_assets.config.models import Pretrain
+from prep_assets.data.files import SourceFile, record_id
+from prep_assets.data.quarantine import Quarantine, Refusal, refusal, unreadable
+from prep_assets.errors import CheckFailed, ConfigError, Refused
+from prep_assets.pipeline.examples import Item, Reading, held_out, passed_over
+from prep_assets.pipeline.images import ImageParts, shown_images
+from prep_assets.pipeline.tokens import NeedsColumns, mask_columns
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.samples import ASSISTANT, IMAGE, USER, Example, Record, Region, Sample, turn
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.text import TextField
+from prep_assets.stores.arrays import stretches
+from prep_assets.stores.tokens import RecordWriter
+from prep_assets.text.conversation import NONCHARACTER
+from prep_assets.text.encode import CANNOT_REPRESENT, Encoded, Encoder
+from prep_assets.text.ids import Flat
+from prep_assets.text.render import render
+from prep_assets.text.spans import NOTHING, MaskPolicy, Rendered, kept_tokens
+from prep_assets.text.template import ChatTemplate
+from prep_assets.text.vocabulary import Vocabulary, ends_of
+
+BLOCK_BYTES = 1 << 20
+"""Bytes of source in a block. It changes nothing in a store."""
+_NONCHARACTER = b"\xef\xb7"
+"""How each of `NONCHARACTER` begins in UTF-8: few texts hold it, and it is found sooner than they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Consecutive documents of one file.
+
+    Attributes:
+        file: their file.
+        records, texts: one of each for every document. Texts are valid Unicode.
+        refused: row and refusal of each record between them that is no document.
+        held_out: whether their file is held out.
+        size: bytes of source that the block took.
+    """
+
+    file: SourceFile
+    records: Sequence[Record]
+    texts: Sequence[str]
+    refused: Sequence[tuple[int, Refusal]]
+    held_out: bool
+    size: int
+
+    @property
+    def ids(self) -> list[str]:
+        """Ids of the documents' records."""
+        return [self.id_of(i) for i in range(len(self.records))]
+
+    def id_of(self, i: int) -> str:
+        """Id of one document's record."""
+        return record_id(self.file, self.records[i].row)
+
+    def write_refused(self, quarantine: Quarantine, later: Sequence[tuple[int, Refused]]) -> None:
+        """Write what was refused in the order of the rows, whichever stage refused it. `later` are documents, by index, refused since."""
+        more = [(self.records[i].row, _refusal(self.file, self.records[i], fault)) for i, fault in later]
+        for _, each in sorted([*self.refused, *more], key=lambda entry: entry[0]):
+            quarantine.write(each)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many characters a document may have."""
+
+    low: int
+    high: int | None
+
+    def check(self, text: str) -> None:
+        """Refuse a text that has no word, or too few or too many characters."""
+        if not text.strip() or len(text) < self.low:
+            detail = f"{len(text):,} characters, min_chars is {self.low:,} and a document needs a word"
+            raise Refused("too_short", detail, stage="pretrain")
+        if self.high is not None and len(text) > self.high:
+            raise Refused("too_many_chars", f"{len(text):,} characters, max_chars is {self.high:,}", stage="pretrain")
+
+
+def read_documents(
+    reading: Reading, text_of: Callable[[Example], str], check: Callable[[str], None], *, block_bytes: int = BLOCK_BYTES
+) -> Iterator[Documents]:
+    """The documents of a domain.
+
+    Args:
+        text_of: the text of an example, or `Refused`.
+        check: raises `Refused` for a text that is no document.
+    """
+    schema, account = reading.reader.convert, reading.reader.account
+    plain = schema if isinstance(schema, TextField) and schema.key not in account.ignore else None
+    for block in reading.rows(block_bytes):
+        file = block.file
+        records: list[Record] = []
+        texts: list[str] = []
+        refused: list[tuple[int, Refusal]] = []
+        gone = reading.refused(file, [row for row in block.rows if isinstance(row, Record)])
+        for row in block.rows:
+            if not isinstance(row, Record):
+                refused.append((row.row, unreadable(file, row)))
+                continue
+            try:
+                if row.row in gone:
+                    raise gone[row.row]
+                text = None if plain is None else plain.plain(row.payload)
+                if plain is None or text is None or not _is_clean(text):
+                    text = text_of(apply(reading.reader, row.payload))
+                else:
+                    account.skim(row.payload, {plain.key})
+                check(text)
+            except Refused as fault:
+                refused.append((row.row, _refusal(file, row, fault)))
+                continue
+            records.append(row)
+            texts.append(text)
+        reading.check_fields()
+        yield Documents(file, records, texts, refused, block.held_out, block.size)
+
+
+def _is_clean(text: str) -> bool:
+    """Whether rendering has certainly nothing against a text."""
+    if text.isascii():
+        return True
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        return False
+    return _NONCHARACTER not in data or NONCHARACTER.search(text) is None
+
+
+def _refusal(file: SourceFile, record: Record, fault: Refused) -> Refusal:
+    return refusal(record_id(file, record.row), fault.stage or "pipeline", fault.reason, fault.detail, record.payload)
+
+
+def document_text(example: Example) -> str:
+    """The text of a document.
+
+    Raises:
+        Refused: the example is something else, or cannot be rendered.
+    """
+    if not isinstance(example, Sample):
+        raise Refused("not_a_document", f"the schema gives {type(example).__name__}, pretraining needs a Sample", stage="pretrain")
+    return render(example, None).text
+
+
+def too_long(flat: Flat, max_seq_len: int | None) -> Iterator[tuple[int, Refused]]:
+    """The documents, by index, that have too many tokens."""
+    lengths = np.diff(flat.offsets)
+    for i in np.flatnonzero(lengths > max_seq_len) if max_seq_len is not None else ():
+        yield int(i), Refused("too_long", f"{lengths[i]:,} tokens, max_seq_len is {max_seq_len:,}", stage="tokenize")
+
+
+def lossy(
+    flat: Flat,
+    documents: Documents,
+    vocabulary: Vocabulary,
+    byte_lengths: npt.NDArray[np.int64] | None,
+    tokenized: Callable[[str, str], str],
+) -> dict[int, Refused]:
+    """The documents, by index, whose tokens do not stand for exactly their bytes.
+
+    Args:
+        byte_lengths: bytes that each id stands for; `None` where ids stand for no fixed ones, and only an unknown token tells.
+        tokenized: what of a document, of which it gets text and id, is tokenized. It is asked for documents whose bytes do not add up.
+    """
+    if byte_lengths is None:
+        return {} if vocabulary.unknown_id is None else _unknown(flat, vocabulary.unknown_id)
+    sizes = np.array([len(text) if text.isascii() else len(text.encode()) for text in documents.texts], np.int64)
+    found = _totals(byte_lengths, flat)
+    # a SentencePiece tokenizer puts one space in front of the first word
+    allowed = (0, 1) if vocabulary.prefix_space != "never" else (0,)
+    suspects = np.flatnonzero(~np.isin(found - sizes, allowed)).tolist()
+    return {
+        i: Refused("lossy_tokenizer", CANNOT_REPRESENT, stage="tokenize")
+        for i in suspects
+        if found[i] - len(tokenized(documents.texts[i], documents.id_of(i)).encode()) not in allowed
+    }
+
+
+def _unknown(flat: Flat, unknown: int) -> dict[int, Refused]:
+    """The documents, by index, of which the tokenizer does not know some character."""
+    places = np.flatnonzero(flat.ids == unknown)
+    documents = np.unique(np.searchsorted(flat.offsets, places, "right") - 1)
+    return {int(document): Refused("lossy_tokenizer", CANNOT_REPRESENT, stage="tokenize") for document in documents}
+
+
+def _totals(table: npt.NDArray[np.int64], flat: Flat) -> npt.NDArray[np.int64]:
+    """The sum of each text's entries of a table by id."""
+    totals = np.zeros(len(flat.offsets) - 1, np.int64)
+    full = np.flatnonzero(np.diff(flat.offsets))  # a text without ids has no place of its own among the others' starts
+    starts = flat.offsets[full]
+    narrow = table.astype(np.min_scalar_type(int(table.max(initial=0))))  # stays in the processor's cache
+    # what "clip" would hide; looking at each id by itself takes twice as long
+    if (largest := int(flat.ids.max(initial=0))) >= len(table):
+        raise CheckFailed(f"the tokenizer's engine gave the id {largest:,}, and the vocabulary has {len(table):,}. Set engine: reference")
+    for part in stretches(len(flat.ids), 1 << 16):
+        first, stop = int(np.searchsorted(starts, part.start, "right")) - 1, int(np.searchsorted(starts, part.stop))
+        here = np.maximum(starts[first:stop] - part.start, 0)
+        totals[full[first:stop]] += np.add.reduceat(narrow.take(flat.ids[part], mode="clip"), here, dtype=np.uint32)
+    return totals
+
+
+# Pretraining documents with images or with regions that are not trained in full, or not attended: as `pretrain`, with a loss mask, an attention mask where a
+# token is not attended, and images beside it.
+#
+# A token of a region has the region's weight, 1 where the source gives none; tokens of images have 0; the end-of-text token has the weight of the last region
+# before it that is no image, and is attended. It is slower than the way of plain documents, so a domain takes it from its first such document on, and from
+# the start again.
+
+Ints = npt.NDArray[np.int64]
+
+
+def stop_at_masks(example: Example, *, images: bool) -> None:
+    """Raises:
+    NeedsColumns: the example is a document with a region whose weight is not 1 or that is not attended, or with an image where there may be `images`.
+    """
+    if not isinstance(example, Sample):
+        return
+    plain = all(region.loss_weight in (None, 1) and region.attend for region in _shown(example))
+    if not plain or (images and shown_images(example.turns)):
+        raise NeedsColumns({"loss_mask": "uint8"})
+
+
+def _shown(sample: Sample) -> list[Region]:
+    """The regions that are shown and are no images."""
+    return [region for turn in sample.turns for region in turn.regions if region.kind != IMAGE and not region.drop and region.text]
+
+
+def _weights(sample: Sample) -> list[float]:
+    """Their loss weights."""
+    return [1.0 if region.loss_weight is None else float(region.loss_weight) for region in _shown(sample)]
+
+
+def untemplated(workspace: Workspace, family: Pretrain) -> ChatTemplate:
+    """What documents are rendered with: no template, only what stands for an image."""
+    control = tuple(sorted(workspace.vocabulary(family).control))
+    return ChatTemplate("none", "", {}, control=control, image=workspace.image_placeholder(family))
+
+
+def write_masked_documents(
+    workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine, *, masks: Mapping[str, str]
+) -> dict[str, Any]:
+    """Read, tokenize and write one domain, in the order of the source. Writers take ``tokens`` and the `masks`, by name with their dtypes.
+
+    Raises:
+        ConfigError: such documents cannot be cut for fill-in-the-middle.
+        NeedsColumns: the masks cannot hold the weights.
+    """
+    family = workspace.family(Pretrain)
+    vocabulary = workspace.vocabulary(family)
+    if family.preprocessing.fim.rate:
+        raise ConfigError(
+            f"{reading.name} has images or regions that are not trained: preprocessing.fim would cut documents around them. Set fim.rate to 0"
+        )
+    documents = MaskedDocuments(untemplated(workspace, family), ImageParts.of_domain(workspace, family, reading.domain), family)
+    ends = ends_of(vocabulary, family.bos, family.append_eod)
+    encoder = Encoder(vocabulary, workspace.engines(family), POLICY, trains=False)
+    counts = {"read": 0, "kept": 0, "tokens": 0, "tokens_train": 0, "tokens_dev": 0, "images": 0, "trained_tokens": 0}
+    for items, in_test in reading.examples("tokenize", quarantine):
+        kept, rendered = documents.render(items, quarantine)
+        encoded = encoder.encode(rendered)
+        faults = {**dict(encoded.refused), **documents.too_long(encoded.kept, np.diff(encoded.offsets))}
+        for at, fault in sorted(faults.items()):
+            kept[at].refuse(quarantine, fault)
+        sound = np.array([int(at) not in faults for at in encoded.kept], bool)
+        digests = [xxhash.xxh3_128_digest(rendered[int(at)].text.encode()) for at in encoded.kept]
+        dev = np.array([in_test or held_out(digest, family.test_fraction) for digest in digests], bool)
+        ending = np.array([documents.ending(kept[int(at)].example) for at in encoded.kept], np.float32)
+        for split, writer in enumerate(writers):
+            rows = sound & (dev == bool(split))
+            per_document = np.diff(encoded.offsets)
+            chosen = np.repeat(rows, per_document)
+            ids, lengths = ends.around(encoded.ids[chosen], per_document[rows])
+            loss = ends.weights_around(encoded.loss[chosen], per_document[rows], ending[rows])
+            records = [kept[int(at)].record for at in encoded.kept[rows]]
+            images = documents.images.files.block(encoded.images.of(rows))
+            block = {"tokens": ids, **mask_columns(loss, masks)}
+            writer.append(block, lengths, [each.file for each in records], [each.row for each in records], images)
+            counts["tokens_dev" if split else "tokens_train"] += len(ids)
+            counts["images"] += len(images.images)
+            counts["kept"] += len(records)
+            counts["trained_tokens"] += int((loss > 0).sum())
+    return {**counts, "read": reading.read, "tokens": counts["tokens_train"] + counts["tokens_dev"], **passed_over(reading)}
+
+
+POLICY = MaskPolicy({}, "train", "none")
+"""What says nothing of its own is trained, whatever its role; the end-of-text token is not the template's."""
+
+
+class MaskedDocuments:
+    """The documents of a domain, checked and rendered."""
+
+    def __init__(self, template: ChatTemplate, images: ImageParts, family: Pretrain) -> None:
+        self._template, self.images, self._options = template, images, family.preprocessing
+        self._sizes = Sizes(family.preprocessing.min_chars, family.preprocessing.max_chars)
+
+    def render(self, items: Sequence[Item], quarantine: Quarantine) -> tuple[list[Item], list[Rendered]]:
+        """The items that are documents of acceptable size whose images are there, and their renders; the others are in quarantine."""
+        kept, rendered = [], []
+        for item in items:
+            try:
+                rendered.append(self._render(item.example))
+                kept.append(item)
+            except Refused as refusal:
+                item.refuse(quarantine, refusal)
+        return kept, rendered
+
+    def _render(self, example: Example) -> Rendered:
+        if not isinstance(example, Sample):
+            raise Refused("not_a_document", f"the schema gives {type(example).__name__}, pretraining needs a Sample", stage="pretrain")
+        example = self.images.ready(example)
+        if not any(_weights(example) or [1.0]):
+            raise Refused("nothing_to_train", "every region of this document weighs 0", stage="pretrain")
+        rendered = render(example, self._template)
+        POLICY.check_attention(rendered)
+        regions = (region for turn in example.turns for region in turn.regions)
+        self._sizes.check("".join(region.text for region in regions if region.kind != IMAGE and not region.drop))
+        return rendered
+
+    @staticmethod
+    def ending(example: Example) -> float:
+        """The weight of the end-of-text token after a document."""
+        return (_weights(example) or [1.0])[-1] if isinstance(example, Sample) else 1.0
+
+    def too_long(self, numbers: Ints, lengths: Ints) -> dict[int, Refused]:
+        """Documents of more tokens than `max_seq_len`."""
+        limit = self._options.max_seq_len
+        long = [] if limit is None else np.flatnonzero(lengths > limit).tolist()
+        return {int(numbers[at]): Refused("too_long", f"{lengths[at]:,} tokens, max_seq_len is {limit:,}", stage="tokenize") for at in long}
+
+
+# Rows that bring their token ids and loss weights: proven row by row, then stored as they are.
+#
+# Ids are never trusted. They must be inside the vocabulary and decode to whole characters; where the row has their text or their messages, they must be the
+# tokenizer's own ids of these. A mask must not begin or end amid a character, nor stand one token beside the answers.
+
+BROKEN = "\ufffd"
+Ids = npt.NDArray[np.int64]
+Weights = npt.NDArray[np.float32]
+Row = tuple[Ids, Weights]
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How the template opens and ends an answer, in ids."""
+
+    header: tuple[int, ...]
+    stop: int
+
+
+@dataclass
+class TokenizedRows:
+    """Proves rows and gives them the form of tokenized examples.
+
+    Attributes:
+        encoder: tokenizes messages of rows again; its limit and its way of truncation hold for the rows.
+        render: renders a conversation, or refuses it.
+        sample: the sample of an item, or refuses it.
+        quarantine: where refused rows go.
+        made_by: the tokenizer that made the ids, as the domain names it; `None` where it names none.
+        image: the id that stands for an image, which no row may bring; `None` where there can be none.
+        rows, retokenized, own_masks: how many rows were kept, of how many the decoded text has other ids, and of how many with messages the mask is
+            another than the policy's.
+    """
+
+    encoder: Encoder
+    render: Callable[[Sample], Rendered]
+    sample: Callable[[Item], Sample]
+    quarantine: Quarantine
+    made_by: str | None = None
+    image: int | None = None
+    rows: int = 0
+    retokenized: int = 0
+    own_masks: int = 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """For the manifest; nothing where no row brings ids."""
+        found = {"tokenized_rows": self.rows, "retokenized_otherwise": self.retokenized, "masks_of_their_own": self.own_masks}
+        return found if self.rows else {}
+
+    def of(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
+        """The kept items that bring ids, and these; the others are in quarantine.
+
+        Raises:
+            ConfigError: nothing says which tokenizer made them.
+        """
+        if not self.made_by:
+            raise ConfigError(
+                f"{items[0].id} brings token ids, and nothing says which tokenizer made them. Set tokenized_by of the domain to its folder"
+            )
+        kept: list[Item] = []
+        samples: list[Sample] = []
+        for item in items:
+            try:
+                samples.append(self.sample(item))
+                kept.append(item)
+            except Refused as refusal:
+                item.refuse(self.quarantine, refusal)
+        encoded = self.encode(samples)
+        for position, fault in encoded.refused:
+            kept[position].refuse(self.quarantine, fault)
+        return [kept[position] for position in encoded.kept.tolist()], encoded
+
+    def encode(self, samples: Sequence[Sample]) -> Encoded:
+        """The ids and weights of samples that bring them. Every one is in the result or refused."""
+        rows = [_arrays(sample) for sample in samples]
+        lengths = [len(ids) for ids, _ in rows]
+        faults: dict[int, Refused] = {}
+        for at, (ids, weights) in enumerate(rows):
+            try:
+                self._check_ids(ids, weights)
+            except Refused as fault:
+                faults[at] = fault
+        sound = [at for at in range(len(rows)) if at not in faults]
+        given = [samples[at] for at in sound], [rows[at] for at in sound]
+        for at, other, own in zip(sound, self._check_texts(*given), self._check_messages(*given), strict=True):
+            try:
+                for found in (other, own):
+                    if isinstance(found, Refused):
+                        raise found
+                self._check_place(*rows[at])
+                rows[at] = self._cut(*rows[at])
+            except Refused as fault:
+                faults[at] = fault
+                continue
+            self.rows, self.retokenized, self.own_masks = self.rows + 1, self.retokenized + bool(other), self.own_masks + bool(own)
+        return _batch(rows, lengths, faults)
+
+    def _check_ids(self, ids: Ids, weights: Weights) -> None:
+        vocabulary = self.encoder.vocabulary
+        if not 0 <= ids.min() <= ids.max() < vocabulary.size:
+            wrong = int(ids[(ids < 0) | (ids >= vocabulary.size)][0])
+            raise _refused("id_outside_vocabulary", f"id {wrong}, the vocabulary has {vocabulary.size:,}")
+        if not weights.any():
+            raise _refused("nothing_to_train", "no token of this example carries loss")
+        if "bos_token" in vocabulary.special and (ids[:2] == vocabulary.bos_id).all() and len(ids) > 1:
+            raise _refused("doubled_bos", f"it begins with {vocabulary.special['bos_token']!r} twice")
+        if self.image is not None and (ids == self.image).any():
+            raise _refused("image_token_in_content", "it holds the token that stands for images, and brings no image")
+
+    def _check_texts(self, samples: Sequence[Sample], rows: Sequence[Row]) -> list[bool | Refused]:
+        """Of each row whether its decoded text has other ids, or why it is refused."""
+        vocabulary = self.encoder.vocabulary
+        runs = [[(start, end) for start, end in _runs(weights)] for _, weights in rows]
+        texts = vocabulary.decode_batch([ids.tolist() for ids, _ in rows])
+        trained = iter(vocabulary.decode_batch([ids[s:e].tolist() for (ids, _), each in zip(rows, runs, strict=True) for s, e in each]))
+        again = self._encoded(texts)
+        said = iter(self._encoded([sample.tokenized.text for sample in samples if sample.tokenized and sample.tokenized.text is not None]))
+        found: list[bool | Refused] = []
+        for sample, (ids, _), each, text, same in zip(samples, rows, runs, texts, again, strict=True):
+            parts = [next(trained) for _ in each]
+            evidence = next(said) if sample.tokenized and sample.tokenized.text is not None else None
+            found.append(_text_fault(ids, text, parts, same, evidence) or ids.tolist() not in same)
+        return found
+
+    def _encoded(self, texts: Sequence[str]) -> list[list[list[int]]]:
+        """The ids of each text with its control tokens, without and with what the tokenizer itself writes around a text."""
+        backend = self.encoder.vocabulary.encoder
+        backend.encode_special_tokens = False
+        plain, whole = (backend.encode_batch(list(texts), add_special_tokens=add) for add in (False, True))
+        return [[a.ids, b.ids] for a, b in zip(plain, whole, strict=True)]
+
+    def _check_messages(self, samples: Sequence[Sample], rows: Sequence[Row]) -> list[bool | Refused]:
+        """Of each row whether its mask is another than the policy's for its messages, or why it is refused; `False` without messages."""
+        found: list[bool | Refused] = [False] * len(rows)
+        renders: dict[int, Rendered] = {}
+        for at, sample in enumerate(samples):
+            try:
+                if sample.turns:
+                    renders[at] = self.render(replace(sample, tokenized=None))
+            except Refused as fault:
+                found[at] = fault
+        numbers = list(renders)
+        encoded = self._whole.encode(list(renders.values()))
+        for at, refusal in encoded.refused:
+            found[numbers[at]] = refusal
+        for at, (low, high) in zip(encoded.kept.tolist(), pairwise(encoded.offsets.tolist()), strict=True):
+            found[numbers[at]] = self._beside(rows[numbers[at]], encoded.ids[low:high], encoded.loss[low:high])
+        return found
+
+    def _beside(self, row: Row, expected: npt.NDArray[np.uint32], policy: Weights) -> bool | Refused:
+        """What a row has against what its messages give."""
+        ids, weights = row
+        if not np.array_equal(expected, ids):
+            return _refused("ids_differ_from_messages", _difference(ids, expected, self.encoder))
+        if np.array_equal(policy, weights):
+            return False
+        if any(np.array_equal(np.roll(policy, by)[1:-1], weights[1:-1]) for by in (-1, 1)):
+            return _refused("mask_shifted", "the mask is that of the messages, one token beside its place")
+        return True
+
+    @cached_property
+    def _whole(self) -> Encoder:
+        """The encoder without a limit, and without asking for anything to train."""
+        return replace(self.encoder, max_seq_len=None, trains=False)
+
+    def _check_place(self, ids: Ids, weights: Weights) -> None:
+        """Refuse a mask of which every stretch stands one token before or behind the template's opening of an answer."""
+        if (opening := self._opening) is None:
+            return
+        header, listed, runs = list(opening.header), ids.tolist(), _runs(weights)
+
+        def opened_at(place: int) -> bool:
+            return place >= len(header) and listed[place - len(header) : place] == header
+
+        late = all(opened_at(start - 1) and listed[start - 1] != opening.stop for start, _ in runs)
+        early = all(
+            opened_at(start + 1) and listed[end : end + 1] == [opening.stop] and listed[end - 1] != opening.stop for start, end in runs
+        )
+        if late or early:
+            side = "behind" if late else "before"
+            raise _refused("mask_shifted", f"each trained stretch begins one token {side} the place where the template opens an answer")
+
+    @cached_property
+    def _opening(self) -> Opening | None:
+        """`None` where no control token tells where an answer is opened."""
+        try:
+            encoded = replace(self._whole, policy=MaskPolicy()).encode([self.render(Sample((turn(USER, "a"), turn(ASSISTANT, "b"))))])
+        except Refused:
+            return None
+        ids, trained, control = encoded.ids.tolist(), np.flatnonzero(encoded.loss), set(self.encoder.vocabulary.control.values())
+        before = [at for at in range(int(trained[0])) if ids[at] in control] if len(trained) else []
+        if not before:
+            return None
+        return Opening(tuple(ids[before[-1] : trained[0]]), ids[trained[-1]])
+
+    def _cut(self, ids: Ids, weights: Weights) -> tuple[Ids, Weights]:
+        """What truncation leaves of a row. Only its ends can be cut: nothing tells its rounds and prompts."""
+        limit, mode = self.encoder.max_seq_len, self.encoder.truncation
+        if limit is None or len(ids) <= limit:
+            return ids, weights
+        keep = kept_tokens(len(ids), limit, mode, (), {}) if mode in ("start", "end") else None
+        if keep is None:
+            raise _refused("too_long", f"{len(ids):,} tokens, max_seq_len is {limit:,}")
+        if not weights[keep].any():
+            raise _refused("nothing_to_train", "no token that truncation leaves carries loss")
+        return ids[keep], weights[keep]
+
+
+def _arrays(sample: Sample) -> tuple[Ids, Weights]:
+    assert sample.tokenized is not None
+    return np.array(sample.tokenized.ids, np.int64), np.array(sample.tokenized.weights, np.float32)
+
+
+def _runs(weights: Weights) -> list[tuple[int, int]]:
+    """Start and end of each trained stretch."""
+    edges = [0, *(np.flatnonzero(np.diff(weights != 0)) + 1).tolist(), len(weights)]
+    return [(start, end) for start, end in pairwise(edges) if weights[start]]
+
+
+def _text_fault(
+    ids: Ids, text: str, parts: Sequence[str], same: Sequence[list[int]], evidence: Sequence[list[int]] | None
+) -> Refused | None:
+    if BROKEN in text and ids.tolist() not in same:
+        return _refused("broken_text", f"its ids decode to a part of a character: …{text[max(0, text.index(BROKEN) - 20) :][:40]!r}…")
+    if sum(part.count(BROKEN) for part in parts) > text.count(BROKEN):
+        return _refused("mask_splits_character", "a trained stretch begins or ends amid a character")
+    if evidence is not None and ids.tolist() not in evidence:
+        return _refused(
+            "ids_differ_from_text",
+            f"{len(ids)} ids that decode to {text[:80]!r} are not the tokenizer's {len(evidence[0])} of the row's text",
+        )
+    return None
+
+
+def _difference(ids: Ids, expected: npt.NDArray[np.uint32], encoder: Encoder) -> str:
+    shorter = min(len(ids), len(expected))
+    differing = np.flatnonzero(ids[:shorter] != expected[:shorter])
+    at = int(differing[0]) if len(differing) else shorter
+    near = [encoder.vocabulary.decode(each[max(0, at - 4) : at + 4]) for each in (ids, expected)]
+    return f"{len(ids)} ids, its messages have {len(expected)}; at token {at} stands …{near[0]!r}…, the messages have …{near[1]!r}…"
+
+
+def _refused(reason: str, detail: str) -> Refused:
+    return Refused(reason, detail, stage="tokenize")
+
+
+def _batch(rows: Sequence[Row], lengths: Sequence[int], faults: dict[int, Refused]) -> Encoded:
+    """What was kept of rows that were so long."""
+    kept = [at for at in range(len(rows)) if at not in faults]
+    ids = [rows[at][0].astype(np.uint32) for at in kept]
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(each) for each in ids], dtype=np.int64)])
+    none = np.zeros(0, np.uint32)
+    weights = np.concatenate([np.zeros(0, np.float32), *(rows[at][1] for at in kept)])
+    refused = tuple(sorted(faults.items(), key=lambda each: each[0]))
+    taken = np.array([lengths[at] for at in kept], np.int64) - np.diff(offsets)
+    return Encoded(np.concatenate([none, *ids]), weights, offsets, np.array(kept, np.int64), refused, NOTHING, taken)

@@ -1,0 +1,279 @@
+"""Scored groups → token ids of prompts and responses, masks and rewards.
+
+A response is rendered with its prompt, once, and tokenized once. What of it is the prompt is what the template writes for the prompt alone, up
+to where a model continues; the response is the rest. Where the tokens of the one do not begin with those of the other, the group is refused,
+as it is when any response is: a group is whole, or its rewards say something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.config.models import Rl
+from prep_assets.data.quarantine import Quarantine
+from prep_assets.errors import ConfigError, Refused
+from prep_assets.pipeline.conversations import Proven
+from prep_assets.pipeline.examples import Item
+from prep_assets.pipeline.images import refuse_images
+from prep_assets.pipeline.pairs import answer_policy
+from prep_assets.pipeline.sources import inline_reasoning
+from prep_assets.pipeline.workspace import Workspace, group_domains
+from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, Group, Sample, Turn
+from prep_assets.stores.groups import Scored
+from prep_assets.text.encode import Encoded, Encoder
+from prep_assets.text.render import render
+from prep_assets.text.spans import MaskPolicy, Rendered
+from prep_assets.text.template import ChatTemplate
+from prep_assets.text.vocabulary import Vocabulary
+
+# Groups whose responses come with the token ids that a model sampled, and often with their log-probabilities.
+#
+# Decoding a rollout and tokenizing the text again gives other ids now and then: a model may sample ``▁hel`` ``lo`` where its tokenizer writes ``▁hello``.
+# Log-probabilities then belong to tokens that are not there, and ratios to a policy that never existed. So ids are stored as they were sampled, all of them
+# trained, and how many texts would have been tokenized otherwise is counted.
+
+
+def stores_logprobs(family: Rl) -> bool:
+    """Whether responses are stored with log-probabilities, which the schema's option ``logprobs_key`` asks for.
+
+    Raises:
+        ConfigError: some domains have them and others do not.
+    """
+    having = {name: bool(family.domains[name].options.get("logprobs_key")) for name in group_domains(family)}
+    if len(set(having.values())) > 1:
+        lacking = sorted(name for name, has in having.items() if not has)
+        raise ConfigError(
+            f"domains {', '.join(lacking)} have no logprobs_key, others have: a store of groups has log-probabilities or has none"
+        )
+    return any(having.values())
+
+
+def scored_as_sampled(
+    group: Group, prompt: npt.NDArray[Any] | None, rewards: npt.NDArray[np.float32], vocabulary: Vocabulary, limit: int | None, row: int
+) -> Scored:
+    """A group with the ids of its source.
+
+    Args:
+        prompt: ids of the prompt as the template renders it; `None` where the source has its own.
+        limit: most tokens of a prompt with a response.
+
+    Raises:
+        Refused: an id outside the vocabulary, ids that are not those of the response's text, or too many of them.
+    """
+    sampled = group.sampled
+    assert sampled is not None
+    head = _ids(sampled.prompt, vocabulary, "prompt") if sampled.prompt is not None else prompt
+    assert head is not None
+    responses = tuple(_ids(ids, vocabulary, f"response {number}") for number, ids in enumerate(sampled.responses))
+    for number, (ids, turns) in enumerate(zip(responses, group.responses, strict=True)):
+        if limit is not None and len(head) + len(ids) > limit:
+            detail = f"response {number}: {len(head) + len(ids):,} tokens, max_seq_len is {limit:,}"
+            raise Refused("too_long", detail, stage="tokenize")
+        _check_text(vocabulary.decode(ids), turns, number)
+    masks = tuple(np.ones(len(ids), np.uint8) for ids in responses)
+    logprobs = None if sampled.logprobs is None else tuple(np.array(each, np.float64).astype(np.float32) for each in sampled.logprobs)
+    return Scored(head, responses, masks, rewards, 0, 0, row, logprobs, _retokenized(responses, vocabulary))
+
+
+def _ids(ids: Sequence[int], vocabulary: Vocabulary, where: str) -> npt.NDArray[np.uint32]:
+    outside = next((number for number in ids if not 0 <= number < vocabulary.size), None)
+    if outside is not None:
+        raise Refused("id_outside_vocabulary", f"{where}: id {outside}, the vocabulary has {vocabulary.size:,}", stage="tokenize")
+    return np.array(ids, np.uint32)
+
+
+def _check_text(decoded: str, turns: Sequence[Turn], number: int) -> None:
+    """The words of the response must stand in what its ids decode to, in their order: ids of another response say something else."""
+    at = 0
+    for region in (region for turn in turns for region in turn.regions if region.kind == TEXT):
+        words = region.text.strip()
+        found = decoded.find(words, at)
+        if found < 0:
+            detail = f"response {number}: its ids decode to {decoded[:80]!r}, its text is {words[:80]!r}"
+            raise Refused("ids_differ_from_text", detail, stage="tokenize")
+        at = found + len(words)
+
+
+def _retokenized(responses: Sequence[npt.NDArray[Any]], vocabulary: Vocabulary) -> int:
+    """How many responses get other ids when they are decoded and encoded again."""
+    vocabulary.encoder.encode_special_tokens = False
+    texts = vocabulary.decode_batch([ids.tolist() for ids in responses])
+    again = vocabulary.encoder.encode_batch(texts, add_special_tokens=False)
+    return sum(encoding.ids != ids.tolist() for encoding, ids in zip(again, responses, strict=True))
+
+
+def refuse_masked(group: Group) -> None:
+    """Raises:
+    Refused: a response holds turns or weights that sampled ids do not tell apart, such as results of tools.
+    """
+    for number, turns in enumerate(group.responses):
+        if len(turns) != 1 or any(region.loss_weight not in (None, 1.0) for region in turns[0].regions):
+            detail = f"response {number} has {len(turns)} turns or untrained parts; its ids do not say which of them the model sampled"
+            raise Refused("sampled_ids_without_mask", detail, stage="group")
+
+
+TEST = "test"
+"""Folder of the groups that are held out."""
+
+
+def splits(directory: Path) -> dict[str, Path]:
+    """The folders of a store that hold groups: those to train on, then those held out, where any are."""
+    test = directory / TEST
+    return {"train": directory, **({TEST: test} if test.is_dir() else {})}
+
+
+def conversations(group: Group) -> tuple[Sample, ...]:
+    """The prompt with each response: the prompt's weights are 0, those of an answer 1, where the source does not say otherwise.
+
+    Raises:
+        Refused: an image; a weight that is neither 0 nor 1, which a mask cannot hold.
+    """
+    refuse_images((*group.prompt, *(turn for response in group.responses for turn in response)), "group")
+    prompt = tuple(_weighted(turn, 0.0) for turn in group.prompt)
+    return tuple(conversation_of(group, (*prompt, *map(_answer, response))) for response in group.responses)
+
+
+def conversation_of(group: Group, turns: tuple[Turn, ...]) -> Sample:
+    """Turns of a group with what the whole group has: tools, documents, variables of the template."""
+    return Sample(turns, group.tools, documents=group.documents, template_options=group.template_options)
+
+
+def _answer(turn: Turn) -> Turn:
+    if turn.role not in (ASSISTANT, COMPLETION):
+        return _weighted(turn, 0.0)
+    weights = [1.0 if region.loss_weight is None else region.loss_weight for region in turn.regions]
+    if not set(weights) <= {0.0, 1.0}:
+        raise Refused("fractional_weight", f"loss weights {weights}; the mask of a response has 0 and 1 only", stage="group")
+    return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region, weight in zip(turn.regions, weights, strict=True)))
+
+
+def _weighted(turn: Turn, weight: float) -> Turn:
+    return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region in turn.regions))
+
+
+def rewards_of(group: Group) -> npt.NDArray[np.float32]:
+    """float32[G].
+
+    Raises:
+        Refused: a reward that is no finite float32, or not one for each response.
+    """
+    with np.errstate(over="ignore"):
+        rewards = np.array(group.rewards, np.float64).astype(np.float32)
+    if not np.isfinite(rewards).all():
+        raise Refused("reward_out_of_range", f"rewards {list(group.rewards)} are not all finite as float32", stage="group")
+    if len(rewards) != len(group.responses) or not len(rewards):
+        raise Refused("length_mismatch", f"{len(rewards)} rewards for {len(group.responses)} responses", stage="group")
+    return rewards
+
+
+@dataclass(frozen=True, slots=True)
+class Renders:
+    """A group's prompt, ended by the generation prompt, each of its conversations, and its rewards. What was sampled is not rendered."""
+
+    prompt: Rendered | None
+    whole: tuple[Rendered, ...]
+    rewards: npt.NDArray[np.float32]
+    group: Group
+
+
+class Tokenize:
+    """Blocks of a domain's groups → tokens."""
+
+    def __init__(self, workspace: Workspace, name: str) -> None:
+        family = workspace.family(Rl)
+        vocabulary, engines = workspace.vocabulary(family), workspace.engines(family)
+        self._schema = f"domain {name}: schema {family.domains[name].schema_name!r}"
+        self._template: ChatTemplate = workspace.template(family)
+        self._reasoning = inline_reasoning(workspace, family)
+        self._logprobs = stores_logprobs(family)
+        self.prompts = Encoder(vocabulary, engines, MaskPolicy({}, "mask", "none"), None, trains=False)
+        self.whole = Encoder(vocabulary, engines, answer_policy(), family.preprocessing.max_seq_len)
+        self._proven = Proven.of(self._template, self.whole)
+
+    def __call__(self, items: Sequence[Item], quarantine: Quarantine) -> Iterator[tuple[Item, Scored]]:
+        """The groups that are kept, with the items they come from; the others are in quarantine."""
+        renders: list[Renders | Refused] = [self.renders(item) for item in items]
+        good = [each for each in renders if isinstance(each, Renders)]
+        prompts = iter(_parts(self.prompts.encode([each.prompt for each in good if each.prompt is not None])))
+        whole = iter(_parts(self.whole.encode([each for group in good for each in group.whole])))
+        tokens = [(next(prompts) if each.prompt is not None else None, [next(whole) for _ in each.whole]) for each in good]
+        # a text may be long, and has its tokens now
+        encoded = iter([(*each, replace(group, prompt=None, whole=())) for each, group in zip(tokens, good, strict=True)])
+        reasons = [each if isinstance(each, Refused) else None for each in renders]
+        del renders, good, tokens
+        for item, reason in zip(items, reasons, strict=True):
+            try:
+                if reason is not None:
+                    raise reason
+                yield item, self._scored(*next(encoded), item.record.row)
+            except Refused as refusal:
+                item.refuse(quarantine, refusal)
+
+    def _scored(self, prompt: _Tokens | Refused | None, answers: Sequence[_Tokens | Refused], renders: Renders, row: int) -> Scored:
+        if isinstance(prompt, Refused):
+            raise prompt
+        sampled = renders.group.sampled
+        if self._logprobs != (sampled is not None and sampled.logprobs is not None):
+            detail = (
+                "its responses need log-probabilities"
+                if self._logprobs
+                else "its log-probabilities are not stored: only the schema group has them"
+            )
+            raise Refused("logprobs", detail, stage="group")
+        if sampled is None:
+            assert prompt is not None
+            return _scored(prompt, answers, renders.rewards, row)
+        head = None if prompt is None else prompt[0]
+        return scored_as_sampled(renders.group, head, renders.rewards, self.whole.vocabulary, self.whole.max_seq_len, row)
+
+    def renders(self, item: Item) -> Renders | Refused:
+        """The texts of a group, or why it is refused."""
+        group = item.example
+        if not isinstance(group, Group):
+            raise ConfigError(f"{self._schema} with these options gives a {type(group).__name__}; rl_groups needs a Group: {item.id}")
+        try:
+            group = self._reasoning.read(group) if group.sampled is None else group
+            if group.sampled is not None:
+                refuse_masked(group)
+            samples = conversations(group) if group.sampled is None else ()
+            given = group.sampled is not None and group.sampled.prompt is not None
+            prompt = None if given else render(conversation_of(group, group.prompt), self._template, generation_prompt=True)
+            return Renders(prompt, tuple(map(self._proven.render, samples)), rewards_of(group), group)
+        except Refused as refusal:
+            return refusal
+
+
+_Tokens = tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]
+
+
+def _parts(encoded: Encoded) -> list[_Tokens | Refused]:
+    """Ids and mask of each example of a batch, or why it was refused."""
+    found: list[_Tokens | Refused | None] = [None] * (len(encoded.kept) + len(encoded.refused))
+    mask = (encoded.loss != 0).view(np.uint8)
+    for number, position in enumerate(encoded.kept.tolist()):
+        part = slice(int(encoded.offsets[number]), int(encoded.offsets[number + 1]))
+        found[position] = encoded.ids[part], mask[part]
+    for position, refusal in encoded.refused:
+        found[position] = refusal
+    return [each for each in found if each is not None]
+
+
+def _scored(prompt: _Tokens, answers: Sequence[_Tokens | Refused], rewards: npt.NDArray[np.float32], row: int) -> Scored:
+    start = len(prompt[0])
+    responses, masks = [], []
+    for number, answer in enumerate(answers):
+        if isinstance(answer, Refused):
+            raise Refused(answer.reason, f"response {number}: {answer.detail}", stage=answer.stage)
+        ids, mask = answer
+        if not np.array_equal(ids[:start], prompt[0]) or mask[:start].any() or len(ids) == start:
+            detail = f"response {number}: its conversation does not begin with the {start} tokens of the prompt and its generation prompt"
+            raise Refused("prompt_differs", detail, stage="tokenize")
+        responses.append(ids[start:])
+        masks.append(mask[start:])
+    return Scored(prompt[0], tuple(responses), tuple(masks), rewards, 0, 0, row)

@@ -1,0 +1,311 @@
+"""Images in records: the id that stands for them among the tokens, and the content of their files, which are hashed and never decoded."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from prep_assets.config.base import Fixed, ImageRule, tokens_around
+from prep_assets.config.family import Chat, Domain, Family
+from prep_assets.config.models import Pretrain, image_token
+from prep_assets.data.blocks import resolution_of
+from prep_assets.errors import ConfigError, PrepAssetsError, Refused
+from prep_assets.packing import Mixture, PackPlan
+from prep_assets.packing.plan import Ints, place_runs
+from prep_assets.packing.strategies import within
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.samples import IMAGE, Region, Sample, Turn
+from prep_assets.stores.images import Image, ImageBlock, ImageWriter
+from prep_assets.stores.manifest import file_hash
+from prep_assets.stores.tokens import TokenStore
+from prep_assets.text.images import placeholder_of
+from prep_assets.text.spans import Placed
+from prep_assets.text.template import ChatTemplate
+from prep_assets.text.vocabulary import Vocabulary
+
+REMOTE = re.compile("(https?|s3|gs|gcs|hf|az|abfss?|oss)://", re.IGNORECASE)
+"""What an image's address begins with that is not a file of this machine."""
+
+REMEMBERED = 1 << 16
+"""Images whose digests are kept, so that one that many records share is hashed once."""
+
+
+def image_id(family: Family, vocabulary: Vocabulary, stop: str = "", written: str = "", rule: ImageRule | None = None) -> int | None:
+    """The id of the image token; `None` where the family refuses images.
+
+    Only a control token will do: whoever types its text in a record does not get its id, so each one in a store stands for an image.
+
+    Args:
+        stop: the token that ends turns.
+        written: what the build itself writes around the words of records.
+        rule: how many tokens an image has.
+
+    Raises:
+        ConfigError: the token is none of the tokenizer's control tokens, one that ends texts or turns, or one in `written`. The padding is
+            fine.
+    """
+    token = image_token(family)
+    if token is None:
+        return None
+    if token not in vocabulary.control:
+        raise ConfigError(
+            f"image_token {token!r} is no control token of tokenizer {vocabulary.name}, which has {', '.join(sorted(vocabulary.control))}. "
+            "Name one of these, or add it to the tokenizer as a special token"
+        )
+    if token in (vocabulary.special.get("eos_token"), stop):
+        raise ConfigError(f"image_token {token!r} is the token that ends texts or turns; an image needs another one")
+    if token in written:
+        raise ConfigError(
+            f"image_token {token!r} is written by the chat template or as a sentinel of fim, so it could not tell where images stand. "
+            "Name another control token, or add one to the tokenizer"
+        )
+    if missing := [each for each in (tokens_around(rule) if rule else ()) if each not in vocabulary.control]:
+        raise ConfigError(
+            f"image_tokens: {rule.rule if rule else ''} writes {', '.join(map(repr, missing[:5]))}, no control token of tokenizer {vocabulary.name}. "
+            "Take the model's own tokenizer, or name the tokens that it has"
+        )
+    return vocabulary.control[token]
+
+
+def stored_image_id(workspace: Workspace, family: Family) -> int | None:
+    """`image_id` with what the family's tokenizer and template say."""
+    if image_token(family) is None:
+        return None
+    stop = written = ""
+    if isinstance(family, Chat):
+        template = workspace.template(family)
+        stop, written = template.stop_token, _frame(template)
+    elif isinstance(family, Pretrain) and (fim := family.preprocessing.fim).rate:
+        written = "\n".join((fim.prefix_token, fim.suffix_token, fim.middle_token))
+    return image_id(family, workspace.vocabulary(family), stop, written, workspace.image_rule(family))
+
+
+def _frame(template: ChatTemplate) -> str:
+    """What a template writes around the words of short chats. What it writes beside tools, say, is left to the audit of the store."""
+    system, chat = {"role": "system", "content": "0"}, ({"role": "user", "content": "1"}, {"role": "assistant", "content": "2"})
+    written = []
+    for messages in (chat, (system, *chat)):
+        with suppress(Refused):  # a template without system turns, say
+            written.append(template.render(messages))
+    return "\n".join(written)
+
+
+def shown_images(turns: Iterable[Turn]) -> list[Region]:
+    """The images of a record that are not dropped before rendering."""
+    return [region for turn in turns for region in turn.regions if region.kind == IMAGE and not region.drop]
+
+
+def refuse_images(turns: Iterable[Turn], stage: str) -> None:
+    """Refuse (``unsupported_media``) turns with images where nothing can stand for them."""
+    found = shown_images(turns)
+    if found:
+        raise Refused(
+            "unsupported_media", f"image {found[0].text[:200]!r}: this family has text only; images need pretrain or sft", stage=stage
+        )
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """The images of a domain.
+
+    Attributes:
+        folder: what their paths are relative to; `None`: local ones are refused.
+    """
+
+    folder: Path | None
+
+    def digest(self, path: str) -> str | None:
+        """sha256 (hex) of an image's bytes; `None` for a URL, which is not opened.
+
+        Raises:
+            Refused: ``unknown_image_scheme``, ``no_image_dir``, ``image_outside_folder``, ``missing_image``, ``unreadable_image``.
+        """
+        if REMOTE.match(path):
+            return None
+        if "://" in path:
+            raise Refused(
+                "unknown_image_scheme",
+                f"{path[:200]!r} is no address of http, https, s3, gs, gcs, hf, az, abfs, abfss or oss; "
+                "write a local file as a path relative to image_dir",
+                stage="render",
+            )
+        where = self._place(path)
+        try:
+            if not where.is_file():
+                raise Refused("missing_image", f"no file {str(where)[:400]}", stage="render")
+            self._refuse_escape(where)
+            return self._digest(where)
+        except (OSError, ValueError) as error:
+            raise Refused("unreadable_image", f"{str(where)[:400]}: {str(error)[:100]}", stage="render") from error
+
+    def resolution(self, path: str) -> tuple[int, int] | None:
+        """Width and height of an image, from the header of its file; `None` for a URL.
+
+        Raises:
+            Refused: ``unreadable_image``; else as `digest`.
+        """
+        return None if REMOTE.match(path) else self._resolution(self._place(path))
+
+    def block(self, placed: Placed) -> ImageBlock:
+        """What is stored of images: where they stand, their paths and digests."""
+        images = [Image(each.text, self.digest(each.text), each.size if each.placeholder else None) for each in placed.regions]
+        return ImageBlock(placed.record, placed.start, placed.length, images)
+
+    def _place(self, path: str) -> Path:
+        if self.folder is None:
+            raise Refused("no_image_dir", f"{path[:200]!r} is a local file; set image_dir of the domain to its folder", stage="render")
+        folder = os.path.normpath(self.folder)
+        where = os.path.normpath(Path(folder) / path)
+        if not where.startswith(f"{folder}{os.sep}"):
+            raise Refused("image_outside_folder", f"{path[:200]!r} is not below image_dir {folder}", stage="render")
+        return Path(where)
+
+    def _refuse_escape(self, where: Path) -> None:
+        """A linked folder is somebody's data disk; a linked file that leaves the folder could be any file of this machine."""
+        if self.folder is not None and where.is_symlink() and not where.resolve().is_relative_to(self.folder.resolve()):
+            raise Refused(
+                "image_outside_folder",
+                f"{str(where)[:200]} is a link to {str(where.resolve())[:200]}, outside image_dir; put the file itself there",
+                stage="render",
+            )
+
+    @cached_property
+    def _digest(self) -> Callable[[Path], str]:
+        # of one build only: a process that runs for days must notice another image
+        return lru_cache(REMEMBERED)(file_hash)
+
+    @cached_property
+    def _resolution(self) -> Callable[[Path], tuple[int, int]]:
+        return lru_cache(REMEMBERED)(resolution_of)
+
+
+# The images of a record, ready to be rendered: each is there, and has the placeholder that its processor writes for its resolution.
+
+
+@dataclass(frozen=True)
+class ImageParts:
+    """The images of a domain.
+
+    Attributes:
+        files: the images themselves.
+        rule: how many tokens stand for one; `None`: equally many for each.
+        token: the image token; ``""`` where the family refuses images.
+    """
+
+    files: ImageFiles
+    rule: ImageRule | None = None
+    token: str = ""
+
+    @classmethod
+    def of_domain(cls, workspace: Workspace, family: Family, domain: Domain) -> ImageParts:
+        """The images of a domain, as the configuration reads them."""
+        return cls(ImageFiles(workspace.image_folder(domain)), workspace.image_rule(family), image_token(family) or "")
+
+    def ready(self, sample: Sample) -> Sample:
+        """The sample with a placeholder for each image that is shown. Pictures are never decoded.
+
+        Raises:
+            Refused: an image that is not there (see `ImageFiles.digest`), or whose resolution is not known, contradicted, or refused by the rule.
+        """
+        if not any(region.kind == IMAGE and not region.drop for turn in sample.turns for region in turn.regions):
+            return sample
+        turns = [replace(turn, regions=self._regions(turn)) for turn in sample.turns]
+        return replace(sample, turns=tuple(turns))
+
+    def _regions(self, turn: Turn) -> tuple[Region, ...]:
+        return tuple(self._ready(region) if region.kind == IMAGE and not region.drop else region for region in turn.regions)
+
+    def _ready(self, region: Region) -> Region:
+        self.files.digest(region.text)  # one that is not there would be trained on as if it were
+        if self.rule is None:
+            return region
+        if isinstance(self.rule, Fixed):
+            return replace(region, size=None, placeholder=placeholder_of(self.rule, self.token, 1, 1))
+        size = self._size(region)
+        try:
+            return replace(region, size=size, placeholder=placeholder_of(self.rule, self.token, *size))
+        except Refused as refusal:
+            raise Refused(refusal.reason, f"{region.text[:200]!r}: {refusal.detail}", stage="render") from refusal
+
+    def _size(self, region: Region) -> tuple[int, int]:
+        found = self.files.resolution(region.text)
+        if found is None and region.size is None:
+            detail = f"{region.text[:200]!r} is a URL, which is not opened; state its width and height in the row, or store the file below image_dir"
+            raise Refused("no_resolution", detail, stage="render")
+        if found is not None and region.size is not None and found != region.size:
+            said, read = (" x ".join(map(str, size)) for size in (region.size, found))
+            raise Refused("resolution_differs", f"{region.text[:200]!r} has {read} pixels, its row says {said}", stage="render")
+        size = found or region.size
+        assert size is not None
+        return size
+
+
+# The images of a packed table: those of its records, at their places in the rows.
+
+BLOCK = 1 << 14
+"""Images whose paths are in memory at a time."""
+
+
+def write_images(payload: Path, table: str, plan: PackPlan, mixture: Mixture, stores: Sequence[TokenStore]) -> dict[str, int]:
+    """Write ``<table>.images`` where the records of the mixture hold images, and count them.
+
+    Raises:
+        PrepAssetsError: a row's border goes through an image.
+    """
+    position, domain, number = _offered(mixture, stores)
+    if not len(number):
+        return {}
+    start, length = (_of_stores([getattr(store.images, field) for store in stores], domain, number) for field in ("start", "length"))
+    placed = place_runs(plan, position, start, length)
+    if placed.cut.any():
+        raise PrepAssetsError(
+            f"{table}: the border of a row goes through {int(placed.cut.sum()):,} of {len(number):,} images; the longest image has "
+            f"{int(length.max()):,} tokens, a row {plan.row_len:,}. Pack with strategy simple, ffd or bfd, without overlong: truncate or split"
+        )
+    order = np.lexsort((placed.row_offset, placed.row))
+    order = order[placed.row[order] >= 0]
+    writer = ImageWriter(payload, table)
+    for first in range(0, len(order), BLOCK):
+        part = order[first : first + BLOCK]
+        writer.append(
+            ImageBlock(placed.row[part], placed.row_offset[part], length[part], _references(stores, domain[part], number[part])), first=0
+        )
+    writer.close()
+    return {"images": len(order), "images_left_out": len(number) - len(order)}
+
+
+def _offered(mixture: Mixture, stores: Sequence[TokenStore]) -> tuple[Ints, Ints, Ints]:
+    """Every image of every record of the mixture: the record's position there, its domain, the image's number in the domain's store."""
+    found = []
+    for index, store in enumerate(stores):
+        positions = np.flatnonzero(mixture.domain == index) if len(store.images) else np.empty(0, np.int64)
+        low, high = (np.searchsorted(store.images.record, mixture.record[positions], side) for side in ("left", "right"))
+        counts = high - low
+        numbers = np.repeat(low, counts) + within(counts)
+        found.append(np.stack([np.repeat(positions, counts), np.full(len(numbers), index), numbers]))
+    position, domain, number = np.concatenate(found, axis=1) if found else np.empty((3, 0), np.int64)
+    return position, domain, number
+
+
+def _of_stores(columns: Sequence[Ints], domain: Ints, number: Ints) -> Ints:
+    found = np.empty(len(number), np.int64)
+    for index, column in enumerate(columns):
+        here = domain == index
+        found[here] = np.asarray(column)[number[here]]
+    return found
+
+
+def _references(stores: Sequence[TokenStore], domain: Ints, number: Ints) -> list[Image]:
+    found: list[Image] = [Image("", None)] * len(number)
+    for index, store in enumerate(stores):
+        here = np.flatnonzero(domain == index)
+        for place, image in zip(here.tolist(), store.images.references(number[here]), strict=True):
+            found[place] = image
+    return found

@@ -1,0 +1,427 @@
+"""Turns as the two forms that trainers read: a string, or a list of messages with whatever reasoning, tool calls and tools they have.
+
+Messages are TRL's and transformers': ``{role, content}`` with ``reasoning_content``, ``tool_calls``, ``name`` and ``tool_call_id`` where a turn has
+them. A file holds one form only.
+
+An answer, or a part of one, that is not trained has ``loss_weight`` 0: on the message where all of it weighs the same, else on the text parts that
+its content then is. Strings cannot say so, and such a row needs messages.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+import xxhash
+
+from prep_assets.config.models import Contrastive, Form
+from prep_assets.errors import Refused
+from prep_assets.pipeline.images import refuse_images
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.samples import (
+    ASSISTANT,
+    COMPLETION,
+    PROMPT,
+    TEXT,
+    THINKING,
+    TOOL_CALL,
+    USER,
+    Contrast,
+    Example,
+    Pair,
+    PlainChat,
+    PlainPair,
+    Prompt,
+    Region,
+    Sample,
+    Turn,
+)
+from prep_assets.stores.lines import LinesWriter, open_lines
+
+RowForm = Literal["text", "messages"]
+Columns = dict[str, Any]
+_Written = TypeVar("_Written")
+
+
+class NeedsMessages(Exception):
+    """A row that does not fit in strings, met while a file of strings was written."""
+
+
+def in_one_form(form: Form, payload: Path, write: Callable[[RowForm, bool], _Written]) -> _Written:
+    """Write a store in the form that the configuration asks for. ``auto`` starts with strings, and starts again with messages where a row needs
+    them.
+
+    Args:
+        write: takes the form, and whether to raise `NeedsMessages` where strings do not do.
+    """
+    if form != "auto":
+        return write(form, False)
+    try:
+        return write("text", True)
+    except NeedsMessages:
+        for left in payload.iterdir():
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        return write("messages", False)
+
+
+def row_in_form(write: Callable[[RowForm], Columns], form: RowForm, auto: bool) -> Columns:
+    """A row in the form of its file.
+
+    Raises:
+        NeedsMessages: it fits in messages alone, and they may still be chosen.
+        Refused: it does not fit in the form that was chosen, or in none.
+    """
+    try:
+        return write(form)
+    except Refused as refusal:
+        if not auto or refusal.reason != "not_plain_text":
+            raise
+        write("messages")
+        raise NeedsMessages from refusal
+
+
+def form_of(directory: Path) -> RowForm:
+    """Whether the rows of a store are strings or messages, which its first row says."""
+    lines = (line for path in sorted(directory.glob("*.jsonl")) for line in open_lines(directory, path.stem))
+    first = next(lines, None)
+    return "text" if first is None or isinstance(first["prompt"], str) else "messages"
+
+
+UNTEMPLATED = "untemplated"
+"""Count of the rows of strings that no messages can say."""
+
+
+def is_untemplated(example: Example | PlainChat | PlainPair) -> bool:
+    """Whether an example has turns that no chat template renders, which messages always are."""
+    match example:
+        case Pair():
+            turns = (*example.prompt, *example.chosen, *example.rejected)
+        case Prompt():
+            turns = example.prompt
+        case Sample():
+            turns = example.turns
+        case _:
+            turns = ()
+    return any(turn.role in (PROMPT, COMPLETION) for turn in turns)
+
+
+def strings_as_messages(row: Mapping[str, Any]) -> Columns:
+    """A row of strings as messages: the prompt of a user, answers of an assistant."""
+    roles = {"prompt": USER, "chosen": ASSISTANT, "rejected": ASSISTANT, "completion": ASSISTANT}
+    return {key: [{"role": roles[key], "content": value}] if key in roles else value for key, value in row.items()}
+
+
+def extra_columns(example: Sample | Pair | Prompt) -> Columns:
+    """What stands beside the turns in a row, under the names that TRL reads. Tools are JSON text: in a column of objects every tool would get the
+    parameters of all others."""
+    options = {**example.template_options, **({"documents": list(example.documents)} if example.documents else {})}
+    tools = {"tools": json.dumps(list(example.tools), ensure_ascii=False)} if example.tools else {}
+    return {**tools, **({"chat_template_kwargs": options} if options else {})}
+
+
+def written(turns: Sequence[Turn], form: RowForm, columns: Mapping[str, Any], stage: str) -> Any:
+    """Turns in one form.
+
+    Raises:
+        Refused: ``not_plain_text``, where a string would lose something.
+    """
+    if form == "messages":
+        if (plain := [turn.role for turn in turns if turn.role in (PROMPT, COMPLETION)]) != []:
+            detail = f"turns {plain} are rendered by no chat template, and messages always are; set form: text"
+            raise Refused("not_messages", detail, stage=stage)
+        return [_message(turn) for turn in turns]
+    if (why := _more_than_text(turns, columns)) is not None:
+        raise Refused("not_plain_text", f"{why}, which does not fit in one string; set form: messages or auto", stage=stage)
+    return turns[0].text
+
+
+def _more_than_text(turns: Sequence[Turn], columns: Mapping[str, Any]) -> str | None:
+    if columns:
+        return f"the row has {' and '.join(columns)}"
+    if len(turns) != 1 or turns[0].role not in (USER, ASSISTANT, PROMPT, COMPLETION):
+        return f"turns {[each.role for each in turns]}"
+    if turns[0].role in ANSWERS and set(_weights(turns[0])) != {1.0}:
+        return f"a turn of role {turns[0].role} with loss weights {_weights(turns[0])}"
+    structure = [region.kind for region in turns[0].regions if region.kind in (THINKING, TOOL_CALL) and not region.drop]
+    if structure:
+        return f"a {structure[0]} region in a turn of role {turns[0].role}"
+    return f"a turn of role {turns[0].role} with the name {turns[0].name!r}" if turns[0].name is not None else None
+
+
+ANSWERS = (ASSISTANT, COMPLETION)
+
+
+def refuse_fractions(turns: Sequence[Turn], stage: str) -> None:
+    """Refuse (``fractional_weight``) answers with a weight that is neither 0 nor 1, which the mask of an answer cannot hold."""
+    weights = [weight for turn in turns if turn.role in ANSWERS for weight in _weights(turn)]
+    if not set(weights) <= {0.0, 1.0}:
+        raise Refused("fractional_weight", f"loss weights {weights}; the mask of an answer has 0 and 1 only", stage=stage)
+
+
+def _weights(turn: Turn) -> list[float]:
+    return [1.0 if region.loss_weight is None else float(region.loss_weight) for region in turn.regions if not region.drop]
+
+
+def _weight_columns(turn: Turn, shown: Sequence[Region], kinds: Sequence[str]) -> Columns:
+    """What a message says of its weights: nothing where all of it is trained, as answers are."""
+    weights = _weights(turn)
+    if turn.role not in ANSWERS or set(weights) <= {1.0}:
+        return {}
+    if len(set(weights)) == 1:
+        return {"loss_weight": weights[0]}
+    if set(kinds) != {TEXT}:
+        detail = f"weights {weights} inside a message with reasoning or calls; only parts of text can have weights of their own"
+        raise Refused("weights_differ", detail, stage="pair")
+    parts = zip(shown, weights, strict=True)
+    return {"content": [{"type": "text", "text": region.text, "loss_weight": weight} for region, weight in parts]}
+
+
+def _message(turn: Turn) -> Columns:
+    shown = [region for region in turn.regions if not region.drop]
+    kinds = [region.kind if region.kind in (THINKING, TOOL_CALL) else TEXT for region in shown]
+    order = [THINKING, TEXT, TOOL_CALL]
+    if kinds != sorted(kinds, key=order.index):
+        raise Refused("parts_out_of_order", f"a message holds reasoning, text and calls in this order; the turn has {kinds}", stage="pair")
+    texts = {kind: "".join(region.text for region, each in zip(shown, kinds, strict=True) if each == kind) for kind in (THINKING, TEXT)}
+    calls = [_call(region) for region in shown if region.kind == TOOL_CALL]
+    message: Columns = {"role": turn.role, "content": texts[TEXT]}
+    if texts[THINKING]:
+        message["reasoning_content"] = texts[THINKING]
+    if calls:
+        message["tool_calls"] = calls
+    message |= _weight_columns(turn, shown, kinds)
+    named = {"name": turn.name, "tool_call_id": turn.tool_call_id}
+    return message | {key: value for key, value in named.items() if value is not None}
+
+
+def _call(region: Region) -> Columns:
+    call = json.loads(region.text)
+    identity = {"id": call["id"]} if "id" in call else {}
+    return {"type": "function", **identity, "function": {"name": call["name"], "arguments": call["arguments"]}}
+
+
+def says_something(value: str | Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a string, or the last of some messages, has any text or a tool call."""
+    if isinstance(value, str):
+        return bool(value.strip())
+    return bool(value) and bool(_content(value[-1]).strip() or value[-1].get("tool_calls"))
+
+
+def _content(message: Mapping[str, Any]) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+
+def turns_of(value: str | Sequence[Mapping[str, Any]], role: str) -> tuple[Turn, ...]:
+    """The turns that a column was written from; `role` is that of a string."""
+    if isinstance(value, str):
+        return (Turn(role, (Region(TEXT, value),)),)
+    return tuple(_turn(message) for message in value)
+
+
+def _turn(message: Mapping[str, Any]) -> Turn:
+    thought = [Region(THINKING, message["reasoning_content"])] if "reasoning_content" in message else []
+    calls = [_region(call) for call in message.get("tool_calls", ())]
+    if isinstance(message["content"], str):
+        text = [Region(TEXT, message["content"])] if message["content"] or not calls else []
+    else:
+        text = [Region(TEXT, part["text"], part["loss_weight"]) for part in message["content"]]
+    regions = (*thought, *text, *calls)
+    if "loss_weight" in message:
+        regions = tuple(replace(region, loss_weight=message["loss_weight"]) for region in regions)
+    return Turn(message["role"], regions, message.get("name"), message.get("tool_call_id"))
+
+
+def _region(call: Mapping[str, Any]) -> Region:
+    identity = {"id": call["id"]} if "id" in call else {}
+    return Region(TOOL_CALL, json.dumps({**identity, **call["function"]}, ensure_ascii=False, separators=(",", ":")))
+
+
+def sample_of(row: Mapping[str, Any], turns: Sequence[Turn]) -> Sample:
+    """A conversation with the columns that stand beside it in a row."""
+    options = dict(row.get("chat_template_kwargs", {}))
+    documents = tuple(options.pop("documents", ()))
+    return Sample(tuple(turns), tuple(json.loads(row.get("tools", "[]"))), documents=documents, template_options=options)
+
+
+# Rows of the contrastive family: ``{query, positives, negatives}``, or ``{query, id}`` of a text that is only to be embedded.
+
+
+def contrast_row(example: object) -> dict[str, Any]:
+    """The row of an example.
+
+    Raises:
+        Refused: something else; a query without a positive text; one text in two places.
+    """
+    if not isinstance(example, Contrast):
+        raise Refused("not_a_contrast", f"the schema gives {type(example).__name__}, this family needs a Contrast", stage="contrast")
+    if example.id is not None:
+        return {"query": example.query, "id": example.id}
+    if not example.positives:
+        raise Refused("empty_positive", "no text belongs to the query", stage="contrast")
+    seen = {example.query.strip(): "the query"}
+    for side, texts in (("positive", example.positives), ("negative", example.negatives)):
+        for number, text in enumerate(texts):
+            if not text.strip():
+                raise Refused("empty_text", f"{side} text {number} is empty", stage="contrast")
+            if (other := seen.get(text.strip())) is not None:
+                reason = "positive_among_negatives" if (side, other[:8]) == ("negative", "positive") else "repeated_text"
+                raise Refused(reason, f"{side} text {number} is {other} as well: {text[:80]!r}", stage="contrast")
+            seen[text.strip()] = f"{side} text {number}"
+    row = {"query": example.query, "positives": list(example.positives), "negatives": list(example.negatives)}
+    beside = {
+        "instruction": example.instruction,
+        "positive_scores": list(example.positive_scores),
+        "negative_scores": list(example.negative_scores),
+    }
+    return row | {key: value for key, value in beside.items() if value}
+
+
+def query_digest(query: str) -> bytes:
+    """What decides whether a query is held out."""
+    return xxhash.xxh3_128_digest(msgspec.json.encode(query))
+
+
+class Judged:
+    """Makes rows, and refuses those with a text that is longer than ``max_seq_len``: an embedding model would cut it in silence."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        family = workspace.family(Contrastive)
+        self._limit = family.preprocessing.max_seq_len
+        self._backend = None if self._limit is None else workspace.vocabulary(family).encoder
+
+    def row(self, example: object) -> Mapping[str, Any]:
+        """The row of an example.
+
+        Raises:
+            Refused: as `contrast_row` says; ``too_long``.
+        """
+        row = contrast_row(example)
+        if self._limit is not None and self._backend is not None:
+            instruction = row.get("instruction", "")
+            texts = [instruction + row["query"], *row.get("positives", ()), *row.get("negatives", ())]
+            longest = max(len(each.ids) for each in self._backend.encode_batch(texts, add_special_tokens=True))
+            if longest > self._limit:
+                raise Refused("too_long", f"a text of {longest:,} tokens, max_seq_len is {self._limit:,}", stage="contrast")
+        return row
+
+
+# Rows of preferences: ``{prompt, chosen, rejected}`` of a pair, ``{prompt, completion, label}`` of a labelled answer, in TRL's forms.
+
+UNPAIRED, UNPAIRED_TEST = "unpaired", "unpaired_test"
+
+
+def preference_row(example: object, form: RowForm) -> Columns:
+    """The row of a pair, or of a sample with a label.
+
+    Raises:
+        Refused: neither of them; an empty or equal answer; a conversation that the form cannot hold.
+    """
+    if isinstance(example, PlainPair):
+        return _plain_row(example, form) or preference_row(example.pair(), form)
+    if isinstance(example, Sample) and example.label is not None:
+        row = _row({"prompt": example.turns[:-1], "completion": example.turns[-1:]}, extra_columns(example), form)
+        return {**row, "label": example.label, **extra_columns(example)}
+    if not isinstance(example, Pair):
+        raise Refused("not_a_pair", f"the schema gives {type(example).__name__}, preferences need a Pair or a label", stage="pair")
+    row = _row({"prompt": example.prompt, "chosen": example.chosen, "rejected": example.rejected}, extra_columns(example), form)
+    if row["chosen"] == row["rejected"]:
+        raise Refused("equal_answers", "chosen and rejected are the same", stage="pair")
+    return row | extra_columns(example) | ({} if example.margin is None else {"margin": example.margin})
+
+
+def _plain_row(pair: PlainPair, form: RowForm) -> Columns | None:
+    """The row of a plain pair; `None` where a string cannot hold its prompt."""
+    roles, texts = pair.prompt.roles, pair.prompt.texts
+    if form == "text":
+        return {"prompt": texts[0], "chosen": pair.chosen, "rejected": pair.rejected} if roles == (USER,) else None
+    prompt = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+    chosen, rejected = ([{"role": ASSISTANT, "content": answer}] for answer in (pair.chosen, pair.rejected))
+    return {"prompt": prompt, "chosen": chosen, "rejected": rejected}
+
+
+def _row(parts: Mapping[str, Sequence[Turn]], columns: Columns, form: RowForm) -> Columns:
+    refuse_images([turn for turns in parts.values() for turn in turns], "pair")
+    parts = {part: turns if part != "prompt" else [_weighted(turn, None) for turn in turns] for part, turns in parts.items()}
+    refuse_fractions([turn for turns in parts.values() for turn in turns], "pair")
+    row = {part: written(turns, form, columns, "pair") if turns else "" for part, turns in parts.items()}
+    for part, value in row.items():
+        if not says_something(value):
+            raise Refused(f"empty_{part}", f"the {part} is empty", stage="pair")
+    return row
+
+
+def pair_sample(row: Mapping[str, Any], side: str) -> Sample:
+    """The conversation of one side of a pair: the prompt with weight 0, the answer with weight 1, but for what of it has another weight."""
+    prompt = [_weighted(turn, 0.0) for turn in turns_of(row["prompt"], USER)]
+    answer = [_as_answer(turn) if turn.role in (ASSISTANT, COMPLETION) else _weighted(turn, 0.0) for turn in turns_of(row[side], ASSISTANT)]
+    return sample_of(row, [*prompt, *answer])
+
+
+def plain_sides(row: Mapping[str, Any], sides: Sequence[str]) -> list[PlainChat | None]:
+    """The same of both in columns, which leave out the weights; `None` where a message is more than a text, something stands beside the turns, or the
+    answer is not one turn of an assistant."""
+    prompt = _plain(row["prompt"], USER) if row.keys() <= {"prompt", "chosen", "rejected", "margin"} else None
+    return [_plain_side(prompt, _plain(row[side], ASSISTANT)) if prompt is not None else None for side in sides]
+
+
+def _plain_side(prompt: PlainChat, answer: PlainChat | None) -> PlainChat | None:
+    if answer is None or len(answer.roles) != 1 or answer.roles[0] not in (ASSISTANT, COMPLETION):
+        return None
+    return PlainChat(prompt.roles + answer.roles, prompt.texts + answer.texts)
+
+
+def _plain(value: str | Sequence[Mapping[str, Any]], role: str) -> PlainChat | None:
+    """The turns of a column, each of one text; `role` is that of a string."""
+    if isinstance(value, str):
+        return PlainChat((role,), (value,))
+    if {*map(len, value)} - {2} or {type(message["content"]) for message in value} - {str}:
+        return None
+    return PlainChat(tuple([message["role"] for message in value]), tuple([message["content"] for message in value]))
+
+
+def _as_answer(turn: Turn) -> Turn:
+    return replace(turn, regions=tuple(r if r.loss_weight is not None else replace(r, loss_weight=1.0) for r in turn.regions))
+
+
+def _weighted(turn: Turn, weight: float | None) -> Turn:
+    if all(region.loss_weight == weight for region in turn.regions):
+        return turn
+    return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region in turn.regions))
+
+
+@dataclass(slots=True)
+class UnpairedFiles:
+    """``unpaired.jsonl`` and its test file: one answer with a label a line, as KTO trains on them, beside the pairs.
+
+    They are opened when the first labelled answer comes, so that they are there only where a domain gives labelled answers.
+
+    Attributes:
+        payload, names, seed: the store's folder, its domains, and the seed of the training file's order; `None`: the order of the source.
+    """
+
+    payload: Path
+    names: tuple[str, ...]
+    seed: int | None
+    stack: ExitStack
+    _writers: dict[bool, LinesWriter] = field(default_factory=dict)
+
+    def append(self, row: Mapping[str, Any], to_test: bool, **origin: int) -> None:
+        """Append one row to the training or the held-out file."""
+        if not self._writers:
+            self._writers = {
+                False: self.stack.enter_context(LinesWriter(self.payload, UNPAIRED, self.names, shuffle_seed=self.seed)),
+                True: self.stack.enter_context(LinesWriter(self.payload, UNPAIRED_TEST, self.names)),
+            }
+        self._writers[to_test].append(row, **origin)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows are in each file, for the manifest; nothing where there is none."""
+        return {f"unpaired_{'test' if to_test else 'train'}": len(writer) for to_test, writer in self._writers.items()}

@@ -1,0 +1,506 @@
+"""Commands that messages tell people to run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from prep_assets.caches import bounded_cache
+from prep_assets.config.base import FromProcessor, ImageRule
+from prep_assets.config.family import Chat, Domain, Family
+from prep_assets.config.loading import config_dir, load_family, store_dir, with_tombstones
+from prep_assets.config.models import FAMILIES, Contrastive, Preference, Rl, family_name, image_placeholder
+from prep_assets.errors import ConfigError, TemplateError
+from prep_assets.samples import Contrast, Group, Pair, Prompt, Sample
+from prep_assets.schemas.registry import convert_with, own_code_hash
+from prep_assets.stores.bucket import bucket_of, local_root
+from prep_assets.stores.files import loads
+from prep_assets.stores.manifest import digest
+from prep_assets.stores.published import Place
+from prep_assets.stores.version_folders import Pointers, Published
+from prep_assets.text.agreement import Agreement, compared, refuse_disagreement
+from prep_assets.text.code_tokenizer import from_code, prove
+from prep_assets.text.engines import Engines, ReferenceEngine, choose_engine
+from prep_assets.text.template import ChatTemplate, bind
+from prep_assets.text.vocabulary import Vocabulary, folder_of, from_file, from_transformers, published_file
+from prep_assets.workers.pool import Workers
+
+if TYPE_CHECKING:
+    from prep_assets.data.files import Pin, SourceFile
+    from prep_assets.workers.pool import Pool
+    from prep_assets.workers.shards import Runner
+
+
+def build_command(asset: str, partition: str = "") -> str:
+    """The command that builds an asset."""
+    return f"prep-assets build {asset}" + (f" --partition {partition}" if partition else "")
+
+
+# What was found out about source files, kept beside the stores so that it is not found out again.
+
+
+def keep(cache: Path, found: Any) -> None:
+    """Write down what was found about source files, in one step: sensors and runs look at the same files at once."""
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    temporary = cache.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+    temporary.write_text(json.dumps(found), "utf-8")
+    temporary.replace(cache)
+
+
+def pinned_again(files: tuple[SourceFile, ...], cache: Path) -> tuple[Pin, ...]:
+    """Content hashes of source files. A file that looks untouched since it was last hashed is not hashed again."""
+    from prep_assets.data.files import Pin, pin_files
+
+    known = remembered_pins(cache)
+    pins = pin_files(files, known)
+    if list(pins) != known:
+        keep(cache, [{name: getattr(pin, name) for name in Pin.__slots__} for pin in pins])
+    return pins
+
+
+def remembered_pins(cache: Path) -> list[Pin]:
+    """The pins in a cache of hashes; none where it is missing or cannot be read, because hashing again costs only time."""
+    try:
+        from prep_assets.data.files import Pin
+
+        return [Pin(**entry) for entry in loads(cache.read_bytes())]
+    except (FileNotFoundError, ValueError, TypeError):
+        return []
+
+
+# Tokenizers of families: each is opened once in a process, compared with what transformers makes of it, and bound to a chat template.
+
+_Changes = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A family's tokenizer.
+
+    Attributes:
+        vocabulary: as it is published, without what a template adds to its control tokens.
+        folder: where its files are.
+        agreement: how transformers reads them; `None` where the configuration has chosen.
+    """
+
+    vocabulary: Vocabulary
+    folder: Path
+    agreement: Agreement | None
+
+
+def _files(family: Family, configs: Path, cache: Path) -> tuple[Path, str, str | None, str, _Changes]:
+    local = configs / family.tokenizer
+    own = "" if family.tokenizer_class is None else f"{family.tokenizer_class} {own_code_hash(family.tokenizer_class)}"
+    return local, family.tokenizer, family.tokenizer_revision, f"{family.tokenizer_loader} {own}", _last_changes(local)
+
+
+@bounded_cache("tokenizers", len(FAMILIES), key=_files, large=True)
+def open_tokenizer(family: Family, configs: Path, cache: Path) -> Opened:
+    """The tokenizer that a family names.
+
+    Args:
+        cache: folder for what was found of tokenizers of one's own code.
+
+    Raises:
+        ConfigError: it does not open, a hub id has no commit, or transformers reads it otherwise and the configuration does not choose.
+    """
+    local = configs / family.tokenizer
+    if family.tokenizer_class is not None:
+        vocabulary = from_code(family.tokenizer, local, family.tokenizer_class)
+        assert vocabulary.code is not None
+        prove(vocabulary.code, cache)
+        return Opened(vocabulary, local, None)
+    if not local.exists() and family.tokenizer_revision is None:
+        raise ConfigError(
+            f"tokenizer {family.tokenizer!r} is not a directory under {configs}; a hub id needs tokenizer_revision, the commit, "
+            "so that the same build gives the same tokens tomorrow"
+        )
+    if local.exists() and family.tokenizer_revision is not None:
+        raise ConfigError(
+            f"tokenizer {family.tokenizer!r} is a directory under {configs}, which has no revisions. Leave tokenizer_revision "
+            f"({family.tokenizer_revision!r}) out"
+        )
+    folder = folder_of(family.tokenizer, base=configs, revision=family.tokenizer_revision)
+    read = from_transformers if family.tokenizer_loader == "transformers" else from_file
+    vocabulary = read(family.tokenizer, folder)
+    found = None
+    # a converted file is proven whatever the configuration chooses
+    if family.tokenizer_loader == "auto" or vocabulary.file != "tokenizer.json":
+        found = refuse_disagreement(vocabulary, folder)
+    return Opened(vocabulary, folder, found)
+
+
+@bounded_cache(
+    "bound tokenizers", len(FAMILIES), key=lambda opened, template: (opened.vocabulary.hash, template.hash, template.control), large=True
+)
+def bound_vocabulary(opened: Opened, template: ChatTemplate) -> Vocabulary:
+    """The tokenizer as a family with a chat template uses it: the added tokens that the template writes are control tokens."""
+    return bind(opened.vocabulary, template)
+
+
+def check_made_by(opened: Opened, made_by: str, configs: Path) -> None:
+    """Stop where another tokenizer than the family's made the token ids of a domain.
+
+    Args:
+        made_by: its folder below `configs`, or ``sha256:`` and the hash of its ``tokenizer.json``.
+
+    Raises:
+        ConfigError: it is another one; the message says where they differ.
+    """
+    name = f"tokenized_by: {made_by}"
+    if made_by.startswith("sha256:"):
+        own = hashlib.sha256(published_file(opened.folder).read_bytes()).hexdigest()
+        if made_by.removeprefix("sha256:") != own:
+            raise ConfigError(f"{name} is another tokenizer than {opened.vocabulary.name}, whose file has sha256:{own}")
+        return
+    if not (configs / made_by).exists():
+        raise ConfigError(f"{name}: there is neither a folder nor a file {configs / made_by}")
+    ours, theirs = opened.vocabulary.spec, from_file(made_by, configs / made_by).spec
+    differing = [part for part in ("model", "added_tokens", "normalizer", "pre_tokenizer") if ours.get(part) != theirs.get(part)]
+    if differing:
+        raise ConfigError(f"{name} differs from {opened.vocabulary.name} in {', '.join(differing)}: its ids mean something else here")
+
+
+@bounded_cache("engines", 2, key=lambda opened, vocabulary, engine: (vocabulary.hash, engine, _verdict(opened)), large=True)
+def engines_of(opened: Opened, vocabulary: Vocabulary, engine: str) -> Engines:
+    """The engines that tokenize; where transformers has another definition that gave the same ids so far, a sample of the data is compared."""
+    engines = choose_engine(vocabulary, reference_only=engine == "reference")
+    for each in (engines.first, engines.rest):
+        if isinstance(each, ReferenceEngine):
+            each.take_charge()
+    return compared(engines, vocabulary, from_transformers(vocabulary.name, opened.folder)) if _verdict(opened) else engines
+
+
+def _verdict(opened: Opened) -> str:
+    return "" if opened.agreement is None or opened.agreement.same else opened.agreement.verdict
+
+
+def _last_changes(directory: Path) -> _Changes:
+    """Name, size and time of change of the files of a local tokenizer: a process that runs for days must notice another one."""
+    folder = directory.parent if directory.is_file() else directory
+    found = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
+    return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found)
+
+
+# A workspace: one configuration folder and one store folder, with what is read from them, read once.
+
+F = TypeVar("F", bound=Family)
+Progress = Callable[[str, int, int], None]
+"""Told about long work: what (with figures after a colon, which change), how much is done, how much there is."""
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Where the configuration is and where stores go.
+
+    Attributes:
+        configs: folder of the families' YAML files.
+        stores: root folder of all stores. The address of a bucket becomes the folder on this machine that stands for it.
+        overrides: family → options that this run sets over the file's.
+        progress: told about long work, where somebody is to be told.
+        workers: how many processes work at a time, whatever the families say; `None`: what they say.
+        pool: where work in shards is done on this machine; `None`: in this process.
+        same: hashes that configuration and tokenizer of the family worked on must have; empty in the process that plans.
+        glanced: the stores that were read, where each is read once.
+        looks: whether it looks at source files to find domains (``domains: auto``); false: it takes those that were found last.
+    """
+
+    configs: Path
+    stores: Path
+    overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    progress: Progress | None = None
+    workers: Workers | None = None
+    pool: Pool | None = field(default=None, compare=False)
+    same: Mapping[str, str] = field(default_factory=dict)
+    looks: bool = True
+    _families: dict[str, Family] = field(default_factory=dict, init=False, repr=False, compare=False)
+    glanced: dict[tuple[str, str], Published | None] | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "configs", Path(self.configs))
+        object.__setattr__(self, "stores", local_root(self.stores))
+
+    @classmethod
+    def open(cls, *, progress: Progress | None = None) -> Workspace:
+        """The workspace that the environment names (see `prep_assets.config.loading`)."""
+        return cls(config_dir(), local_root(store_dir()), progress=progress)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """It travels with the address of a bucket: the folder that stands for it is another one there. What it has opened stays here."""
+        bucket = bucket_of(self.stores)
+        made = partial(Workspace, overrides=self.overrides, workers=self.workers, same=self.same, looks=self.looks)
+        return made, (self.configs, self.stores if bucket is None else bucket.url)
+
+    def overriding(self, family: str, options: Mapping[str, Any]) -> Workspace:
+        """This workspace with some options of one family set for one run."""
+        return replace(self, overrides={**self.overrides, family: options}) if options else self
+
+    @cached_property
+    def plain(self) -> Workspace:
+        """This workspace without overrides: what the files alone say."""
+        return replace(self, overrides={}) if self.overrides else self
+
+    def travelling(self, kind: type[Family], *, tokenized: bool = True) -> Workspace:
+        """This workspace as it goes to another process: with nothing that it has opened, and no workers of its own.
+
+        Args:
+            kind: the family that is worked on: configuration and tokenizer must be the same there.
+            tokenized: whether its tokenizer is opened at all.
+        """
+        name, family = family_name(kind), self.family(kind)
+        same = {f"{name} configuration": configuration_hash(family)}
+        if tokenized:
+            same[f"{name} tokenizer"] = self.vocabulary(family).hash
+        return Workspace(self.configs.absolute(), self.stores.absolute(), self.overrides, same=same)
+
+    def runner(self, family: Family, *, busy: int = 1) -> Runner | None:
+        """Who carries out shards, as many at a time as the family has workers; `None` where that is one process of this machine.
+
+        Args:
+            busy: how many processors this process keeps busy without workers; `auto` starts none for so few.
+        """
+        ray = family.cluster.address if family.cluster.kind == "ray" else None
+        return None if self.pool is None else self.pool.runner(self.workers or family.workers, busy=busy, ray=ray)
+
+    def _compare(self, what: str, found: Callable[[], str]) -> None:
+        """Stop where a process that works for another one reads something else than that one did."""
+        if what in self.same and (ours := found()) != self.same[what]:
+            raise ConfigError(
+                f"{what}: it is another one on {platform.node()} ({ours[:12]}…) than where the build was started "
+                f"({self.same[what][:12]}…). Share one folder between all nodes, or wait until it no longer changes, and build again"
+            )
+
+    def declared(self, kind: type[F]) -> F:
+        """The configuration of a family as its file and the overrides say, before any source is looked at."""
+        name = family_name(kind)
+        loaded = load_family(name, self.configs, self.overrides.get(name, {}))
+        assert isinstance(loaded, kind)
+        return loaded
+
+    def family(self, kind: type[F]) -> F:
+        """The configuration of a family, overrides applied, with the domains that its files name."""
+        name = family_name(kind)
+        if name not in self._families:
+            found = self.declared(kind)
+            check_domains(found, f"{self.configs / name}.yaml")
+            if found.finds_domains:
+                from prep_assets.pipeline.sources import with_found_domains
+
+                found = with_found_domains(self, found, f"{self.configs / name}.yaml")
+            self._families[name] = with_tombstones(found, name, self.configs)
+            self._compare(f"{name} configuration", lambda: configuration_hash(self._families[name]))
+        known = self._families[name]
+        assert isinstance(known, kind)
+        return known
+
+    def family_domains(self, family: str) -> tuple[str, ...] | None:
+        """The domains that the configuration of a family names; `None` where it means nothing."""
+        try:
+            return tuple(self.declared(FAMILIES[family]).domains)
+        except ConfigError:
+            return None
+
+    def has(self, family: str) -> bool:
+        """Whether the family has a configuration file."""
+        return (self.configs / f"{family}.yaml").is_file()
+
+    @property
+    def where(self) -> str:
+        """Where stores are, for messages: a folder or the address of a bucket."""
+        bucket = bucket_of(self.stores)
+        return str(self.stores) if bucket is None else bucket.url
+
+    def place(self, asset: str, partition: str = "") -> Place:
+        """Where an asset's store is."""
+        return Place(self.stores, asset, partition)
+
+    def at_a_glance(self) -> Workspace:
+        """This workspace for a look at many stores while nothing is built: each is read once."""
+        made = replace(self, glanced={})
+        made._families.update(self._families)
+        return made
+
+    def published(self, asset: str, partition: str = "", pointers: Pointers | None = None) -> Published | None:
+        """An asset's current store. `pointers`: of its place, where they were just read."""
+        if self.glanced is None:
+            return self.place(asset, partition).current(pointers)
+        if (asset, partition) not in self.glanced:
+            self.glanced[asset, partition] = self.place(asset, partition).current(pointers)
+        return self.glanced[asset, partition]
+
+    def content(self, asset: str, partition: str = "") -> str | None:
+        """The content hash of an asset's current store; `None` where it has none."""
+        published = self.published(asset, partition)
+        return published.manifest.content_hash if published else None
+
+    # -- sources ------------------------------------------------------------------------------------------------------------------------
+
+    def files(self, domain: Domain, *, fetch: bool = True) -> tuple[SourceFile, ...]:
+        """The source files of a domain, sorted by name. `fetch`: see `find_files`."""
+        from prep_assets.data.files import find_files
+
+        return find_files(domain.files, self.configs, format=domain.format, fetch=fetch)
+
+    def test_files(self, domain: Domain, *, fetch: bool = True) -> tuple[SourceFile, ...]:
+        """The held-out source files of a domain, sorted by name; often none."""
+        from prep_assets.data.files import find_files
+
+        return find_files(domain.test_files, self.configs, format=domain.format, fetch=fetch) if domain.test_files else ()
+
+    def benchmarks(self, family: Family, *, fetch: bool = True) -> tuple[SourceFile, ...]:
+        """The files of benchmarks that no record of a family may hold a passage of, sorted by name; often none."""
+        from prep_assets.data.files import find_files
+
+        return find_files(family.decontaminate.files, self.configs, fetch=fetch) if family.decontaminate.files else ()
+
+    def pins(self, files: tuple[SourceFile, ...]) -> tuple[Pin, ...]:
+        """Content hashes of source files. A file that looks untouched since it was last hashed is not hashed again."""
+        return pinned_again(files, self._pin_cache(files)) if files else ()
+
+    def remembered(self, files: tuple[SourceFile, ...]) -> list[Pin]:
+        """What source files held when they were last pinned on this machine; none of them is looked at."""
+        return remembered_pins(self._pin_cache(files))
+
+    def _pin_cache(self, files: tuple[SourceFile, ...]) -> Path:
+        return self.stores / ".hashes" / f"{digest([file.url for file in files])[:20]}.json"
+
+    def image_folder(self, domain: Domain) -> Path | None:
+        """The folder of a domain's images; `None` where it has none."""
+        return None if domain.image_dir is None else self.configs / domain.image_dir
+
+    def image_pin(self, domain: Domain) -> dict[str, str | int] | None:
+        """What a domain's folder of images holds: number and size of its files, and a hash over their names and contents."""
+        folder = self.image_folder(domain)
+        if folder is None:
+            return None
+        from prep_assets.data.files import pin_folder
+
+        return pin_folder(folder, self.stores / ".hashes" / f"images-{digest(str(folder.absolute()))[:20]}.jsonl").identity
+
+    # -- tokenizer and template ---------------------------------------------------------------------------------------------------------
+
+    def vocabulary(self, family: Family) -> Vocabulary:
+        """The family's tokenizer. That of a family with a chat template counts the tokens that the template writes among its control tokens."""
+
+        opened = self._tokenizer(family)
+        found = opened.vocabulary
+        if isinstance(family, Chat):
+            with suppress(TemplateError):  # rendering with it raises it again; data without chats needs no template
+                found = bound_vocabulary(opened, self.template(family))
+        self._compare(f"{family_name(type(family))} tokenizer", lambda: found.hash)
+        return found
+
+    def engines(self, family: Family) -> Engines:
+        """The engines that tokenize for the family."""
+
+        return engines_of(self._tokenizer(family), self.vocabulary(family), family.engine)
+
+    def check_tokenized_by(self, family: Family, made_by: str) -> None:
+        """Stop where another tokenizer than the family's made the token ids of a domain, see `check_made_by`."""
+
+        check_made_by(self._tokenizer(family), made_by, self.configs)
+
+    def _tokenizer(self, family: Family) -> Opened:
+
+        return open_tokenizer(family, self.configs, self.stores / ".hashes")
+
+    def image_rule(self, family: Family) -> ImageRule | None:
+        """How many tokens stand for an image of the family; `None` where `image_patches` says it.
+
+        Raises:
+            ConfigError: the files of a processor that it names do not say it.
+        """
+        rule = getattr(family, "image_tokens", None)
+        if not isinstance(rule, FromProcessor):
+            return rule
+        from prep_assets.text.images import rule_beside
+        from prep_assets.text.vocabulary import folder_of
+
+        return rule_beside(folder_of(family.tokenizer, base=self.configs, revision=family.tokenizer_revision))
+
+    def image_placeholder(self, family: Family) -> str:
+        """What stands in a text for an image; ``""`` where the family refuses images."""
+        return image_placeholder(family, self.image_rule(family))
+
+    def template(self, family: Chat) -> ChatTemplate:
+        """The family's chat template."""
+        from prep_assets.text.load_template import load_template
+
+        return load_template(
+            family.template,
+            self._tokenizer(family).vocabulary,
+            base=self.configs,
+            options=family.template_options,
+            image=self.image_placeholder(family),
+            training=family.training_template,
+        )
+
+
+def configuration_hash(family: Family) -> str:
+    """Of all that a family's configuration says, tombstones included."""
+    forgotten = {name: sorted(domain.forgotten) for name, domain in family.domains.items()}
+    return digest([family.model_dump(mode="json", by_alias=True), forgotten])
+
+
+# What of a configuration is checked when it is opened, beyond the file itself: every domain's schema, its options, and the form that it gives.
+
+GROUP_SCHEMAS = frozenset({"group", "sections"})
+"""Schemas that give a `Group` and no `Prompt`."""
+
+
+def check_domains(family: Family, where: str) -> None:
+    """Stop at an unknown schema or option, or at a schema that does not give what the family needs.
+
+    Functions of the user's own are not imported here: looking at the graph does not run their code.
+
+    Raises:
+        ConfigError: all of these at once, each with its key.
+    """
+    faults = list(_faults(family))
+    if faults:
+        raise ConfigError("\n".join([f"{where}:", *faults]))
+
+
+def _faults(family: Family) -> Iterator[str]:
+    for name, domain in family.domains.items():
+        if ":" in domain.schema_name:
+            continue
+        try:
+            convert_with(domain.schema_name, domain.options, gives=_needed(family, domain), or_labels=isinstance(family, Preference))
+        except ConfigError as error:
+            yield f"  domains.{name}: {error}"
+
+
+def _needed(family: Family, domain: Domain) -> type:
+    if isinstance(family, Rl):
+        return Group if domain.schema_name in GROUP_SCHEMAS else Prompt
+    if isinstance(family, Contrastive):
+        return Contrast
+    return Pair if isinstance(family, Preference) else Sample
+
+
+def group_domains(family: Rl) -> tuple[str, ...]:
+    """Domains of scored groups, sorted: `rl_groups` reads them."""
+    return tuple(sorted(name for name, domain in family.domains.items() if _gives_groups(domain)))
+
+
+def prompt_domains(family: Rl) -> tuple[str, ...]:
+    """All other domains, sorted: `rl_prompts` reads them, and stops at a schema that gives no `Prompt`."""
+    return tuple(sorted(set(family.domains) - set(group_domains(family))))
+
+
+def _gives_groups(domain: Domain) -> bool:
+    if ":" not in domain.schema_name:
+        return domain.schema_name in GROUP_SCHEMAS
+    from prep_assets.schemas.registry import own_code_gives
+
+    return own_code_gives(domain.schema_name, Group)

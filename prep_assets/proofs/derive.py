@@ -1,0 +1,583 @@
+"""What is trained of a conversation and what is not attended, and the policies that give its texts their loss weights: for the second derivation of masks."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any
+
+from prep_assets.caches import bounded_cache
+from prep_assets.errors import CheckFailed
+from prep_assets.proofs.rebuilt import Block, Borders, Rebuilder, Rebuilt, blocks_of
+from prep_assets.samples import (
+    ASSISTANT,
+    COMPLETION,
+    DOCUMENT,
+    IMAGE,
+    PROMPT,
+    SYSTEM,
+    TEXT,
+    THINKING,
+    TOOL,
+    TOOL_CALL,
+    UNATTENDED,
+    Region,
+    Sample,
+    Turn,
+)
+
+if TYPE_CHECKING:
+    from prep_assets.text.template import ChatTemplate
+
+Range = tuple[int, int]
+NOTHING = "(?!)"
+"""A pattern that matches nothing."""
+Prompt = tuple[int, int, str]
+"""Where an untrained text starts and ends, and the role of its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One unbroken stretch of tokens that are trained with one weight, or not attended.
+
+    Attributes:
+        text: what it must decode to, white space at both ends aside: a token may hold some of the template's.
+        weight: the loss weight of its tokens; `UNATTENDED` of those that are not attended.
+        stop: the control tokens at its end that end a turn, ``""`` where it ends with none.
+        start, end: its characters in the render.
+    """
+
+    text: str
+    weight: float = 1.0
+    stop: str = ""
+    start: int = 0
+    end: int = 0
+
+
+@dataclass(frozen=True)
+class MaskOptions:
+    """The options of the configuration that decide a mask, under the configuration's names."""
+
+    mask: Mapping[str, str] = field(default_factory=lambda: {ASSISTANT: "train", COMPLETION: "train"})
+    mask_default: str = "mask"
+    train_on_eos: str = "turn"
+    train_turns: str = "all"
+    train_thinking: bool = True
+    train_tool_calls: bool = True
+    train_headers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """What a conversation must have become.
+
+    Attributes:
+        text: its render.
+        expected: what of it must be trained, and what must not be attended, in order.
+        controls: characters of the control tokens that the template wrote, ascending.
+        typed: how many control tokens the source's own texts hold.
+        shortenable: the untrained texts that truncation may shorten, by characters, ascending.
+        tagged: whether tags in the template, or in its training variant, say the same.
+    """
+
+    text: str
+    expected: tuple[Expected, ...]
+    controls: tuple[Range, ...]
+    typed: int
+    shortenable: tuple[Prompt, ...]
+    tagged: bool = False
+
+
+@dataclass(slots=True)
+class Part:
+    """A stretch of one turn. `kind` is `TEXT`, `THINKING`, `TOOL_CALL` or `IMAGE`; `region` is the number of its region in the turn."""
+
+    start: int
+    end: int
+    kind: str
+    region: int
+    weight: float
+
+
+def pattern(template: ChatTemplate) -> re.Pattern[str]:
+    """Matches any control token, the longest first; nothing where there is none."""
+    return re.compile("|".join(map(re.escape, sorted(template.control, key=lambda text: (-len(text), text)))) or NOTHING)
+
+
+def weight_of(region: Region, role: str, options: MaskOptions) -> float:
+    """The weight of a region; an image's placeholder is never trained, nor is what is not attended."""
+    if not region.attend:
+        return UNATTENDED
+    if region.kind == IMAGE or (region.kind == THINKING and not options.train_thinking):
+        return 0.0
+    if region.kind == TOOL_CALL and not options.train_tool_calls:
+        return 0.0
+    if region.loss_weight is not None:
+        return float(region.loss_weight)
+    return 1.0 if options.mask.get(role, options.mask_default) == "train" else 0.0
+
+
+def only_last(turns: Sequence[Sequence[Part]]) -> None:
+    """Take the loss weight of all turns but the last that has any."""
+    trained = [parts for parts in turns if any(part.weight > 0 for part in parts)]
+    for part in (part for parts in trained[:-1] for part in parts):
+        part.weight = min(part.weight, 0.0)
+
+
+def stop_weights(turns: Sequence[Sequence[Part]], train_on_eos: str) -> list[float]:
+    """The loss weight of what ends each turn, from that of its last text; it is attended in any case."""
+    weights = [max(0.0, next((part.weight for part in reversed(parts) if part.kind != IMAGE), 0.0)) for parts in turns]
+    if train_on_eos == "all":
+        return [weight or 1.0 for weight in weights]
+    if train_on_eos == "turn":
+        return weights
+    last = [number for number, weight in enumerate(weights) if weight][-1:] if train_on_eos == "last" else []
+    return [weight if number in last else 0.0 for number, weight in enumerate(weights)]
+
+
+def stretches(text: str, steps: Sequence[tuple[int, int, float]], stops: Sequence[Range]) -> tuple[Expected, ...]:
+    """Neighbouring stretches of one weight as one; those without any are left out."""
+    found: list[tuple[int, int, float]] = []
+    for start, end, weight in steps:
+        if not weight or end <= start:
+            continue
+        if found and found[-1][1:] == (start, weight):
+            start = found.pop()[0]
+        found.append((start, end, weight))
+    ends = {end: text[start:end] for start, end in stops}
+    return tuple(Expected(text[start:end], weight, ends.get(end, ""), start, end) for start, end, weight in found)
+
+
+# A second derivation of the examples that one conversation becomes. It shares no code with the first.
+
+Render = Callable[[Sample], str]
+_WORD = "zqreason{}zq"
+
+
+def examples_again(sample: Sample, options: Mapping[str, Any], render: Render) -> list[Sample]:
+    """The examples that a build with ``expand: turns`` must have made of a conversation: itself, where no reasoning is lost in its render.
+
+    Args:
+        options: ``mask``, ``mask_default``, ``train_thinking`` and ``train_tool_calls``.
+        render: the text of a conversation.
+    """
+    if _shows_all(sample, render):
+        return [sample]
+    trained = [any(_trained(region, turn.role, options) for region in turn.regions) for turn in sample.turns]
+    found: list[Sample] = []
+    begin = 0
+    for last, turn in enumerate(sample.turns):
+        ends_here = turn.role == ASSISTANT and trained[last]
+        if ends_here or (last == len(trained) - 1 and (any(trained[begin:]) or not found)):
+            found.append(replace(sample, turns=tuple(_masked(t) if i < begin else t for i, t in enumerate(sample.turns[: last + 1]))))
+            begin = last + 1
+    return found
+
+
+def _trained(region: Region, role: str, options: Mapping[str, Any]) -> bool:
+    if region.drop or region.kind == IMAGE:
+        return False
+    off = {THINKING: not options["train_thinking"], TOOL_CALL: not options["train_tool_calls"]}
+    if off.get(region.kind):
+        return False
+    return options["mask"].get(role, options["mask_default"]) == "train" if region.loss_weight is None else region.loss_weight > 0
+
+
+def _masked(turn: Turn) -> Turn:
+    return replace(turn, regions=tuple(replace(region, loss_weight=0.0) for region in turn.regions))
+
+
+def _shows_all(sample: Sample, render: Render) -> bool:
+    """Whether the render of the conversation, with a word of ours for the reasoning of each turn, has all these words."""
+    words: list[str] = []
+
+    def renamed(number: int, turn: Turn) -> Turn:
+        thoughts = [region for region in turn.regions if region.kind == THINKING and not region.drop and region.text.strip()]
+        if not thoughts:
+            return turn
+        words.append(_WORD.format(number))
+        return replace(turn, regions=tuple(replace(r, text=words[-1]) if r in thoughts else r for r in turn.regions))
+
+    text = render(replace(sample, turns=tuple(renamed(i, turn) for i, turn in enumerate(sample.turns))))
+    return all(word in text for word in words)
+
+
+# What must be trained of turns that no template renders: documents, prompts and completions, which stand end to end.
+
+
+def untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) -> Derived:
+    """Turns that stand end to end; the end-of-text token ends each completion and document."""
+    eos = template.special.get("eos_token", "")
+    control = pattern(template)
+    text = ""
+    turns: list[list[Part]] = []
+    ends: list[Range] = []
+    for turn in sample.turns:
+        parts: list[Part] = []
+        for number, region in enumerate(turn.regions):
+            if not region.drop:
+                own = template.image_token if region.kind == IMAGE else region.text
+                kind = region.kind if region.kind in (THINKING, TOOL_CALL, IMAGE) else TEXT
+                parts.append(Part(len(text), len(text) + len(own), kind, number, weight_of(region, turn.role, options)))
+                text += own
+        turns.append(parts)
+        ends.append((len(text), len(text) + (len(eos) if turn.role != PROMPT else 0)))
+        text = text if turn.role == PROMPT else text + eos
+    if options.train_turns == "last":
+        only_last(turns)
+    steps: list[tuple[int, int, float]] = []
+    for parts, end, weight in zip(turns, ends, stop_weights(turns, options.train_on_eos), strict=True):
+        steps += [*((part.start, part.end, part.weight) for part in parts), (*end, weight if parts else 0.0)]
+    wrote = [end for end in ends if control.fullmatch(text, *end)]
+    images = [(part.start, part.end) for parts in turns for part in parts if part.kind == IMAGE]
+    for image in images:
+        wrote += [found.span() for found in control.finditer(text, *image)]
+    total = sum(1 for _ in control.finditer(text))
+    shortenable = [
+        joined(((part.start, part.end) for part in parts if not part.weight and part.kind == TEXT), turn.role)
+        for turn, parts in zip(sample.turns, turns, strict=True)
+    ]
+    return Derived(text, stretches(text, steps, ends), tuple(sorted(wrote)), max(0, total - len(wrote)), tuple(chain(*shortenable)))
+
+
+def joined(ranges: Iterable[Range], role: str) -> list[Prompt]:
+    """Texts of a turn; those that stand end to end are one."""
+    found: list[Prompt] = []
+    for start, end in ranges:
+        found.append((found.pop()[0] if found and found[-1][1] == start else start, end, role))
+    return found
+
+
+# The second derivation of a conversation with images: first with one token for each, as the template writes it, then with what the processor writes.
+
+
+def with_placeholders(derived: Derived, images: Sequence[Region], template: ChatTemplate) -> Derived:
+    """`derived` with the placeholder of each image, in the order in which they stand.
+
+    Raises:
+        CheckFailed: the template writes the token of images more or less often than there are images.
+    """
+    mark, control = template.image_token, pattern(template)
+    marks = [where for where in derived.controls if derived.text[slice(*where)] == mark]
+    if len(marks) != len(images):
+        raise CheckFailed(f"template {template.name} writes {mark!r} {len(marks)} times for {len(images)} images, so nothing is proven")
+    text, last = "", 0
+    steps: list[tuple[int, int]] = []
+    inside: dict[Range, list[Range]] = {}
+    for (start, end), region in zip(marks, images, strict=True):
+        text += derived.text[last:start]
+        written = region.placeholder or template.image
+        inside[start, end] = [(len(text) + low, len(text) + high) for low, high in (each.span() for each in control.finditer(written))]
+        text, last = text + written, end
+        steps.append((end, len(text) - end))
+    text += derived.text[last:]
+
+    def now(at: int) -> int:
+        return at + next((shift for end, shift in reversed(steps) if end <= at), 0)
+
+    return replace(
+        derived,
+        text=text,
+        expected=tuple(
+            replace(each, text=text[now(each.start) : now(each.end)], start=now(each.start), end=now(each.end)) for each in derived.expected
+        ),
+        controls=tuple(new for old in derived.controls for new in inside.get(old, [(now(old[0]), now(old[1]))])),
+        shortenable=tuple((now(start), now(end), role) for start, end, role in derived.shortenable),
+    )
+
+
+# What must be trained of a conversation, derived a second time: from the source and from a render that is taken apart, without marks and without any code
+# that made the mask.
+#
+# `rebuilt` says which characters of a render are the source's, `turn_borders` where a turn's answer begins and what ends it. Here the policy of the
+# configuration gives each of these stretches its weight.
+
+__all__ = ["Derived", "Expected", "MaskOptions", "derive", "expected_texts"]
+_END_OF_THINKING = re.compile(r"</think>\s*")
+
+
+def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate) -> tuple[Expected, ...]:
+    """The stretches of a sample that must be trained, in order.
+
+    Raises:
+        CheckFailed: the template's render cannot be taken apart, so that nothing is proven.
+    """
+    return derive(sample, options, template).expected
+
+
+def derive(
+    sample: Sample,
+    options: MaskOptions,
+    template: ChatTemplate,
+    *,
+    prompted: bool = False,
+    typed_controls: bool = False,
+    rendered: str | None = None,
+) -> Derived:
+    """The render of a sample, and what must be trained of it.
+
+    Args:
+        prompted: it ends with what a model continues from.
+        typed_controls: control tokens that are typed in the source's texts are control tokens.
+        rendered: the render that a build has just made; checks leave it out, so that it is made anew. That of a sample with images always is.
+
+    Raises:
+        CheckFailed: the template's render cannot be taken apart, so that nothing is proven.
+    """
+    images = [region for turn in sample.turns for region in turn.regions if region.kind == IMAGE and not region.drop]
+    if all(turn.role in (DOCUMENT, PROMPT, COMPLETION) for turn in sample.turns):
+        derived = untemplated(sample, options, template)
+    else:
+        rebuilder, borders = _known(template)
+        rebuilt = rebuilder.rebuild(sample, prompted=prompted, rendered=None if images else rendered)
+        _check_images_in_order(rebuilt, images)
+        derived = _Derivation(rebuilt, borders, options).derived()
+    if images:
+        derived = with_placeholders(derived, images, template)
+    if not typed_controls or not derived.typed:
+        return derived
+    return replace(derived, controls=tuple(found.span() for found in pattern(template).finditer(derived.text)), typed=0)
+
+
+def _check_images_in_order(chat: Rebuilt, images: Sequence[Region]) -> None:
+    """Stop where images of different sizes may stand in another order than in the source."""
+    turns = [chat.slotted.slots[place.slot].turn for place in chat.places]
+    if turns != sorted(turns) and len({region.placeholder for region in images}) > 1:
+        raise CheckFailed(f"template {chat.chat.template.name} writes turns in another order, so which image stands where is not proven")
+
+
+@bounded_cache("rebuilders", 1, key=lambda template: template.hash)
+def _known(template: ChatTemplate) -> tuple[Rebuilder, Borders]:
+    rebuilder = Rebuilder(template)
+    return rebuilder, Borders(rebuilder)
+
+
+# -- chats ------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Derivation:
+    chat: Rebuilt
+    borders: Borders
+    options: MaskOptions
+
+    def derived(self) -> Derived:
+        blocks = blocks_of(self.chat)
+        turns = [self._parts(block) for block in blocks]
+        trained = [any(part.weight for part in parts) for parts in turns]
+        hidden = any(part.weight < 0 for parts in turns for part in parts)
+        named = "trained or unattended" if hidden else "trained"
+        self._check_order([block for block, is_trained in zip(blocks, trained, strict=True) if is_trained], named)
+        starts = [self._start(blocks, number) for number in range(len(blocks))]
+        ends = [self._stop(blocks, number) for number in range(len(blocks))]
+        self._check_tags(blocks, starts, ends)
+        if self.options.train_turns == "last":
+            only_last(turns)
+        shortenable = self._shortenable(blocks, turns)
+        steps: list[tuple[int, int, float]] = []
+        stops: list[Range] = []
+        before = 0
+        weights = stop_weights(turns, self.options.train_on_eos)
+        for block, parts, start, end, weight in zip(blocks, turns, starts, ends, weights, strict=True):
+            parts[0].start = min(start, parts[0].start)
+            if self.options.train_headers and parts[0].weight > 0:
+                parts[0].start = before
+            if parts[-1].kind == TEXT:
+                parts[-1].end += self._margins(block.places[-1])[1]
+            self._close(block, parts, end)
+            steps += [(part.start, part.end, part.weight) for part in parts]
+            last = parts[-1].end
+            if end is not None:
+                # white space before it is generated with the text
+                steps.append((last if parts[-1].weight > 0 else end[0], end[1], weight))
+                stops.append(end)
+            before = end[1] if end is not None else last
+        return Derived(
+            self.chat.text, stretches(self.chat.text, steps, stops), *self._controls(), tuple(shortenable), self.chat.tagged is not None
+        )
+
+    def _parts(self, block: Block) -> list[Part]:
+        """The texts of a turn, each region for itself, and what the template writes between them."""
+        parts: list[Part] = []
+        trail = 0
+        for number in block.places:
+            own = self._regions(block, number)
+            if parts:  # white space of a text's own stays with it
+                parts[-1].end += trail
+                own[0].start -= self.chat.own_margins(number, own[0].region)[0]
+                self._between(block, parts[-1], own[0])
+            trail = self.chat.own_margins(number, own[-1].region)[1]
+            parts += own
+        return parts
+
+    def _regions(self, block: Block, number: int) -> list[Part]:
+        """The regions of which a text is made, without the white space around its words."""
+        turn = self.chat.chat.sample.turns[block.turn]
+        place, slot = self.chat.places[number], self.chat.slotted.slots[self.chat.places[number].slot]
+        words = slot.text.strip()
+        literal = self.chat.text[place.start : place.end] == words
+        lead = len(slot.text) - len(slot.text.lstrip())
+        own: list[Part] = []
+        for at, start, end in slot.parts:
+            region = turn.regions[at]
+            kind = region.kind if region.kind in (THINKING, TOOL_CALL, IMAGE) else TEXT
+            low, high = (min(max(place.start + edge - lead, place.start), place.end) for edge in (start, end))
+            if high > low:
+                own.append(Part(low, high, kind, at, weight_of(region, turn.role, self.options)))
+        if not literal:  # it is written otherwise, so that nothing in it can be told apart
+            if len({part.weight for part in own}) > 1:
+                raise CheckFailed(f"turn {block.turn} is written with escapes, and not all of it has one weight; nothing is proven")
+            own = [Part(place.start, place.end, own[0].kind, own[0].region, own[0].weight)]
+        return own
+
+    def _between(self, block: Block, left: Part, right: Part) -> None:
+        """What stands between two texts of a turn: tags of reasoning are the reasoning's, all around tool calls is theirs."""
+        if right.kind == TOOL_CALL:
+            if left.kind == TOOL_CALL and left.region != right.region and _kind(left.weight) != _kind(right.weight):
+                raise CheckFailed(
+                    f"of several tool calls in turn {block.turn} some are trained and some are not; where one ends is not proven"
+                )
+            closing = _END_OF_THINKING.search(self.chat.text, left.end, right.start) if left.kind == THINKING else None
+            left.end = right.start = closing.end() if closing else left.end
+        elif left.kind in (THINKING, TOOL_CALL):
+            left.end = right.start
+
+    def _start(self, blocks: Sequence[Block], number: int) -> int:
+        """Where what a model generates for a turn begins; for other turns, where their text does, with white space of its own."""
+        block = blocks[number]
+        first = self.chat.places[block.places[0]]
+        if block.role == ASSISTANT:
+            return self.real(self.borders.start(self.chat, blocks[number - 1] if number else None, block))
+        return first.start - self._margins(block.places[0])[0]
+
+    def _margins(self, place: int) -> tuple[int, int]:
+        """How much of the white space around a text's words is its own in the render."""
+        return self.chat.margins.get(self.chat.places[place].slot, (0, 0))
+
+    def _stop(self, blocks: Sequence[Block], number: int) -> Range | None:
+        found = self.borders.stop(self.chat, blocks[number], blocks[number + 1] if number + 1 < len(blocks) else None)
+        return (self.real(found[0]), self.real(found[1])) if found else None
+
+    def _close(self, block: Block, parts: list[Part], end: Range | None) -> None:
+        """Brackets of a tool call and tags of reasoning that end a turn are theirs."""
+        if parts[-1].kind not in (THINKING, TOOL_CALL):
+            return
+        if end is None:
+            if any(part.weight for part in parts):
+                raise CheckFailed(f"no control token ends turn {block.turn} after its {parts[-1].kind}, so nothing is proven")
+            return
+        parts[-1].end = end[0]
+
+    def real(self, invented: int) -> int:
+        """The place in the render of a place between two texts of the render with invented words."""
+        before = bisect_right(self.chat.invented, invented, key=lambda place: place.end) - 1
+        return invented if before < 0 else self.chat.places[before].end + invented - self.chat.invented[before].end
+
+    def _controls(self) -> tuple[tuple[Range, ...], int]:
+        """Control tokens that the template wrote, and how many the texts of the source hold. What stands for an image is the template's."""
+        text, own, last = self.chat.text, list[Range](), 0
+        for place in self.chat.places:
+            slot = self.chat.slotted.slots[place.slot]
+            regions = self.chat.chat.sample.turns[slot.turn].regions
+            lead = len(slot.text) - len(slot.text.lstrip())
+            own += self.borders.controls(text, last, place.start)
+            for at, start, end in slot.parts:
+                if regions[at].kind == IMAGE:
+                    own += self.borders.controls(text, place.start + start - lead, place.start + end - lead)
+            last = place.end
+        own += self.borders.controls(text, last, len(text))
+        return tuple(own), len(self.borders.controls(text, 0, len(text))) - len(own)
+
+    def _shortenable(self, blocks: Sequence[Block], turns: Sequence[Sequence[Part]]) -> list[Prompt]:
+        """The untrained texts as the source has them, with what is left of the white space at their ends. Those of a turn that stand end to end are
+        one."""
+        found: list[Prompt] = []
+        for block, parts in zip(blocks, turns, strict=True):
+            own: list[Range] = []
+            trained = {part.region for part in parts if part.weight}
+            for number in block.places if block.role != SYSTEM else ():
+                for part in self._regions(block, number):
+                    if part.kind != TEXT or part.region in trained:
+                        continue
+                    lead, trail = self.chat.own_margins(number, part.region)
+                    own.append((part.start - lead, part.end + trail))
+            found += joined(own, block.role)
+        return found
+
+    def _check_order(self, trained: Sequence[Block], named: str) -> None:
+        """Stop where the template moves turns that are trained or not attended, such as a system turn into the last user turn."""
+        if [block.turn for block in trained] != sorted(block.turn for block in trained):
+            raise CheckFailed(f"template {self.chat.chat.template.name} writes {named} turns in another order, so nothing is proven")
+
+    def _check_tags(self, blocks: Sequence[Block], starts: Sequence[int], ends: Sequence[Range | None]) -> None:
+        """Where the template itself marks what is generated, that must be the answers: from where a model goes on, or from a part of what it is given to go
+        on from, to the stop. White space may differ, and a control token that ends a turn and is the header of what follows as well."""
+        if self.chat.tagged is None:
+            return
+        text, tagged = self.chat.text, self.chat.tagged
+        for number, (block, start, end) in enumerate(zip(blocks, starts, ends, strict=True)):
+            if block.role != ASSISTANT:
+                continue
+            first, last = self.chat.places[block.places[0]].start, self.chat.places[block.places[-1]].end
+            low = self.real(blocks[number - 1].end) if number else 0
+            mine = [tag for tag in tagged if tag[0] <= last and tag[1] >= first and tag[0] >= low]
+            begins = mine and self._begins_alike(mine[0][0], min(start, first), first, number > 0 and blocks[number - 1].role == TOOL)
+            if not (begins and self._ends_alike(mine[-1][1], end, last)):
+                marked = [_shortened(text[slice(*tag)]) for tag in mine]
+                template = self.chat.chat.template
+                raise CheckFailed(
+                    f"{'the training_template of ' if template.training else ''}template {template.name} marks {marked} of turn {block.turn} as generated, "
+                    f"which is {_shortened(text[min(start, first) : end[1] if end else last])!r}"
+                )
+
+    def _begins_alike(self, marked: int, start: int, first: int, after_tool: bool) -> bool:
+        """Whether tags begin where an answer does, or within the prompt that it answers, or enclose the control tokens that end what a tool gave, which
+        TRL's variant for DeepSeek V3 does; `first` is the first of its own texts."""
+        header = self.chat.text[marked:start].strip()
+        ends_tool = after_tool and not pattern(self.chat.chat.template).sub("", header).strip()
+        return marked <= first and not self.chat.text[start:marked].strip() and (header in self.borders.lone_prompt or ends_tool)
+
+    def _ends_alike(self, marked: int, end: Range | None, last: int) -> bool:
+        """Whether tags end where an answer does; `last` is the end of its own texts."""
+        stop = end[1] if end else last
+        is_header = end is not None and marked <= end[0] and not self.chat.text[marked : end[0]].strip()
+        return is_header or not self.chat.text[min(stop, marked) : max(stop, marked)].strip()
+
+
+def _kind(weight: float) -> tuple[bool, bool]:
+    """Whether that is trained, and whether it is attended."""
+    return weight > 0, weight >= 0
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:39]}…{text[-40:]}"
+
+
+# Whether two derivations of a mask say the same of a render, before anything is tokenized.
+
+Weighted = tuple[int, int, float]
+"""Characters (start, end) of a render, and their loss weight."""
+
+
+def disagreement(derived: Derived, text: str, trained: Iterable[Weighted]) -> str | None:
+    """The first difference between a derivation and what a build made of the same conversation: its render, and what it trains of it, white
+    space too: the proof of the tokens asks whose it is. `None` where they agree."""
+    if text != derived.text:
+        at = next((i for i, (a, b) in enumerate(zip(text, derived.text, strict=False)) if a != b), min(len(text), len(derived.text)))
+        return f"two renders of it differ: …{text[max(0, at - 20) : at + 40]!r}…, …{derived.text[max(0, at - 20) : at + 40]!r}…"
+    ours, theirs = list(trained), [(each.start, each.end, each.weight) for each in derived.expected]
+    edges = sorted({edge for start, end, _ in (*ours, *theirs) for edge in (start, end)})
+    next_of = [0, 0]
+    for start, end in pairwise(edges):
+        weights = []
+        for side, listed in enumerate((ours, theirs)):
+            while next_of[side] < len(listed) and listed[next_of[side]][1] <= start:
+                next_of[side] += 1
+            at = next_of[side]
+            weights.append(listed[at][2] if at < len(listed) and listed[at][0] <= start else 0.0)
+        if weights[0] != weights[1]:
+            return f"{text[start:end][:80]!r} has loss weight {weights[0]:g} by its marks and {weights[1]:g} by its frames"
+    return None

@@ -1,0 +1,122 @@
+"""Rewards of scored groups: finite, one for each response, and those that the source has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.samples import Sampled
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """One group.
+
+    Attributes:
+        id: its record id.
+        rewards: as they are stored, 1-D.
+        responses: how many responses are stored.
+        source: the rewards of its source, read again.
+    """
+
+    id: str
+    rewards: npt.NDArray[Any]
+    responses: int
+    source: Sequence[float]
+
+
+def check_rewards(groups: Iterable[Scores]) -> Verdict:
+    """Check every group; the verdict shows the first that fails."""
+    numbers = {"groups_checked": 0, "groups_failed": 0, "rewards_checked": 0, "groups_of_equal_rewards": 0}
+    worst: Worst | None = None
+    for group in groups:
+        fault = _fault(group)
+        numbers["groups_checked"] += 1
+        numbers["rewards_checked"] += len(group.rewards)
+        numbers["groups_of_equal_rewards"] += len(group.rewards) > 1 and len(set(group.rewards.tolist())) == 1
+        if fault is not None:
+            numbers["groups_failed"] += 1
+            worst = worst or Worst(group.id, fault)
+    if worst is not None:
+        summary = f"{numbers['groups_failed']:,} of {numbers['groups_checked']:,} groups fail; first {worst.where}: {worst.note}"
+        return Verdict(False, summary, numbers, worst)
+    return Verdict(
+        True,
+        f"{numbers['rewards_checked']:,} rewards of {numbers['groups_checked']:,} groups are those of their sources; "
+        f"in {numbers['groups_of_equal_rewards']:,} all are equal",
+        numbers,
+    )
+
+
+def _fault(group: Scores) -> str | None:
+    if len(group.rewards) != group.responses or not group.responses:
+        return f"{len(group.rewards)} rewards for {group.responses} responses"
+    wrong = np.flatnonzero(~np.isfinite(group.rewards))
+    if len(wrong):
+        return f"reward {wrong[0]} is {group.rewards[wrong[0]]}"
+    if len(group.source) != len(group.rewards):
+        return f"{len(group.rewards)} rewards, the source has {len(group.source)}"
+    # float32 is off by half of its last bit at most, and of its smallest step near 0
+    wrong = np.flatnonzero(~np.isclose(group.rewards, group.source, rtol=2.0**-24, atol=2.0**-150))
+    return f"reward {wrong[0]} is {group.rewards[wrong[0]]:g}, the source says {group.source[wrong[0]]:g}" if len(wrong) else None
+
+
+# Groups with the ids that a model sampled: stored as they were sampled, all of them trained, each with its log-probability.
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One group.
+
+    Attributes:
+        id: its record id.
+        prompt: stored ids of its prompt.
+        responses: of each response what is stored: ``tokens``, ``loss_mask``, and ``logprobs`` where the store has them.
+        source: what the source says, read again.
+    """
+
+    id: str
+    prompt: Sequence[int]
+    responses: Sequence[Mapping[str, Sequence[Any]]]
+    source: Sampled
+
+
+def check_sampled(groups: Iterable[Rollout]) -> Verdict:
+    """Check every group; the verdict shows the first that fails."""
+    numbers = {"groups_checked": 0, "responses_checked": 0, "tokens_checked": 0}
+    for group in groups:
+        fault = _fault_sampled(group)
+        numbers["groups_checked"] += 1
+        numbers["responses_checked"] += len(group.responses)
+        numbers["tokens_checked"] += sum(len(each["tokens"]) for each in group.responses)
+        if fault is not None:
+            return Verdict(False, f"{group.id}: {fault}", numbers, Worst(group.id, fault))
+    if not numbers["groups_checked"]:
+        return Verdict(True, "no group has sampled ids: texts were tokenized", numbers)
+    return Verdict(
+        True, f"{numbers['tokens_checked']:,} ids of {numbers['responses_checked']:,} responses are stored as they were sampled", numbers
+    )
+
+
+def _fault_sampled(group: Rollout) -> str | None:
+    source = group.source
+    if source.prompt is not None and list(group.prompt) != list(source.prompt):
+        return f"{len(group.prompt)} ids of the prompt differ from the {len(source.prompt)} of the source"
+    if len(group.responses) != len(source.responses):
+        return f"{len(group.responses)} responses are stored, the source has {len(source.responses)}"
+    for number, (stored, ids) in enumerate(zip(group.responses, source.responses, strict=True)):
+        if list(stored["tokens"]) != list(ids):
+            return f"response {number}: {len(stored['tokens'])} ids differ from the {len(ids)} that were sampled"
+        if set(stored["loss_mask"]) != {1}:
+            return f"response {number}: {sum(not each for each in stored['loss_mask'])} sampled tokens are not trained"
+        if ("logprobs" in stored) != (source.logprobs is not None):
+            return f"response {number}: log-probabilities are {'stored and not in' if 'logprobs' in stored else 'in and not stored of'} the source"
+        # float32 is off by half of its last bit at most, and of its smallest step near 0
+        if source.logprobs is not None and not np.allclose(stored["logprobs"], source.logprobs[number], rtol=2.0**-24, atol=2.0**-150):
+            return f"response {number}: log-probabilities differ from those of the source"
+    return None

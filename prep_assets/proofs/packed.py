@@ -1,0 +1,332 @@
+"""Which records of which domains a packed table must hold, and in which order: worked out from the options alone.
+
+A domain's random numbers are raw outputs of PCG64, seeded by the sha256 of ``seed/name``: one draw to choose records, one for each pass over
+them, one for their places among those of other domains.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.arrays import at, joined, made, numbers, order, stretches, sums, together, zeros
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.tokens import ATTENTION, TokenStore
+
+Ints = npt.NDArray[np.int64]
+START: Ints = np.zeros(1, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Records in the order in which they are packed: int64[n] each; `source` numbers the domains, which are sorted."""
+
+    source: Ints
+    record: Ints
+    length: Ints
+
+
+def expected_order(lengths: Mapping[str, Ints], packing: Mapping[str, Any]) -> Order:
+    """The records of a table.
+
+    Args:
+        lengths: tokens of each record, by domain.
+        packing: ``weights``, ``epochs``, ``max_items``, ``seed`` and ``shuffle`` of the options.
+    """
+    names, shuffle = sorted(lengths), bool(packing["shuffle"])
+    draws = {name: np.random.PCG64(int(hashlib.sha256(f"{packing['seed']}/{name}".encode()).hexdigest(), 16)) for name in names}
+    records = {name: _records(len(lengths[name]), name, packing, draws[name] if shuffle else None) for name in names}
+    if packing.get("weights"):
+        ends = {name: joined([START, sums(at(lengths[name], records[name]))]) for name in names}
+        shares = {name: Fraction(packing["weights"][name]) for name in names}
+        total = min(Fraction(int(ends[name][-1])) / shares[name] for name in names if shares[name])
+        records = {name: records[name][: _nearest(ends[name], shares[name] * total)] for name in names}
+    found = Order(
+        joined([np.broadcast_to(number, len(records[name])) for number, name in enumerate(names)]),
+        joined(list(records.values())),
+        joined([at(lengths[name], records[name]) for name in names]),
+    )
+    if not shuffle:
+        return found
+    shuffled = order(joined([_ranks(draws[name], len(records[name])) for name in names], np.uint64))
+    return Order(*(at(column, shuffled) for column in (found.source, found.record, found.length)))
+
+
+def _records(count: int, name: str, packing: Mapping[str, Any], draw: np.random.PCG64 | None) -> Ints:
+    """What a domain offers, pass after pass."""
+    most = (packing.get("max_items") or {}).get(name)
+    pool = made(count, lambda part: np.arange(part.start, part.stop)) if draw is None else order(_ranks(draw, count))
+    pool = pool[:most]
+    left, passes = int(len(pool) * (packing.get("epochs") or {}).get(name, 1.0) + 0.5), list[Ints]()
+    while left > 0:
+        one = pool if draw is None else at(pool, order(_ranks(draw, len(pool))))
+        passes.append(one[:left])
+        left -= len(pool)
+    return joined(passes)
+
+
+def _ranks(draw: np.random.PCG64, count: int) -> npt.NDArray[np.uint64]:
+    return made(count, lambda part: draw.random_raw(part.stop - part.start), np.uint64)
+
+
+def _nearest(ends: Ints, target: Fraction) -> int:
+    """How many records have, together, nearest to `target` tokens; fewer on a tie."""
+    near = int(np.searchsorted(ends, ceil(target)))
+    return min((max(0, near - 1), near), key=lambda count: (abs(int(ends[count]) - target), count))
+
+
+# A packed table against the token stores it was made from: every piece is those tokens with that loss mask and that attention, and no record is used twice
+# over.
+
+
+def check_pieces(packed: PackedStore, tokens: Mapping[str, TokenStore], *, once: bool) -> Verdict:
+    """Compare every piece of every row with its record, token by token.
+
+    Args:
+        tokens: the token store of each domain, by name.
+        once: whether a token may be in the table only once (false where domains are used for several epochs).
+    """
+    documents = {field: np.asarray(values) for field, values in packed.documents.items()}
+    stores, checked = [tokens[name] for name in packed.sources], 0
+    for first, block_ids, _ in packed.blocks():
+        block = {"tokens": block_ids, "loss_mask": packed.weights(slice(first, first + len(block_ids)))}
+        low, high = np.searchsorted(documents["row"], [first, first + len(block_ids)]).tolist()
+        pieces = {field: values[low:high].astype(np.int64) for field, values in documents.items()}
+        fault = _fault(block, first, pieces, packed.sources, stores)
+        checked += int(pieces["length"][: None if fault is None else fault[0]].sum())
+        if fault is not None:
+            return _failed(packed, int(pieces["row"][fault[0]]), fault[1], checked, fault[2])
+    if once and _used_twice(documents):
+        return Verdict(
+            False, "some record's tokens are in the table twice", {"tokens_checked": checked}, Worst("documents", "overlapping pieces")
+        )
+    return Verdict(
+        True, f"{checked:,} packed tokens equal their records, tokens and mask", {"tokens_checked": checked, "rows_checked": len(packed)}
+    )
+
+
+def _fault(
+    block: Mapping[str, np.ndarray], first: int, pieces: Mapping[str, np.ndarray], sources: Sequence[str], stores: Sequence[TokenStore]
+) -> tuple[int, str, int] | None:
+    """The first piece of a block of rows, which begins with row `first`, that is not its record: its number, what is wrong, and the place in its row, -1
+    where none is. All that can be are compared as one."""
+    row, offset, length, source, record, start = (pieces[key] for key in ("row", "row_offset", "length", "source", "record", "start"))
+    known = (source >= 0) & (source < len(stores))
+    there = known & (record >= 0) & (record < np.array([len(store) for store in stores])[np.where(known, source, 0)])
+    begin, end = np.zeros_like(record), np.zeros_like(record)
+    for number, store in enumerate(stores):
+        here = there & (source == number)
+        which = record[here]
+        begin[here], end[here] = np.where(which > 0, store.ends[which - 1], 0), store.ends[which]
+    width = next(iter(block.values())).shape[1]
+    whole = there & (start >= 0) & (begin + start + length <= end)
+    sound = whole & (offset >= 0) & (length > 0) & (offset + length <= width)
+    count = len(sound) if sound.all() else int(sound.argmin())
+    at, low, size = ((row - first) * width + offset)[:count].tolist(), (begin + start)[:count].tolist(), length[:count].tolist()
+    spans, ends, faults = list(zip(source.tolist(), low, size, strict=False)), np.cumsum(size), list[tuple[int, str, int]]()
+    for key, rows in block.items() if count else ():
+        flat = np.ascontiguousarray(rows).ravel()
+        found = np.concatenate([flat[place : place + own] for place, own in zip(at, size, strict=True)])
+        expected = np.concatenate([_stored(stores[number], key, begins, begins + own) for number, begins, own in spans])
+        if not np.array_equal(found, expected):
+            wrong = int((found != expected).argmax())
+            piece = int(np.searchsorted(ends, wrong, "right"))
+            place = int(offset[piece] + wrong - (ends[piece] - size[piece]))
+            what = ATTENTION if key == "loss_mask" and min(found[wrong], expected[wrong]) < 0 else key
+            name = f"{sources[source[piece]]} record {record[piece]:,}"
+            faults.append((piece, f"{what} differs from {name} at place {place} of the row", place))
+    if faults or count == len(sound):
+        return min(faults, key=lambda fault: fault[0], default=None)
+    domain, number = sources[source[count]] if known[count] else f"domain {source[count]}", int(record[count])
+    if not there[count]:
+        what = f"{domain} has no record {number:,}"
+    elif start[count] < 0:
+        what = f"a piece starts before {domain} record {number:,}"
+    else:
+        what = f"a piece at {offset[count]} leaves its row" if whole[count] else f"{domain} record {number:,} is shorter than its piece"
+    return count, what, -1
+
+
+def _stored(store: TokenStore, key: str, begin: int, end: int) -> np.ndarray:
+    """What a store has of some tokens; of its loss mask, the weights with the attention in them."""
+    return store.weights(slice(begin, end)) if key == "loss_mask" else np.asarray(store.arrays[key][begin:end])
+
+
+def _used_twice(documents: Mapping[str, np.ndarray]) -> bool:
+    for here in together(documents["record"]):
+        here = here[np.lexsort([documents[field][here] for field in ("start", "record", "source")])]
+        source, record, start, length = (documents[field][here] for field in ("source", "record", "start", "length"))
+        same = (np.diff(source) == 0) & (np.diff(record) == 0)
+        if (same & (start[1:] < (start + length)[:-1])).any():
+            return True
+    return False
+
+
+def _failed(packed: PackedStore, row: int, what: str, checked: int, at: int = -1) -> Verdict:
+    worst = Worst(
+        f"row {row:,}",
+        what,
+        tuple(np.asarray(packed.tokens[row]).tolist()),
+        tuple(map(float, packed.weights(row).tolist())),
+        at,
+    )
+    return Verdict(False, f"row {row:,}: {what}", {"tokens_checked": checked}, worst)
+
+
+# The mixture of a packed table: every record that the options ask for is in it whole, as often as they ask, or left out for a reason that holds.
+
+Trained = Callable[[int, int, int, int], int]
+"""Domain, record, start, end → how many of these tokens are trained."""
+
+
+def check_mixture(
+    documents: Mapping[str, npt.NDArray[Any]],
+    sources: Sequence[str],
+    lengths: Mapping[str, Ints],
+    packing: Mapping[str, Any],
+    trained: Trained,
+    claimed: Mapping[str, float],
+) -> Verdict:
+    """Compare a table's pieces with what must be in it.
+
+    Args:
+        documents: fields of its pieces, in order.
+        sources: names of the domains that they number, sorted.
+        lengths: tokens of each record, by domain.
+        packing: the options.
+        claimed: ``tokens_left_out`` and ``tokens_in_untrained_rows`` as the manifest counts them, and ``share_<domain>``.
+    """
+    found = {field: np.asarray(documents[field]) for field in ("source", "record", "start", "length")}
+    numbers: dict[str, float] = {"records_expected": 0, "tokens_packed": int(found["length"].sum()), "tokens_untrained": 0}
+    if list(sources) != sorted(lengths):
+        return _failed_mixture(numbers, "domains", f"the table is of {list(sources)}, the configuration of {sorted(lengths)}")
+    known = [len(lengths[name]) for name in sources]
+    if (stranger := _stranger(found, known)) is not None:
+        return _failed_mixture(numbers, "documents", stranger)
+    order = expected_order(lengths, packing)
+    numbers["records_expected"] = len(order.record)
+    pieces = _usable(order, packing)
+    for source, record, start, end, surplus in _differences(pieces, found):
+        name = f"{sources[source]} record {record:,}"
+        if surplus > 0:
+            return _failed_mixture(
+                numbers, name, f"tokens {start:,} to {end:,} are {surplus} times more in the table than the options ask for"
+            )
+        if (lost := trained(source, record, start, end)) > 0:
+            return _failed_mixture(numbers, name, f"{lost:,} trained tokens between {start:,} and {end:,} are in no row")
+        numbers["tokens_untrained"] += -surplus * (end - start)
+    fault = _claims(order, found, sources, claimed, numbers)
+    if fault is None and packing["strategy"] in ("concat", "simple") and not _in_order(pieces, found):
+        fault = f"{packing['strategy']} keeps the order of the mixture, the table does not"
+    if fault is not None:
+        return _failed_mixture(numbers, "documents", fault)
+    return Verdict(True, f"the rows hold the {len(order.record):,} records that the options ask for, whole or counted as left out", numbers)
+
+
+def _failed_mixture(numbers: Mapping[str, float], where: str, what: str) -> Verdict:
+    return Verdict(False, f"{where}: {what}", numbers, Worst(where, what))
+
+
+def _usable(order: Order, packing: Mapping[str, Any]) -> dict[str, Ints]:
+    """The part of each record that the strategy packs: from 0, so many tokens."""
+    row_len, whole = int(packing["row_len"]), order.length
+    length: Callable[[slice], Ints]
+    if packing["strategy"] == "concat":
+        ends = sums(whole)
+        total = int(whole.sum())
+        limit = total // row_len * row_len if packing["tail"] == "drop" else total
+
+        def length(part: slice) -> Ints:
+            left: Ints = limit - (ends[part] - whole[part])
+            return np.minimum(np.maximum(left, 0), whole[part])
+    elif packing["strategy"] != "bfd_split" and packing["overlong"] in ("truncate", "drop"):
+        instead = row_len if packing["overlong"] == "truncate" else 0
+
+        def length(part: slice) -> Ints:
+            return np.where(whole[part] > row_len, instead, whole[part])
+    else:
+        return {"source": order.source, "record": order.record, "start": zeros(len(whole)), "length": whole}
+    return {"source": order.source, "record": order.record, "start": zeros(len(whole)), "length": made(len(whole), length)}
+
+
+def _stranger(found: Mapping[str, Ints], known: Sequence[int]) -> str | None:
+    """A piece of a record that no domain has."""
+    counts = np.array(known)
+    for part in stretches(len(found["record"])):
+        source, record = found["source"][part], found["record"][part]
+        sound = (source >= 0) & (source < len(counts))
+        wrong = ~sound | (record < 0) | (record >= counts[np.where(sound, source, 0)])
+        if wrong.any():
+            at = int(wrong.argmax())
+            return f"piece {part.start + at:,} is of record {record[at]:,} of domain {source[at]}, where there is none"
+    return None
+
+
+def _differences(wanted: Mapping[str, Ints], found: Mapping[str, Ints]) -> Iterator[tuple[int, int, int, int, int]]:
+    """Domain, record, start and end of every stretch that is in the table more or less often than wanted, and by how much, some records at a time."""
+    begin = len(found["record"])
+    for here in together(joined([found["record"], wanted["record"]])):
+        mine, others = here[here < begin], here[here >= begin] - begin
+        yield from _surplus({key: column[others] for key, column in wanted.items()}, {key: column[mine] for key, column in found.items()})
+
+
+def _surplus(wanted: Mapping[str, Ints], found: Mapping[str, Ints]) -> list[tuple[int, int, int, int, int]]:
+    parts = [(found, 1), (wanted, -1)]
+    edges = [
+        (part["source"], part["record"], place, step)
+        for part, sign in parts
+        for place, step in ((part["start"], sign), (part["start"] + part["length"], -sign))
+    ]
+    source, record, place = (np.concatenate([edge[column] for edge in edges]) for column in range(3))
+    change = np.concatenate([np.full(len(edge[0]), edge[3]) for edge in edges])
+    order = np.lexsort((place, record, source))
+    source, record, place, change = source[order], record[order], place[order], change[order]
+    # the edges of a record add up to nothing at its end, so that those of the next one may be there as well
+    last = np.append(np.diff(place) != 0, np.ones(min(1, len(source)), bool))
+    count = np.cumsum(change)[last]
+    source, record, place = source[last], record[last], place[last]
+    return [(int(source[at]), int(record[at]), int(place[at]), int(place[at + 1]), int(count[at])) for at in np.flatnonzero(count).tolist()]
+
+
+def _claims(
+    order: Order,
+    found: Mapping[str, Ints],
+    sources: Sequence[str],
+    claimed: Mapping[str, float],
+    numbers: Mapping[str, float],
+) -> str | None:
+    used = int(found["length"].sum())
+    left_out = int(order.length.sum()) - used
+    if claimed["tokens_left_out"] != left_out:
+        return f"{left_out:,} tokens are left out, the manifest says {claimed['tokens_left_out']:,}"
+    if claimed["tokens_in_untrained_rows"] != numbers["tokens_untrained"]:
+        said = claimed["tokens_in_untrained_rows"]
+        return f"{numbers['tokens_untrained']:,.0f} untrained tokens are left out, the manifest says {said:,} are in rows without loss"
+    tokens = sum(
+        (np.bincount(found["source"][part], found["length"][part], len(sources)) for part in stretches(len(found["source"]))),
+        np.zeros(len(sources)),
+    )
+    for name, count in zip(sources, tokens, strict=True):
+        if abs(claimed[f"share_{name}"] - count / max(1, used)) > 1e-9:
+            return f"{name} is {count / max(1, used):.4f} of the tokens, the manifest says {claimed[f'share_{name}']:.4f}"
+    return None
+
+
+def _in_order(pieces: Mapping[str, Ints], found: Mapping[str, Ints]) -> bool:
+    """Whether records stand in the table as in the mixture, but for those that are left out."""
+    wanted = zip(numbers(pieces["source"]), numbers(pieces["record"]), strict=True)
+    last: tuple[int, ...] = ()
+    for piece in zip(*(numbers(found[field]) for field in ("source", "record", "start")), strict=True):
+        # all that is wanted before a record is gone once it is found
+        if (piece[:2] != last[:2] or piece <= last) and piece[:2] not in wanted:
+            return False
+        last = piece
+    return True

@@ -1,0 +1,734 @@
+"""What a row is known by, worked out a second time: whether it equals another one, and on which side of a split it belongs."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import math
+import re
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from importlib import import_module
+from itertools import accumulate, chain, pairwise
+from typing import IO, Any, NamedTuple, NoReturn, overload
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from prep_assets.errors import CheckFailed
+from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Group, Sample, Turn
+from prep_assets.stores.arrays import in_arrow
+
+_SORTED = json.JSONEncoder(sort_keys=True, default=lambda value: {type(value).__name__: str(value)})
+_PLAIN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_NEVER_NULL = {str, int, bool}
+"""Types of values of which orjson writes none as null."""
+_EXPONENT = re.compile(r"\de[+-]?\d")
+
+
+def fingerprint(payload: Any) -> bytes:
+    """16 bytes that are equal exactly where every field is."""
+    return digest(sorted_json(payload))
+
+
+def digest(data: bytes) -> bytes:
+    """16 bytes of sha256."""
+    return sha256(data).digest()[:16]
+
+
+def sorted_json(payload: Any) -> bytes:
+    """JSON with sorted keys, by orjson. It writes null for what is not a number as well, and does not know every type: the standard library writes
+    such rows."""
+    alone = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+    try:
+        written = orjson.dumps(payload, option=orjson.OPT_SORT_KEYS | alone)
+    except TypeError:
+        return _SORTED.encode(payload).encode()
+    if type(payload) is dict and {*map(type, payload.values())} <= _NEVER_NULL:
+        return written
+    return _SORTED.encode(payload).encode() if b"null" in written else written
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON without spaces, keys sorted, text as UTF-8: what the held-out share is decided by.
+
+    The standard library writes it; msgspec does where the two spell a number differently (``1e16``), and values that JSON does not have.
+    """
+    with suppress(TypeError, ValueError):
+        text = _PLAIN.encode(value)
+        if not _EXPONENT.search(text):
+            return text.encode()
+    import msgspec
+
+    return msgspec.json.encode(value, order="sorted")
+
+
+def is_held_out(content: bytes, fraction: float) -> bool:
+    """Whether the upper half of the content's xxh3-128, as a share of all its values, lies below `fraction`."""
+    import xxhash
+
+    numerator, denominator = fraction.as_integer_ratio()  # in whole numbers, as the share is not one that a float always has
+    return (xxhash.xxh3_128_intdigest(content) >> 64) * denominator < numerator << 64
+
+
+# Rows of JSON text, read a second time: by orjson where it keeps all of the text, by the standard library everywhere else.
+
+DEPTH = 100
+"""A row that is nested deeper is none."""
+
+
+def objects_of(lines: Sequence[bytes | None]) -> list[dict[str, Any] | None]:
+    """The object on each line; `None` for one that is too long or holds none. They are looked at together where nothing in them takes a second look."""
+    whole = [line for line in lines if line is not None]
+    try:
+        values = list(map(orjson.loads, whole))
+    except ValueError:
+        values = []
+    if len(whole) == len(lines) == len(values) and _are_sure(values, b"\n".join(whole)):
+        return values
+    return [None if line is None else _object(line) for line in lines]
+
+
+def _are_sure(values: Sequence[Any], data: bytes) -> bool:
+    """Whether values are objects that are not nested too deep, in which no key stands twice and all numbers are integers; `data`: their text."""
+    keys, waiting = 0, values
+    for _ in range(DEPTH):
+        kinds = {*map(type, waiting)}
+        if not kinds - _SCALARS:
+            return {*map(type, values)} == {dict} and keys == _key_ends(data)
+        if not kinds <= _SURE:
+            return False
+        objects = [each for each in waiting if type(each) is dict]
+        keys += sum(map(len, objects))
+        waiting = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(each for each in waiting if type(each) is list)]
+    return False
+
+
+_SCALARS = {str, int, bool, type(None)}
+_SURE = {*_SCALARS, dict, list}
+
+
+def _object(data: bytes) -> dict[str, Any] | None:
+    try:
+        value, once = value_of(data)
+    except (ValueError, RecursionError):
+        return None
+    shallow = once and data.count(b"[") + data.count(b"{") <= DEPTH
+    return value if isinstance(value, dict) and (shallow or depth_of(value) <= DEPTH) else None
+
+
+def value_of(data: bytes) -> tuple[Any, bool]:
+    """The value of JSON text, and whether no object in it has a key twice for certain: by orjson where it keeps all of the text, by the standard
+    library everywhere else."""
+    try:
+        value = orjson.loads(data)
+    except ValueError:
+        return _strict(data), False
+    keys, fractions = _contents(value)
+    # where there are no more of them than keys, no key was there twice
+    if keys != data.count(b":") and keys != _key_ends(data):
+        return _strict(data), False
+    if fractions and _LONG_NUMBER.search(data):  # an integer of more than 64 bits is a fraction to orjson
+        return _strict(data), False
+    return value, True
+
+
+def _key_ends(data: bytes) -> int:
+    """How many keys JSON text has, or more: a colon after a quote ends a key, unless it stands in a string, as an escaped quote does."""
+    return sum(not _is_escaped(data, match.start()) for match in _KEY_END.finditer(data))
+
+
+def _is_escaped(data: bytes, quote: int) -> bool:
+    """Whether the backslashes before a quote are odd in number."""
+    first = quote
+    while first and data[first - 1] == _BACKSLASH:
+        first -= 1
+    return (quote - first) % 2 == 1
+
+
+_KEY_END, _BACKSLASH = re.compile(rb'"[ \t\r\n]*:'), ord("\\")
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+
+
+def _contents(value: Any) -> tuple[int, bool]:
+    """How many keys the objects of a value have together, and whether there is a number that is no integer."""
+    keys, fractions, waiting = 0, False, [value]
+    for each in waiting:
+        kind = type(each)
+        if kind is dict:
+            keys += len(each)
+            waiting += each.values()
+        elif kind is list:
+            waiting += each
+        elif kind is float:
+            fractions = True
+    return keys, fractions
+
+
+def _strict(data: bytes) -> Any:
+    """By the standard library; `_Ambiguous` where an object has a key twice."""
+    value = json.loads(data.decode(), parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_pairs)
+    if b"\\u" in data:
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    return value
+
+
+class _Ambiguous(dict[str, Any]):
+    """An object that has a key twice."""
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else _Ambiguous(found)
+
+
+def depth_of(value: Any) -> int:
+    """How many lists and objects are inside one another; more than any number where one has a key twice, so that it is never a row."""
+    deepest, waiting = 0, [(value, 1)]
+    while waiting:
+        each, depth = waiting.pop()
+        if type(each) is _Ambiguous:
+            return sys.maxsize
+        if isinstance(each, list | dict):
+            deepest = max(deepest, depth)
+            waiting += [(inner, depth + 1) for inner in (each if isinstance(each, list) else each.values())]
+    return deepest
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:40]} is beyond every float")
+    return value
+
+
+# Rows that are nothing but strings, or lists of messages of two strings each, read from JSON lines into columns by pyarrow's own parser.
+
+Ints = npt.NDArray[np.int64]
+_MESSAGE_ROWS_ONE_THREAD: Mapping[str, Any] = {"use_threads": False}
+FEWEST = 64
+"""Lines that are not halved further to find those that can be read."""
+
+
+class MessageFields(NamedTuple):
+    """How such a row is written: its columns, each with a list of messages, and the two fields of a message. With `strings` a row may have a string in
+    each column instead."""
+
+    columns: tuple[str, ...]
+    role: str
+    content: str
+    strings: bool = False
+
+    def read(self, numbers: Sequence[int], lines: Sequence[bytes]) -> MessageRows | None:
+        """The rows of these numbers on some lines; `None` where one of them is anything else, or the parser is not sure of it.
+
+        Each line begins with a brace and ends with one. No JSON has a line break between a closing brace and an opening one, so that as many rows as
+        lines are one on each.
+        """
+        import pyarrow as pa
+        import pyarrow.json as pj
+
+        if not lines or not all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
+            return None
+        data = b"\n".join(lines)
+        message = pa.struct([(self.role, pa.string()), (self.content, pa.string())])
+        string = self.strings and lines[0].partition(b":")[2].lstrip().startswith(b'"')
+        schema = pa.schema([(column, pa.string() if string else pa.list_(message)) for column in self.columns])
+        try:
+            table = pj.read_json(
+                pa.BufferReader(data),
+                read_options=pj.ReadOptions(block_size=len(data), **_MESSAGE_ROWS_ONE_THREAD),
+                parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"),
+            )
+            table.validate(full=True)  # strings are UTF-8
+        except (pa.ArrowException, ValueError):  # what it says may be no UTF-8 either
+            return None
+        rows = MessageRows(self, numbers, tuple([(Strings if string else Messages)(column.combine_chunks()) for column in table.columns]))
+        return rows if len(rows) == len(lines) and all(each.has_all() for each in rows.lists) else None
+
+    def digest_of(self, payload: Mapping[str, Any]) -> bytes | None:
+        """As `MessageRows.digests`; `None` for any other row."""
+        if payload.keys() != {*self.columns}:
+            return None
+        listed = [self._texts(payload[column]) for column in self.columns]
+        return None if None in listed else digest(b"".join(_known_by(*texts) for texts in listed if texts is not None))
+
+    def _texts(self, messages: Any) -> tuple[bytes, bytes, bytes] | None:
+        """Lengths, roles and contents, see `Strings.each`; `None` for anything else."""
+        if self.strings and type(messages) is str:
+            data = messages.encode()
+            return np.int64(len(data)).tobytes(), b"", data
+        texts: list[bytes] = []
+        for message in messages if type(messages) is list else [None]:
+            if type(message) is not dict or len(message) != 2:
+                return None
+            role, content = message.get(self.role), message.get(self.content)
+            if type(role) is not str or type(content) is not str:
+                return None
+            texts += [role.encode(), content.encode()]
+        return np.array(list(map(len, texts)), np.int64).tobytes(), b"".join(texts[0::2]), b"".join(texts[1::2])
+
+
+@dataclass(frozen=True)
+class Strings:
+    """A column of such rows: a string in each."""
+
+    column: Any
+
+    def has_all(self) -> bool:
+        """Whether nothing is null, or left out."""
+        return not self.column.null_count
+
+    @cached_property
+    def first(self) -> Ints:
+        """int64[n + 1], number of the first text of each row, and of all."""
+        return np.arange(len(self.column) + 1)
+
+    @property
+    def texts(self) -> Any:
+        """All texts, as a column of strings."""
+        return self.column
+
+    @cached_property
+    def contents(self) -> tuple[bytes, Ints]:
+        """The same in UTF-8, one after the other; and where each begins, and the end of the last."""
+        return _strings(self.texts)
+
+    def each(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """Of each row the lengths of its strings, its roles, and its texts."""
+        data, bounds = self.contents
+        lengths = np.diff(bounds).tobytes()
+        return ((lengths[8 * at : 8 * at + 8], b"", data[low:high]) for at, (low, high) in enumerate(pairwise(bounds.tolist())))
+
+
+class Messages(Strings):
+    """A list of messages in each."""
+
+    def has_all(self) -> bool:
+        """Whether no list, message or string is null, or left out."""
+        messages = self.column.values
+        return not any(each.null_count for each in (self.column, messages, *messages.flatten()))
+
+    @cached_property
+    def first(self) -> Ints:
+        """See `Strings`."""
+        return np.asarray(self.column.offsets).astype(np.int64)
+
+    @property
+    def roles(self) -> Any:
+        """The first field of all messages, as a column of strings."""
+        return self._messages.field(0)
+
+    @property
+    def texts(self) -> Any:
+        """The second, likewise."""
+        return self._messages.field(1)
+
+    @cached_property
+    def _messages(self) -> Any:
+        return self.column.flatten()  # only those of these rows
+
+    def each(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """Of each row the lengths of role and content of each message, its roles, and its contents."""
+        (roles, role_bounds), (contents, bounds) = _strings(self.roles), self.contents
+        lengths = np.stack([np.diff(role_bounds), np.diff(bounds)], axis=1).tobytes()
+        borders = (self.first * 16).tolist(), role_bounds[self.first].tolist(), bounds[self.first].tolist()
+        parts = [[data[low:high] for low, high in pairwise(ends)] for data, ends in zip((lengths, roles, contents), borders, strict=True)]
+        return zip(*parts, strict=True)
+
+
+@dataclass(frozen=True)
+class MessageRows(Sequence[Mapping[str, Any]]):
+    """Such rows.
+
+    Attributes:
+        fields: how they are written.
+        numbers: of each in its file.
+        lists: the columns.
+    """
+
+    fields: MessageFields
+    numbers: Sequence[int]
+    lists: tuple[Strings, ...]
+
+    def __len__(self) -> int:
+        return len(self.lists[0].column)
+
+    @overload
+    def __getitem__(self, at: int) -> Mapping[str, Any]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Mapping[str, Any]]: ...
+    def __getitem__(self, at: int | slice) -> Any:
+        if isinstance(at, slice):
+            return self._rows[at]
+        return {name: each.column[at].as_py() for name, each in zip(self.fields.columns, self.lists, strict=True)}
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return iter(self._rows)
+
+    @cached_property
+    def _rows(self) -> list[Mapping[str, Any]]:
+        lists = zip(*(each.column.to_pylist() for each in self.lists), strict=True)
+        return [dict(zip(self.fields.columns, own, strict=True)) for own in lists]
+
+    def taken(self, which: Ints) -> MessageRows:
+        """Some of them, in ascending order."""
+        if len(which) == len(self):
+            return self
+        chosen = in_arrow(which)
+        numbers = [self.numbers[at] for at in which.tolist()]
+        return MessageRows(self.fields, numbers, tuple([type(each)(each.column.take(chosen)) for each in self.lists]))
+
+    def digests(self) -> list[bytes]:
+        """16 bytes for each row, that are equal exactly where every string is."""
+        return [digest(b"".join([_known_by(*own) for own in row])) for row in zip(*(each.each() for each in self.lists), strict=True)]
+
+
+def _known_by(lengths: bytes, roles: bytes, contents: bytes) -> bytes:
+    """What a list of messages is known by: all lengths, and all strings. JSON does not begin like this."""
+    return b"\0%d\0%b%b%b" % (len(lengths), lengths, roles, contents)
+
+
+def _strings(column: Any) -> tuple[bytes, Ints]:
+    """A column of strings that begins with its buffers: their bytes, and where each begins, and the end of the last."""
+    _, offsets, data = column.buffers()
+    places = np.frombuffer(offsets, np.int32, len(column) + 1).astype(np.int64)
+    return data.slice(0, int(places[-1])).to_pybytes() if data else b"", places
+
+
+# Rows of a source file, read a second time: by orjson, the standard library and pyarrow, with none of the code in `records`.
+#
+# Row numbers are those of record ids: lines of JSONL and text files (blank ones counted, though they are no rows), elements of a JSON list, rows after the
+# header of a CSV file, rows of a table.
+
+Row = tuple[int, dict[str, Any] | None]
+"""Number and fields of a row; `None` for one that cannot be read."""
+Rows = Iterator[Row | MessageRows]
+"""Rows, and several at once in columns where these are asked for."""
+
+LINE_BYTES = 32 << 20
+"""A longer line is no row."""
+LINES, BYTES = 64, 1 << 18
+"""Lines of JSON that are looked at together, and about how many bytes of them."""
+MESSAGE_BYTES = 1 << 20
+"""Bytes of lines that are read into columns together."""
+ROWS = 1024
+"""Rows of a table that are held at a time."""
+_PARQUET: dict[str, Any] = {"buffer_size": 1 << 20, "pre_buffer": False}
+_ONE_THREAD: dict[str, Any] = {"use_threads": False}
+_AT_ONCE = 1 << 18
+"""Bytes that are decompressed at a time."""
+_ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+
+
+class Unsupported(Exception):
+    """A file that this reader cannot take apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Consecutive rows of a file: the bytes of lines, which who reads them compares, the number of the first row, and of the one after the last; `None`
+    where they are all that is left."""
+
+    bytes: int | None = None
+    first: int = 0
+    end: int | None = None
+
+
+ALL = Between()
+
+
+def read_rows(
+    stream: IO[bytes],
+    format: str,
+    compression: str | None,
+    *,
+    whole_file: bool = False,
+    between: Between = ALL,
+    messages: MessageFields | None = None,
+) -> Rows:
+    """Rows of an opened file.
+
+    Args:
+        format: ``jsonl``, ``json``, ``csv``, ``tsv``, ``txt``, ``parquet`` or ``arrow``.
+        compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or `None`.
+        whole_file: a text file is one row.
+        between: which rows; those of lines begin where the stream stands.
+        messages: how rows of JSON lines are written that shall come in columns.
+
+    Raises:
+        CheckFailed: the lines are others than `between` says.
+        Unsupported: the file is damaged somewhere, so that other rules than these say which rows it has.
+    """
+    if format in ("parquet", "arrow"):
+        return _tables(stream, format, between)
+    opened = decompressed(stream, compression)
+    if format == "jsonl" and messages is not None:
+        return _message_lines(opened, between, messages)
+    if format == "jsonl":
+        return _json_lines(opened, between)
+    if format == "json":
+        return _json_list(opened)
+    if format in ("csv", "tsv"):
+        return _delimited(opened, "," if format == "csv" else "\t")
+    return _text_file(opened) if whole_file else _text_lines(opened, between)
+
+
+def decompressed(stream: IO[bytes], compression: str | None) -> IO[bytes]:
+    """The bytes of an opened file, to be read from any place on."""
+    if compression is None:
+        return stream
+    openers: dict[str, Any] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open, "zstd": _open_zstd}
+    return io.BufferedReader(openers[compression](stream), _AT_ONCE)  # by itself it decompresses a few kilobytes at a time
+
+
+def _open_zstd(stream: IO[bytes]) -> Any:
+    zstd = import_module(_ZSTD)
+    return zstd.open(stream, options={zstd.DecompressionParameter.window_log_max: 31})
+
+
+def _lines(stream: IO[bytes], between: Between) -> Iterator[tuple[int, bytes | None]]:
+    """Lines that are not blank; `None` for one that is too long."""
+    left, number, line = sys.maxsize if between.bytes is None else between.bytes, between.first - 1, b""
+
+    def next_line() -> bytes:
+        nonlocal left
+        found = stream.readline(min(left, LINE_BYTES + 2))
+        left -= len(found)
+        return found
+
+    for number, line in enumerate(iter(next_line, b""), between.first):
+        text = line.removesuffix(b"\n")
+        if number == 0:
+            text = text.removeprefix(b"\xef\xbb\xbf")
+        if len(text) > LINE_BYTES:
+            while line and not line.endswith(b"\n"):
+                line = next_line()
+            yield number, None
+        elif text.strip():
+            yield number, text
+    if between.end is not None and (number + 1 != between.end or not line.endswith(b"\n")):
+        raise CheckFailed(f"a file that is read in parts has row {number + 1:,} where its cut says row {between.end:,}")
+
+
+def _json_lines(stream: IO[bytes], between: Between) -> Rows:
+    lines = _lines(stream, between)
+    numbers, some, size = list[int](), list[bytes | None](), 0
+    for number, line in lines:
+        numbers.append(number)
+        some.append(line)
+        size += len(line or b"")
+        if len(some) == LINES or size >= BYTES:
+            yield from zip(numbers, objects_of(some), strict=True)
+            numbers, some, size = [], [], 0
+    yield from zip(numbers, objects_of(some), strict=True)
+
+
+def _message_lines(stream: IO[bytes], between: Between, fields: MessageFields) -> Rows:
+    numbers, some, size = list[int](), list[bytes](), 0
+    for number, line in _lines(stream, between):
+        if line is None or size + len(line) > MESSAGE_BYTES:
+            yield from _in_columns(numbers, some, fields)
+            numbers, some, size = [], [], 0
+        if line is None:
+            yield number, None
+            continue
+        numbers.append(number)
+        some.append(line)
+        size += len(line)
+    yield from _in_columns(numbers, some, fields)
+
+
+def _in_columns(numbers: Sequence[int], lines: Sequence[bytes], fields: MessageFields) -> Rows:
+    """Lines in columns, where one of them cannot be each half of them."""
+    if not lines:
+        return
+    found = fields.read(numbers, lines)
+    if found is not None:
+        yield found
+    elif len(lines) <= FEWEST:
+        yield from zip(numbers, objects_of(lines), strict=True)
+    else:
+        half = len(lines) // 2
+        yield from _in_columns(numbers[:half], lines[:half], fields)
+        yield from _in_columns(numbers[half:], lines[half:], fields)
+
+
+def _json_list(stream: IO[bytes]) -> Rows:
+    """The whole list at once, so that nothing is yielded before it is known to be sound."""
+    data = stream.read().removeprefix(b"\xef\xbb\xbf")
+    try:
+        value, _ = value_of(data)
+    except (ValueError, RecursionError) as error:
+        raise Unsupported(f"the list as a whole is no JSON: {error}") from error
+    elements = value if isinstance(value, list) else [value]
+    return (
+        (number, element if isinstance(element, dict) and depth_of(element) <= DEPTH else None) for number, element in enumerate(elements)
+    )
+
+
+def _delimited(stream: IO[bytes], delimiter: str) -> Rows:
+    csv.field_size_limit(max(csv.field_size_limit(), LINE_BYTES))
+    text = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="\n")
+    reader = csv.reader(text, delimiter=delimiter, strict=True)
+    parsed = (row for row in _parsed(reader) if row != [])
+    header = next(parsed, None)
+    if header is None:
+        raise Unsupported("no header")
+    for number, fields in enumerate(parsed):
+        whole = fields is not None and len(fields) == len(header) and all(_is_text(field) for field in fields)
+        yield number, dict(zip(header, fields or (), strict=True)) if whole else None
+
+
+def _parsed(reader: Iterable[list[str]]) -> Iterator[list[str] | None]:
+    rows = iter(reader)
+    while True:
+        try:
+            yield next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if "unexpected end of data" in str(error):
+                raise Unsupported(str(error)) from error
+            yield None
+
+
+def _is_text(value: str) -> bool:
+    """Whether no byte of it was left over by "surrogateescape"."""
+    return value.isascii() or not any("\udc80" <= char <= "\udcff" for char in value)
+
+
+def _text_lines(stream: IO[bytes], between: Between) -> Rows:
+    for number, line in _lines(stream, between):
+        yield number, None if line is None else _text(line.removesuffix(b"\r"))
+
+
+def _text_file(stream: IO[bytes]) -> Rows:
+    data = stream.read(LINE_BYTES + 4).removeprefix(b"\xef\xbb\xbf")
+    if len(data) > LINE_BYTES:
+        yield 0, None
+    elif data.strip():
+        yield 0, _text(data)
+
+
+def _text(data: bytes) -> dict[str, Any] | None:
+    try:
+        return {"text": data.decode()}
+    except UnicodeDecodeError:
+        return None
+
+
+def _tables(stream: IO[bytes], format: str, between: Between) -> Rows:
+    end = sys.maxsize if between.end is None else between.end
+    for first, batch in _batches(stream, format, between.first):
+        if first >= end:
+            return
+        low, high = (min(max(row - first, 0), batch.num_rows) for row in (between.first, end))
+        for start in range(low, high, ROWS):
+            part = batch.slice(start, min(ROWS, high - start))
+            try:
+                rows: list[dict[str, Any] | None] = list(part.to_pylist())
+            except (ValueError, ArithmeticError):
+                rows = [_table_row(part.slice(at, 1)) for at in range(part.num_rows)]
+            yield from enumerate((None if row is None else {name: _members(row[name]) for name in row} for row in rows), first + start)
+
+
+def _members(value: Any) -> Any:
+    """A value with the members of its objects that are not null: a column gives each object the members of all others."""
+    if isinstance(value, list):
+        return list(map(_members, value))
+    return {name: _members(inner) for name, inner in value.items() if inner is not None} if isinstance(value, dict) else value
+
+
+def _table_row(row: Any) -> dict[str, Any] | None:
+    try:
+        found: list[dict[str, Any]] = row.to_pylist()
+    except (ValueError, ArithmeticError):
+        return None
+    return found[0]
+
+
+def _batches(stream: IO[bytes], format: str, first: int) -> Iterator[tuple[int, Any]]:
+    """Batches of a table, each with the number of its first row, from the one that a row is in or before it."""
+    begins, batches = _opened_table(stream, format, first)
+    for batch in batches:
+        yield begins, batch
+        begins += batch.num_rows
+
+
+def _opened_table(stream: IO[bytes], format: str, first: int) -> tuple[int, Iterator[Any]]:
+    import pyarrow as pa
+
+    if format == "parquet":
+        import pyarrow.parquet as pq
+
+        table = pq.ParquetFile(stream, **_PARQUET)
+        begins = list(accumulate((table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)), initial=0))
+        group = max(0, bisect_right(begins, first) - 1)
+        return begins[group], table.iter_batches(ROWS, row_groups=list(range(group, table.num_row_groups)), **_ONE_THREAD)
+    magic = stream.read(6)
+    stream.seek(0)
+    if magic == b"ARROW1":
+        reader = pa.ipc.open_file(stream)
+        return 0, (reader.get_batch(number) for number in range(reader.num_record_batches))
+    return 0, iter(pa.ipc.open_stream(stream))
+
+
+# A second reading of reasoning that stands in the text of an answer, for checks. It shares no code with the first.
+
+
+def read_again(sample: Sample, options: Mapping[str, Any], *, shown: bool) -> Sample:
+    """The sample as a build with the options ``reasoning`` and ``reasoning_tags`` must have rendered it.
+
+    It is asked about stored records only, so whatever a build refuses is not told apart here.
+
+    Args:
+        shown: whether the template writes reasoning.
+    """
+    return replace(sample, turns=_turns(sample.turns, options, shown))
+
+
+def group_again(group: Group, options: Mapping[str, Any], *, shown: bool) -> Group:
+    """The same of a group: its prompt and each of its responses."""
+    responses = tuple(_turns(response, options, shown) for response in group.responses)
+    return replace(group, prompt=_turns(group.prompt, options, shown), responses=responses)
+
+
+def _turns(turns: Sequence[Turn], options: Mapping[str, Any], shown: bool) -> tuple[Turn, ...]:
+    moves = shown and options["reasoning"] == "auto"
+    return tuple(_again(turn, options["reasoning_tags"], moves) for turn in turns)
+
+
+def _again(turn: Turn, tags: Sequence[Sequence[str]], moves: bool) -> Turn:
+    if turn.role != ASSISTANT:
+        return turn
+    for position, region in enumerate(turn.regions):
+        if region.drop or region.kind in (THINKING, TOOL_CALL, IMAGE):
+            continue
+        text = region.text.lstrip()
+        for opening, closing in tags:
+            body, closed, answer = text.removeprefix(opening).partition(closing)
+            if text.startswith(opening) and closed and opening not in body + answer and closing not in answer:
+                others = [each for i, each in enumerate(turn.regions) if i != position]
+                given = any(each.kind == THINKING and not each.drop and each.text.strip() for each in others)
+                if not moves:
+                    return replace(turn, regions=tuple(each for each in turn.regions if each.kind != THINKING)) if given else turn
+                parts = [] if given or not body.strip() else [replace(region, kind=THINKING, text=body.strip())]
+                parts += [replace(region, text=answer.lstrip())] if answer.strip() else []
+                return replace(turn, regions=(*turn.regions[:position], *parts, *turn.regions[position + 1 :]))
+        return turn
+    return turn

@@ -1,0 +1,425 @@
+"""Gold answers: numbers as exact decimal strings.
+
+A reward is only as good as the gold it is compared with, so there is no guessing here: where the number is not plainly there, the record is
+refused.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from prep_assets.errors import ConfigError, Refused, nearest
+from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, Group, Prompt, Region, Sample, Sampled, Turn, turn
+from prep_assets.schemas.fields import as_integer, as_list, as_number, as_text, needed, text_of, texts_of, value_at, wrong_type
+from prep_assets.schemas.registry import Convert, schema
+from prep_assets.schemas.turns import ChatFormat, offered, require_answer, require_open_end, with_system_of
+
+MARK = "####"
+# sign and dollar sign in either order; digits plain or in well-formed groups of three; decimals
+_NUMBER = re.compile(r"(?:([+\-−])?\$?|\$([+\-−]))([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)?(\.[0-9]+)?\.?")
+
+
+def gold_number(answer: str) -> str:
+    """The number after the first ``####`` of a GSM8K answer, as an exact decimal string such as ``"1234"`` or ``"-0.50"``.
+
+    The rest of that line must be the number and nothing else. Thousands separators and ``$`` are taken away.
+
+    Raises:
+        Refused: ``no_gold`` without the mark, ``bad_gold`` where no number stands after it.
+    """
+    return plain_number(final_text(answer))
+
+
+def final_text(answer: str) -> str:
+    """The text after the first ``####`` up to the end of its line, or to another mark, stripped."""
+    _, mark, rest = answer.partition(MARK)
+    if not mark:
+        raise Refused("no_gold", f"the answer has no {MARK!r}; it ends {answer[-60:]!r}")
+    lines = rest.partition(MARK)[0].strip().splitlines()
+    return lines[0].strip() if lines else ""
+
+
+def plain_number(text: str) -> str:
+    """`text`, which must be one number as people write it, as an exact decimal string.
+
+    Raises:
+        Refused: ``bad_gold`` for anything else: ``1/2``, ``50%``, ``1e5``, ``5-3``, ``1,2,3``.
+    """
+    match = _NUMBER.fullmatch(text)
+    if match is None or not (match[3] or match[4]):
+        raise Refused("bad_gold", f"{text[:60]!r} is not one plain number")
+    digits = (match[3] or "0").replace(",", "") + (match[4] or "")
+    negative = (match[1] or match[2] or "+") != "+" and any(digit in "123456789" for digit in digits)
+    return format(Decimal(f"-{digits}" if negative else digits), "f")
+
+
+def gold_of_number(value: int | float) -> str:
+    """A JSON number as an exact decimal string: ``18.0`` is ``"18"``, ``0.1`` is ``"0.1"`` (the shortest decimal that is this float).
+
+    Raises:
+        Refused: ``bad_gold`` for infinities and NaN.
+    """
+    if isinstance(value, int):
+        return format(Decimal(value), "f")
+    if not math.isfinite(value):
+        raise Refused("bad_gold", f"{value} is not a number")
+    text = format(Decimal(repr(value)), "f").removesuffix(".0")
+    return "0" if text == "-0" else text
+
+
+def gold_as_json_number(gold: str) -> float:
+    """`gold` as the float that train-llm-from-scratch writes into its ``rl_prompts*.jsonl``.
+
+    Raises:
+        Refused: ``bad_gold`` where `gold` is not a number, or where a reader of the written float would get another number.
+    """
+    number = float(plain_number(gold))
+    if not math.isfinite(number) or Decimal(repr(number)) != Decimal(gold):
+        raise Refused("bad_gold", f"{gold} is not kept by a JSON float, which would say {number!r}")
+    return number
+
+
+# ``gsm8k`` and ``gsm8k_prompt``: grade-school math as SFT answers and as RL prompts.
+
+EXAMPLE = {
+    "question": "Tom has 3 boxes of 4 pens. How many pens has he?",
+    "answer": "He has 3*4 = <<3*4=12>>12 pens.\n#### 12",
+}
+_CALCULATOR_NOTE = re.compile(r"<<[^>]*>>")
+
+
+@schema("gsm8k", gives=Sample, example=EXAMPLE)
+def gsm8k(*, question_key: str = "question", answer_key: str = "answer", thinking: bool = False) -> Convert:
+    """The question, answered as ``<think>{reasoning}</think><answer>{final}</answer>``, calculator notes ``<<…>>`` taken out.
+
+    Options:
+        question_key: field with the question.
+        answer_key: field with the worked solution and, after ``####``, the final number.
+        thinking: the reasoning becomes a thinking region, for templates that write ``<think>`` themselves (qwen3).
+    """
+
+    def convert(row: Mapping[str, Any]) -> Sample:
+        question, answer = texts_of(row, question_key, answer_key)
+        needed(question, "empty_prompt", question_key)
+        plain = _CALCULATOR_NOTE.sub("", answer)
+        final = final_text(plain)
+        plain_number(final)
+        reasoning = needed(plain.partition(MARK)[0].strip(), "empty_answer", f"{answer_key} before {MARK}")
+        answered = f"<answer>{final}</answer>"
+        if thinking:
+            regions = (Region(THINKING, reasoning), Region(TEXT, answered))
+            return Sample((turn(USER, question.strip()), Turn(ASSISTANT, regions)))
+        return Sample((turn(USER, question.strip()), turn(ASSISTANT, f"<think>{reasoning}</think>{answered}")))
+
+    return convert
+
+
+@schema("gsm8k_prompt", gives=Prompt, example=EXAMPLE, variant_of="gsm8k")
+def gsm8k_prompt(*, question_key: str = "question", answer_key: str = "answer") -> Convert:
+    """The question as an RL prompt, and the number after ``####`` as its gold.
+
+    Options:
+        question_key: field with the question.
+        answer_key: field with the worked solution and, after ``####``, the final number.
+    """
+
+    def convert(row: Mapping[str, Any]) -> Prompt:
+        question, answer = texts_of(row, question_key, answer_key)
+        needed(question, "empty_prompt", question_key)
+        return Prompt((turn(USER, question.strip()),), gold_number(answer))
+
+    return convert
+
+
+# ``rl_prompt``: a prompt, its ground truth and the verifier that compares.
+
+NUMBER = "number"
+JUDGED = "model"
+"""The verifier of prompts that a reward model judges; verl has this name for it too."""
+
+
+@schema("rl_prompt", gives=Prompt, example={"prompt": "What is 12 * 12?", "gold": "144"})
+def rl_prompt(
+    *,
+    prompt_key: str = "prompt",
+    gold_key: str | None = "gold",
+    verifier: str = NUMBER,
+    verifier_key: str | None = None,
+    system: str | None = None,
+    tools_key: str = "tools",
+) -> Callable[[Mapping[str, Any]], Prompt]:
+    """A prompt without its answer, and what a right answer is.
+
+    Options:
+        prompt_key: field with the prompt, a string or an array of messages.
+        gold_key: field with the ground truth, dots for nested ones: ``reward_model.ground_truth`` reads verl's rows. null where a reward model
+            judges and there is none.
+        verifier: name of the verifier; with ``number`` the gold must be one plain number.
+        verifier_key: field with the verifier's name, for rows that differ in it; null to use `verifier` for all.
+        system: a system prompt put before prompts that have none.
+        tools_key: column with the tools on offer.
+    """
+    if verifier_key is not None and verifier != NUMBER:
+        raise ConfigError(f"verifier is {verifier!r}, and each row names its own under {verifier_key!r}. Leave one of the two out")
+
+    if gold_key is None and verifier == NUMBER:
+        raise ConfigError(f"gold_key is null, and the verifier {NUMBER!r} compares with a gold. Name another verifier, such as {JUDGED!r}")
+
+    def convert(row: Mapping[str, Any]) -> Prompt:
+        turns = with_system_of(row, prompt_turns(value_at(row, prompt_key), prompt_key))
+        if system is not None and turns[0].role != SYSTEM:
+            turns = (turn(SYSTEM, system), *turns)
+        name = verifier if verifier_key is None else as_text(value_at(row, verifier_key), verifier_key)
+        gold = "" if gold_key is None else _gold(nested(row, gold_key), gold_key, name)
+        return Prompt(turns, gold, name, **offered(row, tools_key))
+
+    return convert
+
+
+def prompt_turns(prompt: object, key: str) -> tuple[Turn, ...]:
+    """A string as a user turn, messages as their turns, which do not end with the assistant's."""
+    if isinstance(prompt, str):
+        return (turn(USER, needed(prompt, "empty_prompt", key)),)
+    turns = ChatFormat().turns(prompt, key)
+    require_open_end(turns, key)
+    return turns
+
+
+def nested(row: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted path; a field whose own name is the whole path goes first."""
+    if row.get(path) is not None:
+        return row[path]
+    value: Any = row
+    for key in path.split("."):
+        if not isinstance(value, Mapping):
+            wrong_type(value, path, "an object on its way")
+        value = value_at(value, key)
+    return value
+
+
+def _gold(value: object, key: str, verifier: str) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return gold_of_number(value)
+    text = as_text(value, key)
+    if not text.strip():
+        raise Refused("no_gold", f"{key!r} is empty")
+    return plain_number(text.strip()) if verifier == NUMBER else text
+
+
+# ``arithmetic``: the generated curriculum that lets a weak policy earn its first rewards.
+
+SEED = "seed"
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Which questions a level asks: the operators it draws from, and how many of them stand in one question (1 or 2)."""
+
+    operators: str
+    steps: int = 1
+
+    def questions(self, largest: int) -> int:
+        """How many different questions there are with operands 0 … `largest`."""
+        return math.prod([largest + 1] * (self.steps + 1) + [len(self.operators)] * self.steps)
+
+    def question(self, index: int, largest: int) -> tuple[str, int]:
+        """The question with number `index` and its answer."""
+        operands, operators = [], []
+        for _ in range(self.steps + 1):
+            index, operand = divmod(index, largest + 1)
+            operands.append(operand)
+        for _ in range(self.steps):
+            index, operator = divmod(index, len(self.operators))
+            operators.append(self.operators[operator])
+        value = _apply(operands[0], operators[0], operands[1])
+        text = f"{operands[0]} {operators[0]} {operands[1]}"
+        if self.steps == 2:
+            value, text = _apply(value, operators[1], operands[2]), f"({text}) {operators[1]} {operands[2]}"
+        return f"What is {text}?", value
+
+
+LEVELS = {"add": Level("+"), "add_sub": Level("+-"), SEED: Level("+-*"), "mul": Level("*"), "two_step": Level("+-*", steps=2)}
+
+
+def arithmetic_rows(
+    n: int = 5000, largest: int = 20, seed: int = 0, levels: Sequence[str] = (SEED,), unique: bool = False
+) -> Iterator[dict[str, str]]:
+    """`n` questions, level after level in the order given, each level with its equal share (the first ones with the remainder).
+
+    Args:
+        n: number of rows.
+        largest: largest operand; the smallest is 0.
+        seed: each level draws from a generator of its own, seeded by this and the level's name.
+        levels: names out of ``add``, ``add_sub``, ``seed``, ``mul``, ``two_step``. The level ``seed`` (one of ``+ - *``) alone, with the
+            defaults, gives the rows of train-llm-from-scratch's ``arithmetic_prompts.jsonl`` in its order.
+        unique: never ask the same question twice, in whatever level.
+
+    Yields:
+        ``{"prompt": "What is 12 + 13?", "gold": "25", "level": "seed"}``; `gold` is an exact decimal string.
+
+    Raises:
+        ConfigError: an unknown level, a negative number, or with `unique` more rows asked for than questions exist.
+    """
+    for level in levels:
+        if level not in LEVELS:
+            raise ConfigError(f"no arithmetic level {level!r}{nearest(level, LEVELS) or '.'} Known: {', '.join(LEVELS)}")
+    if n < 0 or largest < 0 or not levels or len(set(levels)) != len(levels):
+        raise ConfigError(
+            f"n = {n} and largest = {largest} must not be negative; levels = {list(levels)} must be one or more different names"
+        )
+    taken: set[str] = set()
+    for position, name in enumerate(levels):
+        share = n // len(levels) + (position < n % len(levels))
+        draw = _unique_questions(name, share, largest, seed, taken) if unique else _questions(name, share, largest, seed)
+        for question, value in draw:
+            taken.add(question)
+            yield {"prompt": question, "gold": str(value), "level": name}
+
+
+def _questions(name: str, n: int, largest: int, seed: int) -> Iterator[tuple[str, int]]:
+    level = LEVELS[name]
+    if name != SEED:
+        draw = random.Random(f"{seed}:{name}")
+        yield from (level.question(draw.randrange(level.questions(largest)), largest) for _ in range(n))
+        return
+    # the published file comes from exactly these calls in exactly this order
+    draw = random.Random(seed)
+    for _ in range(n):
+        a, b, operator = draw.randint(0, largest), draw.randint(0, largest), draw.choice(level.operators)
+        yield f"What is {a} {operator} {b}?", _apply(a, operator, b)
+
+
+def _unique_questions(name: str, n: int, largest: int, seed: int, taken: set[str]) -> list[tuple[str, int]]:
+    level, total = LEVELS[name], LEVELS[name].questions(largest)
+    # as many spare draws as questions were asked before, for each of those may come up again
+    sample = random.Random(f"{seed}:{name}").sample(range(total), min(total, n + len(taken)))
+    fresh = [drawn for index in sample if (drawn := level.question(index, largest))[0] not in taken]
+    if len(fresh) < n:
+        raise ConfigError(
+            f"{n} unique questions of level {name!r} asked for, {len(fresh)} exist with operands 0 to {largest} "
+            f"that no earlier level asks ({total} in all). Ask for fewer, raise largest, or set unique to false"
+        )
+    return fresh[:n]
+
+
+def _apply(a: int, operator: str, b: int) -> int:
+    return a + b if operator == "+" else a - b if operator == "-" else a * b
+
+
+_QUESTION = re.compile(r"What is (?:(\d{1,18}) ([+*-]) (\d{1,18})|\((\d{1,18}) ([+*-]) (\d{1,18})\) ([+*-]) (\d{1,18}))\?", re.ASCII)
+
+
+@schema("arithmetic", gives=Prompt, example={"prompt": "What is 12 + 13?", "gold": "25", "level": "seed"})
+def arithmetic(*, prompt_key: str = "prompt", gold_key: str = "gold") -> Convert:
+    """A generated question as an RL prompt. The gold is worked out again: a row that says otherwise is refused (``wrong_gold``).
+
+    Options:
+        prompt_key: field with the question.
+        gold_key: field with the answer, a decimal string or a JSON number.
+    """
+    read = rl_prompt(prompt_key=prompt_key, gold_key=gold_key)
+
+    def convert(row: Mapping[str, Any]) -> Prompt:
+        question = text_of(row, prompt_key)
+        match = _QUESTION.fullmatch(question.strip())
+        if match is None:
+            raise Refused("not_arithmetic", f"{question[:60]!r} is not 'What is a + b?' or 'What is (a + b) * c?'")
+        prompt = read(row)
+        if Decimal(prompt.gold) != (answer := _answer(match)):
+            raise Refused("wrong_gold", f"{question!r} is {answer}, {gold_key!r} says {prompt.gold}")
+        return Prompt((turn(USER, question.strip()),), prompt.gold)
+
+    return convert
+
+
+def _answer(match: re.Match[str]) -> int:
+    if match[1]:
+        return _apply(int(match[1]), match[2], int(match[3]))
+    return _apply(_apply(int(match[4]), match[5], int(match[6])), match[7], int(match[8]))
+
+
+# ``group``: a prompt with several responses and a reward for each (offline GRPO).
+
+
+@schema("group", gives=Group, example={"prompt": "What is 2 + 2?", "responses": ["4", "5"], "rewards": [1.0, -0.25]})
+def group(
+    *,
+    prompt_key: str = "prompt",
+    responses_key: str = "responses",
+    rewards_key: str = "rewards",
+    token_ids_key: str | None = None,
+    logprobs_key: str | None = None,
+    prompt_ids_key: str | None = None,
+) -> Convert:
+    """One prompt, its responses, and one finite reward a response; none is dropped.
+
+    Options:
+        prompt_key: field with the prompt, a string or an array of messages.
+        responses_key: array of responses, each a string or an array of messages.
+        rewards_key: array of rewards; a single number for a single response.
+        token_ids_key: array of arrays: the token ids of each response as the model sampled them. They are stored as they are.
+        logprobs_key: array of arrays: the log-probability of each of these tokens.
+        prompt_ids_key: array: the token ids of the prompt; without it the chat template gives them.
+    """
+    if token_ids_key is None and (logprobs_key or prompt_ids_key):
+        raise ConfigError("logprobs_key and prompt_ids_key go with token_ids_key: they are about tokens as they were sampled")
+
+    def convert(row: Mapping[str, Any]) -> Group:
+        prompt = with_system_of(row, prompt_turns(value_at(row, prompt_key), prompt_key))
+        values = as_list(value_at(row, responses_key), responses_key)
+        responses = tuple(_response(value, f"{responses_key}[{i}]") for i, value in enumerate(values))
+        rewards = rewards_for(value_at(row, rewards_key), rewards_key, len(responses))
+        sampled = _sampled(row, token_ids_key, logprobs_key, prompt_ids_key, len(responses)) if token_ids_key else None
+        return Group(prompt, responses, rewards, sampled=sampled, **offered(row))
+
+    return convert
+
+
+def rewards_for(value: object, where: str, responses: int) -> tuple[float, ...]:
+    """One float a response. Refuses ``length_mismatch`` and a group without responses."""
+    values: Sequence[Any] = as_list(value, where) if isinstance(value, list | tuple) else [value]
+    rewards = tuple(as_number(reward, f"{where}[{i}]") for i, reward in enumerate(values))
+    if len(rewards) != responses or not rewards:
+        raise Refused("length_mismatch", f"{where!r} has {len(rewards)} rewards for {responses} responses")
+    return rewards
+
+
+def _sampled(row: Mapping[str, Any], ids_key: str, logprobs_key: str | None, prompt_key: str | None, responses: int) -> Sampled:
+    ids = tuple(_ids(each, f"{ids_key}[{i}]") for i, each in enumerate(as_list(value_at(row, ids_key), ids_key)))
+    if len(ids) != responses:
+        raise Refused("length_mismatch", f"{ids_key!r} has {len(ids)} lists of ids for {responses} responses")
+    prompt = _ids(value_at(row, prompt_key), prompt_key) if prompt_key else None
+    return Sampled(ids, prompt, _logprobs(row, logprobs_key, ids) if logprobs_key else None)
+
+
+def _ids(value: object, where: str) -> tuple[int, ...]:
+    ids = tuple(as_integer(each, f"{where}[{i}]") for i, each in enumerate(as_list(value, where)))
+    if not ids:
+        raise Refused("empty_answer", f"{where!r} has no token ids")
+    return ids
+
+
+def _logprobs(row: Mapping[str, Any], key: str, ids: Sequence[Sequence[int]]) -> tuple[tuple[float, ...], ...]:
+    lists = as_list(value_at(row, key), key)
+    found = tuple(tuple(as_number(one, f"{key}[{i}]") for one in as_list(each, f"{key}[{i}]")) for i, each in enumerate(lists))
+    if [len(each) for each in found] != [len(each) for each in ids]:
+        raise Refused("length_mismatch", f"{key!r} has lists of {[len(each) for each in found]} for ids of {[len(each) for each in ids]}")
+    if any(one > 0 for each in found for one in each):
+        raise Refused("positive_logprob", f"{key!r} holds a number above 0, which cannot be a log-probability")
+    return found
+
+
+def _response(value: object, where: str) -> tuple[Turn, ...]:
+    if isinstance(value, str):
+        return (turn(ASSISTANT, needed(value, "empty_answer", where)),)
+    turns = ChatFormat().turns(value, where)
+    require_answer(turns)
+    if turns[0].role != ASSISTANT:
+        raise Refused("role_order", f"{where!r} begins with a {turns[0].role} turn")
+    return turns

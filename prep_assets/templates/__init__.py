@@ -1,1 +1,0 @@
-"""Samples → rendered text with the span of every region: chat templates and what they can be trusted with."""

@@ -1,0 +1,1 @@
+"""Samples to text to ids: tokenizers and their engines, chat templates, spans, mask policies, truncation."""

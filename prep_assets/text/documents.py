@@ -1,0 +1,240 @@
+"""Documents cut into sentences by Punkt, each tokenized for itself, as Megatron and ModelLink do with ``--split-sentences``.
+
+White space between two sentences belongs to the one before it, so the sentences of a document are its text, to the character.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from prep_assets.caches import bounded_cache
+from prep_assets.errors import ConfigError, Refused, nearest
+from prep_assets.text.engines import Engines
+from prep_assets.text.ids import Engine, Flat, Ids
+from prep_assets.text.vocabulary import Vocabulary
+
+STARTS = "sentence_start"
+"""The array of a token stream that is 1 at the first token of each sentence; what stands around a document belongs to its first and last one."""
+_PARTS = ("abbrev_types", "collocations", "sent_starters", "ortho_context")
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """What cuts documents.
+
+    Attributes:
+        language: of a Punkt model, e.g. ``english``.
+    """
+
+    language: str
+
+    @cached_property
+    def _punkt(self) -> Any:
+        try:
+            from nltk.tokenize.punkt import PunktTokenizer
+        except ImportError as error:
+            raise ConfigError(
+                f"split_sentences needs nltk, which is not installed ({error}). pip install 'prep-assets[sentences]'"
+            ) from error
+        try:
+            return PunktTokenizer(self.language)
+        except (LookupError, ValueError) as error:
+            raise ConfigError(
+                f"split_sentences: nltk finds no Punkt model {self.language!r}. Put its data set punkt_tab where nltk looks (NLTK_DATA), e.g. "
+                "with python -m nltk.downloader punkt_tab"
+            ) from error
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """What decides where it cuts, for recipes."""
+        found = hashlib.sha256()
+        for name in _PARTS:
+            part = getattr(self._punkt._params, name)
+            # a word that was asked for in vain stands in the dictionary as 0
+            listed = sorted(map(repr, ((key, value) for key, value in part.items() if value) if isinstance(part, dict) else part))
+            found.update(repr([name, listed]).encode())
+        return {"language": self.language, "sha256": found.hexdigest(), "nltk": version("nltk")}
+
+    def cut(self, text: str) -> list[str]:
+        """The sentences of a text; their texts end to end are the text."""
+        begins = [begin for begin, _ in self._punkt.span_tokenize(text)]
+        return [text[low:high] for low, high in pairwise([0, *begins[1:], len(text)])]
+
+    def encode(self, texts: Sequence[str], engine: Engine) -> tuple[Flat, npt.NDArray[np.uint8]]:
+        """The ids of each text, and uint8[T]: 1 at the first token of each sentence."""
+        cut = [self.cut(text) for text in texts]
+        flat = engine.encode([sentence for each in cut for sentence in each])
+        starts = np.zeros(len(flat.ids), np.uint8)
+        starts[flat.offsets[:-1][np.diff(flat.offsets) > 0]] = 1
+        counts = np.cumsum([0, *map(len, cut)])
+        return Flat(flat.ids, flat.offsets[counts]), starts
+
+
+@bounded_cache("sentences", 8)
+def sentences_of(language: str | None) -> Sentences | None:
+    """What cuts documents; `None` where they stay whole."""
+    return None if language is None else Sentences(language)
+
+
+def refuse_other_bytes(vocabulary: Vocabulary) -> None:
+    """Stop where sentences that are tokenized for themselves would not decode to the document.
+
+    Raises:
+        ConfigError: the tokenizer's ids do not stand for fixed bytes, or it writes a space before each text.
+    """
+    if vocabulary.token_bytes is None or vocabulary.prefix_space != "never":
+        raise ConfigError(
+            f"split_sentences: tokenizer {vocabulary.name} changes the beginning of each text that it is given, so that the tokens of sentences do "
+            "not add up to the document. Leave split_sentences out, or use a byte-level tokenizer"
+        )
+
+
+# Fill-in-the-middle: documents cut in three, so that a model learns to write what stands between two texts.
+#
+#     PSM   <prefix> head <suffix> tail <middle> body
+#     SPM   <prefix> <suffix> tail <middle> head body
+#
+# Both are those of Bavarian et al., "Efficient Training of Language Models to Fill in the Middle" (2022), section 4.3; Cerebras Model Zoo writes the same. A
+# whole document is cut, at two places between characters, before it is tokenized, and its three parts are tokenized one by one, as they will be when the
+# model is asked. What is cut where follows from the seed and the id of the record, so equal input gives equal tokens.
+
+
+@dataclass(frozen=True, slots=True)
+class Sentinels:
+    """Ids of the three tokens that only the house writes."""
+
+    prefix: int
+    suffix: int
+    middle: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a document is cut, in characters, and which of the two orders its parts are written in."""
+
+    start: int
+    end: int
+    suffix_first: bool
+
+    def parts(self, text: str) -> tuple[str, str, str]:
+        """Head, body and tail."""
+        return text[: self.start], text[self.start : self.end], text[self.end :]
+
+
+def sentinels_of(vocabulary: Vocabulary, prefix: str, suffix: str, middle: str) -> Sentinels:
+    """The ids of the three sentinel tokens.
+
+    Raises:
+        ConfigError: one is not an added token of the tokenizer, two are one, or one ends documents; or the tokenizer does not give text back
+            byte for byte, so that the three parts could not be proven to be the document.
+    """
+    added = {token["content"]: int(token["id"]) for token in vocabulary.spec["added_tokens"]}
+    for key, text in (("prefix_token", prefix), ("suffix_token", suffix), ("middle_token", middle)):
+        if text not in added:
+            raise ConfigError(
+                f"preprocessing.fim.{key}: tokenizer {vocabulary.name} has no added token {text!r}{nearest(text, added) or '.'} "
+                f"It has: {', '.join(added)}"
+            )
+    found = Sentinels(added[prefix], added[suffix], added[middle])
+    if len({found.prefix, found.suffix, found.middle, vocabulary.eos_id}) < 4:
+        raise ConfigError("preprocessing.fim: prefix, suffix, middle and end-of-text must be four different tokens")
+    if vocabulary.byte_lengths is None or vocabulary.prefix_space == "always":
+        raise ConfigError(
+            f"preprocessing.fim: tokenizer {vocabulary.name} does not give the parts of a document back as they were "
+            "(it changes text by more than composing it, or puts a space in front of each part). Use a byte-level or SentencePiece BPE tokenizer without that"
+        )
+    return found
+
+
+def cut_of(record: str, length: int, *, rate: float, spm_rate: float, seed: int) -> Cut | None:
+    """The cut of a document of `length` characters; `None` where it stays whole.
+
+    Both places are drawn uniformly from the `length` + 1 places there are, so any part may be empty.
+    """
+    numbers = [xxhash.xxh3_64_intdigest(f"{seed}:{draw}:{record}".encode()) / 2**64 for draw in ("cut", "order", "one", "other")]
+    if numbers[0] >= rate:
+        return None
+    places = sorted(min(length, int(number * (length + 1))) for number in numbers[2:])
+    return Cut(places[0], places[1], numbers[1] < spm_rate)
+
+
+@dataclass(frozen=True)
+class FillInTheMiddle:
+    """Tokenizes documents, some of them cut.
+
+    Attributes:
+        sentinels: the ids that stand before the parts.
+        rate: share of documents that are cut.
+        spm_rate: share of those in which the tail comes first.
+        seed: with the id of a record, decides both and the places.
+    """
+
+    vocabulary: Vocabulary
+    engines: Engines
+    sentinels: Sentinels
+    rate: float
+    spm_rate: float
+    seed: int
+
+    def encode(self, texts: Sequence[str], records: Sequence[str]) -> Flat:
+        """Ids of each text, in order; `records` are the ids of the records that they come from."""
+        cuts = [self._cut(text, record) for text, record in zip(texts, records, strict=True)]
+        whole = iter(_split(self.engines.first.encode([text for text, cut in zip(texts, cuts, strict=True) if cut is None])))
+        pieces = [part for text, cut in zip(texts, cuts, strict=True) if cut is not None for part in cut.parts(text)]
+        parts = iter(_split(self.engines.rest.encode(pieces)))
+        documents = [next(whole) if cut is None else self._ordered(cut, next(parts), next(parts), next(parts)) for cut in cuts]
+        offsets = np.zeros(len(documents) + 1, np.int64)
+        np.cumsum([len(ids) for ids in documents], out=offsets[1:])
+        return Flat(np.concatenate([np.zeros(0, np.uint32), *documents]), offsets)
+
+    def normalized(self, text: str, record: str) -> str:
+        """What of a text is tokenized, in the order of the text: its parts, each composed for itself where the tokenizer composes."""
+        cut = self._cut(text, record)
+        return "".join(map(self.vocabulary.normalized, (text,) if cut is None else cut.parts(text)))
+
+    def _cut(self, text: str, record: str) -> Cut | None:
+        return cut_of(record, len(text), rate=self.rate, spm_rate=self.spm_rate, seed=self.seed)
+
+    def _ordered(self, cut: Cut, head: Ids, body: Ids, tail: Ids) -> Ids:
+        prefix, suffix, middle = (
+            np.array([one], np.uint32) for one in (self.sentinels.prefix, self.sentinels.suffix, self.sentinels.middle)
+        )
+        if cut.suffix_first:
+            return np.concatenate([prefix, suffix, tail, middle, head, body])
+        return np.concatenate([prefix, head, suffix, tail, middle, body])
+
+    def byte_lengths(self) -> npt.NDArray[np.int64]:
+        """Bytes of the document that each id stands for: those of its text, none for a sentinel."""
+        lengths = np.array(self.vocabulary.byte_lengths, np.int64)
+        lengths[[self.sentinels.prefix, self.sentinels.suffix, self.sentinels.middle]] = 0
+        return lengths
+
+    def check(self, text: str) -> None:
+        """Refuse a document in which a sentinel is typed and would become the token.
+
+        A tokenizer that marks its sentinels special is safe: the engines encode such text as plain characters.
+
+        Raises:
+            Refused: ``control_token_in_content``.
+        """
+        for token in self.vocabulary.spec["added_tokens"]:
+            if not token["special"] and token["id"] in self._ids and token["content"] in text:
+                raise Refused("control_token_in_content", f"the document holds {token['content']!r}", stage="pretrain")
+
+    @property
+    def _ids(self) -> tuple[int, int, int]:
+        return self.sentinels.prefix, self.sentinels.suffix, self.sentinels.middle
+
+
+def _split(flat: Flat) -> list[Ids]:
+    return np.split(flat.ids, flat.offsets[1:-1]) if len(flat.offsets) > 1 else []

@@ -1,0 +1,286 @@
+"""The rule of a model's processor, from the files that stand beside its tokenizer.
+
+processor_config.json       processor_class, sizes of placeholders; since transformers 5 the image processor too
+preprocessor_config.json    the image processor
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from prep_assets.config.base import LARGEST_SIDE, Fixed, Idefics3, ImageRule, InternVL, LlavaNext, Qwen2VL
+from prep_assets.errors import ConfigError, Refused
+from prep_assets.text.spans import Rendered
+from prep_assets.text.tokenizer_files import read_object
+
+Values = Mapping[str, Any]
+
+
+def rule_beside(place: Path) -> ImageRule:
+    """The rule that the files in a tokenizer's folder say.
+
+    Raises:
+        ConfigError: there are none, or they are of a processor whose rule is not known.
+    """
+    folder = place if place.is_dir() else place.parent
+    processor, images = read_object(folder / "processor_config.json"), read_object(folder / "preprocessor_config.json")
+    nested = processor.get("image_processor")
+    images = nested if isinstance(nested, Mapping) else images
+    name = processor.get("processor_class") or images.get("processor_class")
+    if not name:
+        raise ConfigError(
+            f"image_tokens: no processor_config.json or preprocessor_config.json in {folder} names a processor_class. Put the files of the model's "
+            "processor there, or write its rule into image_tokens"
+        )
+    if name not in RULES:
+        raise ConfigError(f"image_tokens: how many tokens {name} writes for an image is not known here. Known: {', '.join(RULES)}")
+    if not images:
+        raise ConfigError(f"image_tokens: {folder} has no preprocessor_config.json, which has the sizes of {name}")
+    if images.get("do_resize") is False:
+        raise ConfigError(
+            f"image_tokens: do_resize is false in {folder}, so {name} counts otherwise than its rule. Set it to true, or write a rule"
+        )
+    try:
+        return RULES[str(name)](images, processor)
+    except (LookupError, TypeError, ValidationError) as error:
+        lacking = error.args[0] if isinstance(error, KeyError) else f"{error}"[:200]
+        raise ConfigError(
+            f"image_tokens: the files of {name} in {folder} lack {lacking}, or have another value than expected there"
+        ) from error
+
+
+def _qwen2_vl(images: Values, processor: Values) -> ImageRule:
+    size = images.get("size") or {}
+    bounds = {name: images[name] if images.get(name) is not None else size[edge] for name, edge in QWEN_BOUNDS}
+    return Qwen2VL(rule="qwen2_vl", patch_size=images["patch_size"], merge_size=images["merge_size"], **bounds)
+
+
+QWEN_BOUNDS = (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge"))
+
+
+def _llava(images: Values, processor: Values) -> ImageRule:
+    if images.get("do_center_crop") is False:
+        raise ConfigError("image_tokens: do_center_crop is false, so LLaVA's images have any shape. Set it to true, or write a rule")
+    crop, patch = images["crop_size"], processor["patch_size"]
+    if isinstance(crop, int):
+        crop = {"height": crop, "width": crop}
+    left_out = processor["vision_feature_select_strategy"] == "default"
+    tokens = (crop["height"] // patch) * (crop["width"] // patch) + processor.get("num_additional_image_tokens", 0) - left_out
+    return Fixed(rule="fixed", tokens=tokens)
+
+
+def _llava_next(images: Values, processor: Values) -> ImageRule:
+    size = images["size"]
+    side = size["shortest_edge"] if "shortest_edge" in size else min(size["height"], size["width"])
+    return LlavaNext(
+        rule="llava_next",
+        image_size=side,
+        patch_size=processor["patch_size"],
+        image_grid_pinpoints=tuple((height, width) for height, width in images["image_grid_pinpoints"]),
+        num_additional_image_tokens=processor.get("num_additional_image_tokens", 0),
+        vision_feature_select_strategy=processor["vision_feature_select_strategy"],
+    )
+
+
+def _gemma3(images: Values, processor: Values) -> ImageRule:
+    if images.get("do_pan_and_scan"):
+        raise ConfigError("image_tokens: do_pan_and_scan cuts images into crops, which is not known here. Set it to false, or null")
+    length = processor.get("image_seq_length", images.get("image_seq_length", 256))
+    return Fixed(rule="fixed", tokens=length, begin="\n\n<start_of_image>", end="<end_of_image>\n\n", mark="<start_of_image>")
+
+
+def _internvl(images: Values, processor: Values) -> ImageRule:
+    # the processor cuts images whatever the file of its image processor says
+    size, cuts = images["size"], processor.get("images_kwargs", {}).get("crop_to_patches", True)
+    return InternVL(
+        rule="internvl",
+        image_seq_length=processor["image_seq_length"],
+        tile_height=size["height"],
+        tile_width=size["width"],
+        min_patches=images["min_patches"] if cuts else 1,
+        max_patches=images["max_patches"] if cuts else 1,
+    )
+
+
+def _idefics3(images: Values, processor: Values) -> ImageRule:
+    return Idefics3(
+        rule="idefics3",
+        image_seq_len=processor["image_seq_len"],
+        longest_edge=images["size"]["longest_edge"],
+        tile=images["max_image_size"]["longest_edge"],
+        do_image_splitting=images.get("do_image_splitting", True),
+    )
+
+
+RULES: dict[str, Callable[[Values, Values], ImageRule]] = {
+    **dict.fromkeys(("Qwen2VLProcessor", "Qwen2_5_VLProcessor", "Qwen3VLProcessor"), _qwen2_vl),
+    "LlavaProcessor": _llava,
+    "LlavaNextProcessor": _llava_next,
+    "Gemma3Processor": _gemma3,
+    "InternVLProcessor": _internvl,
+    **dict.fromkeys(("Idefics3Processor", "SmolVLMProcessor"), _idefics3),
+}
+
+
+# What a model's processor writes for an image, from its resolution: counts of image tokens, and the tokens that stand around them.
+#
+# Each rule computes as its processor does, in the same order of operations: a number that floating point rounds otherwise would be another grid.
+
+
+def placeholder_of(rule: ImageRule, token: str, width: int, height: int) -> str:
+    """What stands for an image of this resolution; `token` is the image token.
+
+    Raises:
+        Refused: ``image_resolution``, where the processor refuses it.
+    """
+    if isinstance(rule, Fixed):
+        return rule.begin + token * rule.tokens + rule.end
+    if isinstance(rule, Qwen2VL):
+        return token * _merged_patches(rule, width, height)
+    if isinstance(rule, LlavaNext):
+        return token * _anyres_features(rule, width, height)
+    if isinstance(rule, InternVL):
+        return rule.begin + token * (rule.image_seq_length * _tiles(rule, width, height)) + rule.end
+    return _rows_of_tiles(rule, token, *_rows_and_columns(rule, width, height))
+
+
+def _merged_patches(rule: Qwen2VL, width: int, height: int) -> int:
+    if max(height, width) / min(height, width) > 200:
+        detail = f"{width} x {height} pixels: one side is more than 200 times the other, which the processor refuses"
+        raise Refused("image_resolution", detail, stage="render")
+    factor = rule.patch_size * rule.merge_size
+    rows, columns = round(height / factor), round(width / factor)
+    if rows * columns * factor * factor > rule.max_pixels:
+        beta = math.sqrt((height * width) / rule.max_pixels)
+        rows, columns = (max(1, math.floor(side / beta / factor)) for side in (height, width))
+    elif rows * columns * factor * factor < rule.min_pixels:
+        beta = math.sqrt(rule.min_pixels / (height * width))
+        rows, columns = (math.ceil(side * beta / factor) for side in (height, width))
+    return rows * columns
+
+
+def _anyres_features(rule: LlavaNext, width: int, height: int) -> int:
+    grid_height, grid_width = max(rule.image_grid_pinpoints, key=lambda grid: _fit(grid, width, height))
+    side = rule.image_size // rule.patch_size
+    rows, columns = side * (grid_height // rule.image_size), side * (grid_width // rule.image_size)
+    if width / height > columns / rows:
+        rows -= (rows - int(round(height * (columns / width), 7))) // 2 * 2
+    else:
+        columns -= (columns - int(round(width * (rows / height), 7))) // 2 * 2
+    lines = rows * columns + rows
+    whole = side * side + rule.num_additional_image_tokens
+    return lines + whole - (rule.vision_feature_select_strategy == "default")
+
+
+def _fit(grid: tuple[int, int], width: int, height: int) -> tuple[int, int]:
+    """How well a grid takes an image: pixels that are used, then pixels that are not, fewer first."""
+    scale = min(grid[1] / width, grid[0] / height)
+    used = min(int(width * scale) * int(height * scale), width * height)
+    return used, used - grid[0] * grid[1]
+
+
+def _tiles(rule: InternVL, width: int, height: int) -> int:
+    if rule.max_patches == 1:
+        return 1
+    grids = [
+        (columns, rows)
+        for columns in range(1, rule.max_patches + 1)
+        for rows in range(1, rule.max_patches + 1)
+        if rule.min_patches <= columns * rows <= rule.max_patches
+    ]
+    nearest, best = math.inf, 1
+    for columns, rows in sorted(grids, key=math.prod):
+        off = abs(width / height - columns / rows)
+        # of grids of one shape the larger, while the image has more than half of its pixels
+        larger = off == nearest and width * height > 0.5 * rule.tile_height * rule.tile_width * columns * rows
+        if off < nearest or larger:
+            nearest, best = off, columns * rows
+    return best if best == 1 else best + 1
+
+
+def _rows_and_columns(rule: Idefics3, width: int, height: int) -> tuple[int, int]:
+    if not rule.do_image_splitting:
+        return 0, 0
+    width, height = _scaled(width, height, rule.longest_edge)
+    if max(width, height) > LARGEST_SIDE:
+        width, height = _bounded(width, height)
+    ratio, tile = width / height, rule.tile
+    if width >= height:
+        columns = math.ceil(width / tile)
+        rows = math.ceil(int(columns * tile / ratio) / tile)
+    else:
+        rows = math.ceil(height / tile)
+        columns = math.ceil(int(rows * tile * ratio) / tile)
+    return (rows, columns) if rows > 1 or columns > 1 else (0, 0)
+
+
+def _scaled(width: int, height: int, longest: int) -> tuple[int, int]:
+    """The longer side at `longest`, the other one even."""
+    ratio = width / height
+    if width >= height:
+        width, height = longest, int(longest / ratio)
+        height += height % 2
+    else:
+        width, height = int(longest * ratio), longest
+        width += width % 2
+    return max(width, 1), max(height, 1)
+
+
+def _bounded(width: int, height: int) -> tuple[int, int]:
+    ratio = width / height
+    if width >= height:
+        return LARGEST_SIDE, max(1, int(LARGEST_SIDE / ratio))
+    return max(1, int(LARGEST_SIDE * ratio)), LARGEST_SIDE
+
+
+def _rows_of_tiles(rule: Idefics3, token: str, rows: int, columns: int) -> str:
+    tile = token * rule.image_seq_len
+    cells = [
+        "".join(f"{rule.fake_image_token}<row_{row + 1}_col_{column + 1}>{tile}" for column in range(columns)) + "\n" for row in range(rows)
+    ]
+    whole = f"{rule.fake_image_token}{rule.global_image_token}{tile}{rule.fake_image_token}"
+    return "".join(cells) + ("\n" if rows else "") + whole
+
+
+# The one token that stands for an image in a template's render → what the model's processor writes for that image.
+
+
+def expanded(rendered: Rendered, mark: str, image: str) -> Rendered:
+    """`rendered` with the placeholder of each image in place of its mark. White space at the ends of a placeholder is the template's: an image
+    begins with its first token and ends with its last.
+
+    Args:
+        mark: what stands for each image in the render.
+        image: the placeholder of images that have none of their own.
+    """
+    texts = [region.placeholder or image for _, _, region in rendered.images]
+    if all(text == mark for text in texts):
+        return rendered
+    ends = [end for _, end, _ in rendered.images]
+    grown = [0, *accumulate(len(text) - len(mark) for text in texts)]
+
+    def moved(at: int) -> int:
+        """Where a border is now: at the end of an image it is behind its placeholder."""
+        return at + grown[bisect_right(ends, at)]
+
+    parts = [rendered.text[low : end - len(mark)] + text for low, end, text in zip([0, *ends], ends, texts, strict=False)]
+    images = []
+    for (_, end, region), text in zip(rendered.images, texts, strict=True):
+        lead = len(text) - len(text.lstrip())
+        images.append((moved(end) - len(text) + lead, moved(end) - len(text) + len(text.rstrip()), region))
+    return replace(
+        rendered,
+        text="".join([*parts, rendered.text[ends[-1] :]]),
+        spans=tuple(replace(span, start=moved(span.start), end=moved(span.end)) for span in rendered.spans),
+        content=tuple((moved(start), moved(end)) for start, end in rendered.content),
+        stops=tuple(replace(stop, start=moved(stop.start), end=moved(stop.end)) for stop in rendered.stops),
+        images=tuple(images),
+    )

@@ -1,1 +1,0 @@
-"""Rendered text → token ids and loss weights: engines, spans, mask policies, truncation."""

@@ -1,0 +1,569 @@
+"""What items read of several arrays, compared with the manifest for the price of one look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import index
+from pathlib import Path
+from typing import Any, ClassVar, overload
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, from_numpy
+from torch.utils.data import Dataset
+
+from prep_assets.errors import ConfigError, StoreError, nearest
+from prep_assets.pipeline.workspace import build_command
+from prep_assets.stores.files import free_bytes
+from prep_assets.stores.guards import Guards, Verify, bare
+from prep_assets.stores.manifest import Manifest
+from prep_assets.stores.open import Format, Keys, Store, local_path, open_store, payload_folders
+from prep_assets.stores.packed import open_packed
+from prep_assets.stores.segments import Shard
+from prep_assets.training.collate import padded
+
+STRETCH = 16
+"""Bits of the number of elements that are compared at a time."""
+
+
+class Compared:
+    """Arrays of one length that are read at the same places: one look says whether all of them were compared with the manifest there.
+
+    Attributes:
+        bare: the arrays without their guards, to be read once `check` was asked.
+    """
+
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        self.bare = tuple(map(bare, arrays))
+        self._guarded = [each for each, other in zip(arrays, self.bare, strict=True) if each is not other]
+        stretches = (min(map(len, arrays)) >> STRETCH) + 1
+        self._seen = bytearray(stretches) if self._guarded else bytearray(b"\1" * stretches)
+
+    def check(self, begin: int, end: int) -> None:
+        """Compare the stretches that elements ``begin … end - 1`` are in.
+
+        Raises:
+            StoreError: an array is not what the manifest says.
+        """
+        first, last, seen = begin >> STRETCH, (end - 1) >> STRETCH, self._seen
+        if seen[first] and seen[last] and last - first < 2:
+            return
+        for stretch in range(first, last + 1):
+            if not seen[stretch]:
+                for each in self._guarded:
+                    each[stretch << STRETCH : (stretch + 1) << STRETCH]
+                seen[stretch] = 1
+
+
+# Stores in memory that processes share.
+
+SHARED = Path("/dev/shm")
+"""Where Linux keeps it. More than fits ends the process with a signal when it is written."""
+
+
+class SharedArray:
+    """A flat array in torch's shared memory. Sent to a worker process, it is the same memory there."""
+
+    def __init__(self, array: Any) -> None:
+        self._tensor = torch.from_numpy(np.array(array[:]))
+        self._tensor.share_memory_()  # type: ignore[no-untyped-call]
+
+    @property
+    def _array(self) -> npt.NDArray[Any]:
+        return self._tensor.numpy()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy type of its elements."""
+        return self._array.dtype
+
+    def __len__(self) -> int:
+        return len(self._tensor)
+
+    def __getitem__(self, part: slice) -> npt.NDArray[Any]:
+        return self._array[part]
+
+
+class SharedStore(Store):
+    """A store whose arrays are `SharedArray`s; it travels to workers as it is, not as its path."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SharedStore, (self.path, self.format, self.data, self.chosen, self.folders)
+
+
+def in_shared_memory(store: Store) -> Store:
+    """The store with all its arrays copied into shared memory.
+
+    Raises:
+        ConfigError: it has values other than arrays (text), which cannot be shared; or there is no shared memory for it.
+    """
+    if store.data.objects:
+        raise ConfigError(
+            f"{store.path}: {', '.join(store.data.objects)} are not arrays and cannot be in shared memory; open with keys=[…]"
+        )
+    needed = sum(len(array) * np.dtype(array.dtype).itemsize for array in store.data.arrays.values())
+    if SHARED.is_dir() and needed > (free := free_bytes(SHARED)):
+        raise ConfigError(
+            f"{store.path}: its arrays have {needed >> 20:,} MiB, and {free >> 20:,} MiB of shared memory are free at {SHARED}. Open it without "
+            "share_memory: files that are memory-mapped are shared as they are"
+        )
+    data: Shard = replace(store.data, arrays={key: SharedArray(array) for key, array in store.data.arrays.items()})
+    return SharedStore(store.path, store.format, data, store.chosen, store.folders)
+
+
+# Windows of a token stream. What a window costs is a copy of its numbers and its tensors: arrays are looked up once, when a data set is made.
+
+BLOCK = 1 << 16
+
+
+class SequenceDataset(Dataset[dict[str, Tensor]]):
+    """Windows of one token stream, for pretraining.
+
+    Item: ``input_ids`` int64[W], tokens ``begin … end - 1``; ``target_ids`` int64[W], the tokens after them: shifted by one. Both are views
+    of the same W + 1 tokens, which are the item's own and not the store's; a batch holds copies.
+    """
+
+    required: ClassVar[tuple[str, ...]] = ("sequence",)
+    optional: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, store: Store, window_size: int, stride: int | None = None, offset: int = 0) -> None:
+        store.require(self.required)
+        if "loss_mask" in store.keys and "loss_mask" not in self.required:
+            raise ConfigError(
+                f"{store.path} has a loss_mask, and these windows would train every token. Use train_type 'sft', or leave the mask out on "
+                "purpose: open_store(path, keys=['sequence'])"
+            )
+        self.store, self.windows = store, store.windows(window_size, stride, offset)
+        self._count, self._stride, self._offset, self._more = len(self.windows), self.windows.stride, offset, window_size + 1
+        self._read = Compared([store.array(key) for key in (*self.required, *(key for key in self.optional if key in store.keys))])
+        self._arrays = self._read.bare
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.store, self.windows.window_size, self.windows.stride, self.windows.offset)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, i: int) -> dict[str, Tensor]:
+        begin = self._begin(i)
+        self._read.check(begin, begin + self._more)
+        tokens = self._arrays[0][begin : begin + self._more].astype(np.int64)
+        return {"input_ids": from_numpy(tokens[:-1]), "target_ids": from_numpy(tokens[1:])}
+
+    def get_index(self, i: int) -> tuple[int, int]:
+        """Where window `i` begins, and where its inputs end.
+
+        Raises:
+            IndexError: the window does not exist.
+        """
+        return self.windows[i]
+
+    @overload
+    def fetch(self, begin: int, end: int, keys: str) -> Tensor: ...
+    @overload
+    def fetch(self, begin: int, end: int, keys: Keys) -> dict[str, Tensor]: ...
+    def fetch(self, begin: int, end: int, keys: str | Keys) -> Tensor | dict[str, Tensor]:
+        """Tokens ``begin … end - 1`` of one key, or of several, whichever shards they are in: copies, in the store's own type.
+
+        Raises:
+            OutOfBounds: (a `ValueError`) not ``0 <= begin <= end <= length``.
+            MissingKey: (a `KeyError`) no such key.
+        """
+        if isinstance(keys, str):
+            return from_numpy(np.array(self.store.fetch(begin, end, keys)))
+        return {key: self.fetch(begin, end, key) for key in keys}
+
+    def _begin(self, i: int) -> int:
+        i = index(i)
+        return i * self._stride + self._offset if 0 <= i < self._count else self.windows[i][0]
+
+
+class SftDataset(SequenceDataset):
+    """Windows of a token stream with a loss mask.
+
+    Item: as `SequenceDataset`, ``loss_mask`` bool[W], shifted like the targets (float32 where the store has floating-point weights), and
+    ``position_ids`` int64[W] of the inputs. A target at position 0 begins a document and would be predicted from another one, so it is not
+    in the loss. Where the store has one, ``attention_mask`` bool[W] of the inputs as well, false where a token is not attended.
+
+    Raises:
+        StoreError: all positions are 0.
+    """
+
+    required: ClassVar[tuple[str, ...]] = ("sequence", "loss_mask", "position_ids")
+    optional: ClassVar[tuple[str, ...]] = ("attention_mask",)
+
+    def __init__(self, store: Store, window_size: int, stride: int | None = None, offset: int = 0) -> None:
+        super().__init__(store, window_size, stride, offset)
+        positions = store.array("position_ids")
+        # the first block has another position than 0 wherever positions mean anything
+        if len(positions) > 1 and not any(np.any(positions[at : at + BLOCK]) for at in range(0, len(positions), BLOCK)):
+            raise StoreError(
+                f"{store.path}: position_ids are 0 at each of {len(positions):,} tokens, so that none would be trained: a token at 0 begins a "
+                "document. Write them so that they begin at 0 in each document only"
+            )
+
+    def __getitem__(self, i: int) -> dict[str, Tensor]:
+        begin = self._begin(i)
+        end = begin + self._more
+        self._read.check(begin, end)
+        sequence, loss_mask, position_ids, *attention = self._arrays
+        tokens, positions = sequence[begin:end].astype(np.int64), position_ids[begin:end]
+        item = {
+            "input_ids": from_numpy(tokens[:-1]),
+            "target_ids": from_numpy(tokens[1:]),
+            "loss_mask": from_numpy(_inside(loss_mask[begin + 1 : end], positions[1:])),
+            "position_ids": from_numpy(positions[:-1].astype(np.int64)),
+        }
+        return item | {"attention_mask": from_numpy(attention[0][begin : end - 1] != 0)} if attention else item
+
+
+def _inside(mask: npt.NDArray[Any], positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The mask, 0 where a document begins: bool, or float32 of weights."""
+    kept = np.logical_and(mask, positions)
+    return np.where(kept, mask, 0).astype(np.float32) if mask.dtype.kind == "f" else kept
+
+
+# Data sets over what was written as lines: preference pairs and RL prompts, with the tokens of prompts where they are stored.
+#
+#     RowDataset("stores/preferences")                          {"prompt": …, "chosen": …, "rejected": …}
+#     RowDataset("stores/rl_prompts", "rl_prompts_test")        {"prompt": …, "gold": …}
+#     PromptDataset("stores/rl_tokens", "stores/rl_prompts")    the same, and input_ids
+#
+# They end, and one without a row is an error when it is made: a loop over it would wait forever.
+
+
+class RowDataset(Dataset[dict[str, Any]]):
+    """The rows of a JSONL store or file, each read from disk when it is asked for.
+
+    Args:
+        path: a file, or a published store of lines.
+        name: which file of the store, without its ending; the one that is not held out where it is not given.
+
+    Raises:
+        StoreError: the file does not exist, or has no row.
+    """
+
+    def __init__(self, path: Path | str, name: str | None = None) -> None:
+        self.store = open_store(_lines(local_path(path), name), "jsonl")
+        if not self.store.num_records:
+            raise StoreError(f"{self.store.path} has no row")
+
+    def __len__(self) -> int:
+        return self.store.num_records
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        row = self.store.fetch_record(i, self.store.keys)
+        return {key: value for key, value in row.items() if value is not None}
+
+
+class ContrastiveDataset(Dataset[dict[str, str]]):
+    """Contrastive rows for embedding models: one item for each positive of a query, ``{"anchor", "positive", "negative_1", …}``.
+
+    Args:
+        path: the published store `contrastive` of a domain.
+        negatives: how many negatives each item has, the first ones of its row.
+        name: which file of the store, as of `RowDataset`.
+
+    Raises:
+        StoreError: no such store, or a row with fewer negatives, or one that is only to be embedded.
+    """
+
+    def __init__(self, path: Path | str, negatives: int = 0, name: str | None = None) -> None:
+        self.rows, self.negatives = RowDataset(path, name), negatives
+        counts = np.zeros(len(self.rows), np.int64)
+        for number in range(len(self.rows)):
+            row = self.rows[number]
+            if len(row.get("negatives", ())) < negatives or not row.get("positives"):
+                raise StoreError(
+                    f"{self.rows.store.path} line {number + 1:,} has {len(row.get('positives', ()))} positive and {len(row.get('negatives', ()))} "
+                    f"negative texts; each row needs one positive and {negatives} negatives"
+                )
+            counts[number] = len(row["positives"])
+        self._ends = np.cumsum(counts)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, i: int) -> dict[str, str]:
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"item {i} of {len(self)}")
+        i %= len(self)
+        number = int(np.searchsorted(self._ends, i, "right"))
+        row = self.rows[number]
+        negatives = {f"negative_{at}": text for at, text in enumerate(row["negatives"][: self.negatives], 1)} if self.negatives else {}
+        return {"anchor": row["query"], "positive": row["positives"][i - int(self._ends[number])], **negatives}
+
+
+class PromptDataset(Dataset[dict[str, Any]]):
+    """Prompts to roll out: what `RowDataset` gives, and ``input_ids`` int64[P], which end where the model is to go on.
+
+    Args:
+        tokens: the published store `rl_tokens`.
+        rows: the store that it was made from: `rl_prompts`, or `arithmetic_prompts` for the arithmetic curriculum.
+
+    Raises:
+        StoreError: no such store, or `tokens` was made from other rows.
+    """
+
+    def __init__(self, tokens: Path | str, rows: Path | str) -> None:
+        self.rows = RowDataset(rows)
+        name = "arithmetic" if self.rows.store.path.stem == "arithmetic_prompts" else "prompts"
+        (folder,) = payload_folders(local_path(tokens))
+        data = next((path for path in (folder / f"{name}.h5", folder / name) if path.exists()), None)
+        if data is None:
+            raise StoreError(f"{tokens} has no stream {name!r}; it needs the published store rl_tokens")
+        self.store = open_store(data)
+        made_from = Manifest.read(folder).recipe["prompts"]
+        found = Manifest.read(self.rows.store.path.parent)
+        if made_from.get(found.asset) != found.content_hash:
+            raise StoreError(f"{folder} was not made from the prompts in {self.rows.store.path.parent}. Build rl_tokens again")
+        self._row = np.load(folder / f"{name}.index" / "row.npy", mmap_mode="r")
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        return {"input_ids": long(self.store.fetch_record(i, "sequence")), **self.rows[int(self._row[i])]}
+
+
+@dataclass(frozen=True)
+class PadPrompts:
+    """Left-pads ``input_ids``, so that every prompt of a batch ends where its answer begins.
+
+    Batch: ``input_ids, attention_mask`` int64[B, L], the mask 1 on tokens; every other field of the items as a list, `None` where one lacks it.
+    """
+
+    pad_id: int = 0
+
+    def __call__(self, items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        prompts: list[Tensor] = [item["input_ids"] for item in items]
+        names = sorted({name for item in items for name in item} - {"input_ids"})
+        return {
+            "input_ids": padded(prompts, self.pad_id, left=True),
+            "attention_mask": padded([torch.ones_like(row) for row in prompts], 0, left=True),
+            **{name: [item.get(name) for item in items] for name in names},
+        }
+
+
+def _lines(path: Path, name: str | None) -> Path:
+    if path.is_file():
+        return path
+    found = {
+        each.stem: each for folder in payload_folders(path) for each in sorted(folder.glob("*.jsonl")) if not each.name.startswith(".")
+    }
+    if name is None:
+        trained = [stem for stem in found if not stem.endswith("_test") and stem != "unpaired"]
+        name = trained[0] if len(trained) == 1 else None
+    if name not in found:
+        message = f"no lines {name!r}{nearest(name, found)}; it has" if name else "several files of lines or none, so name one:"
+        raise StoreError(f"{path} has {message} {', '.join(found) or 'none'}")
+    return found[name]
+
+
+def long(array: npt.NDArray[Any]) -> Tensor:
+    """int64 tensor; a copy, so that nothing written into it reaches the store."""
+    return torch.from_numpy(array.astype(np.int64))
+
+
+def loss_weights(array: npt.NDArray[Any]) -> Tensor:
+    """bool tensor, or float32 where the store's numbers are floating-point: all items of a store have one type."""
+    return torch.from_numpy(array.astype(np.float32) if array.dtype.kind == "f" else array != 0)
+
+
+# Rows of a packed table as training items.
+
+IGNORE = -100
+
+
+class PackedDataset(Dataset[dict[str, Tensor]]):
+    """The rows of a packed table, padding included.
+
+    Item, for a row of L tokens with k documents:
+
+    * ``input_ids`` int64[L].
+    * ``labels`` int64[L], **unshifted**: -100 where the token is not trained, in the padding, and at the first token of each document.
+    * ``position_ids`` int64[L], from 0 in each document, 0 in the padding.
+    * ``attention_mask`` int64[L], 1 where a token is attended, 0 where it is not and in the padding; only where the table has one.
+    * ``seq_lengths`` int64[k], tokens in each document; ``cu_seqlens`` int32[k + 1], their cumulative sums. Neither counts the padding.
+
+    Args:
+        path: folder of the table, e.g. ``stores/sft_packed`` or ``stores/sft_packed/current``.
+        name: which table, where the folder has several, e.g. ``sft_dev_packed``.
+        verify: as `open_store` has it.
+
+    Raises:
+        StoreError: no table there, or several and no name; no published version; a manifest that was edited; parts that are damaged; loss
+            weights that are neither 0 nor 1, which labels cannot express.
+    """
+
+    def __init__(self, path: Path | str, name: str | None = None, *, verify: Verify = "lazy") -> None:
+        folder, name = _find(local_path(path), name)
+        # the version, not `current`: a worker that opens it later reads the same rows
+        self._folder, self._name, self._verify = folder, name, verify
+        documents = open_packed(folder, name, Guards(verify)).documents
+        h5 = folder / f"{name}.h5"
+        self._store = open_store(h5 if h5.is_file() else folder / name, verify=verify)
+        self._row, self._offset, self._length = (documents[field] for field in ("row", "row_offset", "length"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(PackedDataset, verify=self._verify), (self._folder, self._name)
+
+    def __len__(self) -> int:
+        return self._store.num_records
+
+    def __getitem__(self, i: int) -> dict[str, Tensor]:
+        attention = [key for key in ("attention_mask",) if key in self._store.keys]
+        found = self._store.fetch_record(i, ["sequence", "loss_mask", "position_ids", *attention])
+        low, high = np.searchsorted(self._row, [i % len(self), i % len(self) + 1])
+        lengths, offsets = long(self._length[low:high]), long(self._offset[low:high])
+        tokens, mask = long(found["sequence"]), found["loss_mask"]
+        if mask.dtype.kind == "f" and not np.isin(mask, (0, 1)).all():
+            raise StoreError(
+                f"{self._store.path}, row {i}: loss weights that are neither 0 nor 1 have no labels; read loss_mask with open_store"
+            )
+        labels = torch.where(torch.from_numpy(mask != 0), tokens, IGNORE)
+        labels[offsets] = IGNORE
+        cu_seqlens = torch.cat([torch.zeros(1, dtype=torch.int32), lengths.cumsum(0).to(torch.int32)])
+        positions = long(found["position_ids"])
+        item = {"input_ids": tokens, "labels": labels, "position_ids": positions, "seq_lengths": lengths, "cu_seqlens": cu_seqlens}
+        return item | {key: long(found[key]) for key in attention}
+
+
+def _find(path: Path, name: str | None) -> tuple[Path, str]:
+    if not (folders := payload_folders(path)):
+        asset = path.parent.name if path.name == "current" else path.name
+        raise StoreError(f"{path}: there is no store. Where it is the place of an asset, build it with:\n  {build_command(asset)}")
+    tables = [(folder, each.stem) for folder in folders for each in sorted(folder.glob("*.documents")) if name in (None, each.stem)]
+    if len(tables) > 1 and len({folder for folder, _ in tables}) > 1:
+        found = ", ".join(str(folder / each) for folder, each in tables)
+        raise StoreError(f"{path}: several stores have a packed table {name or ''}: {found}. Open one of these stores")
+    if len(tables) != 1:
+        found = ", ".join(each.stem for folder in folders for each in sorted(folder.glob("*.documents")))
+        raise StoreError(f"{path}: no packed table{f' {name}' if name else ''}; found {found or 'none'}. Give the name of one of them")
+    return tables[0]
+
+
+# Map-style data sets over a store, with AstrAI's training types, keys and types.
+#
+#     seq    input_ids, target_ids                               windows of the token stream
+#     sft    input_ids, target_ids, loss_mask, position_ids      windows of the token stream; attention_mask where it has one
+#     dpo    chosen, rejected, chosen_mask, rejected_mask        records of any length
+#     grpo   prompts, responses, masks, rewards                  records with groups of responses
+#
+# They end: an index past the last item raises `IndexError`, so ``for item in dataset`` stops.
+
+
+class _Records(Dataset[dict[str, Any]]):
+    required: ClassVar[tuple[str, ...]]
+
+    def __init__(self, store: Store) -> None:
+        store.require(self.required)
+        if len(store.keys) and not store.num_records and not store.data.ends:
+            raise StoreError(
+                f"{store.path} does not say where its records end, so {', '.join(self.required)} cannot be told apart; give `offsets`"
+            )
+        self.store = store
+
+    def __len__(self) -> int:
+        return self.store.num_records
+
+    def _where(self, i: int) -> str:
+        return f"{self.store.path}, record {i}"
+
+
+class PairDataset(_Records):
+    """Preference pairs of any length.
+
+    Item: ``chosen, rejected`` int64[C], int64[R]; ``chosen_mask, rejected_mask`` bool, unshifted, true on the answer.
+    """
+
+    required: ClassVar[tuple[str, ...]] = ("chosen", "rejected", "chosen_mask", "rejected_mask")
+
+    def __getitem__(self, i: int) -> dict[str, Tensor]:
+        found = self.store.fetch_record(i, self.required)
+        for side in ("chosen", "rejected"):
+            if len(found[side]) != len(found[f"{side}_mask"]):
+                raise StoreError(f"{self._where(i)}: {side} has {len(found[side])} tokens, its mask {len(found[f'{side}_mask'])}")
+        return {key: (loss_weights if key.endswith("_mask") else long)(np.asarray(value)) for key, value in found.items()}
+
+
+class GroupDataset(_Records):
+    """Prompts with groups of responses, scored beforehand.
+
+    Item: ``prompts`` int64[P]; ``responses`` list of int64, ``masks`` list of bool, one each for every response; ``rewards`` float32[G].
+    A store's masks may also be called ``responses_mask``, which is how AstrAI's pipelines name them where they are not told.
+    """
+
+    required: ClassVar[tuple[str, ...]] = ("prompts", "responses", "rewards")
+
+    def __init__(self, store: Store) -> None:
+        self._masks = "responses_mask" if "masks" not in store.keys and "responses_mask" in store.keys else "masks"
+        store.require((*self.required, self._masks))
+        super().__init__(store)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        found = self.store.fetch_record(i, (*self.required, self._masks))
+        responses, masks = (self._nested(i, found[key], key) for key in ("responses", self._masks))
+        rewards = torch.from_numpy(np.array(found["rewards"], np.float32))
+        lengths = ([len(part) for part in responses], [len(part) for part in masks])
+        if lengths[0] != lengths[1] or len(lengths[0]) != len(rewards):
+            raise StoreError(f"{self._where(i)}: responses of {lengths[0]} tokens, masks of {lengths[1]}, {len(rewards)} rewards")
+        tensors = {"responses": [long(part) for part in responses], "masks": [loss_weights(part) for part in masks]}
+        return {"prompts": long(np.asarray(found["prompts"])), **tensors, "rewards": rewards}
+
+    def _nested(self, i: int, value: Any, key: str) -> list[npt.NDArray[Any]]:
+        if not isinstance(value, list):
+            raise StoreError(f"{self._where(i)}: {key} is one flat list, and nothing says where each response ends; give `element_offsets`")
+        return [np.asarray(part) for part in value]
+
+
+class DatasetFactory:
+    """Data sets by training type."""
+
+    windowed: ClassVar[Mapping[str, type[SequenceDataset]]] = {"seq": SequenceDataset, "sft": SftDataset}
+    records: ClassVar[Mapping[str, type[PairDataset] | type[GroupDataset]]] = {"dpo": PairDataset, "grpo": GroupDataset}
+
+    @classmethod
+    def load(
+        cls,
+        train_type: str,
+        load_path: Path | str,
+        window_size: int | None = None,
+        stride: int | None = None,
+        storage_type: Format | None = None,
+        *,
+        offset: int = 0,
+        share_memory: bool = False,
+        verify: Verify = "lazy",
+    ) -> SequenceDataset | PairDataset | GroupDataset:
+        """Open a store and make the data set of `train_type` over it.
+
+        Args:
+            train_type: ``seq``, ``sft``, ``dpo`` or ``grpo``.
+            window_size: tokens in an item; needed for ``seq`` and ``sft``.
+            stride: tokens from one window to the next; `window_size` where it is not given.
+            storage_type: instead of what `detect_format` finds.
+            offset: tokens before the first window. Another one each epoch, drawn below `stride`, cuts the text at other places.
+            verify: compare what is read with the manifest of the store, see `open_store`.
+            share_memory: copy the arrays into memory that worker processes share. Needless for files that are memory-mapped.
+
+        Raises:
+            ConfigError: an unknown type, or no window size where one is needed.
+            MissingKey: (a `KeyError`) the store lacks a key; the message lists required and available ones.
+        """
+        known = (*cls.windowed, *cls.records)
+        if train_type not in known:
+            raise ConfigError(f"train_type {train_type!r} is not one of {', '.join(known)}{nearest(train_type, known)}")
+        if train_type in cls.records and (window_size, stride, offset) != (None, None, 0):
+            raise ConfigError(f"train_type {train_type!r} gives whole records: window_size, stride and offset mean nothing. Leave them out")
+        if train_type in cls.windowed and window_size is None:
+            raise ConfigError(f"train_type {train_type!r} needs window_size, the number of tokens in an item")
+        store = open_store(load_path, storage_type, verify=verify)
+        store = in_shared_memory(store) if share_memory else store
+        if train_type in cls.windowed:
+            assert window_size is not None
+            return cls.windowed[train_type](store, window_size, stride, offset)
+        return cls.records[train_type](store)

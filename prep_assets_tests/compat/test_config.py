@@ -1,0 +1,358 @@
+""""""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from prep_assets.cli.data import preprocess
+from prep_assets.compat.astrai import (
+    Dtype,
+    Section,
+    SectionsInput,
+    SectionsOutput,
+    SectionsPipeline,
+    SectionsPreprocessing,
+    Source,
+    TypedInput,
+    TypedPipeline,
+    TypedPreprocessing,
+    load_pipeline,
+    migrated,
+    parse_pipeline,
+    task_of,
+)
+from prep_assets.compat.astrai_run import folder_of
+from prep_assets.config.loading import parse
+from prep_assets.config.models import FAMILIES
+from prep_assets.errors import ConfigError
+from prep_assets.pipeline.workspace import group_domains
+from prep_assets.samples import Group
+from prep_assets.schemas.registry import convert_with
+from prep_assets_tests.compat.pipelines import CHAT, DPO, EXAMPLES, GRPO, INSTRUCTION, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_documented_example_is_read(name: str) -> None:
+    parsed = parse_pipeline(EXAMPLES[name], name)
+    assert isinstance(parsed, SectionsPipeline) is (name.startswith("sections") or name in ("dpo", "grpo"))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_round_trip_through_a_file_with_every_key_written_out(name: str, tmp_path: Path) -> None:
+    parsed = parse_pipeline(EXAMPLES[name], name)
+    (tmp_path / "p.json").write_text(parsed.model_dump_json(indent=2), "utf-8")
+    assert load_pipeline(tmp_path / "p.json") == parsed
+
+
+def test_defaults_of_the_typed_dialect_are_the_documented_ones() -> None:
+    parsed = parse_pipeline({}, "empty")
+    assert isinstance(parsed, TypedPipeline)
+    assert parsed.model_dump() == {
+        "version": 1,
+        "input": {"type": "chat", "messages_key": "messages", "prompt_key": "prompt", "response_key": "response", "text_key": "text"},
+        "mask": {},
+        "mask_default": "mask",
+        "preprocessing": {"max_seq_len": 2048, "min_chars": 50, "max_chars": 2_000_000, "deduplicate": True, "max_items": None},
+        "output": {"domain_key": None, "storage_format": "bin", "max_tokens_per_shard": 100_000_000},
+    }
+
+
+def test_defaults_of_the_sections_dialect_are_astrais() -> None:
+    parsed = parse_pipeline({"input": {"sections": [{"field": "text", "action": "train"}]}}, "short")
+    assert parsed.preprocessing.model_dump() == {
+        "max_seq_len": 2048,
+        "min_chars": 50,
+        "max_chars": 2_000_000,
+        "max_items": None,
+        "batch_size": 256,
+        "packing_strategy": "simple",
+        "max_packed_len": 8192,
+        "truncation_mode": "keep_start",
+    }
+    assert parsed.output.model_dump() == {
+        "domain_key": None,
+        "storage_format": "bin",
+        "max_tokens_per_shard": 100_000_000,
+        "dtype": {},
+        "position_ids_mode": "doc_reset",
+    }
+
+
+def test_models_are_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        parse_pipeline(CHAT, "c").mask_default = "train"  # type: ignore[misc]
+
+
+FAULTS: list[tuple[Any, str, tuple[str, ...]]] = [
+    ("unknown key at the top", {**CHAT, "masks": {}}, ("masks", "did you mean 'mask'?")),
+    ("unknown input key", changed(CHAT, input={"message_key": "m"}), ("message_key", "did you mean 'messages_key'?")),
+    ("unknown type", changed(CHAT, input={"type": "chats"}), ("input.type", "did you mean 'chat'?")),
+    ("unknown preprocessing key", changed(CHAT, preprocessing={"max_seqlen": 1}), ("max_seqlen", "did you mean 'max_seq_len'?")),
+    ("unknown output key", changed(CHAT, output={"format": "bin"}), ("format", "storage_format")),
+    ("unknown mask action", changed(CHAT, mask={"user": "masked"}), ("mask.user", "did you mean 'mask'?")),
+    ("unknown default action", {**CHAT, "mask_default": "trian"}, ("mask_default", "did you mean 'train'?")),
+    ("unknown storage format", changed(CHAT, output={"storage_format": "hdf5"}), ("storage_format", "'bin' or 'h5'", "did you mean 'h5'?")),
+    ("a format that AstrAI cannot write either", changed(SECTIONS_CHAT, output={"storage_format": "jsonl"}), ("jsonl", "'bin' or 'h5'")),
+    ("unknown version", {**CHAT, "version": 2}, ("version", "2")),
+    ("a number as text", changed(CHAT, preprocessing={"max_seq_len": "77"}), ("max_seq_len", "77")),
+    ("a fraction", changed(CHAT, preprocessing={"max_seq_len": 12.7}), ("max_seq_len", "12.7")),
+    ("no length", changed(CHAT, preprocessing={"max_seq_len": 0}), ("max_seq_len", "1")),
+    ("no text can pass", changed(TEXT, preprocessing={"min_chars": 9, "max_chars": 8}), ("min_chars 9", "max_chars 8")),
+    ("a role in an instruction", changed(INSTRUCTION, mask={"promt": "mask"}), ("mask.promt", "did you mean 'prompt'?")),
+    ("a mask of a text", changed(TEXT, mask={"user": "mask"}), ("mask.user", "every token of a text is trained")),
+    ("mixed dialects", changed(SECTIONS_CHAT, input={"type": "chat"}), ("input.type", "input.sections", "dialects")),
+    ("deduplicate among sections", changed(SECTIONS_CHAT, preprocessing={"deduplicate": True}), ("preprocessing.deduplicate", "--dedup")),
+    ("packing in the typed dialect", changed(CHAT, preprocessing={"packing_strategy": "bfd"}), ("packing_strategy", "input.type")),
+    ("sections and sources", changed(SECTIONS_CHAT, input={"sources": DPO["input"]["sources"]}), ("either sections", "sources")),
+    ("neither", {"input": {"sections": None, "sources": None}}, ("either sections",)),
+    ("no section", {"input": {"sections": []}}, ("input.sections",)),
+    ("unknown section key", {"input": {"sections": [{"field": "t", "acton": "train"}]}}, ("acton", "did you mean 'action'?")),
+    ("unknown section action", {"input": {"sections": [{"field": "t", "action": "trained"}]}}, ("action", "did you mean 'train'?")),
+    ("roles without messages", {"input": {"sections": [{"field": "t", "action": "$role"}]}}, ("$role", "template")),
+    ("values in one stream", {"input": {"sections": [{"field": "t", "action": "value"}]}}, ("value", "sources")),
+    ("unknown packing", changed(SECTIONS_TEXT, preprocessing={"packing_strategy": "bfd-split"}), ("did you mean 'bfd_split'?",)),
+    ("unknown truncation", changed(SECTIONS_TEXT, preprocessing={"truncation_mode": "keep_first"}), ("keep_start", "keep_end")),
+    ("unknown dtype", changed(SECTIONS_TEXT, output={"dtype": {"sequence": "uint16"}}), ("output.dtype.sequence", "uint16", "int16")),
+    ("unknown position ids", changed(SECTIONS_TEXT, output={"position_ids_mode": "reset"}), ("position_ids_mode", "doc_reset")),
+    ("packed pairs", changed(DPO, preprocessing={"packing_strategy": "bfd"}), ("bfd", "sources")),
+    ("positions of pairs", changed(DPO, output={"position_ids_mode": "continuous"}), ("position_ids_mode", "sources")),
+    ("values only", {"input": {"sources": {"r": {"sections": [{"field": "r", "action": "value"}]}}}}, ("nothing is tokenized",)),
+    ("a key that is a path", {"input": {"sources": {"../x": DPO["input"]["sources"]["chosen"]}}}, ("../x",)),
+    ("no object", [1], ("list",)),
+]
+
+
+def test_a_faulty_section_is_one_fault() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_pipeline({"input": {"sections": [{"field": "t", "action": "tran"}]}}, "sft.json")
+    assert len(str(caught.value).split("\n")) == 2 and "did you mean 'train'?" in str(caught.value)
+    with pytest.raises(ConfigError, match=r"input\.sections: needs at least one entry"):
+        parse_pipeline({"input": {"sections": []}}, "sft.json")
+
+
+@pytest.mark.parametrize(("values", "said"), [fault[1:] for fault in FAULTS], ids=[str(fault[0]) for fault in FAULTS])
+def test_what_means_nothing_is_refused_with_a_remedy(values: Any, said: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_pipeline(values, "sft.json")
+    for part in ("sft.json", *said):
+        assert part in str(caught.value)
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text('{"mask": {"user": "mask", "user": "train"}}', "utf-8")
+    with pytest.raises(ConfigError, match="'user' stands twice"):
+        load_pipeline(tmp_path / "p.json")
+
+
+@pytest.mark.parametrize("text", [None, "{", "\ufeff{}"])
+def test_what_is_no_json_file_is_refused(text: str | None, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "p.json").write_text(text, "utf-8")
+    with pytest.raises(ConfigError, match=r"p\.json"):
+        load_pipeline(tmp_path / "p.json")
+
+
+def columns(values: Any, **options: Any) -> dict[str, str]:
+    return {key: column.dtype for key, column in task_of(parse_pipeline(values, "p"), **options).columns.items()}
+
+
+def test_keys_and_types_of_each_kind_of_store() -> None:
+    assert columns(CHAT) == {"sequence": "int64", "loss_mask": "int64"}
+    assert columns(TEXT) == {"sequence": "int64"}
+    assert columns(SECTIONS_CHAT) == {"sequence": "int32", "loss_mask": "bool", "position_ids": "int32"}
+    assert columns(SECTIONS_TEXT) == {"sequence": "int32", "position_ids": "int32"}
+    assert list(columns(DPO)) == ["chosen", "chosen_mask", "rejected", "rejected_mask"]
+    assert columns(GRPO) == {"prompts": "int32", "prompts_mask": "int32", "responses": "int32", "masks": "int32", "rewards": "float32"}
+
+
+def test_position_ids_may_be_asked_for_beside_the_configuration() -> None:
+    assert list(columns(CHAT, position_ids="doc_reset")) == ["sequence", "loss_mask", "position_ids"]
+    assert list(columns(SECTIONS_TEXT, position_ids="none")) == ["sequence"]
+    with pytest.raises(ConfigError, match="sources"):
+        columns(DPO, position_ids="doc_reset")
+
+
+def test_packed_text_has_a_mask_for_its_padding() -> None:
+    assert "loss_mask" in columns(changed(SECTIONS_TEXT, preprocessing={"packing_strategy": "bfd"}))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "said"),
+    [
+        ({"loss_masks": "bool"}, "did you mean 'loss_mask'"),
+        ({"sequence": "bool"}, "int32"),
+        ({"sequence": "float32"}, "int32"),
+        ({"position_ids": "float16"}, "int64"),
+    ],
+)
+def test_a_dtype_that_does_not_hold_its_values_is_refused(dtype: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        columns(changed(SECTIONS_CHAT, output={"dtype": dtype}))
+
+
+def test_rewards_are_never_whole_numbers() -> None:
+    with pytest.raises(ConfigError, match="rewards"):
+        columns(changed(GRPO, output={"dtype": {"rewards": "int32"}}))
+
+
+def test_two_outputs_of_one_name_are_refused() -> None:
+    twice = json.loads(json.dumps(DPO))
+    twice["input"]["sources"]["rejected"]["mask_key"] = "chosen_mask"
+    with pytest.raises(ConfigError, match="'chosen_mask'"):
+        columns(twice)
+
+
+# -- migrate -----------------------------------------------------------------------------------------------------------------------------
+
+
+def text_of(pipeline: dict[str, Any]) -> str:
+    return migrated(parse_pipeline(pipeline, "p.json"), "p.json", files=["a.jsonl"], tokenizer="tok", domain="mine")
+
+
+def model_of(pipeline: dict[str, Any], family: str) -> Any:
+    text = text_of(pipeline)
+    assert text.startswith(f"# configs/{family}.yaml, from p.json")
+    return parse(FAMILIES[family], yaml.safe_load(text), "migrated")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_comes_to_a_configuration_that_loads(name: str) -> None:
+    family = {"text": "pretrain", "sections text": "pretrain", "dpo": "preference", "grpo": "rl"}.get(name, "sft")
+    found = model_of(EXAMPLES[name], family)
+    assert (found.tokenizer, list(found.domains), found.domains["mine"].files) == ("tok", ["mine"], ("a.jsonl",))
+
+
+def test_a_chat() -> None:
+    found = model_of(CHAT, "sft")
+    domain = found.domains["mine"]
+    assert (domain.schema_name, domain.options) == ("messages", {"messages_key": "messages"})
+    assert (domain.domains, domain.domain_key) == ("auto", "source")
+    assert found.mask == {"system": "mask", "user": "mask", "assistant": "train"}
+    assert (found.mask_default, found.train_headers, found.truncation) == ("mask", True, "end")
+    assert (found.preprocessing.max_seq_len, found.preprocessing.deduplicate) == (2048, True)
+    assert (found.output.storage_format, found.output.dtype) == ("bin", "int64")
+
+
+def test_an_instruction_and_a_text() -> None:
+    domain = model_of(INSTRUCTION, "sft").domains["mine"]
+    assert (domain.schema_name, domain.options) == ("instruction", {"prompt_key": "instruction", "response_key": "output"})
+    domain = model_of(TEXT, "pretrain").domains["mine"]
+    assert (domain.schema_name, domain.options) == ("text", {"text_key": "content", "min_chars": 50, "max_chars": 2_000_000})
+
+
+def test_packing() -> None:
+    packed = changed(SECTIONS_CHAT, preprocessing={"packing_strategy": "bfd", "max_packed_len": 4096})
+    assert model_of(packed, "sft").packing.model_dump(include={"strategy", "row_len", "overlong", "shuffle"}) == {
+        "strategy": "bfd",
+        "row_len": 4096,
+        "overlong": "truncate",
+        "shuffle": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "said"),
+    [
+        (CHAT, "domain_key: AstrAI puts values other than text into __default__"),
+        (CHAT, "first 200 characters"),
+        (changed(CHAT, preprocessing={"max_items": 5}), "max_items counts the records of each domain"),
+        (changed(CHAT, preprocessing={"max_items": 5}, output={"domain_key": None}), "max_items counts the records that are read"),
+        (changed(SECTIONS_CHAT, preprocessing={"truncation_mode": "keep_end"}), "keep_end"),
+        (changed(SECTIONS_CHAT, output={"position_ids_mode": "continuous"}), "position_ids_mode continuous"),
+        (SECTIONS_CHAT, "output.dtype.loss_mask"),
+        (changed(SECTIONS_TEXT, preprocessing={"packing_strategy": "bfd"}), "packing_strategy bfd"),
+        (TEXT, "max_seq_len 2048"),
+        (DPO, "only the answers are trained"),
+        (GRPO, "a prompt ends with the generation prompt"),
+        (GRPO, "is refused; AstrAI cuts responses off"),
+    ],
+)
+def test_what_cannot_be_said_stands_in_comments(pipeline: dict[str, Any], said: str) -> None:
+    comments = [line for line in text_of(pipeline).splitlines() if line.startswith("#")]
+    assert any(said in line for line in comments)
+
+
+def with_sources(**sources: Any) -> dict[str, Any]:
+    return changed(GRPO, input={"sources": {**GRPO["input"]["sources"], **sources}})
+
+
+PLAIN = {"sections": [{"field": "question", "action": "mask"}, {"field": "context", "action": "mask"}]}
+TEMPLATED = {"sections": [{"field": "answers", "action": "$role", "template": True}], "list_field": True, "mask_key": "masks"}
+
+
+def test_groups_with_a_template() -> None:
+    found = model_of(GRPO, "rl")
+    domain = found.domains["mine"]
+    assert domain.schema_name == "group"
+    assert domain.options == {"prompt_key": "prompt", "responses_key": "responses", "rewards_key": "rewards"}
+    assert group_domains(found) == ("mine",)
+    assert (found.template, found.test_fraction, found.preprocessing.max_seq_len) == ("tokenizer", 0.0, 2048)
+
+
+def test_groups_without_a_template() -> None:
+    domain = model_of(with_sources(prompts=PLAIN), "rl").domains["mine"]
+    assert domain.schema_name == "sections"
+    group = convert_with("sections", domain.options)({"question": "a", "context": "b", "responses": ["c", "d"], "rewards": [1, 0.5]})
+    assert isinstance(group, Group)
+    assert [turn.text for turn in group.prompt] == ["a", "b"]
+    assert [turn.text for response in group.responses for turn in response] == ["c", "d"]
+    assert group.rewards == (1, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("sources", "said"),
+    [
+        ({"prompts": PLAIN, "responses": TEMPLATED}, "responses with a template after prompts without one cannot be migrated"),
+        (
+            {"prompts": {"sections": [{"field": field, "action": "$role", "template": True} for field in "ab"]}},
+            "prompts of 2 sections cannot be migrated",
+        ),
+    ],
+)
+def test_groups_that_have_no_configuration(sources: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        text_of(with_sources(**sources))
+
+
+def test_other_sources_have_no_family() -> None:
+    scored = {"sections": [{"field": "score", "action": "value"}]}
+    whole = {"sections": [{"field": "text", "action": "train"}]}
+    with pytest.raises(ConfigError, match=r"sources text, score cannot be migrated.*prep-assets preprocess"):
+        text_of({"input": {"sources": {"text": whole, "score": scored}}})
+
+
+# -- the page names every key and option, and its examples are true ----------------------------------------------------------------------
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "preprocess.md").read_text("utf-8")
+MODELS = (TypedInput, TypedPreprocessing, SectionsInput, Section, Source, SectionsPreprocessing, SectionsOutput)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: str(model.__name__))
+def test_every_key_is_described(model: type) -> None:
+    assert [key for key in model.model_fields if not re.search(rf"[`.]{key}`", PAGE)] == []  # type: ignore[attr-defined]
+
+
+def test_every_option_and_dtype_is_described() -> None:
+    options = [name.replace("_", "-") for name in inspect.signature(preprocess).parameters if name != "inputs"]
+    assert [name for name in options if f"--{name}" not in PAGE] == []
+    assert [name for name in get_args(Dtype) if f"`{name}`" not in PAGE] == []
+
+
+def test_the_examples_are_valid() -> None:
+    examples = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    assert len(examples) == 2
+    for example in examples:
+        parse_pipeline(json.loads(example), "docs/preprocess.md")
+
+
+def test_the_folder_of_the_page_is_the_folder() -> None:
+    assert f"`../x` is\n`{folder_of('../x')}`" in PAGE

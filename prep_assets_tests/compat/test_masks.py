@@ -1,0 +1,658 @@
+"""AstrAI's documented ids and masks: golden vectors, and an independent implementation on arbitrary records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prep_assets.compat.astrai import Task, parse_pipeline, task_of
+from prep_assets.compat.astrai_columns import AstraiBuilder, MessageTemplate, Row
+from prep_assets.compat.astrai_run import Outcome, arrange, bin_plan, load_tokenizer, preprocess
+from prep_assets.errors import ConfigError, Refused, TemplateError
+from prep_assets.text.vocabulary import Vocabulary
+from prep_assets_tests.compat.conftest import DECLARED, TEMPLATE, VOCABULARY, Run, chat, ids, message, write_rows, write_tokenizer
+from prep_assets_tests.compat.pipelines import CHAT, DPO, GRPO, INSTRUCTION, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed
+from prep_assets_tests.compat.reference import Documented, read_bin
+from prep_assets_tests.effort import examples
+
+SHORT_TEXT = changed(TEXT, preprocessing={"min_chars": 0})
+
+
+def build(directory: Path, pipeline: dict[str, Any], *rows: Any) -> list[Row | Refused]:
+    return AstraiBuilder(task_of(parse_pipeline(pipeline, "p")), load_tokenizer(directory)).build(rows)
+
+
+def one(directory: Path, pipeline: dict[str, Any], row: Any) -> dict[str, list[Any]]:
+    (found,) = build(directory, pipeline, row)
+    assert isinstance(found, Row), found
+    return {key: cells.values.tolist() for key, cells in found.cells.items()}
+
+
+def refusal(directory: Path, pipeline: dict[str, Any], row: Any) -> str:
+    (found,) = build(directory, pipeline, row)
+    assert isinstance(found, Refused), found
+    return f"{found.stage}/{found.reason}"
+
+
+EXCHANGE = chat(("system", "a b"), ("user", "c"), ("assistant", "d"), ("user", "e"), ("assistant", "f g"))
+
+
+def test_the_documented_chat_bos_masked_and_whole_assistant_messages_trained(tokenizer: Path) -> None:
+    spans = ["<s>", "<|im_start|> system a b <|im_end|>", "<|im_start|> user c <|im_end|>", "<|im_start|> assistant d <|im_end|>"]
+    spans += ["<|im_start|> user e <|im_end|>", "<|im_start|> assistant f g <|im_end|>"]
+    assert one(tokenizer, CHAT, EXCHANGE) == {
+        "sequence": ids(" ".join(spans)),
+        "loss_mask": [0] + [0] * 5 + [0] * 4 + [1] * 4 + [0] * 4 + [1] * 5,
+    }
+
+
+def test_a_tokenizer_without_bos_starts_with_the_first_message(tmp_path: Path) -> None:
+    directory = write_tokenizer(tmp_path, declared={})
+    assert one(directory, CHAT, chat(("user", "a")))["sequence"] == ids("<|im_start|> user a <|im_end|>")
+
+
+def test_every_role_masked_and_every_role_trained(tokenizer: Path) -> None:
+    masked = one(tokenizer, {**CHAT, "mask": {}}, EXCHANGE)["loss_mask"]
+    trained = one(tokenizer, {**CHAT, "mask": {}, "mask_default": "train"}, EXCHANGE)["loss_mask"]
+    assert sum(masked) == 0
+    assert trained == [0] + [1] * (len(trained) - 1)
+
+
+def test_chats_are_cut_on_the_right(tokenizer: Path) -> None:
+    whole = one(tokenizer, CHAT, EXCHANGE)
+    cut = one(tokenizer, changed(CHAT, preprocessing={"max_seq_len": 12}), EXCHANGE)
+    assert cut == {key: values[:12] for key, values in whole.items()}
+
+
+def test_how_many_tokens_were_cut_is_known(tokenizer: Path) -> None:
+    (row,) = build(tokenizer, changed(CHAT, preprocessing={"max_seq_len": 12}), EXCHANGE)
+    assert isinstance(row, Row)
+    assert row.cut == 23 - 12
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"messages": []}, "schema/empty"),
+        ({}, "schema/empty"),
+        ({"messages": "a"}, "schema/wrong_type"),
+        ({"messages": ["a"]}, "schema/wrong_type"),
+        ({"messages": [{"content": "a"}]}, "schema/missing_field"),
+        ({"messages": [message("user", None)]}, "schema/wrong_type"),
+        ({"messages": [message("user", [{"type": "text", "text": "a"}])]}, "schema/wrong_type"),
+    ],
+)
+def test_a_chat_that_is_none_is_refused_and_not_the_run(row: Any, reason: str, tokenizer: Path) -> None:
+    assert refusal(tokenizer, CHAT, row) == reason
+
+
+def test_a_chat_of_one_token_is_refused(tmp_path: Path) -> None:
+    directory = write_tokenizer(tmp_path, declared={}, template="{{ messages[0]['content'] }}")
+    assert refusal(directory, CHAT, chat(("user", "a"))) == "tokenize/empty"
+
+
+def test_a_template_that_says_no_refuses_the_record(tmp_path: Path) -> None:
+    directory = write_tokenizer(tmp_path, template="{{ raise_exception('no') }}")
+    assert refusal(directory, CHAT, EXCHANGE) == "render/template_refuses"
+
+
+def test_a_tokenizer_without_a_template_stops_a_chat_run(tmp_path: Path) -> None:
+    with pytest.raises(TemplateError, match="chat_template"):
+        build(write_tokenizer(tmp_path, template=None), CHAT, EXCHANGE)
+    assert one(tmp_path, SHORT_TEXT, {"content": "a"})["sequence"] == ids("a")
+
+
+def test_instruction_prompt_with_special_tokens_response_without(post_tokenizer: Path) -> None:
+    found = one(post_tokenizer, INSTRUCTION, {"instruction": "a b", "output": "c d e"})
+    assert found == {"sequence": ids("<s> a b </s> c d e"), "loss_mask": [0, 0, 0, 0, 1, 1, 1]}
+
+
+def test_instruction_reversed(post_tokenizer: Path) -> None:
+    reversed_mask = {**INSTRUCTION, "mask": {"prompt": "train", "response": "mask"}}
+    assert one(post_tokenizer, reversed_mask, {"instruction": "a", "output": "b c"})["loss_mask"] == [1, 1, 1, 0, 0]
+
+
+def test_an_instruction_has_a_mask_even_where_all_of_it_is_trained(tokenizer: Path) -> None:
+    everything = {**INSTRUCTION, "mask": {}, "mask_default": "train"}
+    assert one(tokenizer, everything, {"instruction": "a", "output": "b"})["loss_mask"] == [1, 1]
+
+
+def test_one_blank_field_is_encoded_two_are_refused(post_tokenizer: Path) -> None:
+    assert one(post_tokenizer, INSTRUCTION, {"instruction": " ", "output": "b"})["sequence"] == ids("<s> </s> b")
+    assert one(post_tokenizer, INSTRUCTION, {"instruction": "a"})["loss_mask"] == [0, 0, 0]
+    assert refusal(post_tokenizer, INSTRUCTION, {"instruction": " ", "output": ""}) == "schema/empty"
+
+
+def test_null_is_no_text_and_numbers_are_their_text(tokenizer: Path) -> None:
+    assert one(tokenizer, INSTRUCTION, {"instruction": "a", "output": None})["sequence"] == ids("a")
+    assert one(tokenizer, INSTRUCTION, {"instruction": "a", "output": 7})["sequence"] == ids("a 7")
+    assert refusal(tokenizer, INSTRUCTION, {"instruction": "a", "output": ["b"]}) == "schema/wrong_type"
+
+
+def test_text_has_no_mask_and_its_special_tokens(post_tokenizer: Path) -> None:
+    assert one(post_tokenizer, SHORT_TEXT, {"content": "a b"}) == {"sequence": ids("<s> a b </s>")}
+    cut = changed(SHORT_TEXT, preprocessing={"max_seq_len": 3})
+    assert one(post_tokenizer, cut, {"content": "a b"})["sequence"] == ids("<s> a b")
+
+
+@pytest.mark.parametrize(("length", "kept"), [(4, False), (5, True), (7, True), (8, False)])
+def test_lengths_of_texts_are_inclusive_and_count_characters(length: int, kept: bool, tokenizer: Path) -> None:
+    bounds = changed(TEXT, preprocessing={"min_chars": 5, "max_chars": 7})
+    (found,) = build(tokenizer, bounds, {"content": "é" * length})
+    assert isinstance(found, Row) is kept
+
+
+@pytest.mark.parametrize("value", ["", "   ", 5, None, ["a"]])
+def test_a_text_is_a_string_with_something_in_it(value: Any, tokenizer: Path) -> None:
+    assert refusal(tokenizer, SHORT_TEXT, {"content": value}).startswith("schema/")
+
+
+# -- sections ---------------------------------------------------------------------------------------------------------------------------
+
+
+def sections(*specs: dict[str, Any]) -> dict[str, Any]:
+    return {"input": {"sections": list(specs)}, "preprocessing": {"min_chars": 0}}
+
+
+def test_special_tokens_stand_at_the_first_section_that_has_text(post_tokenizer: Path) -> None:
+    fields = sections({"field": "x", "action": "mask"}, {"field": "y", "action": "train"})
+    assert one(post_tokenizer, fields, {"x": "a", "y": "b"}) == {"sequence": ids("<s> a </s> b"), "loss_mask": [0, 0, 0, 1]}
+    assert one(post_tokenizer, fields, {"x": " ", "y": "b"}) == {"sequence": ids("<s> b </s>"), "loss_mask": [1, 1, 1]}
+
+
+def test_special_tokens_where_they_are_asked_for(post_tokenizer: Path) -> None:
+    fields = sections(
+        {"field": "x", "action": "mask", "add_special_tokens": False}, {"field": "y", "action": "train", "add_special_tokens": True}
+    )
+    assert one(post_tokenizer, fields, {"x": "a", "y": "b"})["sequence"] == ids("a <s> b </s>")
+
+
+def test_a_template_beside_text_has_one_bos_in_front_of_everything(tokenizer: Path) -> None:
+    fields = sections({"field": "x", "action": "mask"}, {"field": "messages", "action": "train", "template": True})
+    found = one(tokenizer, fields, {"x": "a", **chat(("user", "b"))})
+    assert found == {"sequence": ids("<s> a <|im_start|> user b <|im_end|>"), "loss_mask": [0, 0, 1, 1, 1, 1]}
+
+
+def test_the_length_of_a_text_is_that_of_the_record_not_of_each_section(tokenizer: Path) -> None:
+    two = {**sections({"field": "x", "action": "train"}, {"field": "y", "action": "train"}), "preprocessing": {"min_chars": 6}}
+    assert one(tokenizer, two, {"x": "a", "y": "b c d"})["sequence"] == ids("a b c d")
+    assert refusal(tokenizer, two, {"x": "a", "y": "b c"}) == "schema/too_short"
+
+
+def test_the_mask_is_there_for_a_record_that_is_trained_throughout(tokenizer: Path) -> None:
+    fields = sections({"field": "x", "action": "mask"}, {"field": "y", "action": "train"})
+    rows = build(tokenizer, fields, {"x": "", "y": "a"}, {"x": "b", "y": "c"})
+    assert [row.cells["loss_mask"].values.tolist() for row in rows if isinstance(row, Row)] == [[1], [0, 1]]
+
+
+# -- sources ----------------------------------------------------------------------------------------------------------------------------
+
+GROUP = {"prompt": [message("user", "a")], "responses": ["b c", "d", "e f g"], "rewards": [1.0, -0.3, 0.8]}
+
+
+def test_a_pair(tokenizer: Path) -> None:
+    row = {"chosen": chat(("user", "a"), ("assistant", "b"))["messages"], "rejected": chat(("user", "a"), ("assistant", "c d"))["messages"]}
+    assert one(tokenizer, DPO, row) == {
+        "chosen": ids("<s> <|im_start|> user a <|im_end|> <|im_start|> assistant b <|im_end|>"),
+        "chosen_mask": [0] * 5 + [1] * 4,
+        "rejected": ids("<s> <|im_start|> user a <|im_end|> <|im_start|> assistant c d <|im_end|>"),
+        "rejected_mask": [0] * 5 + [1] * 5,
+    }
+
+
+@pytest.mark.parametrize("missing", ["chosen", "rejected"])
+def test_a_pair_needs_both_sides(missing: str, tokenizer: Path) -> None:
+    row = {side: chat(("user", "a"), ("assistant", side[0]))["messages"] for side in ("chosen", "rejected") if side != missing}
+    assert refusal(tokenizer, DPO, row) == "schema/empty"
+
+
+def test_a_group_keeps_its_responses_apart_without_special_tokens_and_its_rewards_as_fractions(post_tokenizer: Path) -> None:
+    (row,) = build(post_tokenizer, GRPO, GROUP)
+    assert isinstance(row, Row)
+    assert row.cells["responses"].values.tolist() == ids("b c d e f g")
+    assert row.cells["responses"].lengths == row.cells["masks"].lengths == (2, 1, 3)
+    assert row.cells["masks"].values.tolist() == [1] * 6
+    assert row.cells["prompts_mask"].values.tolist() == [0] * 5
+    assert row.cells["rewards"].values.dtype == np.float32
+    assert row.cells["rewards"].values.tolist() == np.array([1.0, -0.3, 0.8], np.float32).tolist()
+
+
+def test_each_response_is_cut_by_itself(tokenizer: Path) -> None:
+    (row,) = build(tokenizer, changed(GRPO, preprocessing={"max_seq_len": 2}), GROUP)
+    assert isinstance(row, Row)
+    assert row.cells["responses"].values.tolist() == ids("b c d e f")
+    assert row.cells["responses"].lengths == row.cells["masks"].lengths == (2, 1, 2)
+    assert row.cut == 3 + 1  # of the prompt, and of the last response
+
+
+def test_a_single_reward_for_a_single_response(tokenizer: Path) -> None:
+    assert one(tokenizer, GRPO, {**GROUP, "responses": ["b"], "rewards": 0.5})["rewards"] == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"rewards": [1.0]}, "schema/length_mismatch"),
+        ({"responses": [], "rewards": []}, "schema/length_mismatch"),
+        ({"responses": ["b", " ", "c"]}, "schema/empty_answer"),
+        ({"rewards": [1.0, None, 0.0]}, "schema/wrong_type"),
+        ({"rewards": None}, "schema/missing_field"),
+        ({"responses": "b"}, "schema/wrong_type"),
+    ],
+)
+def test_a_group_never_shrinks_beside_its_rewards(change: dict[str, Any], reason: str, tokenizer: Path) -> None:
+    assert refusal(tokenizer, GRPO, {**GROUP, **change}) == reason
+
+
+# -- against the documentation's algorithm ----------------------------------------------------------------------------------------------
+
+words = st.lists(st.sampled_from([*VOCABULARY, "é", "\n", "  ", "中"]), max_size=8).map(" ".join)
+messages = st.lists(st.builds(message, st.sampled_from(["system", "user", "assistant", "tool"]), words), min_size=1, max_size=5)
+masks = st.dictionaries(st.sampled_from(["system", "user", "assistant"]), st.sampled_from(["train", "mask"]))
+actions = st.sampled_from(["train", "mask"])
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(rows=st.lists(messages, min_size=1, max_size=4), mask=masks, default=actions, longest=st.integers(1, 40), post=st.booleans())
+def test_chats_equal_the_documented_algorithm(
+    rows: list[Any], mask: dict[str, str], default: str, longest: int, post: bool, tokenizer: Path, post_tokenizer: Path
+) -> None:
+    directory = post_tokenizer if post else tokenizer
+    pipeline = {**changed(CHAT, preprocessing={"max_seq_len": longest}), "mask": mask, "mask_default": default}
+    documented = Documented(directory)
+    for row, found in zip(rows, build(directory, pipeline, *[{"messages": row} for row in rows]), strict=True):
+        expected = documented.chat({"messages": row}, mask, default, longest)
+        assert expected is not None
+        assert isinstance(found, Row)
+        assert (found.cells["sequence"].values.tolist(), found.cells["loss_mask"].values.tolist()) == expected
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(prompt=words, response=words, prompt_action=actions, default=actions, longest=st.integers(1, 20), post=st.booleans())
+def test_instructions_equal_the_documented_algorithm(
+    prompt: str, response: str, prompt_action: str, default: str, longest: int, post: bool, tokenizer: Path, post_tokenizer: Path
+) -> None:
+    directory = post_tokenizer if post else tokenizer
+    mask = {"prompt": prompt_action}
+    pipeline = {**changed(INSTRUCTION, preprocessing={"max_seq_len": longest}), "mask": mask, "mask_default": default}
+    (found,) = build(directory, pipeline, {"instruction": prompt, "output": response})
+    if not prompt.strip() and not response.strip():
+        assert isinstance(found, Refused)
+        return
+    expected = Documented(directory).instruction(prompt, response, mask, default, longest)
+    assert isinstance(found, Row)
+    assert (found.cells["sequence"].values.tolist(), found.cells["loss_mask"].values.tolist()) == expected
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(text=words, shortest=st.integers(0, 12), longest=st.integers(1, 10), post=st.booleans(), typed=st.booleans())
+def test_texts_equal_the_documented_algorithm(
+    text: str, shortest: int, longest: int, post: bool, typed: bool, tokenizer: Path, post_tokenizer: Path
+) -> None:
+    directory = post_tokenizer if post else tokenizer
+    steps = {"min_chars": shortest, "max_chars": 30, "max_seq_len": longest}
+    pipeline = changed(TEXT, preprocessing=steps) if typed else changed(SECTIONS_TEXT, preprocessing=steps)
+    (found,) = build(directory, pipeline, {"content": text, "text": text})
+    expected = Documented(directory).text(text, shortest, 30, longest)
+    assert (found.cells["sequence"].values.tolist() if isinstance(found, Row) else None) == expected
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(rows=st.lists(messages, min_size=2, max_size=6))
+def test_a_batch_is_its_records_one_by_one(rows: list[Any], tokenizer: Path) -> None:
+    records = [{"messages": row} for row in rows]
+    together = build(tokenizer, SECTIONS_CHAT, *records)
+    for record, found in zip(records, together, strict=True):
+        (alone,) = build(tokenizer, SECTIONS_CHAT, record)
+        assert isinstance(found, Row) and isinstance(alone, Row)
+        assert {key: cells.values.tolist() for key, cells in found.cells.items()} == {
+            key: cells.values.tolist() for key, cells in alone.cells.items()
+        }
+
+
+# -- ``--masking spans``: the house's own render and masks in AstrAI's layout ------------------------------------------------------------
+
+
+TOKENIZER = Path(__file__).resolve().parents[2] / "configs" / "tokenizer"
+TALK = chat(("system", "Be brief."), ("user", "What is 2+2?"), ("assistant", "4"), ("user", "And 3+3?"), ("assistant", "6"))
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return load_tokenizer(TOKENIZER)
+
+
+def spans(folder: Path, rows: list[Any], pipeline: dict[str, Any], vocabulary: Vocabulary) -> Outcome:
+    source = write_rows(folder / "rows.jsonl", rows)
+    return preprocess([str(source)], folder / "out", parse_pipeline(pipeline, "p"), vocabulary, masking="spans")
+
+
+def trained(folder: Path, vocabulary: Vocabulary, key: str = "sequence", mask: str = "loss_mask") -> str:
+    found = read_bin(folder / "out" / "__default__" / "shard_0000")
+    return vocabulary.decode(found[key][found[mask].astype(bool)])
+
+
+def test_only_answers_and_their_stop_tokens_are_trained(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    spans(tmp_path, [TALK], CHAT, vocabulary)
+    assert trained(tmp_path, vocabulary) == "4<|im_end|>6<|im_end|>"
+    whole = read_bin(tmp_path / "out" / "__default__" / "shard_0000")["sequence"]
+    pieces = [f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in TALK["messages"]]
+    assert vocabulary.decode(whole) == "".join(pieces)
+
+
+def test_a_control_token_in_the_content_is_plain_text(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    spans(tmp_path, [chat(("user", "say <|im_end|>"), ("assistant", "ok"))], CHAT, vocabulary)
+    found = read_bin(tmp_path / "out" / "__default__" / "shard_0000")["sequence"].tolist()
+    assert found.count(vocabulary.control["<|im_end|>"]) == 2
+
+
+def test_a_fixed_action_overrules_roles(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    everything = changed(SECTIONS_CHAT, input={"sections": [{"field": "messages", "action": "train", "template": True}]})
+    spans(tmp_path, [chat(("user", "a"), ("assistant", "b"))], everything, vocabulary)
+    assert trained(tmp_path, vocabulary) == "a<|im_end|>b<|im_end|>"
+
+
+def test_an_instruction_trains_its_response_and_the_end_of_text(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    spans(tmp_path, [{"instruction": "2+2=\n", "output": "4"}], INSTRUCTION, vocabulary)
+    assert trained(tmp_path, vocabulary) == "4<|endoftext|>"
+
+
+def test_text_is_the_same_either_way(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    rows = [{"content": "some text that is long enough to be kept by the default bounds"}]
+    spans(tmp_path, rows, TEXT, vocabulary)
+    by_spans = read_bin(tmp_path / "out" / "__default__" / "shard_0000")["sequence"].tolist()
+    assert by_spans == vocabulary.backend.encode(rows[0]["content"]).ids
+
+
+def test_pairs(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    row = {side: [message("user", "2+2?"), message("assistant", answer)] for side, answer in (("chosen", "4"), ("rejected", "5"))}
+    spans(tmp_path, [row], DPO, vocabulary)
+    assert trained(tmp_path, vocabulary, "chosen", "chosen_mask") == "4<|im_end|>"
+    assert trained(tmp_path, vocabulary, "rejected", "rejected_mask") == "5<|im_end|>"
+
+
+def test_groups(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    row = {"prompt": [message("user", "2+2?")], "responses": ["4", "Five"], "rewards": [1.0, 0.25]}
+    spans(tmp_path, [row], GRPO, vocabulary)
+    shard = tmp_path / "out" / "__default__" / "shard_0000"
+    meta, found = json.loads((shard / "meta.json").read_text()), read_bin(shard)
+    first, second, end = meta["responses"]["element_offsets"]
+    texts = [vocabulary.decode(found["responses"][start:stop]) for start, stop in ((first, second), (second, end))]
+    assert texts == ["4<|endoftext|>", "Five<|endoftext|>"]
+    assert not found["prompts_mask"].any()
+
+
+def test_a_record_in_which_nothing_is_trained_is_refused(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    short = changed(CHAT, preprocessing={"max_seq_len": 12})
+    rows = [chat(("user", "a"), ("assistant", "b")), chat(("user", "a " * 50), ("assistant", "b")), chat(("user", "only"))]
+    counts = spans(tmp_path, rows, short, vocabulary).counts
+    assert (counts.kept, counts.refused) == (1, {"tokenize/nothing_to_train": 2})
+
+
+def test_refusals_do_not_shift_the_records_after_them(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    rows = [
+        {"chosen": [message("user", "q"), message("assistant", f"{n}")], "rejected": [message("user", "q"), message("assistant", "x")]}
+        for n in range(4)
+    ]
+    rows[1]["chosen"][1]["content"] = ""
+    rows[2]["rejected"][1]["weight"] = 0.5  # type: ignore[assignment]
+    rows.insert(3, {side: [dict(each) for each in turns] for side, turns in rows[0].items()})
+    rows[3]["chosen"][1]["weight"] = 0.5  # type: ignore[assignment]
+    counts = spans(tmp_path, rows, DPO, vocabulary).counts
+    assert counts.refused == {"schema/empty_answer": 1, "tokenize/fractional_weight": 2}
+    assert trained(tmp_path, vocabulary, "chosen", "chosen_mask") == "0<|im_end|>3<|im_end|>"
+
+
+def test_a_record_is_rendered_or_it_is_not(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    mixed = {"input": {"sections": [{"field": "x", "action": "mask"}, {"field": "messages", "action": "$role", "template": True}]}}
+    with pytest.raises(ConfigError, match="--masking astrai"):
+        spans(tmp_path, [TALK], mixed, vocabulary)
+
+
+def test_a_field_that_nothing_reads_stops_the_run(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    with pytest.raises(ConfigError, match=r"'task' in 1 row, e.g. 'Translate.'\n.*\n  --ignore task$"):
+        spans(tmp_path, [{**TALK, "task": "Translate."}], CHAT, vocabulary)
+
+
+def test_tools_that_are_not_shown_refuse_their_record(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    assert spans(tmp_path, [TALK, {**TALK, "tools": [{"name": "f"}]}], CHAT, vocabulary).counts.refused == {"schema/unsupported_column": 1}
+
+
+# -- template ----------------------------------------------------------------------------------------------------------------------------
+
+
+MESSAGE = message("user", "a\n")
+
+
+def template(folder: Path, source: str) -> MessageTemplate:
+    return MessageTemplate(load_tokenizer(write_tokenizer(folder, template=source)))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for m in messages %}\n  {% if true %}\n{{ m['content'] }}\n  {% endif %}\n{% endfor %}\n",
+        "{{ bos_token }}{{ messages[0]['role'] }}{{ eos_token }}",
+        "{% if add_generation_prompt %}x{% endif %}{{ messages | tojson }}",
+        "{{ messages | length }}{{ messages[0]['missing'] }}",
+    ],
+)
+def test_rendering_is_that_of_a_bare_template(source: str, tmp_path: Path) -> None:
+    expected = jinja2.Template(source).render(messages=[MESSAGE], add_generation_prompt=False)
+    assert template(tmp_path, source).render(MESSAGE) == expected
+
+
+def test_blocks_are_not_trimmed_and_special_tokens_are_undefined(tmp_path: Path) -> None:
+    assert template(tmp_path, "{% if true %}\n{{ bos_token }}x\n{% endif %}\ny").render(MESSAGE) == "\nx\n\ny"
+
+
+def test_the_generation_marks_of_transformers_print_nothing(tmp_path: Path) -> None:
+    assert template(tmp_path, "a{% generation %}{{ messages[0]['role'] }}{% endgeneration %}b").render(MESSAGE) == "auserb"
+
+
+@pytest.mark.parametrize(
+    "source", ["{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ messages.append(1) }}", "{{ raise_exception('x') }}", "{{ 1 / 0 }}"]
+)
+def test_a_template_cannot_reach_out_of_the_sandbox(source: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="template_refuses"):
+        template(tmp_path, source).render(MESSAGE)
+
+
+def test_a_template_that_is_no_jinja_stops_the_run(tmp_path: Path) -> None:
+    with pytest.raises(TemplateError, match="line 2"):
+        template(tmp_path, "\n{% for %}")
+
+
+# -- tokenizer ---------------------------------------------------------------------------------------------------------------------------
+
+
+def configured(folder: Path, config: Any) -> Path:
+    write_tokenizer(folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+    return folder
+
+
+def test_astrais_form(tmp_path: Path) -> None:
+    found = load_tokenizer(write_tokenizer(tmp_path))
+    assert (found.special, found.chat_template, found.size) == (DECLARED, TEMPLATE, len(VOCABULARY))
+
+
+@pytest.mark.parametrize("token", ["<s>", {"content": "<s>", "lstrip": False}])
+def test_the_form_of_transformers(token: Any, tmp_path: Path) -> None:
+    found = load_tokenizer(configured(tmp_path, {"bos_token": token, "eos_token": None, "chat_template": "x"}))
+    assert (found.special, found.chat_template) == ({"bos_token": "<s>"}, "x")
+
+
+def test_templates_by_name_and_in_a_file_of_their_own(tmp_path: Path) -> None:
+    named = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
+    assert load_tokenizer(configured(tmp_path / "named", {"chat_template": named})).chat_template == "d"
+    folder = configured(tmp_path / "beside", {})
+    (folder / "chat_template.jinja").write_text("f", "utf-8")
+    assert load_tokenizer(folder).chat_template == "f"
+
+
+def test_a_declared_token_that_is_not_in_the_vocabulary_is_none(tmp_path: Path) -> None:
+    assert load_tokenizer(write_tokenizer(tmp_path, declared={"bos_token": "<absent>"})).special == {}
+
+
+def test_lengths_are_not_the_tokenizer_files_business(tmp_path: Path) -> None:
+    folder = write_tokenizer(tmp_path)
+    spec = json.loads((folder / "tokenizer.json").read_text())
+    spec["truncation"] = {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+    spec["padding"] = {
+        "strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 5, "pad_type_id": 0, "pad_token": "<pad>"
+    }  # fmt: skip
+    (folder / "tokenizer.json").write_text(json.dumps(spec), "utf-8")
+    assert len(load_tokenizer(folder).backend.encode("a b c d").ids) == 4
+
+
+def test_no_tokenizer(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--tokenizer"):
+        load_tokenizer(tmp_path / "absent")
+    with pytest.raises(ConfigError, match="save_pretrained"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "content"), [("tokenizer.json", "{}"), ("tokenizer_config.json", "{"), ("tokenizer_config.json", "[]")])
+def test_a_broken_file_is_named(name: str, content: str, tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    (tmp_path / name).write_text(content, "utf-8")
+    with pytest.raises(ConfigError, match=name):
+        load_tokenizer(tmp_path)
+
+
+# -- ``simple`` cuts, ``bfd`` and ``bfd_split`` fill bins of exactly ``max_packed_len`` --------------------------------------------------
+
+
+PAD = VOCABULARY["<pad>"]
+
+
+def packed(strategy: str, row_len: int, *, keep_end: bool = False, pipeline: dict[str, Any] = SECTIONS_TEXT) -> dict[str, Any]:
+    mode = "keep_end" if keep_end else "keep_start"
+    steps = {"min_chars": 0, "packing_strategy": strategy, "max_packed_len": row_len, "truncation_mode": mode}
+    return changed(pipeline, preprocessing=steps)
+
+
+def task(*arguments: Any, **options: Any) -> Task:
+    return task_of(parse_pipeline(packed(*arguments, **options), "p"))
+
+
+def bins(strategy: str, lengths: list[int], row_len: int = 10) -> list[list[int]]:
+    plan = bin_plan(task(strategy, row_len), np.array(lengths))
+    return [plan.record[plan.row == row].tolist() for row in range(plan.rows)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [((3, 7, 5, 2, 10, 4, 12), [[6], [4], [1, 0], [2, 5], [3]]), ((5, 5, 5, 5), [[0, 1], [2, 3]]), ((1,), [[0]])],
+)
+def test_bfd_fills_the_bins_that_astrai_fills(lengths: tuple[int, ...], expected: list[list[int]]) -> None:
+    assert bins("bfd", list(lengths)) == expected
+
+
+def best_fit(lengths: list[int], row_len: int) -> list[list[int]]:
+    """Best fit, longest first, by looking at every bin for every record."""
+    found: list[list[int]] = []
+    space: list[int] = []
+    for record in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        size = min(lengths[record], row_len)
+        fitting = [(space[i], i) for i in range(len(found)) if space[i] >= size]
+        place = min(fitting)[1] if fitting else len(found)
+        if not fitting:
+            found.append([])
+            space.append(row_len)
+        found[place].append(record)
+        space[place] -= size
+    return found
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(lengths=st.lists(st.integers(1, 14), min_size=1, max_size=20), row_len=st.integers(2, 12))
+def test_bfd_is_best_fit_decreasing(lengths: list[int], row_len: int) -> None:
+    assert bins("bfd", lengths, row_len) == best_fit(lengths, row_len)
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 14), min_size=1, max_size=12),
+    row_len=st.integers(2, 12),
+    strategy=st.sampled_from(["bfd", "bfd_split"]),
+    keep_end=st.booleans(),
+)
+def test_every_key_of_every_bin(lengths: list[int], row_len: int, strategy: str, keep_end: bool) -> None:
+    asked = task(strategy, row_len, keep_end=keep_end)
+    # token values say which token of which record they are, so that a bin can be read back
+    sequence = np.concatenate([100 * (record + 1) + np.arange(length) for record, length in enumerate(lengths)])
+    raw = {"sequence": sequence, "loss_mask": np.ones(len(sequence), np.int32)}
+    found = arrange(asked, raw, np.array(lengths), PAD)
+    columns = {key: np.concatenate(list(found.blocks(key))).reshape(-1, row_len) for key in asked.columns}
+    assert found.sizes == dict.fromkeys(asked.columns, columns["sequence"].size)
+    used = columns["sequence"] != PAD
+    assert (columns["loss_mask"] == used).all()
+    assert (columns["position_ids"][~used] == 0).all()
+    seen: list[int] = []
+    for tokens, positions in zip(columns["sequence"], columns["position_ids"], strict=True):
+        count = int((tokens != PAD).sum())
+        assert (tokens[count:] == PAD).all()
+        for place in range(count):
+            begins = place == 0 or tokens[place] != tokens[place - 1] + 1
+            # a document begins at 0 wherever it stands, so that a reader never joins two
+            assert positions[place] == (0 if begins else positions[place - 1] + 1)
+        seen += tokens[:count].tolist()
+    kept = lengths if strategy == "bfd_split" else [min(length, row_len) for length in lengths]
+    first = [length - keep if keep_end else 0 for length, keep in zip(lengths, kept, strict=True)]
+    expected = [100 * (r + 1) + i for r, keep in enumerate(kept) for i in range(first[r], first[r] + keep)]
+    assert sorted(seen) == expected
+    assert found.left_out == sum(lengths) - sum(kept)
+
+
+ROWS = [{"text": text} for text in ("a b c", "d e", "f g h i j", "k")]
+
+
+def test_bins_on_disk(run: Run, tmp_path: Path) -> None:
+    outcome = run(ROWS, packed("bfd", 4))
+    found = read_bin(tmp_path / "out" / "__default__" / "shard_0000")
+    assert found["sequence"].reshape(-1, 4).tolist() == [ids("f g h i"), ids("a b c k"), ids("d e <pad> <pad>")]
+    assert found["loss_mask"].reshape(-1, 4).tolist() == [[1] * 4, [1] * 4, [1, 1, 0, 0]]
+    assert found["position_ids"].reshape(-1, 4).tolist() == [[0, 1, 2, 3], [0, 1, 2, 0], [0, 1, 0, 0]]
+    assert (outcome.totals.cut_by_packing, outcome.totals.cut_records, outcome.totals.padding) == (1, 1, 2)
+
+
+def test_bfd_split_keeps_every_token(run: Run, tmp_path: Path) -> None:
+    outcome = run(ROWS, packed("bfd_split", 4))
+    found = read_bin(tmp_path / "out" / "__default__" / "shard_0000")["sequence"]
+    assert sorted(found[found != PAD].tolist()) == sorted(ids("a b c d e f g h i j k"))
+    assert outcome.totals.cut_by_packing == 0
+
+
+@pytest.mark.parametrize(("keep_end", "kept"), [(False, "f g h"), (True, "h i j")])
+def test_simple_packing_cuts_one_end_and_counts_it(keep_end: bool, kept: str, run: Run, tmp_path: Path) -> None:
+    outcome = run(ROWS, packed("simple", 3, keep_end=keep_end))
+    found = read_bin(tmp_path / "out" / "__default__" / "shard_0000")
+    assert found["sequence"].tolist() == ids(f"a b c d e {kept} k")
+    assert found["position_ids"].tolist() == [0, 1, 2, 0, 1, 0, 1, 2, 0]
+    assert (outcome.totals.cut_by_packing, outcome.totals.cut_records) == (2, 1)
+
+
+def test_each_response_of_a_group_is_cut_by_itself(run: Run, tmp_path: Path) -> None:
+    row = {"prompt": [{"role": "user", "content": "a"}], "responses": ["b c d", "e", "f g h i"], "rewards": [1, 2, 3]}
+    outcome = run([row], changed(GRPO, preprocessing={"max_packed_len": 2, "truncation_mode": "keep_end"}))
+    shard = tmp_path / "out" / "__default__" / "shard_0000"
+    assert read_bin(shard)["responses"].tolist() == ids("c d e h i")
+    assert json.loads((shard / "meta.json").read_text())["masks"]["element_offsets"] == [0, 2, 3, 5]
+    assert outcome.totals.cut_by_packing == 3 + 3
+
+
+def test_masks_go_with_their_tokens(run: Run, tmp_path: Path) -> None:
+    row = chat(("user", "a"), ("assistant", "b"))
+    run([row], packed("simple", 6, keep_end=True, pipeline=SECTIONS_CHAT))
+    found = read_bin(tmp_path / "out" / "__default__" / "shard_0000")
+    assert found["sequence"].tolist() == ids("a <|im_end|> <|im_start|> assistant b <|im_end|>")[-6:]
+    assert found["loss_mask"].astype(int).tolist() == [0, 0, 1, 1, 1, 1]

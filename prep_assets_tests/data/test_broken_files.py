@@ -1,0 +1,290 @@
+"""A file that is cut short, damaged or not what its name says stops the build; it never gives fewer rows in silence."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from backports import zstd
+from pyarrow import ipc
+
+from prep_assets.data import read as json_list
+from prep_assets.data.files import find_files
+from prep_assets.data.read import read_blocks
+from prep_assets.errors import SourceError
+
+Read = Callable[..., tuple[list[Any], list[Any]]]
+Source = Callable[..., Any]
+Compress = dict[str, Callable[[bytes], bytes]]
+
+CODECS = [".gz", ".bz2", ".xz", ".zst"]
+
+
+def noisy_lines(count: int) -> bytes:
+    """Lines that do not compress away, so that every cut hits data."""
+    noise = random.Random(7)
+    return b"".join(json.dumps({"n": i, "x": noise.randbytes(40).hex()}).encode() + b"\n" for i in range(count))
+
+
+@pytest.mark.parametrize("suffix", ["", *CODECS])
+def test_whole_files_are_decompressed_in_a_thread_of_their_own(source: Source, compress: Compress, suffix: str) -> None:
+    data, seen, threads = noisy_lines(3000), list[bytes](), set[str]()
+
+    def watch(part: bytes) -> None:
+        seen.append(part)
+        threads.add(threading.current_thread().name)
+
+    blocks = list(read_blocks(source(f"a.jsonl{suffix}", compress[suffix](data) if suffix else data), 0, block_bytes=1 << 14, watch=watch))
+    assert b"".join(seen) == data
+    assert sum(len(block.records) for block in blocks) == 3000
+    assert ("reads ahead" in threads) == bool(suffix)  # what is not compressed is at hand
+    assert not [thread for thread in threading.enumerate() if thread.name == "reads ahead"]
+
+
+@pytest.mark.parametrize("suffix", CODECS)
+@pytest.mark.parametrize("kept", [3, 0.3, 0.9, -1])
+def test_a_compressed_file_cut_short_stops(source: Source, read: Read, compress: Compress, suffix: str, kept: float) -> None:
+    whole = compress[suffix](noisy_lines(3000))
+    cut = whole[: int(len(whole) * kept)] if isinstance(kept, float) else whole[:kept]
+    with pytest.raises(SourceError, match=r"cut short after [\d,]+ rows, at byte [\d,]+ of [\d,]+ .*fetch it again") as raised:
+        read(source(f"a.jsonl{suffix}", cut))
+    assert f"a.jsonl{suffix}" in str(raised.value)
+    assert f"of {len(cut):,} " in str(raised.value)
+
+
+def test_rows_before_the_cut_come_first_and_the_error_counts_them(source: Source, compress: Compress) -> None:
+    """bzip2 and gzip cut mid-way still give rows; the error names how many were read, so that nobody takes them for all."""
+    whole = compress[".gz"](noisy_lines(20_000))
+    records = []
+    with pytest.raises(SourceError) as raised:
+        for block in read_blocks(source("a.jsonl.gz", whole[: len(whole) // 2]), 0, block_bytes=1 << 14):
+            records += block.records
+    assert [r.payload["n"] for r in records] == list(range(len(records)))
+    assert 5_000 < len(records) < 15_000
+    assert f"after {len(records):,} rows" in str(raised.value)
+
+
+@pytest.mark.parametrize("suffix", CODECS)
+def test_a_flipped_bit_stops(source: Source, read: Read, compress: Compress, suffix: str) -> None:
+    write = compress[suffix]
+    if suffix == ".zst":  # pyarrow writes frames without a checksum, in which a changed letter cannot be seen
+        write = partial(zstd.compress, options={zstd.CompressionParameter.checksum_flag: 1})
+    whole = bytearray(write(noisy_lines(3000)))
+    whole[len(whole) // 2] ^= 0x10
+    with pytest.raises(SourceError, match="damaged"):
+        read(source(f"a.jsonl{suffix}", bytes(whole)))
+
+
+@pytest.mark.parametrize("suffix", CODECS)
+def test_something_foreign_after_the_compressed_data_stops(source: Source, read: Read, compress: Compress, suffix: str) -> None:
+    with pytest.raises(SourceError, match="damaged"):
+        read(source(f"a.jsonl{suffix}", compress[suffix](noisy_lines(10)) + b"<html>503 Service Unavailable</html>"))
+
+
+@pytest.mark.parametrize("suffix", CODECS)
+def test_a_file_that_is_not_compressed_as_it_says(source: Source, read: Read, suffix: str) -> None:
+    with pytest.raises(SourceError, match="damaged"):
+        read(source(f"a.jsonl{suffix}", noisy_lines(10)))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.txt"])
+@pytest.mark.parametrize("suffix, says", [(".gz", "gzip"), (".zst", "zstd"), (".xz", "xz"), (".bz2", "bzip2")])
+def test_compressed_data_under_a_plain_name_stops(
+    source: Source, read: Read, compress: Compress, name: str, suffix: str, says: str
+) -> None:
+    with pytest.raises(SourceError, match=f"compressed with {says}.*Give it the suffix {suffix}"):
+        read(source(name, compress[suffix](noisy_lines(10))))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_utf16_stops(source: Source, read: Read, encoding: str) -> None:
+    text = '{"a": 1}\n' if encoding == "utf-16" else '\ufeff{"a": 1}\n'
+    with pytest.raises(SourceError, match=r"UTF-16.*Convert it to UTF-8"):
+        read(source("a.jsonl", text.encode(encoding)))
+
+
+def test_a_file_that_shrinks_while_it_is_read_stops(source: Source, read: Read, tmp_path: Path) -> None:
+    file = source("a.jsonl", noisy_lines(10))
+    (tmp_path / "a.jsonl").write_bytes(noisy_lines(5))
+    with pytest.raises(SourceError, match="ends early"):
+        read(file)
+
+
+def parquet_bytes() -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"n": list(range(1000)), "x": [str(i) * 20 for i in range(1000)]}), out, row_group_size=100)
+    return out.getvalue()
+
+
+def arrow_bytes(new: Callable[..., Any]) -> bytes:
+    out = io.BytesIO()
+    table = pa.table({"n": list(range(1000)), "x": [str(i) * 20 for i in range(1000)]})
+    with new(out, table.schema) as writer:
+        writer.write_table(table, max_chunksize=100)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("kept", [5, 0.5, 0.99, -1])
+@pytest.mark.parametrize(
+    "name, data", [("a.parquet", parquet_bytes()), ("f.arrow", arrow_bytes(ipc.new_file)), ("s.arrow", arrow_bytes(ipc.new_stream))]
+)
+def test_a_table_cut_short_stops(source: Source, read: Read, name: str, data: bytes, kept: float) -> None:
+    cut = data[: int(len(data) * kept)] if isinstance(kept, float) else data[:kept]
+    with pytest.raises(SourceError, match=f"{name}: no readable .*fetch it again"):
+        read(source(name, cut))
+
+
+def test_an_arrow_stream_cut_between_two_batches_stops(source: Source, read: Read) -> None:
+    """Such a stream is well formed as far as it goes, and pyarrow reads it without a complaint."""
+    out = io.BytesIO()
+    table = pa.table({"n": list(range(100))})
+    writer = ipc.new_stream(out, table.schema)
+    writer.write_table(table)
+    whole_batch = out.getvalue()
+    assert ipc.open_stream(whole_batch).read_all() == table
+    with pytest.raises(SourceError, match="no end-of-stream mark"):
+        read(source("a.arrow", whole_batch))
+
+
+def test_damage_inside_a_parquet_file_stops(source: Source, read: Read) -> None:
+    data = bytearray(parquet_bytes())
+    data[200:900] = bytes(700)
+    with pytest.raises(SourceError, match="fetch it again"):
+        read(source("a.parquet", bytes(data)))
+
+
+@pytest.mark.parametrize(
+    "data, says",
+    [
+        (b"12", r"starts with b'1' at byte 0"),
+        (b'  "text"', r"starts with b'\"' at byte 2"),
+        (b" \n", "white space only"),
+        (b'[{"a": 1}, {"b": 2', "cut short"),
+        (b'[{"a": 1}, {"b": 2}', "cut short"),
+        (b'[{"a": "1}]', "cut short or a quote is missing"),
+        (b'{"a": 1', "cut short"),
+        (b'{"a": 1}\n{"a": 2}\n', "more follows the first JSON value at byte 9.*format: jsonl"),
+        (b"[1] [2]", "more follows the first JSON value at byte 4"),
+    ],
+)
+def test_a_json_file_that_is_no_list_and_no_object_stops(source: Source, read: Read, data: bytes, says: str) -> None:
+    with pytest.raises(SourceError, match=says):
+        read(source("a.json", data))
+
+
+def test_a_json_file_over_the_limit_stops(source: Source, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_list, "MAX_JSON_BYTES", 50)
+    assert len(read(source("fits.json", b'{"a": "' + b"x" * 41 + b'"}'))[0]) == 1
+    with pytest.raises(SourceError, match=r"more than 50 bytes.*Convert it to JSON lines"):
+        read(source("a.json", b'{"a": "' + b"x" * 42 + b'"}'))
+
+
+def test_bad_elements_of_a_json_list_are_refused_one_by_one(source: Source, read: Read) -> None:
+    data = b'\xef\xbb\xbf[{"n": 0}, {"n": NaN}, 3, {"n": [{"a,]": "\\"}"}, 1]}, {"n": "\xff"}, {"n" 5}, {"n": "\\ud800"}, , {"n": 8}]\n'
+    records, refused = read(source("a.json", data))
+    assert [(r.row, r.payload) for r in records] == [(0, {"n": 0}), (3, {"n": [{"a,]": '"}'}, 1]}), (8, {"n": 8})]
+    assert [(u.row, u.reason) for u in refused] == [
+        (1, "invalid_json"),
+        (2, "not_an_object"),
+        (4, "invalid_utf8"),
+        (5, "invalid_json"),
+        (6, "invalid_json"),
+        (7, "invalid_json"),
+    ]
+
+
+def test_bad_values_in_well_formed_json_are_refused_too(source: Source, read: Read) -> None:
+    records, refused = read(
+        source("a.json", b'[{"n": "\xff"}, {"n": "\\ud800"}, [], {"n": "' + b"x" * 100 + b'"}, {}]'), max_record_bytes=50
+    )
+    assert [r.row for r in records] == [4]
+    assert [(u.row, u.reason) for u in refused] == [(0, "invalid_utf8"), (1, "invalid_json"), (2, "not_an_object"), (3, "too_long")]
+
+
+def test_an_element_nested_too_deeply_is_one_refused_row(source: Source, read: Read) -> None:
+    records, refused = read(source("a.json", b"[{}, " + b"[" * 5000 + b"]" * 5000 + b", {}]"))
+    assert [r.row for r in records] == [0, 2]
+    assert [(u.row, u.reason, u.length) for u in refused] == [(1, "invalid_json", 10_000)]
+
+
+def test_one_bad_object_is_one_refused_row(source: Source, read: Read) -> None:
+    assert [(u.row, u.reason) for u in read(source("a.json", b' {"n": NaN} '))[1]] == [(0, "invalid_json")]
+
+
+@pytest.mark.parametrize("data", [b"[]", b" [ ] \n"])
+def test_an_empty_list_has_no_rows(source: Source, read: Read, data: bytes) -> None:
+    assert read(source("a.json", data)) == ([], [])
+
+
+def test_a_value_that_python_cannot_hold_is_a_refused_row(tmp_path: Path, read: Read) -> None:
+    far = pa.array([0, 2**60, 1], pa.int64()).view(pa.timestamp("ms"))
+    invalid = pa.Array.from_buffers(
+        pa.string(), 3, [None, pa.py_buffer(b"".join(i.to_bytes(4, "little") for i in (0, 1, 2, 3))), pa.py_buffer(b"a\xffb")]
+    )
+    pq.write_table(pa.table({"when": far, "text": pa.array(["a", "b", "c"])}), tmp_path / "when.parquet")
+    pq.write_table(pa.table({"text": invalid}), tmp_path / "text.parquet")
+    text, when = find_files(["*.parquet"], tmp_path)
+    records, refused = read(text)
+    assert ([r.payload["text"] for r in records], [(u.row, u.reason) for u in refused]) == (["a", "b"], [(1, "invalid_utf8")])
+    records, refused = read(when)
+    assert ([r.row for r in records], [(u.row, u.reason) for u in refused]) == ([0, 2], [(1, "unreadable_value")])
+    assert refused[0].payload == '{"text": "b"}'
+
+
+def test_a_table_that_names_a_column_twice_stops(source: Source, read: Read) -> None:
+    out = io.BytesIO()
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
+    with ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(SourceError, match=r"column 'a' is there 2 times\. Give each"):
+        read(source("a.arrow", out.getvalue()))
+
+
+def _ipc(table: pa.Table, *changes: tuple[bytes, bytes]) -> bytes:
+    out = io.BytesIO()
+    with ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table)
+    data = out.getvalue()
+    for before, after in changes:
+        assert data.count(before) == 1
+        data = data.replace(before, after)
+    return data
+
+
+@pytest.mark.parametrize("offset", [1 << 30, -5])
+@pytest.mark.parametrize("text", ["zwei", "\udcff"])
+def test_arrow_offsets_beyond_the_data_stop(source: Source, read: Read, offset: int, text: str) -> None:
+    table = pa.table({"text": ["eins", "zwei", "drei"], "said": [[{"a": "x"}], None, [{"a": "y"}]]})
+    offsets = [number.to_bytes(4, "little", signed=True) for number in (0, 4, 8, 12, offset)]
+    damaged = b"".join([offsets[0], offsets[1], offsets[4], offsets[3]])
+    data = _ipc(table, (b"".join(offsets[:4]), damaged), (b"zwei", text.encode("utf-8", "surrogateescape").ljust(4, b"\xff")))
+    with pytest.raises(SourceError, match="no readable arrow file"):
+        read(source("a.arrow", data))
+
+
+def test_an_arrow_text_that_is_no_utf8_is_one_refused_row(source: Source, read: Read) -> None:
+    table = pa.table({"text": ["eins", "zwei", "drei"], "said": [[{"a": "x"}], None, [{"a": "y"}]]})
+    records, refused = read(source("a.arrow", _ipc(table, (b"zwei", b"\xffwei"))))
+    assert [(r.row, r.payload["text"], r.payload["said"]) for r in records] == [(0, "eins", [{"a": "x"}]), (2, "drei", [{"a": "y"}])]
+    assert [(each.row, each.reason) for each in refused] == [(1, "invalid_utf8")]
+
+
+def test_a_footer_that_promises_no_rows_stops(source: Source, read: Read) -> None:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"n": list(range(77))}), out)
+    data = out.getvalue()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    promised = b"\x16\x9a\x01"  # field 3 of the footer, 77 as thrift writes it
+    assert data.count(promised, footer) >= 1
+    at = data.index(promised, footer)
+    with pytest.raises(SourceError, match="the footer promises 0 rows"):
+        read(source("a.parquet", data[:at] + b"\x16\x80\x00" + data[at + 3 :]))

@@ -1,0 +1,129 @@
+"""Records are matched with the rows they come from by the block as they are one by one: in their order, each once, from the file that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prep_assets.checks import sources_again as module
+from prep_assets.checks.sources_again import Rows, StoredRows, source_records, stored_rows
+from prep_assets.errors import StoreError
+from prep_assets.stores.tokens import TokenStore
+
+Place = tuple[int, int]
+SOUND = [(0, 0), (0, 2), (0, 3), (1, 1), (1, 4)]
+BLOCKS = [(0, [0, 1]), (0, [2, 3, 5]), (1, [0, 1]), (1, []), (1, [4])]
+
+
+@pytest.fixture(autouse=True)
+def sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = tuple(SimpleNamespace(name=name) for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
+    monkeypatch.setattr(module.Second, "of", lambda *_: SimpleNamespace(files=files))
+
+
+def stream_of(places: Sequence[Place], lengths: Sequence[int] | None = None) -> TokenStore:
+    file, row = (np.array([place[side] for place in places], kind) for side, kind in ((0, np.int32), (1, np.int64)))
+    return TokenStore({}, np.cumsum(np.array(lengths or [10] * len(places), np.int64)), file, row)
+
+
+def given_of(blocks: Sequence[tuple[int, list[int]]]) -> Iterator[Rows]:
+    return (Rows(file, rows, [{"at": (file, row)} for row in rows]) for file, rows in blocks)
+
+
+def blocks_of(stream: TokenStore, blocks: Sequence[tuple[int, list[int]]] = BLOCKS, **options: Any) -> Iterator[StoredRows]:
+    store: Any = None
+    return stored_rows(store, "d", stream, given=given_of(blocks), **options)
+
+
+def outcome(stream: TokenStore, blocks: Sequence[tuple[int, list[int]]] = BLOCKS, **options: Any) -> tuple[list[Any], str]:
+    """Number, id and row of each record that is found, and what is said in the end."""
+    store: Any = None
+    found: list[Any] = []
+    try:
+        found += source_records(store, "d", stream, given=given_of(blocks), **options)
+    except StoreError as error:
+        return found, str(error)
+    return found, ""
+
+
+def one_by_one(places: Sequence[Place], blocks: Sequence[tuple[int, list[int]]], several: bool) -> str:
+    at = 0
+    for file, rows in blocks:
+        for row in rows:
+            while at < len(places) and places[at] == (file, row):
+                at += 1
+                if not several:
+                    break
+    if at == len(places):
+        return ""
+    return f"record {at:,} of the store is row {places[at][1]} of file {places[at][0]}, which is not in the source"
+
+
+def test_sound_records() -> None:
+    found, said = outcome(stream_of(SOUND))
+    assert said == ""
+    names = ["a.jsonl:0", "a.jsonl:2", "a.jsonl:3", "b.jsonl:1", "b.jsonl:4"]
+    assert found == [(number, name, {"at": place}) for number, (name, place) in enumerate(zip(names, SOUND, strict=True))]
+    blocks = list(blocks_of(stream_of(SOUND)))
+    assert [(each.first, each.file.name, each.rows.tolist()) for each in blocks] == [
+        (0, "a.jsonl", [0]),
+        (1, "a.jsonl", [2, 3]),
+        (3, "b.jsonl", [1]),
+        (4, "b.jsonl", [4]),
+    ]
+    assert blocks[1].identity(1) == "a.jsonl:3"
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        ([(0, 2), (0, 0)], "record 1 of the store is row 0 of file 0"),
+        ([(1, 1), (0, 0)], "record 1 of the store is row 0 of file 0"),
+        ([(0, 0), (0, 0), (0, 2)], "record 1 of the store is row 0 of file 0"),
+        ([(0, 0), (0, 4)], "record 1 of the store is row 4 of file 0"),
+        ([(0, 0), (0, 7), (1, 0)], "record 1 of the store is row 7 of file 0"),
+        ([(0, 0), (1, 3)], "record 1 of the store is row 3 of file 1"),
+        ([(2, 0)], "record 0 of the store is row 0 of file 2"),
+        ([(0, -1), (0, 0)], "record 0 of the store is row -1 of file 0"),
+        ([(0, (1 << 40) + 1)], f"record 0 of the store is row {(1 << 40) + 1} of file 0"),
+    ],
+)
+def test_records_out_of_order_missing_doubled_or_from_another_file(places: list[Place], said: str) -> None:
+    assert outcome(stream_of(places))[1] == f"{said}, which is not in the source"
+
+
+def test_several_records_of_a_row() -> None:
+    places = [(0, 0), (0, 0), (0, 0), (0, 3), (1, 4), (1, 4)]
+    found, said = outcome(stream_of(places), several=True)
+    assert (said, [payload["at"] for _, _, payload in found]) == ("", places)
+    assert outcome(stream_of([*places, (1, 1)]), several=True)[1].startswith("record 6 of the store is row 1 of file 1")
+
+
+def test_records_of_many_tokens_are_given_a_few_at_a_time() -> None:
+    rows = list(range(6))
+    half = module.TOKENS_AT_ONCE // 2
+    stream = stream_of([(0, row) for row in rows], [half, 3 * half, 1, half, half - 1, half])
+    found = [each.rows.tolist() for each in blocks_of(stream, [(0, rows)])]
+    assert found == [[0], [1, 2, 3], [4, 5]]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 6)), max_size=9),
+    st.lists(st.sets(st.integers(0, 6), max_size=5), min_size=1, max_size=3),
+    st.integers(1, 3),
+    st.booleans(),
+    st.booleans(),
+)
+def test_by_the_block_as_one_by_one(places: list[Place], rows: list[set[int]], size: int, several: bool, in_order: bool) -> None:
+    places = sorted(places) if in_order else places
+    blocks = [(file, sorted(some)[at : at + size]) for file, some in enumerate(rows) for at in range(0, len(some), size)]
+    found, said = outcome(stream_of(places), blocks, several=several)
+    assert said == one_by_one(places, blocks, several)
+    assert said or [(number, payload["at"]) for number, _, payload in found] == list(enumerate(places))

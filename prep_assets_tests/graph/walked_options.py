@@ -1,0 +1,305 @@
+"""What shows each option of a configuration: another value, and the options beside it that make the input fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from prep_assets.caches import CACHES
+from prep_assets.config.models import FAMILIES
+from prep_assets.defs.io_manager import StoreIOManager
+from prep_assets.defs.sensors import schedules
+from prep_assets.defs.site import Site, WorkspaceResource
+from prep_assets.errors import PrepAssetsError
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.text.certify import certify
+from prep_assets_tests.graph.walked_inputs import NAMED, OWN_SCHEMAS
+
+
+@dataclass(frozen=True)
+class By:
+    """Stores are others with `value` than with what `beside` alone says. A text that begins with ``@`` is a file of the folder.
+
+    Attributes:
+        beside: paths and values of other options.
+        stops: the build stops without `value`, and says this.
+    """
+
+    value: Any
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    stops: str = ""
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What is done is another thing: `seen` of a workspace differs."""
+
+    value: Any
+    seen: Callable[[Workspace, str], Any]
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Shown by another test of the suite."""
+
+    test: str
+
+
+def _schedule(workspace: Workspace, family: str) -> Any:
+    site = Site(WorkspaceResource(configs=str(workspace.configs)), StoreIOManager(store_dir=str(workspace.stores)))
+    return [(each.cron_schedule, each.execution_timezone) for each in schedules(site, [family])]
+
+
+def _engine(workspace: Workspace, family: str) -> Any:
+    return type(workspace.engines(workspace.family(FAMILIES[family])).first).__name__
+
+
+def _derivations(workspace: Workspace, family: str) -> Any:
+    return certify(workspace.template(workspace.family(FAMILIES[family]))).proofs
+
+
+def _from_hub(workspace: Workspace, family: str) -> Any:
+    """What is asked of the hub; nothing without a revision."""
+
+    def load(*args: Any, revision: str, **options: Any) -> Any:
+        raise PrepAssetsError(f"asked for {revision}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prep_assets.pipeline.workspace.folder_of", load)
+        try:
+            return workspace.vocabulary(workspace.family(FAMILIES[family]))
+        except PrepAssetsError as error:
+            return str(error)
+
+
+FROM: Mapping[str, tuple[str, dict[str, Any], str]] = {
+    "pretrain": (
+        "pretrain_tokens",
+        {"exports": {"e": {"from": "pretrain_raw", "to": "astrai"}}},
+        "no asset 'pretrain_raw' that can be exported",
+    ),
+    "sft": ("sft_packed", {"exports": {"e": {"from": "sft_tokens", "to": "astrai"}}}, ""),
+    "preference": ("preferences", {"exports": {"e": {"from": "preference_tokens", "to": "hf_arrow"}}}, ""),
+    "contrastive": (
+        "contrastive",
+        {"exports": {"e": {"from": "contrastive_raw", "to": "hf_arrow"}}},
+        "no asset 'contrastive_raw' that can be exported",
+    ),
+    "rl": ("rl_prompts", {"exports": {"e": {"from": "rl_groups", "to": "hf_arrow"}}}, ""),
+}
+
+
+def _reader(workspace: Workspace, family: str) -> Any:
+    """Which of the two readers opens the tokenizer's files."""
+
+    def reads(name: str) -> Callable[..., Any]:
+        def read(*args: Any) -> Any:
+            raise PrepAssetsError(name)
+
+        return read
+
+    with pytest.MonkeyPatch.context() as patch:
+        CACHES["tokenizers"].clear()
+        for name in ("from_file", "from_transformers"):
+            patch.setattr(f"prep_assets.pipeline.workspace.{name}", reads(name))
+        with pytest.raises(PrepAssetsError) as caught:
+            workspace.vocabulary(workspace.family(FAMILIES[family]))
+        return str(caught.value)
+
+
+MEANS_NOTHING = "prep_assets_tests/config/test_meaning.py::test_an_option_of_a_domain_that_means_nothing_is_refused"
+IDS = {"domains.*.files": ["@ids.jsonl"], "domains.*.schema": "tokenized"}
+
+
+def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
+    """Options that all families have."""
+    export = {
+        "pretrain": "pretrain_tokens",
+        "sft": "sft_tokens",
+        "preference": "preference_tokens",
+        "rl": "rl_groups",
+        "contrastive": "contrastive",
+    }[family]
+    other = {
+        "pretrain": "text_read_hook",
+        "sft": "walk_schemas:chat",
+        "preference": "walk_schemas:pair",
+        "rl": "walk_schemas:prompt",
+        "contrastive": "walk_schemas:contrast",
+    }[family]
+    lines: dict[str, Any] = {"domains.*.files": ["@lines.txt"], "domains.*.schema": "walk_schemas:nothing"} if ":" in other else {}
+    keyed: dict[str, Any] = {"domains.*.schema": OWN_SCHEMAS[family], "domains.b": {}}
+    found = {"domains.*.schema": OWN_SCHEMAS[family], "domains.*.files": ["@first_and_b.jsonl"], "domains.*.domain_key": "source"}
+    exported = {"exports": {"e": {"from": export, "to": "hf_arrow" if family == "contrastive" else "astrai"}}}
+    second = {
+        "pretrain": "@pretrain_more.jsonl",
+        "sft": "@sft_more.jsonl",
+        "preference": "@preference_more.jsonl",
+        "rl": "@rl_more.jsonl",
+        "contrastive": "@contrastive_more.jsonl",
+    }
+    options = {
+        "pretrain": {"strip": True},
+        "sft": {"roles": {"user": "system"}},
+        "preference": {"system_key": "source"},
+        "rl": {"verifier": "text"},
+        "contrastive": {"instruction_key": "source"},
+    }
+    return {
+        "tokenizer": By("@fewer_merges"),
+        "tokenizer_revision": Doing("0" * 40, _from_hub, {"tokenizer": "somebody/something"}),
+        "tokenizer_loader": Doing("transformers", _reader),
+        "tokenizer_class": Elsewhere("prep_assets_tests/tokenization/test_code_tokenizer.py::test_stores_hold_its_own_encoding"),
+        "pad_vocab_to": By(70_000, {"output.dtype": "auto"}),
+        "domains.*.files": By([second[family]]),
+        "domains.*.schema": By(other, lines, stops="walk_schemas" if lines else ""),
+        "domains.*.options": By(options[family]),
+        "domains.*.test_files": By([second[family]]),
+        "domains.*.format": By("jsonl", {"domains.*.files": [f"@{family}.data"]}, stops="format"),
+        "domains.*.txt": By("file", {"domains.*.files": ["@lines.txt"], "domains.*.schema": OWN_SCHEMAS[family]}),
+        "domains.*.domain_key": By("source", {**keyed, "domains.*.files": ["@a_and_b.jsonl"]}, stops="no domain declares: 'a'"),
+        "domains.*.domain_value": By(
+            "first",
+            {**keyed, "domains.*.files": ["@first_and_b.jsonl"], "domains.*.domain_key": "source"},
+            stops="no domain declares: 'first'",
+        ),
+        "domains.*.domains": By("auto", found, stops="no domain declares: 'b'"),
+        "domains.*.max_domains": By(2, {**found, "domains.*.domains": "auto", "domains.*.max_domains": 1}, stops="max_domains is 1"),
+        "domains.*.speaker_names": By("write", {"domains.*.files": [f"@{family}_named.jsonl"]}, stops="speaker_names: write")
+        if family in NAMED
+        else Elsewhere(MEANS_NOTHING),
+        "domains.*.weigh": By("walk_schemas:weights") if family in ("sft", "pretrain") else Elsewhere(MEANS_NOTHING),
+        "domains.*.tokenized_by": By("@tokenizer", IDS, stops="tokenized_by: needed") if family == "sft" else Elsewhere(MEANS_NOTHING),
+        "domains.*.ignore": By(["mood"], {"domains.*.files": [f"@{family}_mood.jsonl"]}, stops=r"ignore: \[mood\]"),
+        "domains.*.where": By({"source": "s0"}),
+        "domains.*.max_items": By(3),
+        "preprocessing.max_seq_len": By({"pretrain": 15, "sft": 34, "preference": 24, "rl": 20, "contrastive": 20}[family]),
+        "decontaminate.files": By(["@benchmark.jsonl"]),
+        "decontaminate.words": By(8, {"decontaminate.files": ["@ten_words.jsonl"]}),
+        "output.dtype": By("int64"),
+        "output.max_tokens_per_shard": By(60, {"output.storage_format": "bin"}),
+        "refresh.every": Doing("1 2 * * *", _schedule),
+        "refresh.timezone": Doing("Europe/Berlin", _schedule),
+        "refresh.fresh_for": Elsewhere("prep_assets_tests/defs/test_gone.py::test_assets_are_fresh_for_as_long_as_the_configuration_says"),
+        "exports": By(exported["exports"]),
+        "exports.*.from": By(*FROM[family]),
+        "exports.*.to": By(
+            {"pretrain": "mds", "sft": "mds", "preference": "hf_arrow", "rl": "hf_arrow", "contrastive": "flag_embedding"}[family], exported
+        ),
+        "exports.*.stream": By(
+            {"preference": "rejected", "rl": "test", "contrastive": "contrastive_test"}.get(family, "dev"),
+            {"test_fraction": 0.4, **exported},
+        ),
+        "exports.*.options": By({"split": "held"}, {"exports": {"e": {"from": export, "to": "hf_arrow"}}}),
+        "on_missing": Elsewhere("prep_assets_tests/defs/test_building.py::test_on_missing_fail_stops_with_the_commands"),
+        "engine": Doing("reference", _engine),
+        "cluster.kind": Elsewhere("prep_assets_tests/graph/test_workers.py::test_the_cluster_is_the_one_that_the_configuration_names"),
+        "cluster.address": Elsewhere("prep_assets_tests/graph/test_workers.py::test_the_cluster_is_the_one_that_the_configuration_names"),
+        "cluster.shards": Elsewhere("prep_assets_tests/graph/test_workers.py::test_bytes_do_not_depend_on_the_size_of_shards"),
+        "licence": Elsewhere("prep_assets_tests/neighbours/test_description.py::test_licences"),
+        "domains.*.licence": Elsewhere("prep_assets_tests/neighbours/test_description.py::test_licences"),
+        "workers": Elsewhere("prep_assets_tests/graph/test_workers.py::test_the_number_of_workers_is_what_the_configuration_says"),
+    }
+
+
+CHAT: dict[str, By | Doing | Elsewhere] = {
+    "template": By("vicuna"),
+    "template_options": By({"loud": True}, {"template": "@odd.jinja"}),
+    "training_template": Doing("@tagged.jinja", _derivations, {"template": "@odd.jinja"}),
+    "reasoning": By("inline", {"template": "qwen3"}),
+    "reasoning_tags": By([["[[", "]]"]], {"template": "qwen3"}),
+}
+IMAGES = {"sft": ("@pictures.jsonl", "messages"), "pretrain": ("@documents.jsonl", "interleaved")}
+
+
+def of_images(family: str) -> dict[str, By | Doing | Elsewhere]:
+    """Options about images."""
+    rows, schema = IMAGES[family]
+    read = {"domains.p": {"files": [rows], "schema": schema, "image_dir": "@here"}}
+    return {
+        "domains.*.image_dir": By(
+            "@there", {"domains.*.files": [rows], "domains.*.schema": schema, "image_token": "<image>", "domains.*.image_dir": "@here"}
+        ),
+        "image_token": By("<picture>", {"image_token": "<image>", **read}),
+        "image_patches": By(3, {"image_token": "<image>", **read}),
+        "image_tokens": By({"rule": "fixed", "tokens": 3}, {"image_token": "<image>", **read}),
+    }
+
+
+LONG_QUESTION = {"domains.*.files": ["@long_question.jsonl"]}
+CUT = {"preprocessing.fim.rate": 1.0}
+MIXED = {"domains.b": {"files": ["@sft_more.jsonl"], "schema": "messages"}}
+SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
+    "pretrain": {
+        **of_all("pretrain"),
+        **of_images("pretrain"),
+        "test_fraction": By(0.4),
+        "split_sentences": Elsewhere("prep_assets_tests/graph/test_sentences.py::test_every_sentence_is_tokenized_for_itself"),
+        "bos": By("true"),
+        "preprocessing.min_chars": By(5),
+        "preprocessing.max_chars": By(60),
+        "preprocessing.fim.rate": By(0.5),
+        "preprocessing.fim.spm_rate": By(0.0, CUT),
+        "preprocessing.fim.prefix_token": By("<|cut_prefix|>", CUT),
+        "preprocessing.fim.suffix_token": By("<|cut_suffix|>", CUT),
+        "preprocessing.fim.middle_token": By("<|cut_middle|>", CUT),
+        "preprocessing.fim.seed": By(1, CUT),
+    },
+    "sft": {
+        **of_all("sft"),
+        **CHAT,
+        **of_images("sft"),
+        "mask": By({"user": "train"}),
+        "mask_default": By("train", {"mask": {"user": "mask"}}, stops="nothing_to_train"),
+        "train_on_eos": By("none"),
+        "expand": By("turns", {"template": "qwen3", "domains.*.files": ["@second_thoughts.jsonl"]}),
+        "train_thinking": By(False, {"template": "qwen3", "domains.*.files": ["@thoughts.jsonl"]}),
+        "train_tool_calls": By(False, {"template": "qwen3", "domains.*.files": ["@calls.jsonl"]}),
+        "special_in_content": By("strip"),
+        "truncation": By("end", {"preprocessing.max_seq_len": 30}),
+        "truncation_keeps_stop": By(True, {"preprocessing.max_seq_len": 20, "truncation": "end"}),
+        "truncation_keeps": By({"user": {"part": "end"}}, {"preprocessing.max_seq_len": 30, "truncation": "prompt", **LONG_QUESTION}),
+        "test_fraction": By(0.4),
+        "packing.strategy": By("ffd"),
+        "packing.row_len": By(256),
+        "packing.seed": By(1),
+        "packing.tail": By("drop", {"packing.row_len": 64}),
+        "packing.overlong": By("drop", {"packing.row_len": 30, "packing.strategy": "ffd"}, stops="longer than a row|overlong"),
+        "packing.weights": By({"a": 1, "b": 3}, MIXED),
+        "packing.epochs": By({"a": 2.0}),
+        "packing.max_items": By({"a": 2}),
+    },
+    "preference": {
+        **of_all("preference"),
+        **CHAT,
+        "domains.*.image_dir": Elsewhere(MEANS_NOTHING),
+        "max_per_source": By(3),
+        "test_fraction": By(0.4),
+        "seed": By(1),
+        "truncation": By("end", {"preprocessing.max_seq_len": 24}),
+    },
+    "contrastive": {
+        **of_all("contrastive"),
+        "tokenizer": By("@fewer_merges", {"preprocessing.max_seq_len": 10}),
+        "domains.*.image_dir": Elsewhere(MEANS_NOTHING),
+        **dict.fromkeys(
+            ("pad_vocab_to", "output.storage_format", "output.dtype", "output.max_tokens_per_shard", "engine"),
+            Elsewhere("prep_assets_tests/config/test_meaning.py::test_an_option_that_means_nothing_is_refused"),
+        ),
+        "test_fraction": By(0.4),
+    },
+    "rl": {
+        **of_all("rl"),
+        **CHAT,
+        "domains.*.image_dir": Elsewhere(MEANS_NOTHING),
+        "test_fraction": By(0.4),
+        "arithmetic.n": By(7),
+        "arithmetic.largest": By(7),
+        "arithmetic.seed": By(7),
+        "arithmetic.levels": By(["add"]),
+    },
+}

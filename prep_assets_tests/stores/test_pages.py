@@ -1,0 +1,188 @@
+"""Pages of mapped files are given back while a process goes through them, and hold the same when they are read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prep_assets.pipeline.tokens import audit_stream
+from prep_assets.stores import arrays
+from prep_assets.stores import arrays as columns
+from prep_assets.stores import files as pages
+from prep_assets.stores.arrays import Spool, stretches, zeros
+from prep_assets.stores.files import give_back, mapped, went_through
+from prep_assets.stores.guards import Guards, compared
+from prep_assets.stores.packed import open_packed
+from prep_assets.stores.published import Draft, Place
+from prep_assets.stores.tokens import StorageFormat, open_tokens, record_writer
+from prep_assets_tests.harness.workloads import OLD
+from prep_assets_tests.stores.test_packed import write as write_packed
+
+SMALL, SIZE = 1 << 18, 8 << 20
+HAS = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not say what a process has of files")
+
+
+@pytest.fixture(autouse=True)
+def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "ROOM", SMALL)
+    monkeypatch.setattr(pages, "LOOK", SMALL)
+    monkeypatch.setattr(pages, "_since_look", 0)
+    monkeypatch.setattr(pages, "_others", 0)
+    give_back()
+
+
+def in_file(folder: Path, size: int = SIZE) -> Any:
+    path = folder / "file"
+    path.write_bytes(np.arange(size // 8).tobytes())
+    return np.memmap(path, np.int64, "r")
+
+
+def most(work: Callable[[], Iterator[object]]) -> int:
+    """Bytes of files that this process had at most while it went through something, beyond those before."""
+    before, found = pages._of_files(), 0
+    for _ in work():
+        found = max(found, pages._of_files() - before)
+    return found
+
+
+@HAS
+def test_no_more_than_the_room_is_kept(tmp_path: Path) -> None:
+    array = mapped(in_file(tmp_path))
+
+    def read(tell: Callable[[int], None]) -> Iterator[object]:
+        for at in range(0, len(array), 1 << 13):
+            yield array[at : at + (1 << 13)].sum()
+            tell(1 << 16)
+
+    assert most(lambda: read(lambda size: None)) > SIZE // 2
+    assert most(lambda: read(went_through)) <= 6 * SMALL
+    assert array.sum() == (SIZE // 8) * (SIZE // 8 - 1) // 2
+
+
+def test_little_is_left_alone_and_looked_at_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    monkeypatch.setattr(pages, "give_back", lambda: looks.append(1))
+    went_through(SMALL - 1)
+    assert not looks
+    went_through(1)
+    assert looks
+
+
+@HAS
+def test_what_is_in_the_room_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = mapped(in_file(tmp_path))
+    monkeypatch.setattr(pages, "ROOM", 4 * SIZE)
+    before = pages._of_files()
+    array.sum()
+    give_back()
+    assert pages._of_files() - before > SIZE // 2
+
+
+@HAS
+def test_files_that_are_gone_make_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that it does not give back, and that were there at the last look."""
+    array = mapped(in_file(tmp_path))
+    monkeypatch.setattr(pages, "_others", pages._of_files() + 4 * SIZE)
+    give_back()
+    before = pages._of_files()
+    array.sum()
+    give_back()
+    assert pages._of_files() - before <= SMALL
+
+
+def test_what_was_written_is_there_again(tmp_path: Path) -> None:
+    in_file(tmp_path)
+    array = mapped(np.memmap(tmp_path / "file", np.int64, "r+"))
+    array[:] = 7
+    give_back()
+    array[::2] += 1
+    give_back()
+    assert (array[::2] == 8).all() and (array[1::2] == 7).all()
+
+
+def test_a_system_that_does_not_say_keeps_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = mapped(in_file(tmp_path))
+    monkeypatch.setattr(pages, "_MEMORY", tmp_path / "none")
+    give_back()
+    assert int(array[5]) == 5
+
+
+def test_arrays_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    before = len(pages._MAPPED)
+    array = mapped(in_file(tmp_path))
+    assert len(pages._MAPPED) == before + 1
+    del array
+    assert len(pages._MAPPED) == before
+    assert len(mapped(np.memmap(tmp_path / "file", np.int64, "r")[5:])) == SIZE // 8 - 5
+
+
+# who goes through files
+
+
+@HAS
+def test_long_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "IN_MEMORY", 0)
+    column = zeros(SIZE // 8)
+
+    def write() -> Iterator[object]:
+        for part in stretches(len(column)):
+            column[part] = np.arange(part.start, part.stop)
+            yield part
+
+    assert most(write) <= 6 * SMALL
+    assert (column == np.arange(SIZE // 8)).all()
+
+
+@HAS
+def test_a_column_that_waited_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "RECENT", 1 << 16)
+    spool = Spool("int64", tmp_path)
+    for part in np.split(np.arange(SIZE // 8), 64):
+        spool.append(part)
+    before = pages._of_files()
+    column = spool.array()
+    assert pages._of_files() - before <= 6 * SMALL
+    assert (column == np.arange(SIZE // 8)).all()
+
+
+@HAS
+@pytest.mark.parametrize("storage", ["bin", "h5"])
+def test_token_stores(tmp_path: Path, storage: StorageFormat) -> None:
+    count = SIZE // 4
+
+    def write(payload: Path, quarantine: Path) -> Draft:
+        with record_writer(storage, payload, "train", {"tokens": "int32"}) as out:
+            out.append({"tokens": np.arange(count, dtype=np.int32)}, np.full(128, count // 128), [0] * 128, range(128))
+        return Draft({"read": 1, "kept": 1}, {}, ())
+
+    published = Place(tmp_path, "asset", "part").propose(OLD, write, config_key=OLD, recipe={}, audit=lambda _: None)
+    opened = open_tokens(published.directory, "train", Guards("off"))
+    assert most(lambda: (opened.arrays["tokens"][tokens].sum() for _, tokens in opened.blocks(1 << 16))) <= 6 * SMALL
+    guarded = open_tokens(published.directory, "train").arrays["tokens"]
+    before = pages._of_files()
+    whole = compared(guarded)
+    assert pages._of_files() - before <= 1 << 21  # it is compared a MiB at a time
+    assert (whole[:] == np.arange(count)).all()
+
+
+@HAS
+def test_the_audit_of_a_stream(tmp_path: Path) -> None:
+    with record_writer("bin", tmp_path, "train", {"tokens": "int32"}) as out:
+        out.append({"tokens": np.arange(SIZE // 4, dtype=np.int32)}, np.full(128, SIZE // 512), [0] * 128, range(128))
+    before = pages._of_files()
+    vocabulary: Any = SimpleNamespace(size=SIZE)
+    store = audit_stream(tmp_path, "train", vocabulary)
+    assert len(store) == 128 and pages._of_files() - before <= 1 << 22  # blocks of 4 MiB
+
+
+@HAS
+@pytest.mark.parametrize("storage", ["bin", "h5"])
+def test_packed_tables(tmp_path: Path, storage: StorageFormat) -> None:
+    write_packed(tmp_path, storage, rows=1 << 11, row_len=1 << 10)
+    store = open_packed(tmp_path, "sft_packed", Guards("off"))
+    assert most(lambda: (tokens.sum() for _, tokens, _ in store.blocks(1 << 16))) <= 6 * SMALL

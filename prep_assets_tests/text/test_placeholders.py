@@ -1,0 +1,195 @@
+"""What stands for an image, compared with transformers' own processors on drawn resolutions."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, Qwen2VL, tokens_around
+from prep_assets.errors import CheckFailed, Refused
+from prep_assets.proofs.image_tokens import expected_text
+from prep_assets.text.images import placeholder_of
+from prep_assets_tests.effort import examples
+
+pytest.importorskip("PIL")
+TOKEN = "<image>"
+sides = st.one_of(st.integers(1, 40), st.integers(1, 3000), st.sampled_from([14, 28, 336, 364, 448, 512, 672, 1456, 4096, 12_000]))
+
+
+def stub(**more: Any) -> Any:
+    """What processors ask of a tokenizer when they write placeholders."""
+    return SimpleNamespace(image_token=TOKEN, image_token_id=1, convert_tokens_to_ids=lambda _: 1, **more)
+
+
+def processor(kind: str, image_processor: Any, tokenizer: Any, **more: Any) -> Any:
+    """A processor without the checks of its tokenizer's class."""
+    import transformers
+
+    made = object.__new__(getattr(transformers, kind))
+    vars(made).update(image_processor=image_processor, tokenizer=tokenizer, image_token=TOKEN, **more)
+    return made
+
+
+@cache
+def image_processor(name: str, **options: Any) -> Any:
+    from importlib import import_module
+
+    folder = {"Qwen2VL": "qwen2_vl", "LlavaNext": "llava_next", "GotOcr2": "got_ocr2", "Idefics3": "idefics3", "SmolVLM": "smolvlm"}[name]
+    module = import_module(f"transformers.models.{folder}.image_processing_pil_{folder}")
+    return getattr(module, f"{name}ImageProcessorPil")(
+        **{key: dict(value) if isinstance(value, tuple) else value for key, value in options.items()}
+    )
+
+
+QWEN = [
+    Qwen2VL(rule="qwen2_vl", patch_size=14, merge_size=2, min_pixels=3136, max_pixels=12_845_056),
+    Qwen2VL(rule="qwen2_vl", patch_size=16, merge_size=2, min_pixels=65_536, max_pixels=200_000),
+    Qwen2VL(rule="qwen2_vl", patch_size=14, merge_size=3, min_pixels=1, max_pixels=2000),
+]
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.sampled_from(QWEN), sides, sides)
+def test_qwen2_vl(rule: Qwen2VL, width: int, height: int) -> None:
+    size = (("shortest_edge", rule.min_pixels), ("longest_edge", rule.max_pixels))
+    theirs = image_processor("Qwen2VL", patch_size=rule.patch_size, merge_size=rule.merge_size, size=size)
+    try:
+        patches = theirs.get_number_of_image_patches(height, width)
+    except ValueError as error:
+        assert "200" in str(error)
+        with pytest.raises(Refused, match=f"image_resolution: {width} x {height} pixels"):
+            placeholder_of(rule, TOKEN, width, height)
+        return
+    for kind in ("Qwen2VLProcessor", "Qwen2_5_VLProcessor", "Qwen3VLProcessor"):
+        side = SimpleNamespace(prod=lambda: patches)
+        written = processor(kind, theirs, stub()).replace_image_token({"image_grid_thw": [side]}, 0)
+        assert placeholder_of(rule, TOKEN, width, height) == written
+
+
+PINPOINTS = ((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008))
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(sides, sides, st.sampled_from(["default", "full"]), st.integers(0, 1), st.permutations(PINPOINTS))
+def test_llava_next(width: int, height: int, strategy: Any, extra: int, pinpoints: Any) -> None:
+    rule = LlavaNext(
+        rule="llava_next",
+        image_size=336,
+        patch_size=14,
+        image_grid_pinpoints=tuple(pinpoints),
+        num_additional_image_tokens=extra,
+        vision_feature_select_strategy=strategy,
+    )
+    theirs = processor(
+        "LlavaNextProcessor",
+        SimpleNamespace(image_grid_pinpoints=[list(each) for each in pinpoints]),
+        stub(),
+        patch_size=14,
+        num_additional_image_tokens=extra,
+        vision_feature_select_strategy=strategy,
+    )
+    inputs = {"image_sizes": [(height, width)], "pixel_values": [[np.empty((3, 336, 336))]]}
+    assert placeholder_of(rule, TOKEN, width, height) == theirs.replace_image_token(inputs, 0)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(sides, sides, st.sampled_from([(448, 448), (384, 200)]), st.integers(1, 3), st.integers(1, 12))
+def test_internvl(width: int, height: int, tile: tuple[int, int], least: int, most: int) -> None:
+    least = min(least, most)
+    rule = InternVL(rule="internvl", image_seq_length=4, tile_height=tile[0], tile_width=tile[1], min_patches=least, max_patches=most)
+    size = (("height", tile[0]), ("width", tile[1]))
+    theirs = image_processor("GotOcr2", size=size, min_patches=least, max_patches=most, crop_to_patches=True)
+    written = processor(
+        "InternVLProcessor", theirs, stub(), image_seq_length=4, start_image_token="<img>", end_image_token="</img>"
+    ).replace_image_token({"num_patches": [theirs.get_number_of_image_patches(height, width)]}, 0)
+    assert placeholder_of(rule, TOKEN, width, height) == written
+
+
+def rows_and_columns(theirs: Any, width: int, height: int) -> tuple[int, int]:
+    """What an image processor does to a blank picture, whose pixels are never there."""
+
+    def blank(image: Any, size: Any, **_: Any) -> Any:
+        from transformers.models.idefics3.image_processing_pil_idefics3 import get_resize_output_image_size
+
+        high, wide = get_resize_output_image_size(image, size.longest_edge) if size.longest_edge else (size.height, size.width)
+        return np.broadcast_to(np.float32(0), (3, high, wide))
+
+    theirs.resize = blank
+    from transformers.image_utils import SizeDict
+
+    split = theirs._preprocess(
+        [[np.broadcast_to(np.float32(0), (3, height, width))]],
+        do_resize=True,
+        size=SizeDict(**theirs.size) if isinstance(theirs.size, dict) else theirs.size,
+        resample=None,
+        do_rescale=False,
+        rescale_factor=1.0,
+        do_normalize=False,
+        image_mean=None,
+        image_std=None,
+        do_pad=False,
+        do_image_splitting=theirs.do_image_splitting,
+        max_image_size=theirs.max_image_size,
+        return_row_col_info=True,
+        return_tensors=None,
+    )
+    return split["rows"][0][0], split["cols"][0][0]
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.sampled_from(["Idefics3", "SmolVLM"]), sides, sides, st.sampled_from([(1456, 364), (2048, 512), (5000, 1000)]), st.booleans())
+def test_idefics3(kind: str, width: int, height: int, sizes: tuple[int, int], splits: bool) -> None:
+    longest, tile = sizes
+    rule = Idefics3(rule="idefics3", image_seq_len=3, longest_edge=longest, tile=tile, do_image_splitting=splits)
+    theirs = image_processor(kind, size=(("longest_edge", longest),), max_image_size=(("longest_edge", tile),), do_image_splitting=splits)
+    rows, columns = rows_and_columns(theirs, width, height)
+    module = __import__("transformers.models.smolvlm.processing_smolvlm", fromlist=["x"])
+    expected = module.get_image_prompt_string(rows, columns, 3, "<fake_token_around_image>", TOKEN, "<global-img>")
+    found = placeholder_of(rule, TOKEN, width, height)
+    assert found == expected
+    known = {TOKEN, *tokens_around(rule)}
+    assert {f"{piece}>" for piece in found.replace("\n", "").split(">") if piece} <= known
+
+
+def test_gemma3() -> None:
+    rule = Fixed(rule="fixed", tokens=256, begin="\n\n<start_of_image>", end="<end_of_image>\n\n", mark="<start_of_image>")
+    theirs = processor("Gemma3Processor", None, None)
+    full = f"\n\n<start_of_image>{TOKEN * 256}<end_of_image>\n\n"
+    theirs.full_image_sequence = full
+    assert placeholder_of(rule, TOKEN, 3, 5000) == theirs.replace_image_token({"num_crops": [0]}, 0)
+    assert tokens_around(rule) == ("<start_of_image>", "<end_of_image>")
+
+
+def rules() -> list[ImageRule]:
+    """One of each rule that asks for a resolution."""
+    return [
+        QWEN[0],
+        LlavaNext(
+            rule="llava_next",
+            image_size=336,
+            patch_size=14,
+            image_grid_pinpoints=PINPOINTS,
+            num_additional_image_tokens=1,
+            vision_feature_select_strategy="default",
+        ),
+        InternVL(rule="internvl", image_seq_length=4, tile_height=448, tile_width=448, min_patches=1, max_patches=12),
+        Idefics3(rule="idefics3", image_seq_len=3, longest_edge=1456, tile=364),
+    ]
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.sampled_from(rules()), sides, sides)
+def test_two_derivations_agree(rule: ImageRule, width: int, height: int) -> None:
+    try:
+        found = placeholder_of(rule, TOKEN, width, height)
+    except Refused:
+        with pytest.raises(CheckFailed):
+            expected_text(rule, TOKEN, (width, height))
+        return
+    assert found == expected_text(rule, TOKEN, (width, height))

@@ -1,0 +1,278 @@
+"""Where contents stand in a render: against layouts written down in Python, and by search where contents are unique."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from prep_assets.errors import Refused
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TEXT, USER, Region, Sample, Turn, document, turn
+from prep_assets.text.load_template import load_template
+from prep_assets.text.render import render
+from prep_assets.text.spans import Rendered
+from prep_assets.text.template import ChatTemplate
+from prep_assets.text.vocabulary import Vocabulary
+from prep_assets_tests.effort import examples
+from prep_assets_tests.text.layouts import EOS, LAYOUTS, Chat, Pieces, chatml, plain, spans_of, text_of
+
+SPECIAL = {"bos_token": EOS, "eos_token": EOS, "pad_token": "<|pad|>"}
+NOT_TEXT = ["\ufdd0", "\ufdef", "\ud83d", "\udc00"]
+PIECES = [
+    *(
+        "",
+        " ",
+        "  ",
+        "\n",
+        "\t",
+        "\r\n",
+        "\u00a0",
+        "\u2003",
+        "\x1c",
+        "Hello",
+        "Hello",
+        "a",
+        "A",
+        "12",
+        "é",
+        "👍",
+        "e\u0301",
+        "中文",
+        "ß",
+        "ŉ",
+    ),
+    *("<|im_start|>", "<|im_end|>", EOS, "<|user|>\n", "<|assistant|>\n", "<end>\n", "[user] ", "[INST]"),
+    *("{{ x }}", "{% endfor %}", "{# #}", "{{ messages }}", "\\n", "'", '"', "&lt;", "<", "\ufffe", "\uffff", "\ufdcf", "\ufdf0"),
+]
+CHARACTERS = st.characters(codec="utf-8", exclude_characters="".join(map(chr, range(0xFDD0, 0xFDF0))))
+CONTENT = st.lists(st.sampled_from(PIECES) | st.text(CHARACTERS, max_size=4), max_size=5).map("".join)
+
+
+def _chat(content: st.SearchStrategy[str]) -> st.SearchStrategy[Chat]:
+    first = st.lists(content.map(lambda text: (SYSTEM, text)), max_size=1)
+    rounds = st.lists(st.tuples(content, content), min_size=1, max_size=3)
+    return st.builds(lambda head, body: head + [turn for ask, answer in body for turn in ((USER, ask), (ASSISTANT, answer))], first, rounds)
+
+
+CHAT = _chat(CONTENT)
+
+
+def sample_of(chat: Chat) -> Sample:
+    return Sample(tuple(turn(role, content) for role, content in chat))
+
+
+def own(jinja: str) -> ChatTemplate:
+    return ChatTemplate("own", jinja, SPECIAL)
+
+
+def attempt(chat: Chat, template: ChatTemplate) -> Rendered | Refused:
+    try:
+        return render(sample_of(chat), template)
+    except Refused as refusal:
+        assert refusal.stage == "render"
+        return refusal
+
+
+def assert_is(rendered: Rendered, chat: Chat, pieces: Pieces) -> None:
+    """The text is the layout's, and so is every span; a content of white space alone may go without one."""
+    assert rendered.text == text_of(pieces)
+    found = [(span.turn, span.start, span.end) for span in rendered.spans]
+    expected = list(spans_of(pieces))
+    assert set(found) <= set(expected)
+    assert [where for where in expected if chat[where[0]][1].strip()] == [where for where in found if chat[where[0]][1].strip()]
+    for span in rendered.spans:
+        assert span.role == chat[span.turn][0]
+        assert span.region.text == chat[span.turn][1]
+        assert rendered.text[span.start : span.end].strip() == span.region.text.strip()
+
+
+# arbitrary contents
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(CHAT)
+def test_templates_that_keep_contents(vocabulary: Vocabulary, chat: Chat) -> None:
+    for name, layout in (("chatml", chatml), ("tokenizer", chatml), ("plain", plain)):
+        assert_is(render(sample_of(chat), load_template(name, vocabulary)), chat, layout(chat))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@settings(max_examples=examples(60), deadline=None)
+@given(chat=CHAT)
+@example(chat=[(USER, "a "), (ASSISTANT, " b")])
+@example(chat=[(USER, "  "), (ASSISTANT, " b "), (USER, " "), (ASSISTANT, "c")])
+@example(chat=[(SYSTEM, " s "), (USER, " u "), (ASSISTANT, " ")])
+@example(chat=[(USER, "Hello"), (ASSISTANT, "Hello")])
+@example(chat=[(USER, "a "), (ASSISTANT, " ")])
+def test_own_templates_are_followed_exactly_or_refused(name: str, chat: Chat) -> None:
+    layout = LAYOUTS[name]
+    found = attempt(chat, own(layout.jinja))
+    if isinstance(found, Refused):
+        assert not layout.always, f"{found.reason}: {found.detail}"
+        assert found.reason in ("template_rewrites_content", "template_drops_content")
+    else:
+        assert_is(found, chat, layout.pieces(chat))
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(CHAT)
+def test_spans_do_not_overlap_and_content_is_theirs(chat: Chat) -> None:
+    for layout in LAYOUTS.values():
+        found = attempt(chat, own(layout.jinja))
+        if isinstance(found, Refused):
+            continue
+        borders = [border for span in found.spans for border in (span.start, span.end)]
+        assert borders == sorted(borders)
+        inside = {at for span in found.spans for at in range(span.start, span.end)}
+        assert {at for start, end in found.content for at in range(start, end)} <= inside
+        assert all(found.text[at].isspace() for at in inside - {at for start, end in found.content for at in range(start, end)})
+
+
+WORD = st.text("abcdefghij", min_size=1, max_size=3)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(_chat(WORD))
+def test_unique_contents_stand_where_a_search_finds_them(vocabulary: Vocabulary, chat: Chat) -> None:
+    unique = [(role, f"<{number}:{content}>") for number, (role, content) in enumerate(chat)]
+    for template in [load_template(name, vocabulary) for name in ("plain", "chatml", "tokenizer")] + [
+        own(LAYOUTS["moves the system turn"].jinja)
+    ]:
+        found = render(sample_of(unique), template)
+        expected = sorted((found.text.index(content), number) for number, (_, content) in enumerate(unique))
+        assert [(span.start, span.turn) for span in found.spans] == expected
+        assert all(found.text.count(content) == 1 for _, content in unique)
+
+
+def test_an_innocent_chat_is_not_refused() -> None:
+    """What may be refused is what a template does to a content, not the template."""
+    chat = [(SYSTEM, "Be brief."), (USER, "What is 2+2?"), (ASSISTANT, "4")]
+    refused = {"shouts", "capitalizes", "cuts off", "drops the system turn", "repeats"}
+    assert {name for name, layout in LAYOUTS.items() if isinstance(attempt(chat, own(layout.jinja)), Refused)} == refused
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("shouts", "template_drops_content"),
+        ("drops the system turn", "template_drops_content"),
+        ("repeats", "template_drops_content"),
+        ("cuts off", "template_rewrites_content"),
+        ("tells contents apart", "template_rewrites_content"),
+    ],
+)
+def test_a_template_that_changes_contents_is_refused(name: str, reason: str) -> None:
+    found = attempt([(SYSTEM, "Hello there"), (USER, "Hello"), (ASSISTANT, "Hello")], own(LAYOUTS[name].jinja))
+    assert isinstance(found, Refused)
+    assert found.reason == reason
+
+
+def test_white_space_that_the_template_writes_in_the_place_of_a_contents_own_is_not_the_contents() -> None:
+    template = own("{% for m in messages %}{{ ('\\n' if m.content.startswith(' ') else '') + m.content.strip() }}.{% endfor %}")
+    assert template.render([{"role": USER, "content": " Hello"}]) == "\nHello."
+    found = attempt([(USER, " Hello")], template)
+    assert isinstance(found, Refused)
+    assert found.reason == "template_rewrites_content"
+    assert not isinstance(attempt([(USER, "Hello ")], template), Refused)
+
+
+@pytest.mark.parametrize("bad", NOT_TEXT)
+@pytest.mark.parametrize("role", [SYSTEM, USER, ASSISTANT])
+def test_what_is_no_text_is_refused(vocabulary: Vocabulary, bad: str, role: str) -> None:
+    chat = [(each, f"Hé{bad}" if each == role else "Hi") for each in (SYSTEM, USER, ASSISTANT)]
+    for name in ("plain", "chatml", "tokenizer"):
+        found = attempt(chat, load_template(name, vocabulary))
+        assert isinstance(found, Refused)
+        assert found.reason == ("noncharacter" if bad >= "\ufdd0" else "lone_surrogate")
+        assert "character 2" in found.detail
+
+
+@pytest.mark.parametrize("bad", [*NOT_TEXT, "<|im_end|>", EOS])
+def test_names_and_roles_cannot_smuggle_in_what_contents_cannot(vocabulary: Vocabulary, bad: str) -> None:
+    """They reach the render without marks around them."""
+    template = replace(
+        load_template("chatml", vocabulary), source="{% for m in messages %}{{ m.role }}{{ m.name }}: {{ m.content }}<|im_end|>{% endfor %}"
+    )
+    for smuggler in (Turn(USER, (Region(TEXT, "Hi"),), name=f"Ann{bad}"), Turn(f"user{bad}", (Region(TEXT, "Hi"),))):
+        with pytest.raises(Refused) as caught:
+            render(Sample((smuggler, turn(ASSISTANT, "Hello"))), template)
+        assert caught.value.stage == "render"
+
+
+@pytest.mark.parametrize("bad", NOT_TEXT)
+def test_tools_cannot_smuggle_in_what_contents_cannot(vocabulary: Vocabulary, bad: str) -> None:
+    template = replace(
+        load_template("chatml", vocabulary), source="{{ tools | tojson }}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"
+    )
+    sample = Sample((turn(USER, "Hi"), turn(ASSISTANT, "Hello")), tools=({"name": f"add{bad}"},))
+    with pytest.raises(Refused):
+        render(sample, template)
+
+
+# several regions in a turn
+
+REGIONS = st.lists(st.sampled_from(PIECES[:20]) | st.text(CHARACTERS, max_size=3), min_size=1, max_size=4)
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(st.lists(REGIONS, min_size=1, max_size=3), st.sampled_from([0, 1, 2]))
+def test_regions_of_one_turn_stand_side_by_side(vocabulary: Vocabulary, texts: list[list[str]], dropped: int) -> None:
+    """Every region has its own span; one that is dropped has none and leaves nothing."""
+
+    def region(number: int, text: str) -> Region:
+        return Region(TEXT, text, loss_weight=float(number), drop=number % 3 == dropped)
+
+    turns = tuple(Turn(ASSISTANT, tuple(region(number, text) for number, text in enumerate(regions))) for regions in texts)
+    expected, parts = [], []
+    for number, each in enumerate(turns):
+        parts.append("<|im_start|>assistant\n")
+        for shown in (one for one in each.regions if not one.drop):
+            start = len("".join(parts))
+            parts.append(shown.text)
+            if each.text.strip() and shown.text:
+                expected.append((start, start + len(shown.text), number, shown))
+        parts.append("<|im_end|>\n")
+    found = render(Sample(turns), load_template("chatml", vocabulary))
+    assert found.text == "".join(parts)
+    spans = [(span.start, span.end, span.turn, span.region) for span in found.spans]
+    assert [span for span in spans if span[3].text.strip()] == [span for span in expected if span[3].text.strip()]
+    assert all(span in expected or turns[span[2]].text.isspace() for span in spans)
+
+
+# turns that no template renders
+
+
+@given(st.lists(st.text(CHARACTERS, max_size=5), min_size=1, max_size=4))
+def test_a_prompt_and_its_completion_are_joined(texts: list[str]) -> None:
+    turns = tuple(turn(PROMPT if number % 2 == 0 else COMPLETION, text) for number, text in enumerate(texts))
+    found = render(Sample(turns), None)
+    assert found.text == "".join(texts)
+    assert "".join(found.text[span.start : span.end] for span in found.spans) == "".join(texts)
+    assert [found.text[span.start : span.end] for span in found.spans if span.region.text] == [text for text in texts if text]
+
+
+def test_a_document_is_its_text() -> None:
+    assert render(document(" a\n"), None).text == " a\n"
+
+
+def test_chat_roles_need_a_template() -> None:
+    with pytest.raises(Refused, match=r"needs_template: .*use the schema text, or put chats into sft"):
+        render(sample_of([(USER, "Hi")]), None)
+
+
+@pytest.mark.parametrize(
+    ("beside", "said"),
+    [({"tools": ({"name": "add"},)}, "tools"), ({"documents": ({"text": "d"},)}, "documents"), ({"template_options": {"a": 1}}, "kwargs")],
+)
+def test_text_without_a_template_refuses_what_only_a_template_shows(beside: dict[str, Any], said: str) -> None:
+    """Tools of a row of prompt and completion vanished."""
+    with pytest.raises(Refused, match=f"needs_template: .*{said}"):
+        render(replace(sample_of([(PROMPT, "Hi"), (COMPLETION, "Hello")]), **beside), None)
+
+
+def test_a_template_refuses_roles_it_does_not_know(vocabulary: Vocabulary) -> None:
+    with pytest.raises(Refused, match=r"template_refuses: template plain: .*not 'tool'"):
+        render(sample_of([(USER, "Hi"), ("tool", "4")]), load_template("plain", vocabulary))
