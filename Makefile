@@ -67,7 +67,7 @@ $(CLUSTER)/.installed: pyproject.toml constraints.txt
 
 test-cluster: $(CLUSTER)/.installed
 	@PREP_ASSETS_CLUSTER=1 $(CLUSTER)/bin/python -m pytest -n0 prep_assets_tests/cluster
-	@$(CLUSTER)/bin/python -m pytest -n0 prep_assets_tests/stores/test_shelves.py -k 'az or gs'
+	@$(CLUSTER)/bin/python -m pytest -n0 prep_assets_tests/stores/test_backends.py -k 'az or gs'
 
 # the pages as a site in build/site, in an environment of its own, with those that tools/site/pages.py makes of the code
 .venv-docs/.installed: pyproject.toml

@@ -11,7 +11,7 @@ from prep_assets.caches import bounded_cache
 from prep_assets.engine.execute import stores_of
 from prep_assets.engine.plan import Step
 from prep_assets.engine.plan import plan as planned
-from prep_assets.engine.status import Look, Standing
+from prep_assets.engine.status import Status, Statuses
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
@@ -56,9 +56,9 @@ def plan(workspace: Workspace, *assets: str, partition: str | None = None) -> li
     return planned(workspace, stores_of(workspace, assets, partition))
 
 
-def status(workspace: Workspace) -> dict[str, Standing]:
+def status(workspace: Workspace) -> dict[str, Status]:
     """What every store is at this moment, by name: ``sft_packed``, ``sft_tokens[gsm8k]``."""
-    look = Look(workspace)
+    look = Statuses(workspace)
     every = [(asset, each) for asset in assets_of(workspace).values() for each in asset.partitions(workspace)]
     look.ahead(every)
     return {workspace.place(asset.name, each).label: look.at(asset, each) for asset, each in every}

@@ -26,7 +26,7 @@ from prep_assets.pipeline.pairs import prompt_of, prompt_row
 from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.tokens import by_domain
 from prep_assets.pipeline.workspace import build_command
-from prep_assets.proofs.merged import Asked, Shelf, check_merged_lines, check_merged_records
+from prep_assets.proofs.merged import Asked, MergedRows, check_merged_lines, check_merged_records
 from prep_assets.proofs.plain_forms import ByteSearch
 from prep_assets.proofs.plain_reading import pair_lines, plain_contrast, plain_pair, plain_prompt
 from prep_assets.proofs.rows import Alike, Bools, Line, are_lines, check_lines, compared, lines_verdict
@@ -273,8 +273,8 @@ class MergedFile:
     """A file of a merged store, with the lines of its domains; the seed of its order, `None` where it is that of the domains."""
 
     name: str
-    merged: Shelf
-    parts: Shelf
+    merged: MergedRows
+    parts: MergedRows
     seed: int | None
 
 
@@ -328,7 +328,7 @@ def merged_files(store: Store) -> Iterator[MergedFile]:
         seed = store.recipe["seed"] if store.recipe.get("shuffle") and not file.endswith("_test") else None
         of_messages = any(not isinstance(row["prompt"], str) for row in merged)
         offered = (line for _, lines in having for line in _lines(lines, of_messages))
-        yield MergedFile(file, Shelf(_origins([(None, merged)]), merged.written()), Shelf(origin, offered), seed)
+        yield MergedFile(file, MergedRows(_origins([(None, merged)]), merged.written()), MergedRows(origin, offered), seed)
 
 
 def _has(part: Published, file: str) -> bool:

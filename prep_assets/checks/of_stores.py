@@ -86,7 +86,7 @@ def _check_place(store: Store) -> None:
     if directory.name != name and not directory.name.startswith(f"{name}-"):
         raise StoreError(f"{where}: it is of version {name}, in the folder {directory.name}")
     place = store.workspace.place(manifest.asset, manifest.partition)
-    if directory.parent != place.shelf.versions.resolve():
+    if directory.parent != place.backend.versions.resolve():
         raise StoreError(f"{where}: it is a store of {place.label}, in {directory.parent}")
 
 

@@ -35,7 +35,7 @@ from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.documents import Text, documents_begin_with, prove_texts
 from prep_assets.proofs.groups import check_rewards, check_sampled
 from prep_assets.proofs.mask import Conversation, Row, prove_identity, prove_masks
-from prep_assets.proofs.merged import Shelf, check_merged_lines
+from prep_assets.proofs.merged import MergedRows, check_merged_lines
 from prep_assets.proofs.mutations import (
     ATTENTION_MASK_MUTATIONS,
     ATTENTION_MUTATIONS,
@@ -338,13 +338,13 @@ def merged_line_trials(store: Store) -> list[Trial]:
     """Corruptions of merged lines."""
     trials: list[Trial] = []
     for each in merged_files(store):
-        merged, parts = (Shelf(shelf.origin, list(shelf.lines)) for shelf in (each.merged, each.parts))
+        merged, parts = (MergedRows(store.origin, list(store.lines)) for store in (each.merged, each.parts))
         check = partial(_merged_lines, name=each.name, parts=parts, seed=each.seed)
         trials += trials_of(merged, len(merged.origin), LINE_MUTATIONS, {NAME: check}, what=f"{NAME} ({each.name})")
     return trials
 
 
-def _merged_lines(merged: Shelf, *, name: str, parts: Shelf, seed: int | None) -> Verdict:
+def _merged_lines(merged: MergedRows, *, name: str, parts: MergedRows, seed: int | None) -> Verdict:
     return check_merged_lines(name, merged, parts, seed)
 
 

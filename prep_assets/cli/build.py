@@ -18,7 +18,7 @@ from prep_assets.cli.console import Live, Partition, configured, counted, err, n
 from prep_assets.errors import ConfigError, PrepAssetsError
 
 if TYPE_CHECKING:
-    from prep_assets.engine import Built, Standing, Step
+    from prep_assets.engine import Built, Status, Step
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.stores.version_folders import Published
 
@@ -221,7 +221,7 @@ def _next(console: Console) -> None:
 # `prep-assets status`: what every store is, and what lies around.
 
 STYLES = {"current": "green", "unchecked": "yellow", "stale": "yellow", "missing": "dim", "failed": "bold red", "broken": "bold red"}
-Found = tuple[str, str, "Standing"]
+Found = tuple[str, str, "Status"]
 """Asset, partition and what its store is."""
 
 
@@ -254,19 +254,19 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print the store
 
 
 def _look(workspace: Workspace, faults: list[str]) -> Iterator[Found]:
-    from prep_assets.engine import Look, Standing
+    from prep_assets.engine import Status, Statuses
 
-    look = Look(workspace)
+    look = Statuses(workspace)
     stores = [(asset, partition) for asset in configured(workspace, faults) for partition in asset.partitions(workspace)]
     look.ahead(stores)
     for asset, partition in stores:
         try:
             yield asset.name, partition, look.at(asset, partition)
         except PrepAssetsError as error:
-            yield asset.name, partition, Standing("broken", str(error))
+            yield asset.name, partition, Status("broken", str(error))
 
 
-def _as_json(asset: str, partition: str, standing: Standing) -> dict[str, Any]:
+def _as_json(asset: str, partition: str, standing: Status) -> dict[str, Any]:
     published = standing.published
     return {
         "asset": asset,
@@ -302,12 +302,12 @@ def _show(console: Console, workspace: Workspace, found: list[Found]) -> None:
             console.print(Text(f"{workspace.place(asset, partition).label}: {text}", style))
 
 
-def _state(standing: Standing) -> str:
+def _state(standing: Status) -> str:
     changed = [*standing.overrides, *(["what it is made from"] if standing.inherited else [])]
     return f"{standing.state} (overridden: {', '.join(changed)})" if changed else standing.state
 
 
-def _remarks(standing: Standing) -> Iterator[tuple[str, str]]:
+def _remarks(standing: Status) -> Iterator[tuple[str, str]]:
     if standing.state in ("broken", "stale", "unchecked"):
         yield standing.why, "red" if standing.state == "broken" else "dim"
     for name, result in standing.failed.items():
@@ -333,8 +333,8 @@ def _show_left(console: Console, workspace: Workspace, found: list[Found]) -> No
         console.print(f"{place.label}: not in the configuration any more, {size(place.size)}", style="yellow")
     for place in (*removed, *(workspace.place(asset, partition) for asset, partition, _ in found)):
         for name in place.leftovers():
-            bytes_ = size(place.shelf.size(name))
-            text = f"{place.label}: left by a build that was killed, or is under way: {near(place.shelf.versions / name)}, {bytes_}"
+            bytes_ = size(place.backend.size(name))
+            text = f"{place.label}: left by a build that was killed, or is under way: {near(place.backend.versions / name)}, {bytes_}"
             console.print(text, style="yellow")
     if removed:
         console.print("to delete what is not in the configuration any more:\n  prep-assets prune --removed")

@@ -32,7 +32,7 @@ class Deletion:
     @property
     def stays(self) -> bool:
         """Whether it is still there."""
-        left = {*self.place.shelf.names(), *self.place.leftovers()}
+        left = {*self.place.backend.names(), *self.place.leftovers()}
         return self.name in left or (self.name == self.place.directory.name and bool(left))
 
 
@@ -76,8 +76,8 @@ def prune(
 
 
 def _deletions(place: Place) -> list[Deletion]:
-    unused = [Deletion(place, name, "no longer used", place.shelf.size(name)) for name in place.unused()]
-    return unused + [Deletion(place, name, "left by a killed build", place.shelf.size(name)) for name in place.leftovers()]
+    unused = [Deletion(place, name, "no longer used", place.backend.size(name)) for name in place.unused()]
+    return unused + [Deletion(place, name, "left by a killed build", place.backend.size(name)) for name in place.leftovers()]
 
 
 def _show(deletions: list[Deletion]) -> None:

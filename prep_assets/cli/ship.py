@@ -316,7 +316,7 @@ def path(
 
     Notes about the store, e.g. that it is out of date or has options of one run, go to stderr.
     """
-    from prep_assets.engine import Look
+    from prep_assets.engine import Statuses
     from prep_assets.graph.graph import one_partition
 
     workspace = opened()
@@ -329,7 +329,7 @@ def path(
         typer.echo(store.directory)
         return
     published = one_store(workspace, asset, partition)
-    standing = Look(workspace).at(found, each)
+    standing = Statuses(workspace).at(found, each)
     if standing.failed and not even_if_failed:
         reasons = "\n".join(f"  {name}: {result.summary}" for name, result in standing.failed.items())
         raise StoreError(f"{place.label} fails its checks. Build it again, or add --even-if-failed\n{reasons}")

@@ -513,13 +513,13 @@ def find_on_hub(pattern: str, *, fetch: bool = True) -> list[Found]:
         local = list(walk(folder / (address.path or "")))
     else:
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        local = [Found(str(p), p.as_posix()) for p in paths if _is_meant(p.relative_to(folder).as_posix(), address.path)]
+        local = [Found(str(p), p.as_posix()) for p in paths if _is_expected(p.relative_to(folder).as_posix(), address.path)]
     if not local:
         raise SourceError(f"{pattern!r} matches no file of the data set at commit {commit}. Check the path on the hub's page of it")
     return [_on_hub(one, folder, root) for one in local]
 
 
-def _is_meant(path: str, wanted: str) -> bool:
+def _is_expected(path: str, wanted: str) -> bool:
     return path == wanted or (fnmatchcase(path, wanted) and is_data(path.rpartition("/")[2]))
 
 

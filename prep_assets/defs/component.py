@@ -13,9 +13,9 @@ from pydantic import Field
 
 from prep_assets.config.loading import FILE as TOMBSTONES
 from prep_assets.config.loading import PACKAGE, located
+from prep_assets.defs.definitions import definitions
 from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.site import Site, WorkspaceResource
-from prep_assets.defs.together import definitions
 from prep_assets.errors import ConfigError
 from prep_assets.stores.bucket import local_root
 from prep_assets.stores.manifest import digest

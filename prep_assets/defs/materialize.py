@@ -16,7 +16,7 @@ from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.defs.io_manager import Stores
 from prep_assets.defs.metadata import UNRECORDED, data_version, evaluations, known_versions, materialization, store_metadata
 from prep_assets.defs.site import Site, chosen, publishes, register
-from prep_assets.engine import Look, plan, run
+from prep_assets.engine import Statuses, plan, run
 from prep_assets.engine.events import Accepted, Candidate, Checked, Event, Planned, Refused, Skipped, Started, Tally, Written
 from prep_assets.engine.execute import check
 from prep_assets.engine.plan import Step, Store
@@ -189,7 +189,7 @@ def lost_stores(
             gone.add(place.label)
             if place.label not in known:
                 remedy = build_command(asset.name, partition)
-                why = f"the store is gone: {place.shelf.where} was built and is no longer there. Build it with:\n  {remedy}"
+                why = f"the store is gone: {place.backend.where} was built and is no longer there. Build it with:\n  {remedy}"
                 events.append(damaged(site, asset.name, partition, why))
     return events, gone
 
@@ -206,7 +206,7 @@ def _materialized(site: Site, instance: dg.DagsterInstance, asset: Asset, partit
 
 NOBODY_WAITS = ("dagster/schedule_name", "dagster/sensor_name", "dagster/auto_materialize", "dagster/from_automation_condition")
 """Tags of runs that no person started: in these, a store that is current is not checked again."""
-_LOOKS: dict[str, Look] = {}
+_LOOKS: dict[str, Statuses] = {}
 """By run: what its steps so far have seen of the stores, while they built none."""
 RETRIES, SECONDS_TO_WAIT = 2, 20
 """Of a step whose sources did not answer."""
@@ -269,7 +269,7 @@ def _planned(context: dg.AssetExecutionContext, workspace: Workspace, stores: li
     seen = _LOOKS.pop(context.run.run_id, None)
     steps = plan(workspace, stores, look=seen) if seen else []
     if not seen or not all(record.knows(step) for step in steps):
-        seen = Look(workspace)
+        seen = Statuses(workspace)
         steps = plan(workspace, stores, look=seen)
     if not any(step.why for step in steps):
         _LOOKS.clear()

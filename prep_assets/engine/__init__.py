@@ -5,6 +5,6 @@
 
 from prep_assets.engine.execute import BuildFailed, Built, build, run
 from prep_assets.engine.plan import Step, plan
-from prep_assets.engine.status import Look, Standing, State, state
+from prep_assets.engine.status import State, Status, Statuses, state
 
-__all__ = ["BuildFailed", "Built", "Look", "Standing", "State", "Step", "build", "plan", "run", "state"]
+__all__ = ["BuildFailed", "Built", "State", "Status", "Statuses", "Step", "build", "plan", "run", "state"]

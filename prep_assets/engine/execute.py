@@ -104,7 +104,7 @@ def _carried_out(
         kept: see `Store.kept`.
     """
     if published.keeper is not None:  # the folder that it is fetched to is another one here
-        published = workspace.place(asset, published.manifest.partition).shelf.published(published.version)
+        published = workspace.place(asset, published.manifest.partition).backend.published(published.version)
     made = EVERY[asset]
     if not isinstance(task, Part):
         published = _asked(published, task)

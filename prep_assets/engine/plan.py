@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prep_assets.config.models import FAMILIES
-from prep_assets.engine.status import Look, Standing, State
+from prep_assets.engine.status import State, Status, Statuses
 from prep_assets.errors import ConfigError
 from prep_assets.graph.graph import EVERY, upstream_of
 from prep_assets.pipeline.asset import Asset
@@ -38,7 +38,7 @@ class Step:
     why: str
     requested: bool
     again: bool = False
-    standing: Standing | None = field(default=None, compare=False, repr=False)
+    standing: Status | None = field(default=None, compare=False, repr=False)
 
     @property
     def label(self) -> str:
@@ -46,7 +46,7 @@ class Step:
         return f"{self.asset.name}[{self.partition}]" if self.partition else self.asset.name
 
 
-def plan(workspace: Workspace, stores: Iterable[Store], *, force: bool = False, look: Look | None = None) -> list[Step]:
+def plan(workspace: Workspace, stores: Iterable[Store], *, force: bool = False, look: Statuses | None = None) -> list[Step]:
     """Everything that must be built so that `stores` are current, what feeds others first; the stores asked for are always in it.
 
     Args:
@@ -56,7 +56,7 @@ def plan(workspace: Workspace, stores: Iterable[Store], *, force: bool = False, 
     Raises:
         ConfigError: options of this run that do not apply to the assets asked for; or something upstream is out of date and `on_missing` is fail.
     """
-    look, wanted = look or Look(workspace), list(stores)
+    look, wanted = look or Statuses(workspace), list(stores)
     look.ahead(wanted)
     if workspace.overrides:
         for asset, partition in wanted:
@@ -73,7 +73,7 @@ def _add(
     workspace: Workspace,
     asset: Asset,
     partition: str,
-    look: Look,
+    look: Statuses,
     requested: set[tuple[str, str]],
     force: bool,
     found: dict[tuple[str, str], Step],

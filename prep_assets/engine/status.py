@@ -32,7 +32,7 @@ AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Status:
     """What a store is.
 
     Attributes:
@@ -65,7 +65,7 @@ class Standing:
 
 def state(workspace: Workspace, asset: Asset, partition: str = "") -> State:
     """The state of one store."""
-    return Look(workspace).at(asset, partition).state
+    return Statuses(workspace).at(asset, partition).state
 
 
 def failures(published: Published | None) -> Mapping[str, Result]:
@@ -87,12 +87,12 @@ class _Kept(NamedTuple):
     fault: str
 
 
-class Look:
+class Statuses:
     """One look at the stores of a workspace, as the configuration files ask for them. Each store is looked at once."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace.plain.at_a_glance()
-        self._seen: dict[tuple[str, str], Standing] = {}
+        self._seen: dict[tuple[str, str], Status] = {}
         self._kept: dict[tuple[str, str], _Kept] = {}
 
     def ahead(self, stores: Iterable[tuple[Asset, str]]) -> None:
@@ -109,7 +109,7 @@ class Look:
                     waiting += upstream_of(self._workspace, asset, partition)
             self._kept.update(zip(missing, at_once(lambda key: self._read(*key), missing, AT_ONCE), strict=True))
 
-    def at(self, asset: Asset, partition: str) -> Standing:
+    def at(self, asset: Asset, partition: str) -> Status:
         """What a store is.
 
         Raises:
@@ -130,25 +130,25 @@ class Look:
             return _Kept(None, candidate, draft, {}, str(error))
         return _Kept(published, candidate, draft, (published.results if published else None) or {}, "")
 
-    def _look(self, asset: Asset, partition: str) -> Standing:
+    def _look(self, asset: Asset, partition: str) -> Status:
         key = asset.name, partition
         published, candidate, draft, results, fault = self._kept.get(key) or self._read(*key)
         if fault:
-            return Standing("broken", fault, candidate=candidate, draft=draft)
+            return Status("broken", fault, candidate=candidate, draft=draft)
         if published is None:
-            return Standing("missing", "no store yet", candidate=candidate, draft=draft)
+            return Status("missing", "no store yet", candidate=candidate, draft=draft)
         above = {
             self._workspace.place(each.name, key).label: self.at(each, key) for each, key in upstream_of(self._workspace, asset, partition)
         }
         behind = [f"{label} is {standing.state}" for label, standing in above.items() if standing.state != "current"]
         if behind:
             why = behind[0] + (f", and {len(behind) - 1} more" if len(behind) > 1 else "")
-            return Standing("stale", why, published, (), (), _failed(results), candidate, draft, results)
+            return Status("stale", why, published, (), (), _failed(results), candidate, draft, results)
         recipe = asset.recipe(self._workspace, partition)
         now, why = _state(asset, published, recipe, results)
         overrides = _overrides(published, recipe) if now != "stale" else ()
         inherited = tuple(f"{label}: {each}" for label, standing in above.items() for each in (*standing.overrides, *standing.inherited))
-        return Standing(now, why, published, overrides, inherited, _failed(results), candidate, draft, results)
+        return Status(now, why, published, overrides, inherited, _failed(results), candidate, draft, results)
 
 
 def _state(asset: Asset, published: Published, recipe: Mapping[str, Any], results: Mapping[str, Result]) -> tuple[State, str]:
@@ -207,7 +207,7 @@ def _in_bucket(root: Path, bucket: Bucket) -> Iterator[Place]:
     for asset in bucket.folders(""):
         found = {"", *bucket.below(asset).folders("")} - {"versions", "leases"}
         for place in (Place(root, asset, partition) for partition in sorted(found)):
-            if place.shelf.names():
+            if place.backend.names():
                 yield place
 
 

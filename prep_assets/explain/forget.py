@@ -100,7 +100,7 @@ def forget(
         _let_go(after, concerned, needles)
         gc.collect()
     pruned = _stores(after, concerned) if prune else ()
-    removed = tuple(f"{place.shelf.where}/versions/{name}" for _, place in pruned for name in place.remove_unused())
+    removed = tuple(f"{place.backend.where}/versions/{name}" for _, place in pruned for name in place.remove_unused())
     return Forgotten(fresh, _held(known), left, searched, tuple(_old(after, concerned, needles)), removed)
 
 

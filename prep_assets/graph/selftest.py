@@ -37,7 +37,7 @@ from prep_assets.graph.graph import store_of
 from prep_assets.pipeline.asset import FromRows, Store
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.accounting import COUNTED, Refusals, Stored, places
-from prep_assets.proofs.mutations import CONTRAST_MUTATIONS, PAIR_MUTATIONS, PROMPT_MUTATIONS, SHELF_MUTATIONS, Shelf
+from prep_assets.proofs.mutations import CONTRAST_MUTATIONS, PAIR_MUTATIONS, PROMPT_MUTATIONS, SELECTION_MUTATIONS, StoredRows
 from prep_assets.proofs.selection import GOOD, Selected, select
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.version_folders import Published
@@ -73,30 +73,30 @@ def selftest(workspace: Workspace, published: Published) -> list[Trial]:
     store = store_of(workspace, published)
     if store.asset.name not in TRIALS:
         raise ConfigError(f"{store.asset.name} holds neither tokens nor lines; selftest is for {', '.join(TESTED)}")
-    return [*TRIALS[store.asset.name](store), *shelf_trials(store)]
+    return [*TRIALS[store.asset.name](store), *selection_trials(store)]
 
 
-def shelf_trials(store: Store) -> list[Trial]:
+def selection_trials(store: Store) -> list[Trial]:
     """Corruptions of what the store holds of the first rows of its domain."""
-    if not isinstance(store.asset.source, FromRows) or (shelf := _shelf(selection := Selection(store))) is None:
+    if not isinstance(store.asset.source, FromRows) or (held := _stored_rows(selection := Selection(store))) is None:
         return []
 
-    def check(found: Shelf) -> Verdict:
+    def check(found: StoredRows) -> Verdict:
         refusals = Refusals(((f"{found.names[found.block.file]}:{row}", why) for row, why in found.refused), found.names)
-        rows, held, belongs = (np.array([entry[column] for entry in found.stored]) for column in range(3))
-        stored = Stored.of(places(found.block.file, rows), held.astype(bool), belongs.astype(np.int8))
+        rows, sides, belongs = (np.array([entry[column] for entry in found.stored]) for column in range(3))
+        stored = Stored.of(places(found.block.file, rows), sides.astype(bool), belongs.astype(np.int8))
         ledger = replace(selection.ledger, refusals=refusals, stored=stored, seen=None, numbers=dict.fromkeys(COUNTED, 0))
         deque(ledger.judged([found.block]), 0)
         return ledger.verdict()
 
-    trials = [clean("selection of the first rows", [check(shelf)])]
-    for mutation in SHELF_MUTATIONS:
-        corrupted = [other for at in range(len(shelf.stored)) if (other := mutation.change(shelf, at)) is not None]
+    trials = [clean("selection of the first rows", [check(held)])]
+    for mutation in SELECTION_MUTATIONS:
+        corrupted = [other for at in range(len(held.stored)) if (other := mutation.change(held, at)) is not None]
         trials.append(tried(mutation.name, mutation.caught_by, [check(corrupted[at]) for at in chosen(len(corrupted))]))
     return trials
 
 
-def _shelf(selection: Selection) -> Shelf | None:
+def _stored_rows(selection: Selection) -> StoredRows | None:
     """The first rows of a domain that are stored, and what is stored of them."""
     stored, block = selection.ledger.stored, next(select(selection.second.rows(), selection.rules), None)
     if block is None:
@@ -107,4 +107,4 @@ def _shelf(selection: Selection) -> Shelf | None:
     rows, records = [block.rows[at] for at in kept], [record[place[at]] for at in kept]
     entries = tuple((row, bool(stored.held_out[at]), int(stored.belongs[at])) for row, at in zip(rows, records, strict=True))
     some = Selected(block.file, rows, [GOOD] * len(kept), [block.payloads[at] for at in kept])
-    return Shelf(selection.second.names, some, entries, ()) if kept else None
+    return StoredRows(selection.second.names, some, entries, ()) if kept else None

@@ -43,7 +43,7 @@ from prep_assets.stores.bucket_backend import ShardDepot
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.images import image_fault
 from prep_assets.stores.lines import Lines, LinesWriter, open_lines
-from prep_assets.stores.published import open_published, shelf_of
+from prep_assets.stores.published import backend_of, open_published
 from prep_assets.stores.tokens import (
     ATTENTION,
     RecordWriter,
@@ -403,7 +403,7 @@ def _encode_part_lines(
     kept: the version of a store in a bucket that the lines are of, below the folder of all; it is fetched here.
     """
     if kept is not None:
-        version = shelf_of(workspace.stores / kept.parent.parent).published(kept.name)
+        version = backend_of(workspace.stores / kept.parent.parent).published(kept.name)
         lines = replace(lines, path=version.directory / lines.path.name)
     return encode(workspace, _batches(lines, task), writers, quarantine)
 

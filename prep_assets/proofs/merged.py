@@ -22,7 +22,7 @@ _AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class MergedRows:
     """Lines and where each comes from: int64[n, 3], its domain, file and row."""
 
     origin: Ints
@@ -44,7 +44,7 @@ class Asked:
     row: Ints
 
 
-def check_merged_lines(name: str, merged: Shelf, parts: Shelf, seed: int | None) -> Verdict:
+def check_merged_lines(name: str, merged: MergedRows, parts: MergedRows, seed: int | None) -> Verdict:
     """Compare every line of a merged file.
 
     Args:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from prep_assets.proofs.documents import MaskedDocument
 from prep_assets.proofs.groups import Rollout, Scores
 from prep_assets.proofs.mask import Row
-from prep_assets.proofs.merged import Shelf as MergedShelf
+from prep_assets.proofs.merged import MergedRows
 from prep_assets.proofs.rows import Line
 from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Selected
 from prep_assets.stores.tokens import signed, unsigned
@@ -504,7 +504,7 @@ _NOWHERE = 1 << 39
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class StoredRows:
     """Some rows of a domain, and what a store has of them.
 
     Attributes:
@@ -520,46 +520,46 @@ class Shelf:
     refused: tuple[tuple[int, str], ...]
 
 
-def _gone(shelf: Shelf, at: int) -> Shelf:
-    return replace(shelf, stored=(*shelf.stored[:at], *shelf.stored[at + 1 :]))
+def _gone(store: StoredRows, at: int) -> StoredRows:
+    return replace(store, stored=(*store.stored[:at], *store.stored[at + 1 :]))
 
 
-def _refused(reason: str) -> Callable[[Shelf, int], Shelf]:
-    return lambda shelf, at: replace(_gone(shelf, at), refused=(*shelf.refused, (shelf.stored[at][0], reason)))
+def _refused(reason: str) -> Callable[[StoredRows, int], StoredRows]:
+    return lambda store, at: replace(_gone(store, at), refused=(*store.refused, (store.stored[at][0], reason)))
 
 
-def _twice(shelf: Shelf, at: int) -> Shelf:
-    return replace(shelf, stored=(*shelf.stored, shelf.stored[at]))
+def _twice(store: StoredRows, at: int) -> StoredRows:
+    return replace(store, stored=(*store.stored, store.stored[at]))
 
 
-def _both(shelf: Shelf, at: int) -> Shelf:
-    return replace(shelf, refused=(*shelf.refused, (shelf.stored[at][0], "schema/empty_answer")))
+def _both(store: StoredRows, at: int) -> StoredRows:
+    return replace(store, refused=(*store.refused, (store.stored[at][0], "schema/empty_answer")))
 
 
-def _moved(held_out: bool) -> Callable[[Shelf, int], Shelf | None]:
-    def change(shelf: Shelf, at: int) -> Shelf | None:
-        row, held, belongs = shelf.stored[at]
-        return None if held != held_out else replace(shelf, stored=(*shelf.stored[:at], (row, not held, belongs), *shelf.stored[at + 1 :]))
+def _moved(held_out: bool) -> Callable[[StoredRows, int], StoredRows | None]:
+    def change(store: StoredRows, at: int) -> StoredRows | None:
+        row, held, belongs = store.stored[at]
+        return None if held != held_out else replace(store, stored=(*store.stored[:at], (row, not held, belongs), *store.stored[at + 1 :]))
 
     return change
 
 
-def _kept(fate: str) -> Callable[[Shelf, int], Shelf]:
+def _kept(fate: str) -> Callable[[StoredRows, int], StoredRows]:
     """The row that a record is from is of another fate than it seemed, and the record is there all the same."""
 
-    def change(shelf: Shelf, at: int) -> Shelf:
-        here = list(shelf.block.rows).index(shelf.stored[at][0])
-        fates = [fate if number == here else each for number, each in enumerate(shelf.block.fates)]
-        return replace(shelf, block=replace(shelf.block, fates=fates))
+    def change(store: StoredRows, at: int) -> StoredRows:
+        here = list(store.block.rows).index(store.stored[at][0])
+        fates = [fate if number == here else each for number, each in enumerate(store.block.fates)]
+        return replace(store, block=replace(store.block, fates=fates))
 
     return change
 
 
-def _beyond(shelf: Shelf, at: int) -> Shelf:
-    return replace(shelf, stored=(*shelf.stored, (_NOWHERE, *shelf.stored[at][1:])))
+def _beyond(store: StoredRows, at: int) -> StoredRows:
+    return replace(store, stored=(*store.stored, (_NOWHERE, *store.stored[at][1:])))
 
 
-SHELF_MUTATIONS: tuple[Mutation, ...] = (
+SELECTION_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a row vanished", SELECTION, _gone),
     Mutation("a row refused as a duplicate that is none", SELECTION, _refused("deduplicate/duplicate")),
     Mutation("a row refused as unreadable that can be read", SELECTION, _refused("records/invalid_json")),
@@ -594,28 +594,28 @@ class Records:
 NAME = "merged"
 
 
-def _lines(shelf: MergedShelf, order: Sequence[int]) -> MergedShelf:
-    lines = list(shelf.lines)
-    return MergedShelf(shelf.origin[list(order)], [lines[at] for at in order])
+def _lines(store: MergedRows, order: Sequence[int]) -> MergedRows:
+    lines = list(store.lines)
+    return MergedRows(store.origin[list(order)], [lines[at] for at in order])
 
 
-def _line_lost(shelf: MergedShelf, at: int) -> MergedShelf:
-    return _lines(shelf, [each for each in range(len(shelf.origin)) if each != at])
+def _line_lost(store: MergedRows, at: int) -> MergedRows:
+    return _lines(store, [each for each in range(len(store.origin)) if each != at])
 
 
-def _line_twice(shelf: MergedShelf, at: int) -> MergedShelf:
-    return _lines(shelf, [*range(len(shelf.origin)), at])
+def _line_twice(store: MergedRows, at: int) -> MergedRows:
+    return _lines(store, [*range(len(store.origin)), at])
 
 
-def _lines_exchanged(shelf: MergedShelf, at: int) -> MergedShelf | None:
+def _lines_exchanged(store: MergedRows, at: int) -> MergedRows | None:
     """With the index they had, so that only their content tells."""
-    lines, other = list(shelf.lines), (at + 1) % len(shelf.origin)
-    return None if lines[at] == lines[other] else replace(_lines(shelf, _exchanged(len(lines), at, other)), origin=shelf.origin)
+    lines, other = list(store.lines), (at + 1) % len(store.origin)
+    return None if lines[at] == lines[other] else replace(_lines(store, _exchanged(len(lines), at, other)), origin=store.origin)
 
 
-def _order_exchanged(shelf: MergedShelf, at: int) -> MergedShelf | None:
-    count = len(shelf.origin)
-    return None if count < 2 else _lines(shelf, _exchanged(count, at, (at + 1) % count))
+def _order_exchanged(store: MergedRows, at: int) -> MergedRows | None:
+    count = len(store.origin)
+    return None if count < 2 else _lines(store, _exchanged(count, at, (at + 1) % count))
 
 
 def _exchanged(count: int, one: int, other: int) -> list[int]:
@@ -624,16 +624,16 @@ def _exchanged(count: int, one: int, other: int) -> list[int]:
     return order
 
 
-def _line_altered(shelf: MergedShelf, at: int) -> MergedShelf:
-    lines = list(shelf.lines)
+def _line_altered(store: MergedRows, at: int) -> MergedRows:
+    lines = list(store.lines)
     lines[at] = lines[at].replace(b"}", b" }", 1)
-    return MergedShelf(shelf.origin, lines)
+    return MergedRows(store.origin, lines)
 
 
-def _another_domain(shelf: MergedShelf, at: int) -> MergedShelf:
-    origin = shelf.origin.copy()
+def _another_domain(store: MergedRows, at: int) -> MergedRows:
+    origin = store.origin.copy()
     origin[at, 0] += 1
-    return replace(shelf, origin=origin)
+    return replace(store, origin=origin)
 
 
 LINE_MUTATIONS: tuple[Mutation, ...] = (

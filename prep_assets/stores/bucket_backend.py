@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.bucket import Bucket, Unanswered, cache_folder
 from prep_assets.stores.files import loads, locked, remove_tree, sync_folders, told
-from prep_assets.stores.local_backend import DiskShelf
+from prep_assets.stores.local_backend import LocalBackend
 from prep_assets.stores.manifest import CHECKS, MANIFEST, Manifest, Result, parse_results, results_text
 from prep_assets.stores.verification import sums_of
 from prep_assets.stores.version_folders import (
@@ -484,7 +484,7 @@ def _drop_unused() -> None:
             Path(entry.path).unlink(missing_ok=True)
 
 
-# A store in a bucket, as a `DiskShelf` is one on disk: written in the mirror, proven there, and sent; read from there when it is fetched.
+# A store in a bucket, as a `LocalBackend` is one on disk: written in the mirror, proven there, and sent; read from there when it is fetched.
 
 Item = TypeVar("Item")
 AT_ONCE = 8
@@ -492,7 +492,7 @@ AT_ONCE = 8
 
 
 @dataclass(slots=True)
-class BucketShelf:
+class BucketBackend:
     """The versions below a prefix of a bucket.
 
     Attributes:
@@ -501,11 +501,11 @@ class BucketShelf:
     """
 
     objects: Bucket
-    mirror: DiskShelf
+    mirror: LocalBackend
     _held: list[Lease | None] = field(default_factory=list, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return BucketShelf, (self.objects, self.mirror)
+        return BucketBackend, (self.objects, self.mirror)
 
     @property
     def where(self) -> str:
@@ -533,7 +533,7 @@ class BucketShelf:
         if held is None:
             raise StoreError(f"{self.where}/versions/{version} is not a store: it has no {MANIFEST}")
         manifest = Manifest.parse(held.data, f"{self.where}/{key}")
-        return Published(self.versions / version, manifest, keeper=BucketShelf(self.objects, self.mirror))
+        return Published(self.versions / version, manifest, keeper=BucketBackend(self.objects, self.mirror))
 
     def add(self, work: Path, manifest: Manifest) -> str:
         for name, entry in manifest.files.items():

@@ -31,9 +31,9 @@ def whole_folder(place: Path, check: Callable[[], None], *, busy: PrepAssetsErro
         for leftover in work.iterdir():  # by a process that was killed
             shutil.rmtree(leftover) if leftover.is_dir() and not leftover.is_symlink() else leftover.unlink()
         with undone(work, place.parent):
-            with recording(work) as ledger:
+            with recording(work) as expected_files:
                 yield work
-                prove(work, ledger)
+                prove(work, expected_files)
             sync_folders(work)
             check()
             _rename(work, place, replace)

@@ -33,7 +33,7 @@ from prep_assets.stores.version_folders import (
 
 
 @dataclass(frozen=True, slots=True)
-class DiskShelf:
+class LocalBackend:
     """The versions below a folder."""
 
     directory: Path

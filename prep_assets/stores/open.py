@@ -17,7 +17,7 @@ from prep_assets.stores.bucket_backend import KEY
 from prep_assets.stores.guards import UNGUARDED, Guards, Verify, load_array
 from prep_assets.stores.manifest import MANIFEST
 from prep_assets.stores.packed import open_documents
-from prep_assets.stores.published import Place, shelf_of
+from prep_assets.stores.published import Place, backend_of
 from prep_assets.stores.readers import read_bin, read_h5, read_jsonl, read_megatron, read_parquet
 from prep_assets.stores.segments import Int64s, Positions, Shard, joined
 from prep_assets.stores.version_folders import VERSIONS, target, version_of
@@ -118,7 +118,7 @@ def local_path(path: Path | str) -> Path:
     if not version:
         return local_root(place)
     name, _, inside = rest.partition("/")
-    return shelf_of(local_root(place)).published(name).directory / inside
+    return backend_of(local_root(place)).published(name).directory / inside
 
 
 def _fetched(path: Path, bucket: Bucket, depth: int = 2) -> list[Path]:

@@ -10,9 +10,9 @@ from typing import Any
 
 from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.stores.bucket import Unanswered, bucket_of
-from prep_assets.stores.bucket_backend import BucketShelf
+from prep_assets.stores.bucket_backend import BucketBackend
 from prep_assets.stores.files import sync_folders, undone
-from prep_assets.stores.local_backend import DiskShelf
+from prep_assets.stores.local_backend import LocalBackend
 from prep_assets.stores.manifest import MANIFEST, Manifest, Result
 from prep_assets.stores.readers import h5_layout
 from prep_assets.stores.verification import prove, read_back, recording
@@ -31,7 +31,7 @@ class Draft:
     checks: tuple[str, ...]
 
 
-def build_version(shelf: DiskShelf | BucketShelf, manifest: Manifest, write: Write, audit: Audit, *, before: int) -> str:
+def build_version(backend: LocalBackend | BucketBackend, manifest: Manifest, write: Write, audit: Audit, *, before: int) -> str:
     """Write a store, prove that the disk has what was written, audit it, and make it a version, whose name is returned.
 
     Args:
@@ -42,24 +42,24 @@ def build_version(shelf: DiskShelf | BucketShelf, manifest: Manifest, write: Wri
         StoreError: the disk is full, or does not hold what was written; nothing of the build is left. Of a build that ends otherwise its finished
             shards are.
     """
-    work = work_folder(shelf.versions, manifest.build_key)
-    with undone(work, shelf.versions, before=before, also=lambda: drop_shards(shelf.versions)):
+    work = work_folder(backend.versions, manifest.build_key)
+    with undone(work, backend.versions, before=before, also=lambda: drop_shards(backend.versions)):
         (work / PAYLOAD).mkdir(parents=True)
-        version = shelf.add(work, _written(work, manifest, write, audit))
-        drop_shards(shelf.versions)
+        version = backend.add(work, _written(work, manifest, write, audit))
+        drop_shards(backend.versions)
     return version
 
 
 def _written(work: Path, manifest: Manifest, write: Write, audit: Audit) -> Manifest:
     payload, quarantine = work / PAYLOAD, work / WORK_QUARANTINE
-    with recording(work) as ledger:
+    with recording(work) as expected_files:
         draft = write(payload, quarantine)
-        files = {name: {**sums.entry, **h5_layout(payload / name)} for name, sums in prove(payload, ledger).items()}
-        refused = read_back(quarantine, ledger.get(quarantine.absolute())).sha256 if quarantine.exists() else ""
+        files = {name: {**sums.entry, **h5_layout(payload / name)} for name, sums in prove(payload, expected_files).items()}
+        refused = read_back(quarantine, expected_files.get(quarantine.absolute())).sha256 if quarantine.exists() else ""
         audit(payload)
         manifest = replace(manifest, counts=draft.counts, metrics=draft.metrics, files=files, checks=draft.checks, quarantine=refused)
         manifest.write(payload)
-        read_back(payload / MANIFEST, ledger[payload.absolute() / MANIFEST])
+        read_back(payload / MANIFEST, expected_files[payload.absolute() / MANIFEST])
     sync_folders(payload)
     return manifest
 
@@ -105,14 +105,14 @@ class Place:
         return bool(pointers.current or pointers.damaged)
 
     @property
-    def shelf(self) -> DiskShelf | BucketShelf:
+    def backend(self) -> LocalBackend | BucketBackend:
         """Where its versions are kept."""
-        return shelf_of(self.directory)
+        return backend_of(self.directory)
 
     @property
     def pointers(self) -> Pointers:
         """The versions that have a name of their own."""
-        return self.shelf.pointers()
+        return self.backend.pointers()
 
     def current(self, seen: Pointers | None = None) -> Published | None:
         """The published store, or `None` where there is none. `seen`: the pointers, where they were just read.
@@ -131,16 +131,16 @@ class Place:
         return self._pointed("draft", seen)
 
     def _pointed(self, name: str, pointers: Pointers | None) -> Published | None:
-        shelf, seen = self.shelf, ""
+        backend, seen = self.backend, ""
         while True:
-            now = pointers or shelf.pointers()  # given for the first look: one at a thousand stores asks each of them for three names
+            now = pointers or backend.pointers()  # given for the first look: one at a thousand stores asks each of them for three names
             pointers = None
             if name == "current" and now.damaged:
-                raise StoreError(f"{shelf.published(now.damaged).damage()}. Build the store again")
+                raise StoreError(f"{backend.published(now.damaged).damage()}. Build the store again")
             if not (version := getattr(now, name)):
                 return None
             try:
-                published = shelf.published(version)
+                published = backend.published(version)
             except StoreError:
                 if version == seen:
                     raise
@@ -172,45 +172,45 @@ class Place:
         Raises:
             StoreError: the disk is full or faulty, or does not hold what was written.
         """
-        shelf = self.shelf
-        with shelf.building() as notes:
-            there = _sound(shelf, build_key)
+        backend = self.backend
+        with backend.building() as notes:
+            there = _sound(backend, build_key)
             found = None if again else there
-            drop_shards(shelf.versions, going_on="" if again or found else build_key)
+            drop_shards(backend.versions, going_on="" if again or found else build_key)
             if found is None:
                 manifest = Manifest(self.asset, self.partition, build_key, config_key, recipe, {}, {}, {}, options=options or {})
-                version = build_version(shelf, manifest, write, audit, before=self._size())
-                notes += _difference(there, shelf.published(version))
+                version = build_version(backend, manifest, write, audit, before=self._size())
+                notes += _difference(there, backend.published(version))
             else:
                 version = found.version
                 if found.manifest.config_key != config_key and not draft:
-                    shelf.relabel(version, replace(found.manifest, config_key=config_key))
+                    backend.relabel(version, replace(found.manifest, config_key=config_key))
                 if draft and found.manifest.options != options:
-                    shelf.relabel(version, replace(found.manifest, options=options or {}))
+                    backend.relabel(version, replace(found.manifest, options=options or {}))
 
             def pointed(now: Pointers) -> dict[str, str]:
                 self._refuse_damaged(now, version)
                 return {"draft": version} if draft else {"candidate": "" if now.current == version else version}
 
-            shelf.change(pointed)
-            return replace(shelf.published(version), reused=found is not None, notes=tuple(notes))
+            backend.change(pointed)
+            return replace(backend.published(version), reused=found is not None, notes=tuple(notes))
 
     def set_aside(self, published: Published, results: Mapping[str, Result]) -> bool:
         """Have nothing read a store any more that is current, because of what was found in it; false where another is current.
 
         Its files stay for those who have them open.
         """
-        shelf, version = self.shelf, published.version
-        with shelf.building():
-            if shelf.pointers().current == version:
-                shelf.record(version, published.manifest.content_hash, {**(published.results or {}), **results})
-                shelf.change(lambda now: {"damaged": version, "current": ""} if now.current == version else {})
-            return shelf.pointers().damaged == version
+        backend, version = self.backend, published.version
+        with backend.building():
+            if backend.pointers().current == version:
+                backend.record(version, published.manifest.content_hash, {**(published.results or {}), **results})
+                backend.change(lambda now: {"damaged": version, "current": ""} if now.current == version else {})
+            return backend.pointers().damaged == version
 
     def record(self, published: Published, results: Mapping[str, Result]) -> None:
         """Write down beside a store what its checks say. What was written before of checks that did not run now is kept."""
-        with self.shelf.building():
-            self.shelf.record(published.version, published.manifest.content_hash, {**(published.results or {}), **results})
+        with self.backend.building():
+            self.backend.record(published.version, published.manifest.content_hash, {**(published.results or {}), **results})
 
     def accept(self, published: Published, results: Mapping[str, Result]) -> None:
         """Make a proposed store current, on the word of its checks, which is written down beside it.
@@ -222,10 +222,10 @@ class Place:
         failed = [name for name, result in results.items() if not result.passed]
         if failed:
             raise StoreError(f"{self.label}: {published.where} is not published: it fails {', '.join(failed)}")
-        shelf, version, content = self.shelf, published.version, published.manifest.content_hash
-        with shelf.building():
+        backend, version, content = self.backend, published.version, published.manifest.content_hash
+        with backend.building():
             try:
-                found = shelf.published(version).manifest.content_hash
+                found = backend.published(version).manifest.content_hash
                 if found != content:
                     raise StoreError(f"its content is {found[:12]}…, {content[:12]}… was checked")
             except StoreError as error:
@@ -233,14 +233,14 @@ class Place:
                     f"{self.label}: {published.where} cannot be published, it was removed or damaged since it was built: {error}. "
                     "Materialize the asset again"
                 ) from error
-            shelf.record(version, content, results)
+            backend.record(version, content, results)
 
             def pointed(now: Pointers) -> dict[str, str]:
                 self._refuse_damaged(now, version)
                 others = [name for name in ("candidate", "draft") if getattr(now, name) == version]
                 return {"current": version} | dict.fromkeys([*others, "damaged"], "")
 
-            shelf.change(pointed)
+            backend.change(pointed)
 
     def _refuse_damaged(self, now: Pointers, version: str) -> None:
         if now.damaged == version:
@@ -248,36 +248,36 @@ class Place:
 
     def let_go(self, version: str) -> None:
         """Have no draft and no candidate be a version; it stays on disk, where nothing uses it."""
-        shelf = self.shelf
-        with shelf.building():
-            shelf.change(lambda now: {name: "" for name in ("candidate", "draft") if getattr(now, name) == version})
+        backend = self.backend
+        with backend.building():
+            backend.change(lambda now: {name: "" for name in ("candidate", "draft") if getattr(now, name) == version})
 
     def unused(self) -> tuple[str, ...]:
         """The versions that nothing points to, sorted."""
-        shelf = self.shelf
-        used = shelf.pointers().used
-        return tuple(name for name in shelf.names() if name not in used)
+        backend = self.backend
+        used = backend.pointers().used
+        return tuple(name for name in backend.names() if name not in used)
 
     def remove_unused(self) -> tuple[str, ...]:
         """Delete what is `unused` and read by nobody, with what lies beside it, and all leftovers; no build is under way meanwhile."""
-        shelf = self.shelf
-        with shelf.building():
-            drop_shards(shelf.versions)
-            return tuple(version for version in (*self.unused(), *self.leftovers()) if shelf.remove(version))
+        backend = self.backend
+        with backend.building():
+            drop_shards(backend.versions)
+            return tuple(version for version in (*self.unused(), *self.leftovers()) if backend.remove(version))
 
     def leftovers(self) -> tuple[str, ...]:
         """What killed builds left half-written, sorted. A build that is under way looks the same."""
-        return tuple(self.shelf.leftovers())
+        return tuple(self.backend.leftovers())
 
     @property
     def size(self) -> int:
         """Bytes of all versions and of what was left."""
-        shelf = self.shelf
-        return sum(shelf.size(name) for name in (*shelf.names(), *shelf.leftovers()))
+        backend = self.backend
+        return sum(backend.size(name) for name in (*backend.names(), *backend.leftovers()))
 
     def remove(self) -> None:
         """Delete the store with all its versions, unless one of them has readers."""
-        self.shelf.remove_all()
+        self.backend.remove_all()
 
     def _size(self) -> int:
         try:
@@ -287,20 +287,20 @@ class Place:
         return current.bytes if current else 0
 
 
-def shelf_of(directory: Path) -> DiskShelf | BucketShelf:
+def backend_of(directory: Path) -> LocalBackend | BucketBackend:
     """Where the versions of the store in a folder are kept."""
     bucket = bucket_of(directory)
-    return DiskShelf(directory) if bucket is None else BucketShelf(bucket, DiskShelf(directory))
+    return LocalBackend(directory) if bucket is None else BucketBackend(bucket, LocalBackend(directory))
 
 
-def _sound(shelf: DiskShelf | BucketShelf, build_key: str) -> Published | None:
+def _sound(backend: LocalBackend | BucketBackend, build_key: str) -> Published | None:
     """The store that is exactly what a build would give; of several, the current one. A damaged one stays until its successor is current."""
-    now = shelf.pointers()
-    for version in sorted(of_key(shelf.names(), build_key), key=lambda name: name != now.current):
+    now = backend.pointers()
+    for version in sorted(of_key(backend.names(), build_key), key=lambda name: name != now.current):
         if version == now.damaged:
             continue
         try:
-            published = shelf.published(version)
+            published = backend.published(version)
             published.verify()
         except StoreError:
             continue
@@ -339,7 +339,7 @@ def open_published(root: Path, asset: str, partition: str = "", *, remedy: str =
         again = f". Build it again:\n  {remedy}" if remedy else ""
         raise StoreError(f"{str(error).removesuffix('. Build the store again') if remedy else error}{again}") from error
     if found is None:
-        raise StoreError(f"{place.label}: no store in {place.shelf.where}." + (f" Build it with:\n  {remedy}" if remedy else ""))
+        raise StoreError(f"{place.label}: no store in {place.backend.where}." + (f" Build it with:\n  {remedy}" if remedy else ""))
     return found
 
 
@@ -348,13 +348,13 @@ def open_published(root: Path, asset: str, partition: str = "", *, remedy: str =
 
 def versions(place: Place) -> list[Published]:
     """Every version that can be read, the one that was written last first."""
-    shelf, found = place.shelf, list[Published]()
-    damaged = shelf.pointers().damaged
-    for version in shelf.names():
+    backend, found = place.backend, list[Published]()
+    damaged = backend.pointers().damaged
+    for version in backend.names():
         if version != damaged:
             with suppress(StoreError):  # a damaged one is not worth a look
-                found.append(shelf.published(version))
-    return sorted(found, key=lambda each: (-shelf.written(each.version), each.version))
+                found.append(backend.published(version))
+    return sorted(found, key=lambda each: (-backend.written(each.version), each.version))
 
 
 def version_named(place: Place, name: str) -> Published:

@@ -95,7 +95,7 @@ def hashes(blocks: str) -> list[int]:
 def first_difference(blocks: str, entry: Mapping[str, Any]) -> int | None:
     """The number of the first block that is not as a manifest's entry says; `None` where the entry has no blocks or none differs."""
     pairs = zip(hashes(blocks), hashes(str(entry.get("blocks", blocks))), strict=False)
-    return next((number for number, (found, meant) in enumerate(pairs) if found != meant), None)
+    return next((number for number, (found, expected) in enumerate(pairs) if found != expected), None)
 
 
 PIECE = 1 << 18
@@ -175,7 +175,7 @@ class Piece(NamedTuple):
     hash: int
 
 
-class Meant:
+class ExpectedBytes:
     """Pieces of a file in order, none over another; 24 bytes each. Between them nothing was written: zeros."""
 
     def __init__(self) -> None:
@@ -248,9 +248,9 @@ class Meant:
 class Comparison:
     """Compares the bytes of a file, as they come, with the pieces that were written, and with zeros between them."""
 
-    def __init__(self, path: Path, meant: Meant | None) -> None:
-        self._path, self._known = path, meant is not None
-        self._pieces = iter(meant or ())
+    def __init__(self, path: Path, expected: ExpectedBytes | None) -> None:
+        self._path, self._known = path, expected is not None
+        self._pieces = iter(expected or ())
         self._piece: Piece | None = next(self._pieces, None)
         self._at, self._hash = 0, xxhash.xxh3_64()
 
@@ -295,42 +295,42 @@ class Comparison:
         return StoreError(f"{self._path}: bytes {begin:,} to {end:,} on disk are not what was written. {FAULTY}")
 
 
-# Ledgers: which files were written below a folder, and what each was meant to hold.
+# Expected files: which files were written below a folder, and what each was meant to hold.
 #
-#     with recording(payload) as ledger:
+#     with recording(payload) as expected_files:
 #         …write files with `WrittenFile`, in any thread…
-#     prove(payload, ledger)
+#     prove(payload, expected_files)
 #
-# A process that writes a shard has a ledger of its own, and sends what `meant_in` makes of it.
+# A process that writes a shard has a expected_files of its own, and sends what `expected_in` makes of it.
 
-Ledger = dict[Path, Meant]
+ExpectedFiles = dict[Path, ExpectedBytes]
 """By absolute path."""
 
-_OPEN: dict[Path, Ledger] = {}
+_OPEN: dict[Path, ExpectedFiles] = {}
 _LOCK = threading.Lock()
 
 
 @contextmanager
-def recording(folder: Path) -> Iterator[Ledger]:
-    """A ledger of everything that is written below `folder` meanwhile."""
+def recording(folder: Path) -> Iterator[ExpectedFiles]:
+    """A expected_files of everything that is written below `folder` meanwhile."""
     folder = folder.absolute()
-    ledger: Ledger = {}
+    expected_files: ExpectedFiles = {}
     with _LOCK:
-        _OPEN[folder] = ledger
+        _OPEN[folder] = expected_files
     try:
-        yield ledger
+        yield expected_files
     finally:
         with _LOCK:
             del _OPEN[folder]
 
 
-def note(path: Path, meant: Meant) -> None:
+def note(path: Path, expected: ExpectedBytes) -> None:
     """A file was written; whoever records below a folder that it is in is told."""
     path = path.absolute()
     with _LOCK:
         for folder in path.parents:
             if folder in _OPEN:
-                _OPEN[folder][path] = meant
+                _OPEN[folder][path] = expected
                 return
 
 
@@ -338,9 +338,9 @@ def rename(path: Path, target: Path) -> Path:
     """Give a file that was written another name, which is returned."""
     path.rename(target)
     with _LOCK:
-        for ledger in _OPEN.values():
-            if path.absolute() in ledger:
-                ledger[target.absolute()] = ledger.pop(path.absolute())
+        for expected_files in _OPEN.values():
+            if path.absolute() in expected_files:
+                expected_files[target.absolute()] = expected_files.pop(path.absolute())
     return target
 
 
@@ -348,7 +348,7 @@ def rename(path: Path, target: Path) -> Path:
 
 
 class WrittenFile(AbstractContextManager["WrittenFile"]):
-    """A new file, written in any order. When it is closed, what was meant to be in it stands in the ledger of its folder.
+    """A new file, written in any order. When it is closed, what was meant to be in it stands in the list of its folder.
 
     It takes the place of a binary file: for NumPy, pyarrow and h5py too. Bytes that follow one another are gathered to blocks.
     """
@@ -356,7 +356,7 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
     def __init__(self, path: Path) -> None:
         self.path, self.closed = path, False
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        self._meant = Meant()
+        self._expected = ExpectedBytes()
         self._gathered, self._held, self._at = memoryview(b""), 0, 0
 
     def write(self, data: Any) -> int:
@@ -442,7 +442,7 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
             self.flush()
         finally:
             os.close(self._handle)
-        note(self.path, self._meant)
+        note(self.path, self._expected)
 
     def abandon(self) -> None:
         """Close the file, and note nothing of it."""
@@ -451,10 +451,10 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
             os.close(self._handle)
 
     def _end(self) -> int:
-        return max(self._meant.size, self.tell())
+        return max(self._expected.size, self.tell())
 
     def _intend(self, at: int, data: bytes | memoryview) -> None:
-        self._meant.put(at, data, self._read_at)
+        self._expected.put(at, data, self._read_at)
 
     def _put(self, at: int, data: bytes | memoryview) -> None:
         done = 0
@@ -465,7 +465,7 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
             raise named(error, self.path) from error
 
     def _resize(self, size: int) -> None:
-        self._meant.cut(size, self._read_at)
+        self._expected.cut(size, self._read_at)
         try:
             os.ftruncate(self._handle, size)
         except OSError as error:
@@ -500,22 +500,22 @@ def write_json(path: Path, value: Any, **form: Any) -> None:
 # Files are brought to disk, read back, and compared with what they were meant to hold.
 
 
-def prove(folder: Path, ledger: Ledger) -> dict[str, Sums]:
+def prove(folder: Path, expected_files: ExpectedFiles) -> dict[str, Sums]:
     """Bring every file below a folder to disk, read it back, compare it, and return its sums by relative path, sorted.
 
-    Files that are not in the ledger were written by a library of its own; they are brought to disk and summed.
+    Files that are not in the expected_files were written by a library of its own; they are brought to disk and summed.
 
     Raises:
         StoreError: a file is not there, or does not hold what was written to it.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    gone = sorted(path for path in ledger if path.is_relative_to(folder.absolute()) and not path.exists())
+    gone = sorted(path for path in expected_files if path.is_relative_to(folder.absolute()) and not path.exists())
     if gone:
         raise StoreError(f"{gone[0]} was written and is not there. {FAULTY}")
-    return {path.relative_to(folder).as_posix(): read_back(path, ledger.get(path.absolute())) for path in files}
+    return {path.relative_to(folder).as_posix(): read_back(path, expected_files.get(path.absolute())) for path in files}
 
 
-def meant_in(folder: Path, ledger: Ledger) -> dict[str, dict[str, Any]]:
+def expected_in(folder: Path, expected_files: ExpectedFiles) -> dict[str, dict[str, Any]]:
     """Size and hashes of blocks of what every file below a folder was meant to hold, by relative path, sorted. The reader compares.
 
     Raises:
@@ -523,14 +523,14 @@ def meant_in(folder: Path, ledger: Ledger) -> dict[str, dict[str, Any]]:
     """
     found = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        meant = ledger.get(path.absolute())
-        blocks = None if meant is None else meant.blocks
-        size, blocks = (meant.size, blocks) if meant is not None and blocks is not None else read_back(path, meant)[::2]
+        expected = expected_files.get(path.absolute())
+        blocks = None if expected is None else expected.blocks
+        size, blocks = (expected.size, blocks) if expected is not None and blocks is not None else read_back(path, expected)[::2]
         found[path.relative_to(folder).as_posix()] = {"bytes": size, "blocks": blocks}
     return found
 
 
-def read_back(path: Path, meant: Meant | None) -> Sums:
+def read_back(path: Path, expected: ExpectedBytes | None) -> Sums:
     """The sums of what the disk gives back of a file.
 
     Raises:
@@ -545,9 +545,9 @@ def read_back(path: Path, meant: Meant | None) -> Sums:
         if hasattr(os, "posix_fadvise"):  # what is in memory only would be compared with itself
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         size = os.fstat(handle).st_size
-        if meant is not None and size != meant.size:
-            raise StoreError(f"{path}: {size:,} bytes on disk, {meant.size:,} were written. {FAULTY}")
-        comparing = Comparison(path, meant)
+        if expected is not None and size != expected.size:
+            raise StoreError(f"{path}: {size:,} bytes on disk, {expected.size:,} were written. {FAULTY}")
+        comparing = Comparison(path, expected)
         with open(handle, "rb", buffering=0, closefd=False) as file:
             sums = sums_of_stream(file, comparing.add)
         comparing.finish()

@@ -27,7 +27,7 @@ from prep_assets.stores.manifest import CHECKS, MANIFEST, Manifest, Result, file
 from prep_assets.stores.verification import write_text
 
 if TYPE_CHECKING:
-    from prep_assets.stores.bucket_backend import BucketShelf
+    from prep_assets.stores.bucket_backend import BucketBackend
 
 _HELD: WeakValueDictionary[tuple[int, Path], Lease] = WeakValueDictionary()
 _LOCK = threading.Lock()
@@ -279,7 +279,7 @@ class Published:
     manifest: Manifest
     reused: bool = False
     notes: tuple[str, ...] = field(default=(), compare=False)
-    keeper: BucketShelf | None = field(default=None, compare=False, repr=False)
+    keeper: BucketBackend | None = field(default=None, compare=False, repr=False)
     evidence: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @property

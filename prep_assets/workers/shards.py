@@ -21,7 +21,7 @@ import xxhash
 
 import prep_assets
 from prep_assets.errors import PrepAssetsError, StoreError
-from prep_assets.stores.verification import meant_in, recording
+from prep_assets.stores.verification import expected_in, recording
 
 Hello = Mapping[str, str]
 PACKAGES = ("gigatoken", "jinja2", "numpy", "pyarrow", "tokenizers", "transformers")
@@ -275,7 +275,7 @@ def _received(shard: Shard, folder: Path) -> ShardResult | None:
     try:
         receipt = (folder / _RECEIPT).read_bytes()
         recorded = json.loads(receipt)
-        there = meant_in(folder, {})
+        there = expected_in(folder, {})
         del there[_RECEIPT]
         sound = xxhash.xxh3_128_hexdigest(receipt) == folder.name and there == recorded["files"]
     except (OSError, ValueError):
@@ -299,9 +299,9 @@ def carry_out(shard: Shard, work: Work, plan: Plan) -> ShardResult:
         with TemporaryDirectory() as folder:
             return ShardResult(shard, Path(folder), "", work(shard.task, Path(folder)), {})
     with TemporaryDirectory() if plan.depot else nullcontext(plan.staging) as own, _under_way(Path(own), shard) as folder:
-        with recording(folder) as ledger:
+        with recording(folder) as expected_files:
             counts = work(shard.task, folder)
-        receipt = json.dumps({"files": meant_in(folder, ledger), "counts": counts})
+        receipt = json.dumps({"files": expected_in(folder, expected_files), "counts": counts})
         (folder / _RECEIPT).write_text(receipt, "utf-8")
         return _publish(folder, shard, receipt, plan)
 

@@ -14,8 +14,8 @@ import dagster as dg
 import h5py
 import pytest
 
+from prep_assets.defs.definitions import definitions
 from prep_assets.defs.site import Site
-from prep_assets.defs.together import definitions
 from prep_assets.stores.manifest import Manifest
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.defs.conftest import Everything

@@ -22,10 +22,10 @@ from prep_assets.definitions import defs
 from prep_assets.defs import sensors as recorded
 from prep_assets.defs import sensors as telling
 from prep_assets.defs.assets import family_definitions
+from prep_assets.defs.definitions import definitions
 from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.materialize import PROCESS, _process, close_gone
 from prep_assets.defs.site import Site, WorkspaceResource
-from prep_assets.defs.together import definitions
 from prep_assets.engine import build
 from prep_assets.errors import ConfigError, SourceError, SourceUnavailable
 from prep_assets.graph.graph import CHECKS

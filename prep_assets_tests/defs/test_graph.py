@@ -20,9 +20,9 @@ import pytest
 import yaml
 
 from prep_assets.definitions import defs
+from prep_assets.defs.definitions import definitions
 from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.site import Site, WorkspaceResource
-from prep_assets.defs.together import definitions
 from prep_assets.graph.graph import ASSETS, run_check
 from prep_assets.pipeline.asset import Check
 from prep_assets.pipeline.workspace import Workspace

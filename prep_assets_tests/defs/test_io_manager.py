@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import prep_assets as pa
+from prep_assets.defs.definitions import definitions
 from prep_assets.defs.site import Site, WorkspaceResource
-from prep_assets.defs.together import definitions
 from prep_assets.stores.lines import Lines
 from prep_assets_tests.defs.conftest import Everything
 from prep_assets_tests.defs.runs import DOMAINS, RANGE_END, RANGE_START, data_version, failures

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from prep_assets.config.models import FAMILIES
 from prep_assets.definitions import defs
 from prep_assets.defs.site import AS_CONFIGURED, chosen, options
-from prep_assets.engine import Look, state
+from prep_assets.engine import Statuses, state
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.defs.runs import checks_of, evaluations, failures, materializations, run, stale
 from prep_assets_tests.effort import examples
@@ -174,7 +174,7 @@ def test_options_of_one_run_are_published_where_that_is_asked_for_and_say_so(bui
     assert run(instance, "sft_packed", options={"sft_packed": {"packing": {"row_len": 256}, "publish": True}}).success
     assert columns(built) == 256
     assert materializations(instance, "sft_packed")[0].metadata["overrides"].value == ["packing.row_len"]
-    standing = Look(Workspace.open()).at(SHIPPED_ASSETS["sft_packed"], "")
+    standing = Statuses(Workspace.open()).at(SHIPPED_ASSETS["sft_packed"], "")
     assert (standing.state, standing.overrides) == ("current", ("packing.row_len",))
     # a run without options follows the file again
     assert run(instance, "sft_packed").success
@@ -186,9 +186,9 @@ def test_what_was_published_with_options_is_known_downstream(built: Path, instan
     options = {"sft_tokens": {"mask": {"user": "train"}, "publish": True}}
     assert run(instance, "sft_tokens", partition="dolly", options=options).success
     workspace = Workspace.open()
-    assert Look(workspace).at(SHIPPED_ASSETS["sft_packed"], "").state == "stale"
+    assert Statuses(workspace).at(SHIPPED_ASSETS["sft_packed"], "").state == "stale"
     assert run(instance, "sft_packed").success
-    standing = Look(workspace).at(SHIPPED_ASSETS["sft_packed"], "")
+    standing = Statuses(workspace).at(SHIPPED_ASSETS["sft_packed"], "")
     assert (standing.state, standing.overrides, standing.inherited) == ("current", (), ("sft_tokens[dolly]: mask.user",))
 
 

@@ -21,7 +21,7 @@ from prep_assets.proofs.mutations import (
     PAIR_MUTATIONS,
     PROMPT_MUTATIONS,
     REWARD_MUTATIONS,
-    SHELF_MUTATIONS,
+    SELECTION_MUTATIONS,
 )
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, PAGES, code, label, read
@@ -124,7 +124,7 @@ def test_the_page_of_checks_has_every_check_of_every_asset() -> None:
 
 def test_the_page_of_checks_has_every_mutation_of_the_selftest() -> None:
     page = read(DOCS / "checks.md")
-    tables = (MUTATIONS, PAIR_MUTATIONS, PROMPT_MUTATIONS, DOCUMENT_MUTATIONS, MASK_MUTATIONS, SHELF_MUTATIONS, REWARD_MUTATIONS)
+    tables = (MUTATIONS, PAIR_MUTATIONS, PROMPT_MUTATIONS, DOCUMENT_MUTATIONS, MASK_MUTATIONS, SELECTION_MUTATIONS, REWARD_MUTATIONS)
     named = [(each.name, each.caught_by) for table in tables for each in table]
     assert [f"| {name} | `{check}` |" for name, check in named if f"| {name} | `{check}` |" not in page] == []
 

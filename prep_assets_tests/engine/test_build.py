@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from prep_assets.config.models import FAMILIES
-from prep_assets.engine import BuildFailed, Look, build, plan, state
+from prep_assets.engine import BuildFailed, Statuses, build, plan, state
 from prep_assets.engine.events import Accepted, Event, Planned, Progress, Refused, Skipped, Started
 from prep_assets.engine.execute import stores_of
 from prep_assets.engine.plan import takes
@@ -138,7 +138,7 @@ def test_a_store_that_fails_a_check_is_not_published_and_what_is_made_from_it_is
     assert labels(events, Skipped) == ["sft_packed"]
     # the other domains are done all the same
     assert {name for name in SFT if workspace.published("sft_tokens", name)} == set(SFT) - {"dolly"}
-    standing = Look(workspace).at(ASSETS["sft_tokens"], "dolly")
+    standing = Statuses(workspace).at(ASSETS["sft_tokens"], "dolly")
     assert standing.state == "missing" and list(standing.refused) == ["accounting"]
     with pytest.raises(BuildFailed, match=r"sft_tokens\[dolly\]: not published(?s:.)*so not built: sft_packed"):
         build(workspace, "sft_packed")
@@ -180,7 +180,7 @@ def test_bytes_that_rot_upstream_are_noticed_before_they_are_read(mine: Workspac
 
 def test_a_store_with_a_manifest_that_cannot_be_read_is_built_anew(mine: Workspace) -> None:
     (mine.stores / "sft_tokens" / "dolly" / "current" / "manifest.json").write_text("{", "utf-8")
-    assert Look(mine).at(ASSETS["sft_tokens"], "dolly").state == "broken"
+    assert Statuses(mine).at(ASSETS["sft_tokens"], "dolly").state == "broken"
     build(mine, "sft_packed")
     assert state(mine, ASSETS["sft_packed"]) == "current"
 
@@ -188,7 +188,7 @@ def test_a_store_with_a_manifest_that_cannot_be_read_is_built_anew(mine: Workspa
 def test_a_store_that_nobody_checked_is_checked_before_it_is_used(mine: Workspace) -> None:
     for path in (mine.stores / "sft_tokens" / "dolly" / "versions").glob("*.checks.json"):
         path.unlink()
-    assert Look(mine).at(ASSETS["sft_tokens"], "dolly").state == "unchecked"
+    assert Statuses(mine).at(ASSETS["sft_tokens"], "dolly").state == "unchecked"
     events = told(mine, "sft_packed")
     assert labels(events, Started) == ["sft_tokens[dolly]", "sft_packed"]
     assert state(mine, ASSETS["sft_packed"]) == "current"
@@ -221,7 +221,7 @@ def test_options_of_one_run_make_a_draft(mine: Workspace) -> None:
     [built] = build(mine.overriding("sft", {"packing": {"row_len": 128}}), "sft_packed")
     assert built.draft and built.overrides == ("packing.row_len",)
     assert mine.published("sft_packed") == before
-    standing = Look(mine).at(ASSETS["sft_packed"], "")
+    standing = Statuses(mine).at(ASSETS["sft_packed"], "")
     assert standing.state == "current" and standing.draft is not None
     assert standing.draft.directory == built.published.directory.resolve()
 
@@ -232,7 +232,7 @@ def test_a_draft_that_is_published_says_so_and_a_build_without_options_goes_back
     build(options, "sft_packed")
     [built] = build(options, "sft_packed", publish=True)
     assert not built.draft
-    standing = Look(mine).at(ASSETS["sft_packed"], "")
+    standing = Statuses(mine).at(ASSETS["sft_packed"], "")
     assert (standing.state, standing.overrides, standing.draft) == ("current", ("packing.row_len",), None)
     [step] = plan(mine, stores_of(mine, ["sft_packed"]))
     assert step.why == "published with options of one run: packing.row_len"

@@ -146,18 +146,18 @@ def test_what_this_process_may_not_read_is_not_taken_for_damaged(workspace: Work
 
 def test_a_store_that_stands_in_another_place_fails_its_first_check(workspace: Workspace) -> None:
     own, other = workspace.place("pretrain_raw", "a"), workspace.place("pretrain_tokens", "a")
-    renamed = own.shelf.versions / f"{'0' * 20}-{'0' * 12}"
+    renamed = own.backend.versions / f"{'0' * 20}-{'0' * 12}"
     payload(workspace, "pretrain_raw", "sources.json").parent.rename(renamed)
-    found = run_check(INTEGRITY, workspace, own.shelf.published(renamed.name))
+    found = run_check(INTEGRITY, workspace, own.backend.published(renamed.name))
     assert not found.passed
     assert f", in the folder {renamed.name}" in found.summary
-    strange = other.shelf.published(other.pointers.current)
-    foreign = strange.directory.rename(own.shelf.versions / strange.version)
-    for path in other.shelf.versions.glob("*.jsonl"):
-        path.rename(own.shelf.versions / path.name)
+    strange = other.backend.published(other.pointers.current)
+    foreign = strange.directory.rename(own.backend.versions / strange.version)
+    for path in other.backend.versions.glob("*.jsonl"):
+        path.rename(own.backend.versions / path.name)
     found = run_check(INTEGRITY, workspace, replace(strange, folder=foreign))
     assert not found.passed
-    assert f"it is a store of {other.label}, in {own.shelf.versions}" in found.summary
+    assert f"it is a store of {other.label}, in {own.backend.versions}" in found.summary
 
 
 def test_a_source_that_rots_though_it_looks_untouched_is_named(workspace: Workspace, tmp_path: Path) -> None:

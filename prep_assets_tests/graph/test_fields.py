@@ -147,16 +147,16 @@ def test_a_field_of_a_users_own_schema_is_accounted_for(make: Make, tmp_path: Pa
         "import json\n"
         "from prep_assets.samples import ASSISTANT, USER, Sample, turn\n"
         "def some(row): return Sample((turn(USER, row['q']), turn(ASSISTANT, row.get('a'))))\n"
-        "def every(row): return Sample((turn(USER, json.dumps(row)), turn(ASSISTANT, {**row}['a'])), tuple(row['shelf']))\n"
+        "def every(row): return Sample((turn(USER, json.dumps(row)), turn(ASSISTANT, {**row}['a'])), tuple(row['backend']))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    content = [{"q": f"q{i}", "a": "a", "shelf": [{"type": "function", "function": {"name": "f", "parameters": {}}}]} for i in range(3)]
+    content = [{"q": f"q{i}", "a": "a", "backend": [{"type": "function", "function": {"name": "f", "parameters": {}}}]} for i in range(3)]
     file = jsonl(tmp_path / "a.jsonl", content)
     for function, stops in (("some", True), ("every", False)):
         workspace = make(minimal("sft", {"a": domain(file, f"trivia_schema:{function}")}, template="qwen3"), function)
         build(workspace, "sft_raw", "a")
         if stops:
-            with pytest.raises(PrepAssetsError, match=r"ignore: \[shelf\]"):
+            with pytest.raises(PrepAssetsError, match=r"ignore: \[backend\]"):
                 build(workspace, "sft_tokens", "a")
         else:
             assert build(workspace, "sft_tokens", "a").manifest.counts["kept"] == 3

@@ -17,7 +17,7 @@ from prep_assets.graph.graph import ASSETS, EVERY, asset_named, assets_of, famil
 from prep_assets.graph.previews import Preview
 from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.workspace import GROUP_SCHEMAS, Workspace, group_domains, prompt_domains
-from prep_assets.proofs.mutations import IMAGE_MUTATIONS, MUTATIONS, REWARD_MUTATIONS, SHELF_MUTATIONS
+from prep_assets.proofs.mutations import IMAGE_MUTATIONS, MUTATIONS, REWARD_MUTATIONS, SELECTION_MUTATIONS
 from prep_assets.samples import Group, Prompt
 from prep_assets.schemas.registry import schemas
 from prep_assets.stores.groups import open_groups
@@ -190,7 +190,11 @@ def test_selftest_catches_every_corruption(made: Workspace) -> None:
     means_nothing = {"a held-out row in the training part", *(each.name for each in IMAGE_MUTATIONS)}
     assert {trial.mutation for trial in trials if not trial.tried} <= means_nothing
     names = {trial.mutation for trial in trials}
-    assert names == {"", "border of prompt and response moved", *(each.name for each in (*MUTATIONS, *REWARD_MUTATIONS, *SHELF_MUTATIONS))}
+    assert names == {
+        "",
+        "border of prompt and response moved",
+        *(each.name for each in (*MUTATIONS, *REWARD_MUTATIONS, *SELECTION_MUTATIONS)),
+    }
 
 
 def test_a_group_as_it_is_shown(made: Workspace) -> None:

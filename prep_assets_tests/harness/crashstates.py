@@ -129,7 +129,7 @@ def _standing(place: Place) -> str:
     """The version that is current, or set aside, after a look at all of its bytes."""
     now = place.pointers
     if version := now.damaged or now.current:
-        place.shelf.published(version).verify()
+        place.backend.published(version).verify()
     return f"set aside: {version}" if now.damaged else version
 
 

@@ -37,8 +37,8 @@ from prep_assets.stores.published import Place
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.harness.ground import Figures
 from prep_assets_tests.harness.sim_actors import Actors
+from prep_assets_tests.harness.sim_backends import FILES, Disk, Note, SimBucket, SimDisk, note_of
 from prep_assets_tests.harness.sim_objects import Faults, SimObjects
-from prep_assets_tests.harness.sim_shelves import FILES, Disk, Note, SimBucket, SimDisk, note_of
 
 Ground = Literal["bucket", "disk"]
 WRITERS, READERS, PASSES, SCRUBS = 8, 8, 12, 3
@@ -53,12 +53,12 @@ ROUGH = Faults(refused=0.02, lost=0.04, late=0.02, conflict=0.04)
 
 
 class SimPlace(Place):
-    """A place on a simulated shelf."""
+    """A place on a simulated backend."""
 
     made: Callable[[], Any]
 
     @property
-    def shelf(self) -> Any:
+    def backend(self) -> Any:
         return self.made()
 
 
@@ -262,8 +262,8 @@ def schedule(ground: Ground, seed: int) -> World:
 def simulated() -> Iterator[None]:
     """Builds write nothing on this machine, leases and leftovers have the times of schedules, and a catalog that many look at is parsed once."""
 
-    def build(shelf: Any, about: Any, write: Any, audit: Any, *, before: int) -> str:
-        version: str = shelf.build(write(None, None))
+    def build(backend: Any, about: Any, write: Any, audit: Any, *, before: int) -> str:
+        version: str = backend.build(write(None, None))
         return version
 
     def verify(self: Published) -> None:

@@ -162,7 +162,7 @@ def set_aside(place: Place) -> None:
     version = now.damaged or now.current
     if version and not version.endswith("-2"):
         with told(place.directory):
-            place.set_aside(place.shelf.published(version), {"sound": Result(False, "bytes 0 to 9 are not what they were")})
+            place.set_aside(place.backend.published(version), {"sound": Result(False, "bytes 0 to 9 are not what they were")})
 
 
 def _export(place: Place) -> None:

@@ -10,7 +10,7 @@ import pytest
 from prep_assets.checks import selftest as module
 from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.mutations import IMAGE_MUTATIONS, MUTATIONS, SHELF_MUTATIONS
+from prep_assets.proofs.mutations import IMAGE_MUTATIONS, MUTATIONS, SELECTION_MUTATIONS
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.test_real_data import MOSS_WITHOUT_PLUGINS
@@ -73,8 +73,8 @@ def test_every_corruption_is_caught(workspace: Workspace, asset: str, partition:
     }  # nothing is held out here, nor is there an image
     assert all(trial.tried for trial in trials if trial.mutation not in unfit)
     if asset != "sft_packed":
-        shelf = [mutation.name for mutation in SHELF_MUTATIONS] if asset == "sft_tokens" else []
-        assert {trial.mutation for trial in trials} == {"", *(mutation.name for mutation in MUTATIONS), *shelf}
+        backend = [mutation.name for mutation in SELECTION_MUTATIONS] if asset == "sft_tokens" else []
+        assert {trial.mutation for trial in trials} == {"", *(mutation.name for mutation in MUTATIONS), *backend}
 
 
 BLINDED = {"mask_alignment": "prove_masks", "tokenization_identity": "prove_identity", "row_integrity": "check_records"}

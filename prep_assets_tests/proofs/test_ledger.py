@@ -1,4 +1,4 @@
-"""The ledger on a shelf of rows: each row that is not where it belongs, in the words of the verdict."""
+"""The ledger on a store of rows: each row that is not where it belongs, in the words of the verdict."""
 
 from __future__ import annotations
 

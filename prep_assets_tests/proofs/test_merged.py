@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 
 from prep_assets.proofs import merged as module
-from prep_assets.proofs.merged import Asked, Shelf, check_merged_lines, check_merged_records
+from prep_assets.proofs.merged import Asked, MergedRows, check_merged_lines, check_merged_records
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.tokens import TokenStore
 from prep_assets_tests.peak import peak
 
 LINES = [b'{"a": 0}\n', b'{"b": 0}\n', b'{"b": 1}\n', b'{"c": 7}\n']
 ORIGIN = np.array([[0, 0, 4], [1, 0, 2], [1, 1, 2], [3, 0, 9]])
-PARTS = Shelf(ORIGIN, LINES)
+PARTS = MergedRows(ORIGIN, LINES)
 
 
-def shelf(*order: int) -> Shelf:
-    return Shelf(ORIGIN[list(order)], [LINES[at] for at in order])
+def in_order(*order: int) -> MergedRows:
+    return MergedRows(ORIGIN[list(order)], [LINES[at] for at in order])
 
 
-def lines(merged: Shelf, seed: int | None = None) -> Verdict:
+def lines(merged: MergedRows, seed: int | None = None) -> Verdict:
     return check_merged_lines("f", merged, PARTS, seed)
 
 
@@ -37,12 +37,12 @@ def test_lines_end_to_end_or_in_the_order_of_the_seed() -> None:
     order = [0, 1, 2, 3]
     random.Random(5).shuffle(order)
     assert order != [0, 1, 2, 3]
-    assert lines(shelf(0, 1, 2, 3)) == lines(shelf(*order), 5) == sound
-    assert not lines(shelf(0, 1, 2, 3), 5).passed and not lines(shelf(*order)).passed
+    assert lines(in_order(0, 1, 2, 3)) == lines(in_order(*order), 5) == sound
+    assert not lines(in_order(0, 1, 2, 3), 5).passed and not lines(in_order(*order)).passed
 
 
 def test_no_lines() -> None:
-    none = Shelf(ORIGIN[:0], [])
+    none = MergedRows(ORIGIN[:0], [])
     assert check_merged_lines("f", none, none, 0) == Verdict(
         True, "0 lines of f are those of their domains, in their order", {"lines_checked": 0}
     )
@@ -51,20 +51,20 @@ def test_no_lines() -> None:
 @pytest.mark.parametrize(
     ("merged", "where", "what"),
     [
-        (shelf(0, 1, 2), "f", "it has 3 lines, its domains have 4"),
-        (shelf(0, 1, 2, 3, 3), "f", "it has 5 lines, its domains have 4"),
-        (shelf(0, 2, 1, 3), "f line 2", "is of (domain, file, row) (1, 1, 2), and must be of (1, 0, 2)"),
+        (in_order(0, 1, 2), "f", "it has 3 lines, its domains have 4"),
+        (in_order(0, 1, 2, 3, 3), "f", "it has 5 lines, its domains have 4"),
+        (in_order(0, 2, 1, 3), "f line 2", "is of (domain, file, row) (1, 1, 2), and must be of (1, 0, 2)"),
         (
-            Shelf(ORIGIN + np.eye(4, 3)[[3, 3, 2, 3]].astype(int), LINES),
+            MergedRows(ORIGIN + np.eye(4, 3)[[3, 3, 2, 3]].astype(int), LINES),
             "f line 3",
             "is of (domain, file, row) (1, 1, 3), and must be of (1, 1, 2)",
         ),
-        (Shelf(ORIGIN, [*LINES[:3], b'{"c": 8}\n']), "f line 4", "is not as its domain has it: b'{\"c\": 8}\\n'"),
-        (Shelf(ORIGIN, [LINES[0], LINES[2], LINES[1], LINES[3]]), "f line 2", "is not as its domain has it: b'{\"b\": 1}\\n'"),
-        (Shelf(ORIGIN, [b"x" * 300, *LINES[1:]]), "f line 1", f"is not as its domain has it: {b'x' * 200!r}"),
+        (MergedRows(ORIGIN, [*LINES[:3], b'{"c": 8}\n']), "f line 4", "is not as its domain has it: b'{\"c\": 8}\\n'"),
+        (MergedRows(ORIGIN, [LINES[0], LINES[2], LINES[1], LINES[3]]), "f line 2", "is not as its domain has it: b'{\"b\": 1}\\n'"),
+        (MergedRows(ORIGIN, [b"x" * 300, *LINES[1:]]), "f line 1", f"is not as its domain has it: {b'x' * 200!r}"),
     ],
 )
-def test_lines_that_are_not_those_of_the_domains(merged: Shelf, where: str, what: str) -> None:
+def test_lines_that_are_not_those_of_the_domains(merged: MergedRows, where: str, what: str) -> None:
     assert lines(merged) == failed(where, what, {"lines_checked": len(merged.origin)})
 
 
@@ -72,12 +72,12 @@ def test_origins_of_all_lines_are_compared(monkeypatch: pytest.MonkeyPatch) -> N
     """Some at a time; here the lines are as they must be, and one of them is said to be of another row."""
     monkeypatch.setattr(module, "_AT_ONCE", 2)
     origin = np.array([[0, 0, row] for row in range(9)])
-    parts = Shelf(origin, [b"x"] * 9)
-    assert check_merged_lines("f", Shelf(origin.copy(), [b"x"] * 9), parts, None).passed
+    parts = MergedRows(origin, [b"x"] * 9)
+    assert check_merged_lines("f", MergedRows(origin.copy(), [b"x"] * 9), parts, None).passed
     for at in range(9):
         other = origin.copy()
         other[at, 2] = 77
-        found = check_merged_lines("f", Shelf(other, [b"x"] * 9), parts, None)
+        found = check_merged_lines("f", MergedRows(other, [b"x"] * 9), parts, None)
         assert found.summary == f"f line {at + 1}: is of (domain, file, row) (0, 0, 77), and must be of (0, 0, {at})"
 
 
@@ -143,8 +143,8 @@ def test_memory_does_not_grow_with_the_number_of_lines() -> None:
     origin[:, 2] = np.arange(count)
     order = list(range(count))
     random.Random(7).shuffle(order)
-    merged, parts = (Shelf(of, (b"%d" % row for row in of[:, 2])) for of in (origin[order], origin))
+    merged, parts = (MergedRows(of, (b"%d" % row for row in of[:, 2])) for of in (origin[order], origin))
     assert peak(lambda: check_merged_lines("f", merged, parts, 7)) < 2_000_000
-    wrong = Shelf(origin[order], (b"%d" % (row + (row == order[15_000])) for row in origin[order][:, 2]))
-    verdict = check_merged_lines("f", wrong, Shelf(origin, (b"%d" % row for row in range(count))), 7)
+    wrong = MergedRows(origin[order], (b"%d" % (row + (row == order[15_000])) for row in origin[order][:, 2]))
+    verdict = check_merged_lines("f", wrong, MergedRows(origin, (b"%d" % row for row in range(count))), 7)
     assert verdict.worst is not None and verdict.worst.where == "f line 15,001"

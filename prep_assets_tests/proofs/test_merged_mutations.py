@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from prep_assets.proofs import mutations as kit
-from prep_assets.proofs.merged import Shelf
+from prep_assets.proofs.merged import MergedRows
 from prep_assets.proofs.mutations import LINE_MUTATIONS, RECORD_MUTATIONS, Records
 
-SHELF = Shelf(np.array([[0, 0, 1], [0, 0, 2], [1, 0, 1]]), [b'{"a": {"b": 1}}', b"{}", b'{"c": 2}'])
+SHELF = MergedRows(np.array([[0, 0, 1], [0, 0, 2], [1, 0, 1]]), [b'{"a": {"b": 1}}', b"{}", b'{"c": 2}'])
 
 
-def as_lists(shelf: Shelf | None) -> tuple[Any, Any] | None:
-    return None if shelf is None else (shelf.origin.tolist(), list(shelf.lines))
+def as_lists(store: MergedRows | None) -> tuple[Any, Any] | None:
+    return None if store is None else (store.origin.tolist(), list(store.lines))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_lines_changed() -> None:
     assert as_lists(by_name["a space more in a line"](SHELF, 0)) == (SHELF.origin.tolist(), [b'{"a": {"b": 1 }}', *lines[1:]])
     assert as_lists(by_name["a line of another domain"](SHELF, 1)) == ([[0, 0, 1], [1, 0, 2], [1, 0, 1]], lines)
     assert as_lists(by_name["a line of another domain"](SHELF, 2)) == ([[0, 0, 1], [0, 0, 2], [2, 0, 1]], lines)
-    one, same = Shelf(SHELF.origin[:1], [b"{}"]), Shelf(SHELF.origin[:2], [b"{}", b"{}"])
+    one, same = MergedRows(SHELF.origin[:1], [b"{}"]), MergedRows(SHELF.origin[:2], [b"{}", b"{}"])
     assert by_name["another order"](one, 0) is None and by_name["two lines exchanged"](same, 0) is None
     assert as_lists(by_name["another order"](same, 0)) == ([[0, 0, 2], [0, 0, 1]], [b"{}", b"{}"])
     assert SHELF.origin.tolist() == [[0, 0, 1], [0, 0, 2], [1, 0, 1]]

@@ -18,23 +18,23 @@ from prep_assets_tests.peak import peak
 @pytest.mark.parametrize("sizes", [(), (0,), (3,), (1, 0, 5), (150_000, 70_000)])
 def test_a_file_that_grows_is_the_file_of_numpy(tmp_path: Path, dtype: str, sizes: tuple[int, ...]) -> None:
     values = np.arange(sum(sizes)).astype(dtype)
-    with recording(tmp_path) as ledger:
+    with recording(tmp_path) as expected_files:
         file = ArrayFile(tmp_path / "ours.npy", dtype)
         for part in np.split(values, np.cumsum(sizes)[:-1]) if sizes else ():
             file.append(part.tolist())
         assert len(file) == len(values)
         file.close()
-        prove(tmp_path, ledger)
+        prove(tmp_path, expected_files)
     np.save(tmp_path / "plain.npy", values)
     assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "plain.npy").read_bytes()
 
 
 def test_a_file_that_is_discarded_leaves_nothing(tmp_path: Path) -> None:
-    with recording(tmp_path) as ledger:
+    with recording(tmp_path) as expected_files:
         file = ArrayFile(tmp_path / "x.npy", "int64")
         file.append([1, 2])
         file.discard()
-        prove(tmp_path, ledger)
+        prove(tmp_path, expected_files)
     assert not list(tmp_path.iterdir())
 
 

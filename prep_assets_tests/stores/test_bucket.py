@@ -233,7 +233,7 @@ def test_the_cache_is_bounded_and_what_is_read_stays(
     elsewhere(monkeypatch, tmp_path / "elsewhere")
     monkeypatch.setenv("PREP_ASSETS_CACHE_BYTES", "2500")
     here = place_of(place)
-    first, second, third = (here.shelf.published(each.version) for each in versions)
+    first, second, third = (here.backend.published(each.version) for each in versions)
     assert (first.directory.is_dir(), second.directory.is_dir()) == (True, True)
     with pytest.raises(
         StoreError, match=r"holds 2,000 bytes that are in use, 1,000 more are needed, and PREP_ASSETS_CACHE_BYTES allows 2,500"

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import prep_assets
 from prep_assets import engine
 from prep_assets.cli.main import app
-from prep_assets.engine import Look, plan, state
+from prep_assets.engine import Statuses, plan, state
 from prep_assets.engine.scrub import scrub
 from prep_assets.engine.status import forgotten
 from prep_assets.graph.graph import ASSETS
@@ -66,7 +66,7 @@ def test_a_bucket_holds_the_bytes_of_a_folder(
         assert ours is not None and theirs is not None
         assert (ours.manifest, ours.results) == (theirs.manifest, theirs.results)
         assert contents(ours.directory) == contents(theirs.directory)
-    version = there.place("sft_packed").shelf.pointers().current
+    version = there.place("sft_packed").backend.pointers().current
     opened = prep_assets.load(f"{remote.where}/sft_packed/versions/{version}/sft_packed.h5")
     assert len(opened) and opened.fetch(0, len(opened), "sequence").tolist() == _rows(local)
 
@@ -84,7 +84,7 @@ def test_a_bucket_holds_the_bytes_of_a_folder(
     run("export", "sft_packed", "--to", "astrai", "--out", str(tmp_path / "out"))
     assert any((tmp_path / "out").rglob("*"))
     assert "0 folders" in run("prune", "--dry-run")
-    assert Look(there).at(ASSETS["sft_packed"], "").state == "current"
+    assert Statuses(there).at(ASSETS["sft_packed"], "").state == "current"
 
 
 def _rows(local: Workspace) -> list[int]:

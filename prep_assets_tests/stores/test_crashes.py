@@ -105,7 +105,7 @@ def test_a_build_killed_from_outside_leaves_no_readable_store(place: Place, publ
     assert leftovers(place) != []
     assert [note for note in publish(OLD).notes if "removed what a killed build left: .writing-" in note]
     assert leftovers(place) == []
-    assert not of_key(place.shelf.names(), NEW)
+    assert not of_key(place.backend.names(), NEW)
 
 
 def test_two_builders_of_one_key_end_with_one_sound_store(place: Place) -> None:
@@ -132,6 +132,6 @@ def test_many_builders_of_two_keys_end_with_two_sound_stores(place: Place) -> No
     assert current is not None
     assert current.manifest.build_key in (OLD, NEW)
     for key in (OLD, NEW):
-        [version] = of_key(place.shelf.names(), key)
-        assert (place.shelf.versions / version / "x").read_bytes() == WRITTEN
+        [version] = of_key(place.backend.names(), key)
+        assert (place.backend.versions / version / "x").read_bytes() == WRITTEN
     assert leftovers(place) == []

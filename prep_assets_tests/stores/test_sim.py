@@ -13,8 +13,8 @@ from prep_assets.stores import bucket_backend as catalog
 from prep_assets.stores.bucket_backend import Catalog
 from prep_assets.stores.published import Place
 from prep_assets_tests.harness import sim
+from prep_assets_tests.harness.sim_backends import SimDisk
 from prep_assets_tests.harness.sim_objects import SimObjects
-from prep_assets_tests.harness.sim_shelves import SimDisk
 
 Patch = pytest.MonkeyPatch
 
@@ -98,7 +98,7 @@ def no_leases(patch: Patch) -> None:
 
 
 def prune_does_not_look_at_pointers(patch: Patch) -> None:
-    patch.setattr(Place, "unused", lambda self: tuple(self.shelf.names()))
+    patch.setattr(Place, "unused", lambda self: tuple(self.backend.names()))
 
 
 def damaged_versions_are_accepted(patch: Patch) -> None:
@@ -107,8 +107,8 @@ def damaged_versions_are_accepted(patch: Patch) -> None:
 
 def whatever_is_current_is_set_aside(patch: Patch) -> None:
     def set_aside(self: Place, found: Any, results: Any) -> bool:
-        with self.shelf.building():
-            self.shelf.change(lambda now: {"damaged": found.version, "current": ""})
+        with self.backend.building():
+            self.backend.change(lambda now: {"damaged": found.version, "current": ""})
         return True
 
     patch.setattr(Place, "set_aside", set_aside)
@@ -116,8 +116,8 @@ def whatever_is_current_is_set_aside(patch: Patch) -> None:
 
 def accepted_without_a_look(patch: Patch) -> None:
     def accept(self: Place, published: Any, results: Any) -> None:
-        with self.shelf.building():
-            self.shelf.change(lambda now: {"current": published.version})
+        with self.backend.building():
+            self.backend.change(lambda now: {"current": published.version})
 
     patch.setattr(Place, "accept", accept)
 

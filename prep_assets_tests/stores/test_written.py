@@ -35,7 +35,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_any_order_of_writes_gives_the_bytes_of_a_plain_file_and_is_proven(tmp_path_factory: pytest.TempPathFactory, steps: Any) -> None:
     folder = tmp_path_factory.mktemp("w")
-    with recording(folder) as ledger, WrittenFile(folder / "ours") as ours, (folder.parent / "plain").open("w+b") as plain:
+    with recording(folder) as expected_files, WrittenFile(folder / "ours") as ours, (folder.parent / "plain").open("w+b") as plain:
         for kind, at, data in steps:
             for file in (ours, plain):
                 if kind == "write":
@@ -44,39 +44,39 @@ def test_any_order_of_writes_gives_the_bytes_of_a_plain_file_and_is_proven(tmp_p
                 else:
                     file.truncate(at)
     assert (folder / "ours").read_bytes() == (folder.parent / "plain").read_bytes()
-    assert prove(folder, ledger)["ours"].sha256 == sha256((folder / "ours").read_bytes()).hexdigest()
+    assert prove(folder, expected_files)["ours"].sha256 == sha256((folder / "ours").read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("at", [0, BLOCK - 1, BLOCK, 3 * BLOCK + 4])
 def test_a_byte_that_the_disk_changes_stops_the_build(tmp_path: Path, at: int) -> None:
-    with recording(tmp_path) as ledger:
+    with recording(tmp_path) as expected_files:
         with WrittenFile(tmp_path / "x") as file:
             file.write(os.urandom(3 * BLOCK + 5))
         data = bytearray((tmp_path / "x").read_bytes())
         data[at] ^= 1
         (tmp_path / "x").write_bytes(data)
         with pytest.raises(StoreError, match=r"/x: bytes [\d,]+ to [\d,]+ on disk are not what was written"):
-            prove(tmp_path, ledger)
+            prove(tmp_path, expected_files)
 
 
 @pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(b"ab"), lambda path: path.write_bytes(b"abcd")])
 def test_a_file_that_is_gone_or_has_another_size_stops_the_build(tmp_path: Path, harm: Callable[[Path], object]) -> None:
-    with recording(tmp_path) as ledger:
+    with recording(tmp_path) as expected_files:
         write_text(tmp_path / "x", "abc")
         harm(tmp_path / "x")
         with pytest.raises(StoreError, match=r"/x(:| was written and is not there)"):
-            prove(tmp_path, ledger)
+            prove(tmp_path, expected_files)
 
 
 def test_what_nobody_wrote_must_read_as_zeros(tmp_path: Path) -> None:
-    with recording(tmp_path) as ledger:
+    with recording(tmp_path) as expected_files:
         with WrittenFile(tmp_path / "x") as file:
             file.seek(5000)
             file.write(b"end")
         with (tmp_path / "x").open("r+b") as other:
             other.write(b"x")
         with pytest.raises(StoreError, match=r"bytes 0 to 5,000"):
-            prove(tmp_path, ledger)
+            prove(tmp_path, expected_files)
 
 
 def test_arrays_are_those_of_numpy(tmp_path: Path) -> None:
@@ -143,14 +143,14 @@ def test_a_disk_that_lies_is_found_out_in_hdf5(tmp_path: Path, monkeypatch: pyte
         return len(data) if calls[0] == 1 and len(data) >= 4096 else real(handle, data, at)
 
     monkeypatch.setattr(written.os, "pwrite", lying)
-    with pytest.raises((OSError, StoreError), match=r"not what was written|were written"), recording(tmp_path) as ledger:
+    with pytest.raises((OSError, StoreError), match=r"not what was written|were written"), recording(tmp_path) as expected_files:
         file = GrowingH5(tmp_path / "x.h5", {"tokens": "int32"}, 1024)
         try:
             for _ in range(10):
                 file.append("tokens", np.arange(1500, dtype=np.int32))
         finally:
             file.close()
-        prove(tmp_path, ledger)
+        prove(tmp_path, expected_files)
 
 
 def test_sums_have_a_hash_for_each_block(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from prep_assets.config.models import Pretrain
-from prep_assets.engine import Look
+from prep_assets.engine import Statuses
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.graph.graph import ASSETS
 from prep_assets.graph.selftest import selftest
@@ -124,14 +124,14 @@ def test_stores_hold_its_own_encoding(make: Callable[..., Path], tmp_path: Path)
 
 def _other_code(workspace: Workspace, make: Callable[..., Path]) -> None:
     """Stores are stale in a new process; a process that has loaded the class says so instead of building with what it has."""
-    assert Look(workspace).at(ASSETS["pretrain_tokens"], "d").state == "current"
+    assert Statuses(workspace).at(ASSETS["pretrain_tokens"], "d").state == "current"
     make("trie_a", ("        return found", "        return found[:]"))
     with pytest.raises(ConfigError, match="its code has changed since this process loaded it"):
         Workspace(workspace.configs, workspace.stores).vocabulary(workspace.family(Pretrain))
     code_tokenizer._LOADED.clear()
     sys.modules.pop("trie_a", None)
     again = Workspace(workspace.configs, workspace.stores)
-    assert Look(again).at(ASSETS["pretrain_tokens"], "d").state == "stale"
+    assert Statuses(again).at(ASSETS["pretrain_tokens"], "d").state == "stale"
     assert len(list((workspace.stores / ".hashes").glob("code-*.txt"))) == 2
 
 

@@ -1,4 +1,4 @@
-"""The two shelves on simulated ground: that of a bucket is the real one over simulated objects, that of a disk makes each call a turn."""
+"""The two backends on simulated ground: that of a bucket is the real one over simulated objects, that of a disk makes each call a turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from prep_assets.errors import StoreError
 from prep_assets.stores import bucket_backend as bucket_versions
-from prep_assets.stores.bucket_backend import BucketShelf, key_of
+from prep_assets.stores.bucket_backend import BucketBackend, key_of
 from prep_assets.stores.manifest import MANIFEST, Result
 from prep_assets.stores.version_folders import POINTERS, Move, Pointers, Published, name_of
 from prep_assets_tests.harness.sim_actors import Actors
@@ -70,8 +70,8 @@ class Folder(str):
         return self
 
 
-class SimBucket(BucketShelf):
-    """The shelf of a bucket without a mirror."""
+class SimBucket(BucketBackend):
+    """The backend of a bucket without a mirror."""
 
     __slots__ = ()
     objects: Any
@@ -153,7 +153,7 @@ class Disk:
 
 
 class SimDisk:
-    """The shelf of a disk, each of whose calls is a turn."""
+    """The backend of a disk, each of whose calls is a turn."""
 
     where, versions = "disk", None
     locks = leases = True

@@ -73,7 +73,7 @@ def current_of(place: Place) -> Path:
 
 
 def versioned(place: Place, published: Published) -> Published:
-    return place.shelf.published(published.version)
+    return place.backend.published(published.version)
 
 
 @everywhere
@@ -148,7 +148,7 @@ def test_prune_leaves_what_is_read_readable_and_what_is_pointed_to_alone(place: 
     del reader
     place.remove_unused()
     assert place.unused() == ()
-    assert set(place.shelf.names()) == {place.shelf.pointers().current, candidate.version}
+    assert set(place.backend.names()) == {place.backend.pointers().current, candidate.version}
     current_of(place)
 
 
