@@ -190,9 +190,9 @@ The rope is {a} x 100 = <<{a}*100>> cm long.
 It gives {r1} / {b} = <<{r1}/{b}>> pieces.
 Not used are {r2} - {c} = <<{r2}-{c}>>.
 
-Each of {a} backends holds {b} books. {A} adds {c} and lends {d} to {B}. How many books are left at {place}?
+Each of {a} shelves holds {b} books. {A} adds {c} and lends {d} to {B}. How many books are left at {place}?
 with a=14..45 b=28..60 c=25..110/5 d=30..140/10
-The backends hold {a} x {b} = <<{a}*{b}>> books.
+The shelves hold {a} x {b} = <<{a}*{b}>> books.
 With the new ones there are {r1} + {c} = <<{r1}+{c}>>.
 Without those lent out there are {r2} - {d} = <<{r2}-{d}>>.
 
