@@ -14,9 +14,16 @@ from prep_assets.config.models import Contrastive
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused, StoreError
 from prep_assets.graph.previews import line_preview
-from prep_assets.pipeline.asset import CONTRASTIVE as VERSION
-from prep_assets.pipeline.asset import CONTRASTS as COLUMNS
-from prep_assets.pipeline.asset import PUBLISHED, Asset, Check, FromRows, Store, Stream
+from prep_assets.pipeline.asset import (
+    CONTRAST_COLUMNS,
+    CONTRASTIVE_VERSION,
+    PUBLISHED,
+    Asset,
+    Check,
+    FromRows,
+    Store,
+    Stream,
+)
 from prep_assets.pipeline.examples import Source, held_out, passed_over, reading_recipe
 from prep_assets.pipeline.lines import Judged, query_digest
 from prep_assets.pipeline.sources import domain_of
@@ -80,13 +87,13 @@ def _sanity(store: Store) -> Verdict:
     return check_contrasts(open_lines(store.directory, TRAIN), open_lines(store.directory, TEST))
 
 
-ASSET = Asset(
+CONTRASTIVE = Asset(
     name="contrastive",
     family="contrastive",
     description="""Queries with positive and negative texts as `contrastive.jsonl`, and a held-out `contrastive_test.jsonl` that shares no query with it.
 
 Texts that are only to be embedded stand there with their ids.""",
-    version=VERSION,
+    version=CONTRASTIVE_VERSION,
     depends=_depends,
     write=_write,
     audit=_audit,
@@ -109,5 +116,8 @@ Texts that are only to be embedded stand there with their ids.""",
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
     source=FromRows(Contrast, alone.contrasts, by_fields),
     kind="json",
-    columns=COLUMNS,
+    columns=CONTRAST_COLUMNS,
 )
+
+
+ASSETS = (CONTRASTIVE,)

@@ -21,9 +21,16 @@ from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.graph.previews import record_preview
-from prep_assets.pipeline.asset import IMAGES, TOKENIZER, Asset, Check, FromRows, Stream
-from prep_assets.pipeline.asset import PRETRAIN as VERSION
-from prep_assets.pipeline.asset import TOKENS as COLUMNS
+from prep_assets.pipeline.asset import (
+    IMAGES,
+    PRETRAIN_VERSION,
+    TOKEN_COLUMNS,
+    TOKENIZER,
+    Asset,
+    Check,
+    FromRows,
+    Stream,
+)
 from prep_assets.pipeline.documents import (
     Documents,
     Sizes,
@@ -227,13 +234,13 @@ def fill_in_the_middle(workspace: Workspace, family: Pretrain) -> FillInTheMiddl
     return FillInTheMiddle(vocabulary, workspace.engines(family), sentinels, fim.rate, fim.spm_rate, fim.seed)
 
 
-ASSET = Asset(
+PRETRAIN_TOKENS = Asset(
     name="pretrain_tokens",
     family="pretrain",
     description="""One flat token stream per domain, an end-of-text token after every document.
 
 Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_0000/sequence.bin`.""",
-    version=VERSION,
+    version=PRETRAIN_VERSION,
     depends=_depends,
     write=_write,
     audit=_audit,
@@ -260,5 +267,8 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
     preview=record_preview,
     streams={split: Stream(TokenStore, f"{{partition}}_{split}") for split in ("train", "dev")},
     source=FromRows(Sample, alone.documents, by_text),
-    columns=COLUMNS,
+    columns=TOKEN_COLUMNS,
 )
+
+
+ASSETS = (PRETRAIN_TOKENS,)

@@ -18,9 +18,11 @@ from prep_assets.data.quarantine import Quarantine
 from prep_assets.data.read import read_blocks
 from prep_assets.data.tables import Cut, LineCuts, line_cuts, table_cuts
 from prep_assets.errors import ConfigError, SourceError
-from prep_assets.pipeline.asset import RAW as VERSION
-from prep_assets.pipeline.asset import SOURCES as COLUMNS
-from prep_assets.pipeline.asset import Asset
+from prep_assets.pipeline.asset import (
+    RAW_VERSION,
+    SOURCE_COLUMNS,
+    Asset,
+)
 from prep_assets.pipeline.examples import Noted, Notes, Stretch, columns_of, duplicates_of, shards_of
 from prep_assets.pipeline.sources import (
     BLOCKS,
@@ -184,7 +186,7 @@ ASSETS = tuple(
         name=f"{family}_raw",
         family=family,
         description=description,
-        version=VERSION,
+        version=RAW_VERSION,
         depends=partial(_depends, family),
         write=partial(_write, family),
         checks=(INTEGRITY, RAW_ACCOUNTING),
@@ -192,7 +194,7 @@ ASSETS = tuple(
         preview=lambda store, row, stream, limit: dict(read_sources(store.published)),
         stage="raw",
         kind="file",
-        columns=COLUMNS,
+        columns=SOURCE_COLUMNS,
     )
     for family, description in {
         "pretrain": """Source files of pretraining documents, pinned by content hash.
