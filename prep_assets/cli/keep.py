@@ -131,7 +131,7 @@ def forget(
     if as_json:
         print_json(_as_json(done))
     else:
-        _show_forget(out(), workspace, done, prune=prune)
+        _show_forgotten(out(), workspace, done, prune=prune)
     if done.left:
         raise typer.Exit(1)
 
@@ -147,7 +147,7 @@ def _as_json(done: Forgotten) -> dict[str, Any]:
     }
 
 
-def _show_forget(console: Console, workspace: Workspace, done: Forgotten, *, prune: bool) -> None:
+def _show_forgotten(console: Console, workspace: Workspace, done: Forgotten, *, prune: bool) -> None:
     from prep_assets.config.loading import FILE
 
     for each in done.tombstones:

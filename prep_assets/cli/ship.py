@@ -147,7 +147,7 @@ def push(
     found = release_in(Path(source)) if "/" in source or Path(source).is_dir() else _release(source, partition)
     licence, console = licence_of(found), out()
     if dry_run:
-        _list_push(found)
+        _list_files(found)
         console.print(f"licence: {licence}")
         return
     if licence == UNKNOWN and not unknown_licence:
@@ -175,7 +175,7 @@ def _size(found: Release) -> str:
     return size(sum(found.size(name) for name in found.files))
 
 
-def _list_push(found: Release) -> None:
+def _list_files(found: Release) -> None:
     rows = [(name, size(found.size(name)), found.manifest.files.get(name, {}).get("sha256", "")[:16]) for name in found.files]
     out().print(table("file", "size", "sha256", rows=rows, numbers=("size",), title=f"{found.where}: what would be uploaded"))
 

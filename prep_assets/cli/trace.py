@@ -456,7 +456,7 @@ def _show(console: Console, workspace: Workspace, effects: list[Effect]) -> None
     stale = [each for each in effects if each.outcome in STALE]
     for each in effects:
         if each.difference is not None:
-            show_difference(console, workspace, each.difference, title=_title_impact(each))
+            show_difference(console, workspace, each.difference, title=_effect_title(each))
         _show_refused(console, each)
     rows = [(each.label, Text(*OUTCOMES[each.outcome]), visible(each.why)) for each in effects if each.outcome in OUTCOMES]
     if rows:
@@ -472,7 +472,7 @@ def _show(console: Console, workspace: Workspace, effects: list[Effect]) -> None
     console.print("nothing was written", style="dim")
 
 
-def _title_impact(effect: Effect) -> str:
+def _effect_title(effect: Effect) -> str:
     return effect.label + (f", tried on the first {effect.sample:,} rows of each domain" if effect.sample else "")
 
 

@@ -39,7 +39,7 @@ from prep_assets.schemas.reader import Account
 from prep_assets.stores.folders import whole_folder
 from prep_assets.stores.segments import BinShard, Borders, write_h5_shard
 from prep_assets.stores.verification import write_json
-from prep_assets.text.tokenizer_files import DEFAULT as BESIDE_DEFAULT
+from prep_assets.text.tokenizer_files import DEFAULT as DEFAULT_TEMPLATE
 from prep_assets.text.tokenizer_files import NAMES, chat_templates, read_object, templates_by_name
 from prep_assets.text.vocabulary import Vocabulary, from_file
 from prep_assets.workers.pool import Pool, Workers, worker_count
@@ -665,5 +665,5 @@ def load_tokenizer(directory: Path) -> Vocabulary:
     named = declared if isinstance(declared, Mapping) else {name: config.get(name) for name in NAMES}
     texts = {name: token.get("content") if isinstance(token, Mapping) else token for name, token in named.items()}
     special = {name: text for name, text in texts.items() if isinstance(text, str) and found.backend.token_to_id(text) is not None}
-    template = {**chat_templates(directory), **templates_by_name(config.get("chat_template"))}.get(BESIDE_DEFAULT)
+    template = {**chat_templates(directory), **templates_by_name(config.get("chat_template"))}.get(DEFAULT_TEMPLATE)
     return replace(found, special=special, chat_template=template, templates={})

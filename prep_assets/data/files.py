@@ -913,10 +913,10 @@ def pin_files(files: Iterable[SourceFile], known: Sequence[Pin] = ()) -> tuple[P
     """
     by_name, files = {pin.name: pin for pin in known}, list(files)
     if len(files) < 2:
-        return tuple(_listed_pin(file, by_name.get(file.name)) for file in files)
+        return tuple(_pin_by_listing(file, by_name.get(file.name)) for file in files)
     pool = ThreadPoolExecutor(os.cpu_count())  # hashing and reading release the global lock
     try:
-        return tuple(pool.map(lambda file: _listed_pin(file, by_name.get(file.name)), files))
+        return tuple(pool.map(lambda file: _pin_by_listing(file, by_name.get(file.name)), files))
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -940,7 +940,7 @@ def verify_pins(files: Sequence[SourceFile], pins: Sequence[Pin]) -> None:
         )
 
 
-def _listed_pin(file: SourceFile, known: Pin | None) -> Pin:
+def _pin_by_listing(file: SourceFile, known: Pin | None) -> Pin:
     """The pin of a file that was just listed: where the list says that it is what it was, nothing is asked of it."""
     return known if known is not None and file.listed and known.fingerprint == file.listed else _pin(file, known)
 

@@ -618,11 +618,11 @@ def _figures(stores: Sequence[Published], every: Sequence[tuple[_Opened, Stream]
     return [
         *found,
         ("refused here", f"{refused:,}"),
-        ("size", _size_report(sum(entry["bytes"] for each in stores for entry in each.manifest.files.values()))),
+        ("size", _megabytes(sum(entry["bytes"] for each in stores for entry in each.manifest.files.values()))),
     ]
 
 
-def _size_report(count: int) -> str:
+def _megabytes(count: int) -> str:
     return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count / 1e3:,.1f} kB"
 
 

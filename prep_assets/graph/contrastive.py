@@ -25,7 +25,7 @@ from prep_assets.pipeline.asset import (
     Stream,
 )
 from prep_assets.pipeline.examples import Source, held_out, passed_over, reading_recipe
-from prep_assets.pipeline.lines import Judged, query_digest
+from prep_assets.pipeline.lines import JudgedContrasts, query_digest
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.tokens import tokenizer_recipe
 from prep_assets.pipeline.workspace import Workspace
@@ -57,7 +57,7 @@ def _write(workspace: Workspace, name: str, payload: Path, quarantine_path: Path
     """Convert one domain, in the order of its sources."""
     family = workspace.family(Contrastive)
     reading = Source.of(workspace, Contrastive, RAW, name, gives=Contrast).reading()
-    judged, texts = Judged(workspace), {"positives": 0, "negatives": 0}
+    judged, texts = JudgedContrasts(workspace), {"positives": 0, "negatives": 0}
     with ExitStack() as stack:
         quarantine = stack.enter_context(Quarantine(quarantine_path))
         train, test = (stack.enter_context(LinesWriter(payload, each, (name,))) for each in (TRAIN, TEST))

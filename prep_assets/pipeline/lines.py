@@ -288,7 +288,7 @@ def query_digest(query: str) -> bytes:
     return xxhash.xxh3_128_digest(msgspec.json.encode(query))
 
 
-class Judged:
+class JudgedContrasts:
     """Makes rows, and refuses those with a text that is longer than ``max_seq_len``: an embedding model would cut it in silence."""
 
     def __init__(self, workspace: Workspace) -> None:

@@ -307,11 +307,11 @@ def encode_domain(source: Source, encode: EncodeRows, streams: Streams, *, busy:
     if runner is None or len(shards) < 2 or sum(shard.size for shard in shards) < FEWEST * cuts.SHARD_BYTES:
         return encode(workspace, source.reading(), list(streams.writers.values()), streams.quarantine)
     ready = _looked_over(source, runner, shards, streams.payload)
-    part = partial(_encode_part, source=source.travelling(), encode=encode)
+    part = partial(_encode_rows_part, source=source.travelling(), encode=encode)
     return joined(workspace, source.kind, f"tokenize {source.name}", runner, ready, part, streams)
 
 
-def _encode_part(
+def _encode_rows_part(
     task: tuple[Sequence[Stretch], Found], writers: Sequence[RecordWriter], quarantine: Quarantine, *, source: Source, encode: EncodeRows
 ) -> dict[str, Any]:
     stretches, found = task
@@ -380,7 +380,7 @@ def encode_lines(workspace: Workspace, family: Family, doing: str, lines: Lines,
     travelling, root = replace(lines, index={}, guards=Guards()), workspace.stores.resolve()
     kept = version_of(lines.path) if runner.elsewhere and bucket_of(root) else None
     work = partial(
-        _encode_part_lines,
+        _encode_lines_part,
         workspace=workspace.travelling(type(family)),
         lines=travelling,
         encode=encode,
@@ -389,7 +389,7 @@ def encode_lines(workspace: Workspace, family: Family, doing: str, lines: Lines,
     return joined(workspace, type(family), doing, runner, line_shards(lines, family.cluster.shards), work, streams)
 
 
-def _encode_part_lines(
+def _encode_lines_part(
     task: Part,
     writers: Sequence[RecordWriter],
     quarantine: Quarantine,

@@ -219,7 +219,7 @@ def _finite(text: str) -> float:
 # Rows that are nothing but strings, or lists of messages of two strings each, read from JSON lines into columns by pyarrow's own parser.
 
 Ints = npt.NDArray[np.int64]
-_MESSAGE_ROWS_ONE_THREAD: Mapping[str, Any] = {"use_threads": False}
+_ONE_THREAD: Mapping[str, Any] = {"use_threads": False}
 FEWEST = 64
 """Lines that are not halved further to find those that can be read."""
 
@@ -251,7 +251,7 @@ class MessageFields(NamedTuple):
         try:
             table = pj.read_json(
                 pa.BufferReader(data),
-                read_options=pj.ReadOptions(block_size=len(data), **_MESSAGE_ROWS_ONE_THREAD),
+                read_options=pj.ReadOptions(block_size=len(data), **_ONE_THREAD),
                 parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"),
             )
             table.validate(full=True)  # strings are UTF-8
@@ -429,7 +429,6 @@ MESSAGE_BYTES = 1 << 20
 ROWS = 1024
 """Rows of a table that are held at a time."""
 _PARQUET: dict[str, Any] = {"buffer_size": 1 << 20, "pre_buffer": False}
-_ONE_THREAD: dict[str, Any] = {"use_threads": False}
 _AT_ONCE = 1 << 18
 """Bytes that are decompressed at a time."""
 _ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"

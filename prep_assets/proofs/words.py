@@ -127,7 +127,7 @@ MOST_BYTES, EACH = 12 << 20, 144
 """After so many bytes of words and ids, and so many for each word beside, half of them are forgotten: those that were not met for the longest time."""
 LONGEST_HELD = 1024
 """Longest word that is remembered, in bytes."""
-WORDS_KEPT = Kept("words", 16)
+KEPT_WORDS = Kept("words", 16)
 
 Ints = npt.NDArray[np.int64]
 Parts = tuple[npt.NDArray[np.uint32], Ints, Ints]
@@ -189,13 +189,13 @@ class Words:
         """Put them on disk, where enough of them are new."""
         if 16 * self.fresh > len(self.known):
             counts = np.diff(self.held.offsets).astype(np.uint32)
-            WORDS_KEPT.keep(key, msgspec.msgpack.encode(_File(list(self.known), self.held.ids.tobytes(), counts.tobytes())))
+            KEPT_WORDS.keep(key, msgspec.msgpack.encode(_File(list(self.known), self.held.ids.tobytes(), counts.tobytes())))
             self.fresh = 0
 
     @classmethod
     def found(cls, key: str) -> Words:
         """Those that are on disk."""
-        words, data = cls(), WORDS_KEPT.find(key)
+        words, data = cls(), KEPT_WORDS.find(key)
         if data is not None:
             file = msgspec.msgpack.decode(data, type=_File)
             offsets = np.concatenate([[0], np.cumsum(np.frombuffer(file.counts, np.uint32), dtype=np.int64)])

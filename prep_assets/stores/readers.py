@@ -269,10 +269,10 @@ def read_h5(files: Sequence[Path], guards: Guards = UNGUARDED) -> list[Shard]:
     Raises:
         StoreError: a file that HDF5 cannot read, or a dataset of three and more dimensions.
     """
-    return [_shard_h5(file, guards) for file in files]
+    return [_h5_shard(file, guards) for file in files]
 
 
-def _shard_h5(path: Path, guards: Guards) -> Shard:
+def _h5_shard(path: Path, guards: Guards) -> Shard:
     import h5py
 
     arrays: dict[str, Any] = {}

@@ -26,8 +26,8 @@ from prep_assets.text.tokenizer_files import (
     checked_size,
     convert,
     in_words,
-    library_of,
     other_file,
+    sentencepiece_processor,
     special_tokens,
     try_out,
 )
@@ -181,7 +181,7 @@ class Vocabulary:
     def normalized(self, text: str) -> str:
         """What the tokenizer makes of a text before it tokenizes it."""
         if self.unigram:
-            return str(library_of(self.unigram).Normalize(text)).replace("▁", " ")
+            return str(sentencepiece_processor(self.unigram).Normalize(text)).replace("▁", " ")
         return text if self.is_normal(text) else str(self.backend.normalizer.normalize_str(text))
 
     @cached_property
