@@ -1,4 +1,4 @@
-"""What every store is checked for: its files and its recipe; and what the other checks share."""
+"""What every store is checked for: files, accounting, selection, row integrity; and how checks share one reading of the sources."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import KEY_LENGTH, name_of
 from prep_assets.text.documents import sentences_of
 from prep_assets.text.encode import Encoder
+
+# What every store is checked for: its files and its recipe; and what the other checks share.
 
 MASKED = "Trained tokens decode to exactly the assistant's texts and their stop token, on every row; derived without the code that made the mask."
 IDENTITY = "Every row's tokens decode to a fresh render of its source; its control tokens are those that the template wrote, none typed by anybody."

@@ -1,4 +1,4 @@
-"""The source files of a domain, opened for a second reading by other code."""
+"""The sources of a domain, read a second time: what checks compare stores with, whole or in parts."""
 
 from __future__ import annotations
 
@@ -64,6 +64,8 @@ from prep_assets.text.conversation import control_pattern, treat
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.workers.shards import Shard
+
+# The source files of a domain, opened for a second reading by other code.
 
 # A store in parts: stretches of its sources, each with the records that come from them. The plan depends on the store and its sources alone.
 #

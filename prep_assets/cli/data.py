@@ -1,4 +1,4 @@
-"""`prep-assets schemas`: which forms of rows can be read, and with which options."""
+"""`prep-assets schemas`, `sniff`, `certify`, `doctor` and `preprocess`: data, templates and trainers, without a store."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from prep_assets.text.certify import Comparison
     from prep_assets.text.template import ChatTemplate
     from prep_assets.text.vocabulary import Vocabulary
+
+# `prep-assets schemas`: which forms of rows can be read, and with which options.
 
 
 def schemas(name: Annotated[str | None, typer.Argument(show_default=False, help="A schema: show its options and a row.")] = None) -> None:

@@ -1,4 +1,4 @@
-"""`prep-assets prune`: delete what is no longer used."""
+"""`prep-assets prune` and `forget`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from prep_assets.explain.forget import Forgotten
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.stores.published import Place
+
+# `prep-assets prune`: delete what is no longer used.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""`prep-assets inspect`: one row of a store, with what is trained in it."""
+"""`prep-assets inspect`, `stats`, `quarantine`, `report` and `view`."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from prep_assets.graph.previews import Preview
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.stores.version_folders import Published
+
+# `prep-assets inspect`: one row of a store, with what is trained in it.
 
 LIMIT = 4096
 """Tokens of a record that are shown; a pretraining document may have millions."""

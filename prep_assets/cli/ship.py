@@ -1,4 +1,4 @@
-"""`prep-assets export`: a store in the format that a trainer reads."""
+"""`prep-assets export`, `describe`, `release`, `push`, `path` and `launch-snippet`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from prep_assets.neighbours.hub import Release
     from prep_assets.pipeline.asset import Asset
     from prep_assets.pipeline.workspace import Workspace
+
+# `prep-assets export`: a store in the format that a trainer reads.
 
 
 def export(

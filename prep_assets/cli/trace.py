@@ -1,4 +1,4 @@
-"""`prep-assets trace` and `where`: a row, or one token of it, back to the row of its source; and every store that holds a record, or why none does."""
+"""`prep-assets trace`, `where`, `diff` and `impact`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from prep_assets.explain.where import Found, NotHere, StoredRecord, Whereabouts
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.text.vocabulary import Vocabulary
+
+# `prep-assets trace` and `where`: a row, or one token of it, back to the row of its source; and every store that holds a record, or why none does.
 
 SHOWN = 2000
 """Characters of a raw row that are printed; `--json` has all."""

@@ -1,11 +1,4 @@
-"""AstrAI's directory layout, written shard by shard.
-
-    bin, shards   <domain>/shard_0000/{meta.json, <key>.bin}     see `prep_assets.stores.segments`
-    bin, flat     <domain>/{meta.json, <key>.bin}                the layout of AstrAI's first days: one shard a domain
-    h5            <domain>/data_0000.h5                          /<key>/data_0
-
-Values wait in one file a key below ``.raw`` until their shard is full, so that memory holds some blocks of tokens, not shards.
-"""
+"""`prep-assets preprocess` of an AstrAI pipeline: files in, AstrAI's layout out."""
 
 from __future__ import annotations
 
@@ -43,6 +36,14 @@ from prep_assets.text.tokenizer_files import DEFAULT as DEFAULT_TEMPLATE
 from prep_assets.text.tokenizer_files import NAMES, chat_templates, read_object, templates_by_name
 from prep_assets.text.vocabulary import Vocabulary, from_file
 from prep_assets.workers.pool import Pool, Workers, worker_count
+
+# AstrAI's directory layout, written shard by shard.
+#
+#     bin, shards   <domain>/shard_0000/{meta.json, <key>.bin}     see `prep_assets.stores.segments`
+#     bin, flat     <domain>/{meta.json, <key>.bin}                the layout of AstrAI's first days: one shard a domain
+#     h5            <domain>/data_0000.h5                          /<key>/data_0
+#
+# Values wait in one file a key below ``.raw`` until their shard is full, so that memory holds some blocks of tokens, not shards.
 
 Layout = Literal["shards", "flat"]
 FLUSH_TOKENS = 1 << 21

@@ -1,4 +1,4 @@
-"""Files behind an fsspec URL (`s3://`, `https://`, `memory://` ...): listing, opening, and what identifies a version of one."""
+"""The source files of a domain: patterns, URLs, data sets of the hub, folders of images; their names and their pins."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ import msgspec
 from prep_assets.errors import ConfigError, SourceError, SourceUnavailable, nearest
 from prep_assets.stores.files import loads
 from prep_assets.stores.verification import BLOCK, Sums, hashes, proven, sums_of_stream
+
+# Files behind an fsspec URL (`s3://`, `https://`, `memory://` ...): listing, opening, and what identifies a version of one.
 
 # What the file systems of fsspec call "this is another version", the strongest first.
 _VERSION_KEYS = ("ETag", "etag", "md5Hash", "Content-MD5", "version_id", "generation", "mtime", "LastModified", "Last-Modified", "created")
@@ -774,7 +776,7 @@ def find_files(patterns: Sequence[str], base: Path, *, format: str | None = None
     """The files that `patterns` stand for, sorted by name, each once.
 
     Args:
-        patterns: files, globs, folders (searched recursively for known suffixes), fsspec URLs, addresses on the hub (see `records.hub`).
+        patterns: files, globs, folders (searched recursively for known suffixes), fsspec URLs, addresses on the hub (`hub://owner/name@commit`).
         base: folder that relative patterns are looked up from.
         format: the format of all files; their suffixes decide where it is `None`. Compression always comes from the suffix.
         fetch: whether a data set of the hub is downloaded; if not, one that is not here yet is one file with its address, to look at only.

@@ -1,4 +1,4 @@
-"""A sensor per family that watches its source files."""
+"""Sensors and schedules: of source files, of stores that were built elsewhere, of runs that fail."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.bucket import bucket_of
 from prep_assets.stores.manifest import digest
+
+# A sensor per family that watches its source files.
 
 LOST, FOUND = ":lost", ":found"
 """Where the cursor remembers what is lost, and how files look in which domains are found; no domain has such a name."""

@@ -1,5 +1,4 @@
-"""The checks of a store: one after the other, or by several processes at once where the store is large. Those that look at every row are then carried out
-in parts of the store, by whichever process is free, and what is found of the parts is put together in their order."""
+"""Carrying a plan out: stores are built, checked, and published or refused, small domains beside each other."""
 
 from __future__ import annotations
 
@@ -36,6 +35,9 @@ from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import Pool, WorkerLost, portable
 from prep_assets.workers.shards import Counts, Effort, Plan, Runner, Shard, ShardResult
+
+# The checks of a store: one after the other, or by several processes at once where the store is large. Those that look at every row are then carried out
+# in parts of the store, by whichever process is free, and what is found of the parts is put together in their order.
 
 LARGE = 16 << 20
 """Bytes of payload. The checks of a smaller store are done sooner than workers start."""

@@ -1,4 +1,4 @@
-"""What is known of stores without looking at a row: counts from the sources on, lineage, checks, and how to build them again."""
+"""`report` and `view`: what is known of stores, as one HTML page each."""
 
 from __future__ import annotations
 
@@ -48,6 +48,8 @@ from prep_assets.pipeline.sources import read_sources
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.vocabulary import Vocabulary
+
+# What is known of stores without looking at a row: counts from the sources on, lineage, checks, and how to build them again.
 
 Steps = list[tuple[str, str, int]]
 

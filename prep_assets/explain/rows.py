@@ -1,4 +1,4 @@
-"""The streams of rows in a store, and the names of the records that they are made of."""
+"""The rows of a store in one form for pages, with both derivations of their masks, and a page's data."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.vocabulary import Vocabulary
+
+# The streams of rows in a store, and the names of the records that they are made of.
 
 # The rows of a store's streams, all of one form, whatever the store holds.
 
@@ -444,7 +446,7 @@ def prove(row: MaskRow, vocabulary: Vocabulary) -> Proof:
 # The data of a page: JSON, compressed, in pieces that a browser unpacks when it needs them.
 #
 # Everything that comes from a data set gets into a page here or through the template, and nowhere else. What is packed here is base64: no character of it
-# means anything to HTML. Texts of tokens and names are made visible first (see `visible`).
+# means anything to HTML. Texts of tokens and names are made visible first (see `explain/visible.py`).
 
 ROWS_A_CHUNK = 500
 TOKENS_A_CHUNK = 200_000

@@ -1,4 +1,4 @@
-"""A source record alone → the sequences of tokens that stores must hold of it, made once more by the way of its asset."""
+"""`trace`: a row of a store back to its source rows, token by token, each made once more from its record."""
 
 from __future__ import annotations
 
@@ -54,6 +54,8 @@ from prep_assets.text.documents import Cut, Sentences, cut_of, sentences_of
 from prep_assets.text.encode import Encoder
 from prep_assets.text.spans import MaskPolicy, Rendered, Span, characters
 from prep_assets.text.vocabulary import Vocabulary, ends_of
+
+# A source record alone → the sequences of tokens that stores must hold of it, made once more by the way of its asset.
 
 # Why a token is trained or not: which part of the render it stands for, and which option or weight decided.
 

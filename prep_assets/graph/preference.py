@@ -1,7 +1,4 @@
-"""Preference pairs: those of one domain, and those of all domains as ``preferences.jsonl``, shuffled, with a held-out test file.
-
-Answers with a label instead of a counterpart go to ``unpaired.jsonl``, see `UnpairedFiles`.
-"""
+"""The assets of the family `preference`: pairs as lines, then as tokens, by domain and merged."""
 
 from __future__ import annotations
 
@@ -73,6 +70,10 @@ from prep_assets.stores.lines import Lines, LinesWriter, open_lines
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import RecordWriter, TokenStore, record_writer
 from prep_assets.text.render import InlineReasoning
+
+# Preference pairs: those of one domain, and those of all domains as ``preferences.jsonl``, shuffled, with a held-out test file.
+#
+# Answers with a label instead of a counterpart go to ``unpaired.jsonl``, see `UnpairedFiles`.
 
 RAW = "preference_raw"
 TRAIN, TEST = "preferences", "preferences_test"

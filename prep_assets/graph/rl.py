@@ -1,4 +1,4 @@
-"""RL prompts, of one domain and of all as one: questions with a verifiable answer → ``rl_prompts_train.jsonl`` and ``rl_prompts_test.jsonl``."""
+"""The assets of the family `rl`: prompts, the arithmetic curriculum, their tokens, and scored groups, by domain and merged."""
 
 from __future__ import annotations
 
@@ -58,6 +58,8 @@ from prep_assets.stores.groups import PROMPTS, RESPONSES, GroupStore, GroupWrite
 from prep_assets.stores.lines import Lines, LinesWriter, open_lines
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import RecordWriter, TokenStore, append_store, open_tokens, record_writer
+
+# RL prompts, of one domain and of all as one: questions with a verifiable answer → ``rl_prompts_train.jsonl`` and ``rl_prompts_test.jsonl``.
 
 RAW = "rl_raw"
 TRAIN, TEST = "rl_prompts_train", "rl_prompts_test"

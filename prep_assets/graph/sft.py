@@ -1,4 +1,4 @@
-"""The certificate of the chat template: what it does with conversations, and by which proofs their masks hold."""
+"""The assets of the family `sft`: the certificate of its template, tokens of each domain, and the packed table."""
 
 from __future__ import annotations
 
@@ -53,6 +53,8 @@ from prep_assets.stores.segments import Segmented
 from prep_assets.stores.tokens import ATTENTION, RecordWriter, TokenStore, open_tokens, record_writer
 from prep_assets.stores.verification import write_json
 from prep_assets.text.certify import Certificate, certify
+
+# The certificate of the chat template: what it does with conversations, and by which proofs their masks hold.
 
 
 def check_policy(workspace: Workspace) -> Certificate:

@@ -1,4 +1,4 @@
-"""Code versions. One counts up when the same input gives other bytes; it is part of every recipe, and Dagster's `code_version`."""
+"""What an asset is: its code version, columns and options, how its stores are built; `graph/` has one file for each family."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from prep_assets.graph.previews import Preview
     from prep_assets.proofs.second_reading import MessageFields
     from prep_assets.proofs.selection import Again
+
+# Code versions. One counts up when the same input gives other bytes; it is part of every recipe, and Dagster's `code_version`.
 
 RAW_VERSION = "3"
 PRETRAIN_VERSION = "7"
@@ -162,7 +164,7 @@ def all_refused(read: int, refusals: Iterable[Refusal]) -> str:
     return f"{message} {which}, {example.id}: {example.detail}"
 
 
-# What an asset is. One file beside this one makes each; `prep_assets.graph.graph` collects them.
+# What an asset is. `graph/` has a file for each family, which lists its own in `ASSETS`; `prep_assets.graph.graph` collects them.
 
 T = TypeVar("T")
 Column = tuple[str, str, str]

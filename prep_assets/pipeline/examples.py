@@ -1,4 +1,4 @@
-"""Records and what becomes of them: items, duplicates, what is held out, and the row function of a domain."""
+"""The examples of a domain: its rows, read from front to end or in shards; duplicates and what is held out."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ from prep_assets.stores.arrays import joined, save_array, stretches, together, z
 from prep_assets.stores.files import Digests
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.workers.shards import Shard, ShardResult
+
+# Records and what becomes of them: items, duplicates, what is held out, and the row function of a domain.
 
 
 class Seen:

@@ -1,4 +1,4 @@
-"""What all pipelines that write token streams share."""
+"""What writes token streams: of rows and of lines, in shards, and merged."""
 
 from __future__ import annotations
 
@@ -57,6 +57,8 @@ from prep_assets.stores.tokens import (
 from prep_assets.stores.version_folders import Published, staging, version_of
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.workers.shards import Counts, Plan, Runner, Shard, ShardResult, Work, carried_out, key_of
+
+# What all pipelines that write token streams share.
 
 BLOCK = 1 << 20
 """Tokens in a block when a whole stream is read through."""

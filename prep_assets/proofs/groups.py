@@ -1,4 +1,4 @@
-"""Rewards of scored groups: finite, one for each response, and those that the source has."""
+"""Proofs of scored groups: their rewards, and ids that a model sampled."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import Sampled
+
+# Rewards of scored groups: finite, one for each response, and those that the source has.
 
 
 @dataclass(frozen=True, slots=True, eq=False)

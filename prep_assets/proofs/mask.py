@@ -1,4 +1,4 @@
-"""Where a mask is wrong: the first token that should be trained and is not, or is and should not be."""
+"""Mask alignment and tokenization identity of conversations, and where a mask is wrong."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.proofs.words import ByteTable
 from prep_assets.samples import SYSTEM, UNATTENDED, USER, Sample
 from prep_assets.text.vocabulary import Vocabulary
+
+# Where a mask is wrong: the first token that should be trained and is not, or is and should not be.
 
 Run = tuple[int, int]
 BROKEN = "\ufffd"

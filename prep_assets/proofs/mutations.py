@@ -1,7 +1,4 @@
-"""Mutations: what goes wrong in training data, done on purpose to a copy, to see that the check made for it notices.
-
-Each mutation names the check that must catch it. It changes one record (or two) of a copy of the user's own rows.
-"""
+"""Mutations: corruptions of masks, tokens, lines, sources, merged stores and groups that checks must catch."""
 
 from __future__ import annotations
 
@@ -21,6 +18,10 @@ from prep_assets.proofs.rows import Line
 from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Selected
 from prep_assets.stores.tokens import signed, unsigned
 from prep_assets.text.vocabulary import Vocabulary
+
+# Mutations: what goes wrong in training data, done on purpose to a copy, to see that the check made for it notices.
+#
+# Each mutation names the check that must catch it. It changes one record (or two) of a copy of the user's own rows.
 
 Change = Callable[[Sequence[Row], int, Vocabulary], list[Row] | None]
 
@@ -226,7 +227,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 """Corruptions of token stores, each with the check that must catch it."""
 
 
-# Mutations of plain token rows, documents and prompts (see `mutations`).
+# Mutations of plain token rows, documents and prompts.
 
 Ids = npt.NDArray[Any]
 
@@ -330,7 +331,7 @@ DOCUMENT_MUTATIONS: tuple[Mutation, ...] = (
 """Corruptions of documents, each ended by the end-of-text token."""
 
 
-# Mutations of JSONL stores: what goes wrong with pairs, prompts and golds, done on purpose to copies of lines (see `mutations`).
+# Mutations of JSONL stores: what goes wrong with pairs, prompts and golds, done on purpose to copies of lines.
 
 ChangeOfLines = Callable[[Sequence[Line], int], list[Line] | None]
 
@@ -496,7 +497,7 @@ CONTRAST_MUTATIONS: tuple[Mutation, ...] = (
 """Corruptions of contrastive rows."""
 
 
-# Mutations of what a store holds of its sources: rows lost, refused for nothing, kept for nothing, on the wrong side (see `mutations`).
+# Mutations of what a store holds of its sources: rows lost, refused for nothing, kept for nothing, on the wrong side.
 
 SELECTION = "selection"
 _NOWHERE = 1 << 39
@@ -578,7 +579,7 @@ SELECTION_MUTATIONS: tuple[Mutation, ...] = (
 """Corruptions of what is stored and refused; the check `selection` must catch each."""
 
 
-# Mutations of merged stores: what goes wrong where stores are put together, done on purpose to copies (see `mutations`).
+# Mutations of merged stores: what goes wrong where stores are put together, done on purpose to copies.
 
 
 @dataclass(frozen=True, slots=True)
@@ -710,7 +711,7 @@ RECORD_MUTATIONS: tuple[Mutation, ...] = (
 """Corruptions of merged records."""
 
 
-# Mutations of scored groups: what goes wrong with rewards and with sampled ids, done on purpose to copies of them (see `mutations`).
+# Mutations of scored groups: what goes wrong with rewards and with sampled ids, done on purpose to copies of them.
 
 NAN, INFINITY = np.float32("nan"), np.float32("inf")
 T = TypeVar("T")

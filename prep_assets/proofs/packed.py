@@ -1,8 +1,4 @@
-"""Which records of which domains a packed table must hold, and in which order: worked out from the options alone.
-
-A domain's random numbers are raw outputs of PCG64, seeded by the sha256 of ``seed/name``: one draw to choose records, one for each pass over
-them, one for their places among those of other domains.
-"""
+"""Proofs of packed tables: pieces against their records, and the mixture."""
 
 from __future__ import annotations
 
@@ -20,6 +16,11 @@ from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.arrays import at, joined, made, numbers, order, stretches, sums, together, zeros
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import ATTENTION, TokenStore
+
+# Which records of which domains a packed table must hold, and in which order: worked out from the options alone.
+#
+# A domain's random numbers are raw outputs of PCG64, seeded by the sha256 of ``seed/name``: one draw to choose records, one for each pass over
+# them, one for their places among those of other domains.
 
 Ints = npt.NDArray[np.int64]
 START: Ints = np.zeros(1, np.int64)

@@ -1,4 +1,4 @@
-"""Row integrity: shapes, dtypes, ids inside the vocabulary, something trained in every row, document borders that add up."""
+"""Proofs of rows: integrity of tokens, and lines with prompts, golds, pairs and contrasts."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from prep_assets.stores.arrays import before, sizes, stretches
 from prep_assets.stores.files import Digests, dumps
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import ATTENTION, TokenStore
+
+# Row integrity: shapes, dtypes, ids inside the vocabulary, something trained in every row, document borders that add up.
 
 BLOCK = 1 << 20
 _before = partial(before, first=-1)  # no row and no record has this number

@@ -1,4 +1,4 @@
-"""What a row is known by, worked out a second time: whether it equals another one, and on which side of a split it belongs."""
+"""Source files read a second time: rows, their digests, plain columns, and reasoning in answers."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ import orjson
 from prep_assets.errors import CheckFailed
 from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Group, Sample, Turn
 from prep_assets.stores.arrays import in_arrow
+
+# What a row is known by, worked out a second time: whether it equals another one, and on which side of a split it belongs.
 
 _SORTED = json.JSONEncoder(sort_keys=True, default=lambda value: {type(value).__name__: str(value)})
 _PLAIN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -410,7 +412,7 @@ def _strings(column: Any) -> tuple[bytes, Ints]:
     return data.slice(0, int(places[-1])).to_pybytes() if data else b"", places
 
 
-# Rows of a source file, read a second time: by orjson, the standard library and pyarrow, with none of the code in `records`.
+# Rows of a source file, read a second time: by orjson, the standard library and pyarrow, with none of the code in `data`.
 #
 # Row numbers are those of record ids: lines of JSONL and text files (blank ones counted, though they are no rows), elements of a JSON list, rows after the
 # header of a CSV file, rows of a table.

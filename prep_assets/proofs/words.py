@@ -1,4 +1,4 @@
-"""The bytes behind each token id, proven against the tokenizer's own decoder: what makes it sound to compare documents as bytes."""
+"""Bytes of token ids, words with the reference's ids, and where a text may be cut."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from prep_assets.stores.arrays import in_arrow, stretches
 from prep_assets.stores.files import Kept, key_of
 from prep_assets.text.ids import NO_TEXTS, Flat
 from prep_assets.text.vocabulary import Vocabulary
+
+# The bytes behind each token id, proven against the tokenizer's own decoder: what makes it sound to compare documents as bytes.
 
 _BEFORE = (b"", b"\xc3", b"\xe4", b"\xf1", b"\xe4\xb8", b"\xf1\x80", b"\xf1\x80\x80", b"\xe0", b"\xed", b"\xf0", b"\xf4")
 _RUN = 256

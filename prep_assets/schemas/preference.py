@@ -1,4 +1,4 @@
-"""``preference``: pairs with an explicit prompt, or with the prompt inside both sides; strings or messages."""
+"""Preferences: ``preference``, ``ultrafeedback`` and ``contrastive``."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from prep_assets.schemas.turns import (
     with_system,
     with_system_of,
 )
+
+# ``preference``: pairs with an explicit prompt, or with the prompt inside both sides; strings or messages.
 
 ASSISTANT_ROLE = "assistant:"
 LLAMA_FACTORY_V1 = ("chosen_messages", "rejected_messages")

@@ -1,10 +1,4 @@
-"""The catalog of one store in a bucket: its pointers and versions in one small object, which is replaced only if it is as it was read.
-
-Every change carries a token, and the object remembers those of the last changes. So a writer whose answer was lost sees that its change was made,
-also when others have changed the object since; making it twice would take their change back.
-
-A version that is to be deleted is condemned here first. One that is pointed to cannot be condemned, one that is condemned can never be pointed to.
-"""
+"""A store in a bucket: its catalog, its versions, the cache of files, finished shards."""
 
 from __future__ import annotations
 
@@ -43,6 +37,13 @@ from prep_assets.stores.version_folders import (
     version_faults,
     versions_in,
 )
+
+# The catalog of one store in a bucket: its pointers and versions in one small object, which is replaced only if it is as it was read.
+#
+# Every change carries a token, and the object remembers those of the last changes. So a writer whose answer was lost sees that its change was made,
+# also when others have changed the object since; making it twice would take their change back.
+#
+# A version that is to be deleted is condemned here first. One that is pointed to cannot be condemned, one that is condemned can never be pointed to.
 
 T = TypeVar("T")
 KEY = "catalog.json"

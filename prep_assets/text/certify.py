@@ -1,4 +1,4 @@
-"""Kinds of chat that training data has: one small conversation each, to render with a template and look."""
+"""The certificate of a chat template: what it can be trusted with, for one tokenizer."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from prep_assets.text.render import render
 from prep_assets.text.spans import Rendered
 from prep_assets.text.template import ChatTemplate, marks_generated
 from prep_assets.text.vocabulary import Vocabulary
+
+# Kinds of chat that training data has: one small conversation each, to render with a template and look.
 
 _ASKED, _ANSWERED = turn(USER, "What is the capital of Peru?"), turn(ASSISTANT, "It is Lima.")
 _AGAIN, _SECOND = turn(USER, "And of Chile?"), turn(ASSISTANT, "It is Santiago.")

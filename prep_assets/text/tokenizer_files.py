@@ -1,9 +1,4 @@
-"""Limits for the files of a tokenizer, which are foreign and read by native code.
-
-Native code cannot be interrupted, so what it is given is bounded instead: the size of each file, before it is opened; and each pattern is tried
-on texts at which patterns blow up. The library ends such a search after ten million steps with a panic; that, and any other, becomes an error in
-words.
-"""
+"""Files of tokenizers: ``tokenizer.json``, SentencePiece, tiktoken, Tekken, plain files, and what stands beside them."""
 
 from __future__ import annotations
 
@@ -22,6 +17,12 @@ from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.stores.files import loads
 from prep_assets.text.ids import ALPHABET, HIDDEN, NO_TEXTS, Flat, offsets_of
+
+# Limits for the files of a tokenizer, which are foreign and read by native code.
+#
+# Native code cannot be interrupted, so what it is given is bounded instead: the size of each file, before it is opened; and each pattern is tried
+# on texts at which patterns blow up. The library ends such a search after ten million steps with a panic; that, and any other, becomes an error in
+# words.
 
 MOST_BYTES = 256 << 20
 """Of one file of a tokenizer: eight times the largest that is known (a vocabulary of 262,144 tokens has 33 MB)."""
@@ -89,9 +90,11 @@ def try_out(path: Path, backend: Any) -> None:
 
 # What stands beside a published tokenizer: names of special tokens and chat templates, as `transformers` reads them.
 #
-# tokenizer_config.json       bos_token, eos_token, …; chat_template: one, or several by name special_tokens_map.json     names that the configuration leaves
-# out chat_template.jinja         the template, before that of the configuration additional_chat_templates/  further ones by name chat_template.json
-# the template of a processor, where there is no other
+#     tokenizer_config.json       bos_token, eos_token, …; chat_template: one, or several by name
+#     special_tokens_map.json     names that the configuration leaves out
+#     chat_template.jinja         the template, before that of the configuration
+#     additional_chat_templates/  further ones by name
+#     chat_template.json          the template of a processor, where there is no other
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 DEFAULT = "default"
