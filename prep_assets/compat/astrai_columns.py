@@ -453,7 +453,7 @@ class Job:
 
     Attributes:
         sources: the files, in the order in which they are read.
-        by_spans: whether masks are made as the house makes them.
+        by_spans: whether masks come from spans, as in the graph.
         ignore: fields that are left out before a record is read.
     """
 

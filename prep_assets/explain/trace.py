@@ -196,7 +196,7 @@ class TokenSequence:
     Attributes:
         text: its text: the render, or what sampled ids decode to.
         ids, loss: int64[T], float32[T]: what the store must hold; weights below 0 where a token is not attended.
-        starts, ends: int64[T], the characters of `text` that each token stands for; none, for tokens that the house writes around it.
+        starts, ends: int64[T], the characters of `text` that each token stands for; none, for tokens that stand around it.
         why: number of a token → why it is trained or not.
     """
 
@@ -218,7 +218,7 @@ class TokenSequence:
         )
 
     def between(self, before: tuple[int, ...], after: tuple[int, ...], weight_after: float, why: Callable[[bool], Why]) -> TokenSequence:
-        """The sequence with ids that the house writes before and after its text.
+        """The sequence with ids that stand before and after its text.
 
         Args:
             weight_after: loss weight of those after it; those before weigh 1.

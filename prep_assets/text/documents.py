@@ -112,7 +112,7 @@ def refuse_other_bytes(vocabulary: Vocabulary) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sentinels:
-    """Ids of the three tokens that only the house writes."""
+    """Ids of the three tokens that no text of a source writes."""
 
     prefix: int
     suffix: int

@@ -120,7 +120,7 @@ def _batches(texts: Sequence[str], characters: int) -> Iterator[list[str]]:
 
 # The fast engine, and one engine out of two: each text goes to the fast one or to the reference, as the text itself demands.
 #
-# To the reference go texts with a suspect code point (see `text/suspects.py`), texts that are not composed where the tokenizer composes them, and texts with a byte
+# To the reference go texts with a suspect code point (`suspects.py`), texts that are not composed where the tokenizer composes them, and texts with a byte
 # that the vocabulary does not have. Which of them it was never shows in the ids.
 
 _BETWEEN = BETWEEN.encode()

@@ -313,7 +313,7 @@ def _share(text: str, left: Span, right: Span) -> tuple[Span, Span]:
 # Sample → Rendered: one render of the whole conversation, with the character span of every region.
 #
 # How spans are found without searching for text that content could imitate: the conversation is rendered a second time with marks around each region's words
-# (see `text/conversation.py`). With the marks taken out, the second render must be the first one to the letter; so the marks stand exactly where the regions are. A
+# (`conversation.py`). With the marks taken out, the second render must be the first one to the letter; so the marks stand exactly where the regions are. A
 # template that moves, trims or drops content is either followed exactly (white space, moved turns, reasoning that is left out of history) or the record is
 # refused; nothing is guessed.
 #

@@ -35,7 +35,7 @@ from prep_assets.text.tokenizer_files import (
 if TYPE_CHECKING:
     from prep_assets.text.code_tokenizer import Code
 
-# A tokenizer, as the rest of the house sees it: its ids, its control tokens, its content hash, and the bytes behind each id.
+# A tokenizer, as all other rooms see it: its ids, its control tokens, its content hash, and the bytes behind each id.
 
 CODE = "Code"
 """The type of a model that is a class of the user's own."""
