@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from prep_assets.compat.astrai import Section, Source, Task
 from prep_assets.config.family import Domain
-from prep_assets.data import tables as cuts
+from prep_assets.data import tables
 from prep_assets.data.blocks import Unreadable
 from prep_assets.data.files import SourceFile, is_remote
 from prep_assets.data.tables import Cut, line_cuts, table_cuts
@@ -528,6 +528,6 @@ def _read(path: Path) -> Iterator[Batch]:
 
 def _cuts(file: SourceFile) -> tuple[Cut, ...]:
     """Where a file can be cut; nowhere, where that would fetch it twice."""
-    if file.format in cuts.TABLES:
-        return tuple(table_cuts(file, cuts.SHARD_BYTES))
-    return tuple(line_cuts(file, cuts.SHARD_BYTES)) if file.format in cuts.LINES and not is_remote(file.url) else ()
+    if file.format in tables.TABLES:
+        return tuple(table_cuts(file, tables.SHARD_BYTES))
+    return tuple(line_cuts(file, tables.SHARD_BYTES)) if file.format in tables.LINES and not is_remote(file.url) else ()

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from prep_assets.checks import of_stores as alone
+from prep_assets.checks import of_stores
 from prep_assets.checks.of_lines import ContrastsMatch
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived
 from prep_assets.checks.sources_again import by_fields
@@ -114,7 +114,7 @@ Texts that are only to be embedded stand there with their ids.""",
     derivations=(ContrastsMatch,),
     preview=line_preview,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
-    source=FromRows(Contrast, alone.contrasts, by_fields),
+    source=FromRows(Contrast, of_stores.contrasts, by_fields),
     kind="json",
     columns=CONTRAST_COLUMNS,
 )

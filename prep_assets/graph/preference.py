@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.checks import of_stores as alone
+from prep_assets.checks import of_stores
 from prep_assets.checks.of_conversations import Sides
 from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, PairsMatch
 from prep_assets.checks.of_stores import ACCOUNTING, IDENTITY, INTEGRITY, LINE_SELECTION, SELECTION, derived, pair_lines, token_rows
@@ -187,7 +187,7 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
     derivations=(PairsMatch,),
     preview=line_preview,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST, UNPAIRED, UNPAIRED_TEST)},
-    source=FromRows(Pair, alone.pairs, by_prompt(Pair), plain=True),
+    source=FromRows(Pair, of_stores.pairs, by_prompt(Pair), plain=True),
     kind="json",
     columns=PAIR_COLUMNS,
 )

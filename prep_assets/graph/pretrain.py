@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from prep_assets.checks import of_stores as alone
+from prep_assets.checks import of_stores
 from prep_assets.checks.of_documents import Masks, Texts, pretrain_rows
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived
 from prep_assets.checks.sources_again import by_text
@@ -266,7 +266,7 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
     in_parts=True,
     preview=record_preview,
     streams={split: Stream(TokenStore, f"{{partition}}_{split}") for split in ("train", "dev")},
-    source=FromRows(Sample, alone.documents, by_text),
+    source=FromRows(Sample, of_stores.documents, by_text),
     columns=TOKEN_COLUMNS,
 )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.checks import of_stores as alone
+from prep_assets.checks import of_stores
 from prep_assets.checks.of_conversations import (
     GROUP_ROWS,
     PROMPT_IDENTITY,
@@ -134,7 +134,7 @@ RL_PROMPTS_BY_DOMAIN = Asset(
     derivations=(PromptsMatch, Golds),
     preview=line_preview,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
-    source=FromRows(Prompt, alone.prompts, by_prompt(Prompt), plain=True),
+    source=FromRows(Prompt, of_stores.prompts, by_prompt(Prompt), plain=True),
     domains=prompt_domains,
     kind="json",
     columns=PROMPT_COLUMNS,
@@ -507,7 +507,7 @@ RL_GROUPS_BY_DOMAIN = Asset(
     ),
     preview=group_preview,
     streams={"train": Stream(GroupStore, None), HELD_OUT: Stream(GroupStore, HELD_OUT)},
-    source=FromRows(Group, alone.groups, by_prompt(Group)),
+    source=FromRows(Group, of_stores.groups, by_prompt(Group)),
     domains=group_domains,
     absent=absent,
     columns=GROUP_COLUMNS,

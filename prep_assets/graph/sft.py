@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.checks import of_stores as alone
+from prep_assets.checks import of_stores
 from prep_assets.checks.of_conversations import Chats
 from prep_assets.checks.of_packed import packed_accounting, packed_mask, packed_mixture, packed_rows
 from prep_assets.checks.of_stores import ACCOUNTING, IDENTITY, INTEGRITY, MASKED, SELECTION, derived, token_rows
@@ -275,7 +275,7 @@ Each conversation is rendered once by the chat template and tokenized once; the 
     in_parts=True,
     preview=record_preview,
     streams={split: Stream(TokenStore, split, masked=True) for split in ("train", "dev")},
-    source=FromRows(Sample, alone.chats, by_fields),
+    source=FromRows(Sample, of_stores.chats, by_fields),
     columns=MASKED_TOKEN_COLUMNS,
 )
 

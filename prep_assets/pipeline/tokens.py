@@ -17,7 +17,7 @@ import numpy.typing as npt
 from prep_assets.caches import bounded_cache
 from prep_assets.config.base import ImageRule, tokens_around
 from prep_assets.config.family import Family
-from prep_assets.data import tables as cuts
+from prep_assets.data import tables
 from prep_assets.data.files import Part
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.data.tables import LineCuts, parts, shard_size
@@ -306,7 +306,7 @@ def encode_domain(source: Source, encode: EncodeRows, streams: Streams, *, busy:
     workspace = source.workspace
     runner = workspace.runner(source.family, busy=busy)
     shards = shards_of(source.sources, source.family.cluster.shards) if runner else []
-    if runner is None or len(shards) < 2 or sum(shard.size for shard in shards) < FEWEST * cuts.SHARD_BYTES:
+    if runner is None or len(shards) < 2 or sum(shard.size for shard in shards) < FEWEST * tables.SHARD_BYTES:
         return encode(workspace, source.reading(), list(streams.writers.values()), streams.quarantine)
     ready = _looked_over(source, runner, shards, streams.payload)
     part = partial(_encode_rows_part, source=source.travelling(), encode=encode)
@@ -374,7 +374,7 @@ def encode_lines(workspace: Workspace, family: Family, doing: str, lines: Lines,
         doing: what progress is about.
     """
     runner = workspace.runner(family)
-    if runner is None or lines.path.stat().st_size < FEWEST * cuts.SHARD_BYTES:
+    if runner is None or lines.path.stat().st_size < FEWEST * tables.SHARD_BYTES:
         batches = _told(workspace, doing, lines, _batches(lines, Part()))
         counts = encode(workspace, batches, list(streams.writers.values()), streams.quarantine)
         workspace.engines(family).pause()

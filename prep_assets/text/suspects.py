@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.stores import files as kept
+from prep_assets.stores import files
 from prep_assets.stores.files import Kept
 from prep_assets.text.ids import Engine
 
@@ -196,7 +196,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 def key_of(spec: Mapping[str, Any], engine: str) -> str:
     """What a finding depends on: the tokenizer and the engine beside what all such keys have."""
-    return kept.key_of(engine, _RULES, [spec.get(part) for part in _DECIDES])
+    return files.key_of(engine, _RULES, [spec.get(part) for part in _DECIDES])
 
 
 def find(key: str) -> Finding | None:
