@@ -1,4 +1,4 @@
-"""The vocabulary of the house: the forms that one example takes on its way from a file to a token store.
+"""The vocabulary of all rooms: the forms that one example takes on its way from a file to a token store.
 
     Record ──schema──▶ Sample | Pair | Prompt | Group ──template──▶ Rendered ──tokenizer──▶ Encoded (arrays, in batches)
 

@@ -1,4 +1,4 @@
-"""Checks of tokenized conversations: chats, and the sides of preference pairs. Both proofs of one come of one reading of its source."""
+"""Checks of conversations that became tokens: chats, both sides of preference pairs, scored groups, RL prompts."""
 
 from __future__ import annotations
 
@@ -55,6 +55,8 @@ from prep_assets.stores.arrays import at, equals, numbers, where
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines, row_of
 from prep_assets.stores.tokens import TokenStore
+
+# Checks of tokenized conversations: chats, and the sides of preference pairs. Both proofs of one come of one reading of its source.
 
 # What checks compare token stores of preference pairs with: their sides, read again, and what they must have become.
 

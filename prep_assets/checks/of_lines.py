@@ -1,4 +1,4 @@
-"""`source_match`: what the lines of a JSONL store say is what their rows say."""
+"""Checks of JSONL stores against their rows, and of merged stores against the stores of the domains."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ from prep_assets.stores.groups import PROMPTS, STREAMS, GroupStore, open_groups
 from prep_assets.stores.lines import INDEX_FIELDS, Lines, open_lines
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
+
+# `source_match`: what the lines of a JSONL store say is what their rows say.
 
 ONE_IN = 64
 SIDES = ("prompt", "chosen", "rejected")

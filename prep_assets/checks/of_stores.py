@@ -1,4 +1,4 @@
-"""What every store is checked for: its files and its recipe; and what the other checks share."""
+"""What every store is checked for: files, accounting, selection, row integrity; and how checks share one reading of the sources."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ from prep_assets.pipeline.documents import POLICY, MaskedDocuments, document_tex
 from prep_assets.pipeline.examples import Item, Reading, Source, converter
 from prep_assets.pipeline.groups import TEST, Tokenize, splits
 from prep_assets.pipeline.images import ImageParts, stored_image_id
-from prep_assets.pipeline.lines import Judged as ContrastRowsJudged
-from prep_assets.pipeline.lines import form_of, preference_row
+from prep_assets.pipeline.lines import JudgedContrasts, form_of, preference_row
 from prep_assets.pipeline.pairs import PairEncoder, generation_prompt, prompt_encoder, prompt_of, prompt_row
 from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources, unrendered_reasoning
 from prep_assets.pipeline.workspace import build_command
@@ -42,7 +41,7 @@ from prep_assets.samples import Record
 from prep_assets.schemas.fields import NEUTRAL
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.arrays import Spool, ahead, at, equals, made, where, zeros
-from prep_assets.stores.arrays import joined as columns_joined
+from prep_assets.stores.arrays import joined as joined_columns
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.manifest import MANIFEST, build_key, described
@@ -51,6 +50,8 @@ from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import KEY_LENGTH, name_of
 from prep_assets.text.documents import sentences_of
 from prep_assets.text.encode import Encoder
+
+# What every store is checked for: its files and its recipe; and what the other checks share.
 
 MASKED = "Trained tokens decode to exactly the assistant's texts and their stop token, on every row; derived without the code that made the mask."
 IDENTITY = "Every row's tokens decode to a fresh render of its source; its control tokens are those that the template wrote, none typed by anybody."
@@ -372,7 +373,7 @@ def pairs(store: Store, second: Second) -> Reasons:
 
 def contrasts(store: Store, second: Second) -> Reasons:
     """How contrastive rows are looked at again."""
-    judged = ContrastRowsJudged(store.workspace)
+    judged = JudgedContrasts(store.workspace)
     return _one_by_one(lambda item: judged.row(item.example))
 
 
@@ -501,7 +502,7 @@ def line_selection(store: Store) -> Verdict:
     paths = [store.above(asset, store.partition).directory / f"{name}.jsonl" for asset, name in source.files.values()]
     # a file without lines has no stream
     having = [(number, streams[stream].row) for number, stream in enumerate(source.files) if stream in streams]
-    place = columns_joined([_places(np.broadcast_to(number, len(rows)), rows) for number, rows in having])
+    place = joined_columns([_places(np.broadcast_to(number, len(rows)), rows) for number, rows in having])
     refusals = refusals_of(store, [path.name for path in paths])
     ledger = Ledger(refusals, Stored.of(place, zeros(len(place), bool)), [False] * len(paths), canonical_json, source.again(store))
 
@@ -532,7 +533,7 @@ def stored_of(store: Store) -> Stored:
         place.append(_places(file, row))
         held.append(np.full(len(row), is_held_out))
         belonging.append(np.full(len(row), -1, np.int8) if belongs is None else belongs)
-    return Stored.of(columns_joined(place), columns_joined(held, bool), columns_joined(belonging, np.int8))
+    return Stored.of(joined_columns(place), joined_columns(held, bool), joined_columns(belonging, np.int8))
 
 
 def _parts(store: Store) -> Iterator[tuple[bool, Column, Column, Column | None]]:

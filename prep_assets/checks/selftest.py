@@ -1,4 +1,4 @@
-"""Trials of the selftest: a mutation, and how often the check that is there for it noticed."""
+"""The selftest: mutations of the rows of a store, by kind of store, and how often the check that is there for each noticed."""
 
 from __future__ import annotations
 
@@ -71,6 +71,8 @@ from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens, unsign
 from prep_assets.text.documents import STARTS
 from prep_assets.text.template import ChatTemplate, marks_generated
 from prep_assets.text.vocabulary import Vocabulary
+
+# Trials of the selftest: a mutation, and how often the check that is there for it noticed.
 
 ROWS = 64
 """Rows that are copied from a stream."""

@@ -1,4 +1,4 @@
-"""The source files of a domain, opened for a second reading by other code."""
+"""The sources of a domain, read a second time: what checks compare stores with, whole or in parts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from prep_assets.proofs.second_reading import (
     read_again,
     read_rows,
 )
-from prep_assets.proofs.second_reading import Rows as SourceRowsRows
+from prep_assets.proofs.second_reading import Rows as SourceRows
 from prep_assets.proofs.selection import Passages, Selected, select
 from prep_assets.proofs.selection import Rules as SelectionRules
 from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
@@ -64,6 +64,8 @@ from prep_assets.text.conversation import control_pattern, treat
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.workers.shards import Shard
+
+# The source files of a domain, opened for a second reading by other code.
 
 # A store in parts: stretches of its sources, each with the records that come from them. The plan depends on the store and its sources alone.
 #
@@ -176,7 +178,7 @@ class Second:
         plain = plain_rows_of(converter(self.domain, gives).convert)
         return MessageFields((plain.messages_key,), plain.role_key, plain.content_key) if isinstance(plain, PlainMessages) else None
 
-    def rows(self, part: Part | None = None, messages: MessageFields | None = None) -> Iterator[tuple[int, bool, SourceRowsRows]]:
+    def rows(self, part: Part | None = None, messages: MessageFields | None = None) -> Iterator[tuple[int, bool, SourceRows]]:
         """The rows of each file, or those of a part, of JSON lines as `messages` says in columns; a file is opened when the first of its rows is asked for."""
         if part is not None:
             yield from ((stretch.file, self.held_out[stretch.file], self._stretch(part, stretch, messages)) for stretch in part.stretches)
@@ -184,7 +186,7 @@ class Second:
         for number, file in enumerate(self.files):
             yield number, self.held_out[number], _rows(file, self.domain.txt, messages=messages)
 
-    def _stretch(self, part: Part, stretch: Stretch, messages: MessageFields | None) -> SourceRowsRows:
+    def _stretch(self, part: Part, stretch: Stretch, messages: MessageFields | None) -> SourceRows:
         """The rows of a stretch."""
         file, within, end = self.files[stretch.file], stretch.part, part.rows_end(stretch)
         if file.format not in LINES or self.domain.txt == "file":
@@ -198,7 +200,7 @@ class Second:
         yield from read_rows(self._open[stretch.file], file.format, None, between=Between(size, within.row, end), messages=messages)
 
 
-def _rows(file: SourceFile, txt: Literal["line", "file"], between: Between = ALL, messages: MessageFields | None = None) -> SourceRowsRows:
+def _rows(file: SourceFile, txt: Literal["line", "file"], between: Between = ALL, messages: MessageFields | None = None) -> SourceRows:
     with ExitStack() as stack:
         stream: IO[bytes] = stack.enter_context(seekable(file) if file.format in TABLES else open_stored(file))
         try:
@@ -277,7 +279,7 @@ def stored_rows(
         SourceError: a source changed since it was pinned.
     """
     second, at = Second.of(store, name), 0
-    with closing(ahead(_rows_stored(second, stream))) if given is None else nullcontext(given) as blocks:
+    with closing(ahead(_rows_of_store(second, stream))) if given is None else nullcontext(given) as blocks:
         for block in blocks:
             offered, before = np.asarray(block.rows, np.int64), -1
             while len(found := _found(offered, block.file, stream, at, before, several)):
@@ -289,7 +291,7 @@ def stored_rows(
         )
 
 
-def _rows_stored(second: Second, stream: TokenStore) -> Iterator[Rows]:
+def _rows_of_store(second: Second, stream: TokenStore) -> Iterator[Rows]:
     """The rows of the files that a stream has records of."""
     files = (each for each in second.rows() if any((stream.file[part] == each[0]).any() for part in stretches(len(stream))))
     return map(readable, select(files, SelectionRules(deduplicate=False)))

@@ -1,4 +1,4 @@
-"""`prep-assets build`: bring assets up to date, from the command line."""
+"""`prep-assets build`, `demo` and `status`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from prep_assets.engine import Built, Status, Step
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.stores.version_folders import Published
+
+# `prep-assets build`: bring assets up to date, from the command line.
 
 
 def build(

@@ -1,4 +1,4 @@
-"""Where the commands write: results to stdout, everything else to stderr."""
+"""The terminal: where commands write, how rows of tokens are shown, and which stores a command is about."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.stores.version_folders import Published
     from prep_assets.text.vocabulary import Vocabulary
+
+# Where the commands write: results to stdout, everything else to stderr.
 
 PIPED_WIDTH = 160
 """Columns of a table that is written to a file or a pipe, which have no width of their own."""

@@ -1,4 +1,4 @@
-"""`prep-assets schemas`: which forms of rows can be read, and with which options."""
+"""`prep-assets schemas`, `sniff`, `certify`, `doctor` and `preprocess`: data, templates and trainers, without a store."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from prep_assets.text.certify import Comparison
     from prep_assets.text.template import ChatTemplate
     from prep_assets.text.vocabulary import Vocabulary
+
+# `prep-assets schemas`: which forms of rows can be read, and with which options.
 
 
 def schemas(name: Annotated[str | None, typer.Argument(show_default=False, help="A schema: show its options and a row.")] = None) -> None:
@@ -315,7 +317,7 @@ def doctor(
     if as_json:
         print_json({"schema": name, **_as_json(found)})
     else:
-        _show_doctor(found, name)
+        _show_diagnosis(found, name)
     if not found.compared:
         raise PrepAssetsError(_why_nothing(found))
     if found.equal < found.compared:
@@ -394,7 +396,7 @@ def _as_json(found: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _show_doctor(found: Diagnosis, schema: str) -> None:
+def _show_diagnosis(found: Diagnosis, schema: str) -> None:
     console = out()
     console.print(f"{found.trainer}: {found.how}", style="bold")
     console.print(f"rows are read with the schema {schema}", style="dim")
@@ -517,7 +519,7 @@ def preprocess(
             log=partial(_log, perf_counter()),
             progress=lambda done, total: shown.update(task, completed=done, total=total),
         )
-    _show_preprocess(outcome)
+    _show_outcome(outcome)
 
 
 def _log(begun: float, counts: Counts) -> None:
@@ -540,7 +542,7 @@ def _default_tokenizer() -> Path:
     return configured
 
 
-def _show_preprocess(outcome: Outcome) -> None:
+def _show_outcome(outcome: Outcome) -> None:
     counts, totals, console = outcome.counts, outcome.totals, out()
     shown = table("figure", "value", numbers=("value",), title=near(outcome.directory.resolve()))
     shown.add_row("records read", number(counts.read))

@@ -1,4 +1,4 @@
-"""`prep-assets prune`: delete what is no longer used."""
+"""`prep-assets prune` and `forget`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from prep_assets.explain.forget import Forgotten
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.stores.published import Place
+
+# `prep-assets prune`: delete what is no longer used.
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ def forget(
     if as_json:
         print_json(_as_json(done))
     else:
-        _show_forget(out(), workspace, done, prune=prune)
+        _show_forgotten(out(), workspace, done, prune=prune)
     if done.left:
         raise typer.Exit(1)
 
@@ -147,7 +149,7 @@ def _as_json(done: Forgotten) -> dict[str, Any]:
     }
 
 
-def _show_forget(console: Console, workspace: Workspace, done: Forgotten, *, prune: bool) -> None:
+def _show_forgotten(console: Console, workspace: Workspace, done: Forgotten, *, prune: bool) -> None:
     from prep_assets.config.loading import FILE
 
     for each in done.tombstones:

@@ -1,4 +1,4 @@
-"""`prep-assets inspect`: one row of a store, with what is trained in it."""
+"""`prep-assets inspect`, `stats`, `quarantine`, `report` and `view`."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from prep_assets.graph.previews import Preview
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.stores.version_folders import Published
+
+# `prep-assets inspect`: one row of a store, with what is trained in it.
 
 LIMIT = 4096
 """Tokens of a record that are shown; a pretraining document may have millions."""
@@ -178,7 +180,7 @@ def stats(
     _show_refused(console, stores)
     if len(published) == 1:
         _show_lineage(console, published[0].manifest.label, stores[0])
-        _show_files_stats(console, published[0])
+        _show_payload(console, published[0])
     else:
         _show_places(console, asset, published)
     for name in missing:
@@ -261,7 +263,7 @@ def _show_lineage(console: Console, name: str, facts: dict[str, Any]) -> None:
     console.print(table("ingredient", "value", rows=rows, title=f"{name}: made from"))
 
 
-def _show_files_stats(console: Console, published: Published) -> None:
+def _show_payload(console: Console, published: Published) -> None:
     manifest = published.manifest
     rows = [(visible(name), size(entry["bytes"]), entry["sha256"][:16]) for name, entry in manifest.files.items()]
     title = f"{manifest.label}: files in {near_url(published.where)}"

@@ -1,4 +1,4 @@
-"""`prep-assets export`: a store in the format that a trainer reads."""
+"""`prep-assets export`, `describe`, `release`, `push`, `path` and `launch-snippet`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from prep_assets.neighbours.hub import Release
     from prep_assets.pipeline.asset import Asset
     from prep_assets.pipeline.workspace import Workspace
+
+# `prep-assets export`: a store in the format that a trainer reads.
 
 
 def export(
@@ -147,7 +149,7 @@ def push(
     found = release_in(Path(source)) if "/" in source or Path(source).is_dir() else _release(source, partition)
     licence, console = licence_of(found), out()
     if dry_run:
-        _list_push(found)
+        _list_files(found)
         console.print(f"licence: {licence}")
         return
     if licence == UNKNOWN and not unknown_licence:
@@ -175,7 +177,7 @@ def _size(found: Release) -> str:
     return size(sum(found.size(name) for name in found.files))
 
 
-def _list_push(found: Release) -> None:
+def _list_files(found: Release) -> None:
     rows = [(name, size(found.size(name)), found.manifest.files.get(name, {}).get("sha256", "")[:16]) for name in found.files]
     out().print(table("file", "size", "sha256", rows=rows, numbers=("size",), title=f"{found.where}: what would be uploaded"))
 

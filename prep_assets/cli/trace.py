@@ -1,4 +1,4 @@
-"""`prep-assets trace` and `where`: a row, or one token of it, back to the row of its source; and every store that holds a record, or why none does."""
+"""`prep-assets trace`, `where`, `diff` and `impact`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from prep_assets.explain.where import Found, NotHere, StoredRecord, Whereabouts
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.text.vocabulary import Vocabulary
+
+# `prep-assets trace` and `where`: a row, or one token of it, back to the row of its source; and every store that holds a record, or why none does.
 
 SHOWN = 2000
 """Characters of a raw row that are printed; `--json` has all."""
@@ -456,7 +458,7 @@ def _show(console: Console, workspace: Workspace, effects: list[Effect]) -> None
     stale = [each for each in effects if each.outcome in STALE]
     for each in effects:
         if each.difference is not None:
-            show_difference(console, workspace, each.difference, title=_title_impact(each))
+            show_difference(console, workspace, each.difference, title=_effect_title(each))
         _show_refused(console, each)
     rows = [(each.label, Text(*OUTCOMES[each.outcome]), visible(each.why)) for each in effects if each.outcome in OUTCOMES]
     if rows:
@@ -472,7 +474,7 @@ def _show(console: Console, workspace: Workspace, effects: list[Effect]) -> None
     console.print("nothing was written", style="dim")
 
 
-def _title_impact(effect: Effect) -> str:
+def _effect_title(effect: Effect) -> str:
     return effect.label + (f", tried on the first {effect.sample:,} rows of each domain" if effect.sample else "")
 
 

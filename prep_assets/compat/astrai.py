@@ -1,13 +1,4 @@
-"""AstrAI's pipeline JSON, both dialects, as frozen models that refuse what means nothing.
-
-AstrAI had two configuration languages, and no version of it reads both:
-
-    typed      ``input.type`` is chat, instruction or text, with ``*_key`` fields; ``preprocessing.deduplicate``
-    sections   ``input.sections`` or ``input.sources``; packing, dtypes, position ids
-
-`load_pipeline` tells which one a file is in. AstrAI itself ignores keys that it does not know, so that a file of the other dialect gives an empty
-output there; here it is an error that names the nearest key.
-"""
+"""AstrAI's pipeline JSON: its models, what both dialects ask for in one form, and the same as a configuration of the graph."""
 
 from __future__ import annotations
 
@@ -24,6 +15,16 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.files import loads
+
+# AstrAI's pipeline JSON, both dialects, as frozen models that refuse what means nothing.
+#
+# AstrAI had two configuration languages, and no version of it reads both:
+#
+#     typed      ``input.type`` is chat, instruction or text, with ``*_key`` fields; ``preprocessing.deduplicate``
+#     sections   ``input.sections`` or ``input.sources``; packing, dtypes, position ids
+#
+# `load_pipeline` tells which one a file is in. AstrAI itself ignores keys that it does not know, so that a file of the other dialect gives an empty
+# output there; here it is an error that names the nearest key.
 
 MaskAction = Literal["train", "mask"]
 SectionAction = Literal["train", "mask", "$role", "value"]

@@ -1,18 +1,4 @@
-"""Tokens and masks: as AstrAI makes them (``--masking astrai``), and by the way of this package (``--masking spans``).
-
-AstrAI: a chat is one beginning-of-text token, never trained, and then each message **rendered alone** and encoded alone; the whole rendered message,
-its header included, has the mask of its role. An instruction is two fields encoded one after the other, a text one:
-
-    chat          <bos> [system span] [user span] [assistant span] …       mask 0 | by role
-    instruction   encode(prompt, with special tokens) encode(response)     mask of prompt | mask of response
-    text          encode(text, with special tokens)                        no mask
-
-Source of the algorithm: AstrAI's preprocessing documentation, "Mask Algorithm".
-
-Spans: one render of the whole conversation, one tokenization. Templates see the whole conversation and the texts of the special tokens; only contents
-and the stop token of a trained turn are trained, never a header; a control token that somebody typed into the content is plain text; a record in
-which nothing is trained is refused.
-"""
+"""The columns of AstrAI's stores: tokens and masks of a record, and what becomes of the rows of the source files."""
 
 from __future__ import annotations
 
@@ -30,7 +16,7 @@ import numpy.typing as npt
 
 from prep_assets.compat.astrai import Section, Source, Task
 from prep_assets.config.family import Domain
-from prep_assets.data import tables as cuts
+from prep_assets.data import tables
 from prep_assets.data.blocks import Unreadable
 from prep_assets.data.files import SourceFile, is_remote
 from prep_assets.data.tables import Cut, line_cuts, table_cuts
@@ -51,6 +37,21 @@ from prep_assets.text.template import ChatTemplate, bind
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.workers.pool import Pool
 from prep_assets.workers.shards import Counts, Plan
+
+# Tokens and masks: as AstrAI makes them (``--masking astrai``), and by the way of this package (``--masking spans``).
+#
+# AstrAI: a chat is one beginning-of-text token, never trained, and then each message **rendered alone** and encoded alone; the whole rendered message,
+# its header included, has the mask of its role. An instruction is two fields encoded one after the other, a text one:
+#
+#     chat          <bos> [system span] [user span] [assistant span] …       mask 0 | by role
+#     instruction   encode(prompt, with special tokens) encode(response)     mask of prompt | mask of response
+#     text          encode(text, with special tokens)                        no mask
+#
+# Source of the algorithm: AstrAI's preprocessing documentation, "Mask Algorithm".
+#
+# Spans: one render of the whole conversation, one tokenization. Templates see the whole conversation and the texts of the special tokens; only contents
+# and the stop token of a trained turn are trained, never a header; a control token that somebody typed into the content is plain text; a record in
+# which nothing is trained is refused.
 
 # What becomes of a record: arrays for each key of the store. How its texts become tokens and masks is a builder's own.
 
@@ -452,7 +453,7 @@ class Job:
 
     Attributes:
         sources: the files, in the order in which they are read.
-        by_spans: whether masks are made as the house makes them.
+        by_spans: whether masks come from spans, as in the graph.
         ignore: fields that are left out before a record is read.
     """
 
@@ -527,6 +528,6 @@ def _read(path: Path) -> Iterator[Batch]:
 
 def _cuts(file: SourceFile) -> tuple[Cut, ...]:
     """Where a file can be cut; nowhere, where that would fetch it twice."""
-    if file.format in cuts.TABLES:
-        return tuple(table_cuts(file, cuts.SHARD_BYTES))
-    return tuple(line_cuts(file, cuts.SHARD_BYTES)) if file.format in cuts.LINES and not is_remote(file.url) else ()
+    if file.format in tables.TABLES:
+        return tuple(table_cuts(file, tables.SHARD_BYTES))
+    return tuple(line_cuts(file, tables.SHARD_BYTES)) if file.format in tables.LINES and not is_remote(file.url) else ()

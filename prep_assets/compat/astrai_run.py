@@ -1,11 +1,4 @@
-"""AstrAI's directory layout, written shard by shard.
-
-    bin, shards   <domain>/shard_0000/{meta.json, <key>.bin}     see `prep_assets.stores.segments`
-    bin, flat     <domain>/{meta.json, <key>.bin}                the layout of AstrAI's first days: one shard a domain
-    h5            <domain>/data_0000.h5                          /<key>/data_0
-
-Values wait in one file a key below ``.raw`` until their shard is full, so that memory holds some blocks of tokens, not shards.
-"""
+"""`prep-assets preprocess` of an AstrAI pipeline: files in, AstrAI's layout out."""
 
 from __future__ import annotations
 
@@ -39,10 +32,18 @@ from prep_assets.schemas.reader import Account
 from prep_assets.stores.folders import whole_folder
 from prep_assets.stores.segments import BinShard, Borders, write_h5_shard
 from prep_assets.stores.verification import write_json
-from prep_assets.text.tokenizer_files import DEFAULT as BESIDE_DEFAULT
+from prep_assets.text.tokenizer_files import DEFAULT as DEFAULT_TEMPLATE
 from prep_assets.text.tokenizer_files import NAMES, chat_templates, read_object, templates_by_name
 from prep_assets.text.vocabulary import Vocabulary, from_file
 from prep_assets.workers.pool import Pool, Workers, worker_count
+
+# AstrAI's directory layout, written shard by shard.
+#
+#     bin, shards   <domain>/shard_0000/{meta.json, <key>.bin}     see `prep_assets.stores.segments`
+#     bin, flat     <domain>/{meta.json, <key>.bin}                the layout of AstrAI's first days: one shard a domain
+#     h5            <domain>/data_0000.h5                          /<key>/data_0
+#
+# Values wait in one file a key below ``.raw`` until their shard is full, so that memory holds some blocks of tokens, not shards.
 
 Layout = Literal["shards", "flat"]
 FLUSH_TOKENS = 1 << 21
@@ -665,5 +666,5 @@ def load_tokenizer(directory: Path) -> Vocabulary:
     named = declared if isinstance(declared, Mapping) else {name: config.get(name) for name in NAMES}
     texts = {name: token.get("content") if isinstance(token, Mapping) else token for name, token in named.items()}
     special = {name: text for name, text in texts.items() if isinstance(text, str) and found.backend.token_to_id(text) is not None}
-    template = {**chat_templates(directory), **templates_by_name(config.get("chat_template"))}.get(BESIDE_DEFAULT)
+    template = {**chat_templates(directory), **templates_by_name(config.get("chat_template"))}.get(DEFAULT_TEMPLATE)
     return replace(found, special=special, chat_template=template, templates={})

@@ -1,4 +1,4 @@
-"""What every model of the configuration has, and the largest values of its numbers."""
+"""What every model of the configuration has, the largest values of its numbers, and the rules of images."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
+
+# What every model of the configuration has, and the largest values of its numbers.
 
 MOST, LONGEST = 10**12, 1 << 24
 """The largest number of things that a number may ask for; of tokens that are held at a time."""

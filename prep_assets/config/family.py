@@ -1,4 +1,4 @@
-"""A data set of a family: its files, and how their rows are read."""
+"""The parts of a family in the configuration: domains, sections, options that exclude each other, and what families share."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, field_valida
 
 from prep_assets.config.base import LONGEST, MOST, MOST_DOMAINS, MOST_EPOCHS, MOST_PATCHES, MOST_SEED, MOST_WORKERS, ImageTokens, Model
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, PROMPT, SYSTEM, TOOL, USER
+
+# A data set of a family: its files, and how their rows are read.
 
 DOMAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 RESERVED = ("current", "candidate", "draft", "damaged", "versions")

@@ -1,4 +1,4 @@
-"""YAML file → frozen model, or an error that names the file, the key, what is allowed there and the nearest match."""
+"""YAML files and tombstones → frozen models, or an error that names the file, the key, what is allowed there and the nearest match."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ try:  # written in C: a thousand domains are read in a tenth of the time
     from yaml import CSafeLoader as _Loader
 except ImportError:
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+
+# YAML file → frozen model, or an error that names the file, the key, what is allowed there and the nearest match.
 
 PACKAGE = Path(__file__).resolve().parent.parent
 

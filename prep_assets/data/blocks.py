@@ -1,4 +1,4 @@
-"""What readers give: blocks of records, with the rows that could not be read."""
+"""Blocks of records, filters of the configuration on them, and the size of an image."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.samples import Record
+
+# What readers give: blocks of records, with the rows that could not be read.
 
 PAYLOAD_CHARACTERS = 2000
 

@@ -1,4 +1,4 @@
-"""Files behind an fsspec URL (`s3://`, `https://`, `memory://` ...): listing, opening, and what identifies a version of one."""
+"""The source files of a domain: patterns, URLs, data sets of the hub, folders of images; their names and their pins."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ import msgspec
 from prep_assets.errors import ConfigError, SourceError, SourceUnavailable, nearest
 from prep_assets.stores.files import loads
 from prep_assets.stores.verification import BLOCK, Sums, hashes, proven, sums_of_stream
+
+# Files behind an fsspec URL (`s3://`, `https://`, `memory://` ...): listing, opening, and what identifies a version of one.
 
 # What the file systems of fsspec call "this is another version", the strongest first.
 _VERSION_KEYS = ("ETag", "etag", "md5Hash", "Content-MD5", "version_id", "generation", "mtime", "LastModified", "Last-Modified", "created")
@@ -774,7 +776,7 @@ def find_files(patterns: Sequence[str], base: Path, *, format: str | None = None
     """The files that `patterns` stand for, sorted by name, each once.
 
     Args:
-        patterns: files, globs, folders (searched recursively for known suffixes), fsspec URLs, addresses on the hub (see `records.hub`).
+        patterns: files, globs, folders (searched recursively for known suffixes), fsspec URLs, addresses on the hub (`hub://owner/name@commit`).
         base: folder that relative patterns are looked up from.
         format: the format of all files; their suffixes decide where it is `None`. Compression always comes from the suffix.
         fetch: whether a data set of the hub is downloaded; if not, one that is not here yet is one file with its address, to look at only.
@@ -913,10 +915,10 @@ def pin_files(files: Iterable[SourceFile], known: Sequence[Pin] = ()) -> tuple[P
     """
     by_name, files = {pin.name: pin for pin in known}, list(files)
     if len(files) < 2:
-        return tuple(_listed_pin(file, by_name.get(file.name)) for file in files)
+        return tuple(_pin_by_listing(file, by_name.get(file.name)) for file in files)
     pool = ThreadPoolExecutor(os.cpu_count())  # hashing and reading release the global lock
     try:
-        return tuple(pool.map(lambda file: _listed_pin(file, by_name.get(file.name)), files))
+        return tuple(pool.map(lambda file: _pin_by_listing(file, by_name.get(file.name)), files))
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -940,7 +942,7 @@ def verify_pins(files: Sequence[SourceFile], pins: Sequence[Pin]) -> None:
         )
 
 
-def _listed_pin(file: SourceFile, known: Pin | None) -> Pin:
+def _pin_by_listing(file: SourceFile, known: Pin | None) -> Pin:
     """The pin of a file that was just listed: where the list says that it is what it was, nothing is asked of it."""
     return known if known is not None and file.listed and known.fingerprint == file.listed else _pin(file, known)
 

@@ -1,10 +1,4 @@
-"""JSON lines: one object a line.
-
-A row that can be decoded is refused all the same where it is nested too deeply, or where an object has a key twice, of which readers keep one and say
-nothing, and not all the same one. Looking at each value of each row would cost more than reading it. So brackets and keys are counted in the text, of
-many rows at a time: a colon after the quote that closes a string ends a key, and nothing else does. Where the rows as they were decoded have as many
-keys, none was lost. Only else rows are looked at by themselves.
-"""
+"""Reading a source file: JSON lines, a JSON list, and the one entry for all formats."""
 
 from __future__ import annotations
 
@@ -26,6 +20,13 @@ from prep_assets.data.tables import read_arrow, read_delimited, read_parquet
 from prep_assets.errors import ConfigError
 from prep_assets.samples import Record
 from prep_assets.stores.files import MOST_NESTED, TOO_DEEP, KeyTwice, is_too_deep, may_be_too_deep, once
+
+# JSON lines: one object a line.
+#
+# A row that can be decoded is refused all the same where it is nested too deeply, or where an object has a key twice, of which readers keep one and say
+# nothing, and not all the same one. Looking at each value of each row would cost more than reading it. So brackets and keys are counted in the text, of
+# many rows at a time: a colon after the quote that closes a string ends a key, and nothing else does. Where the rows as they were decoded have as many
+# keys, none was lost. Only else rows are looked at by themselves.
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 

@@ -1,4 +1,4 @@
-"""Decoders of the ways in which source files are compressed, with one interface."""
+"""The bytes of a source file, decompressed; their lines; plain text."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from prep_assets.data.files import WHOLE, Part, SourceFile, error_text, file_nam
 from prep_assets.errors import PrepAssetsError, SourceError
 from prep_assets.samples import Record
 from prep_assets.stores.arrays import ahead
+
+# Decoders of the ways in which source files are compressed, with one interface.
 
 
 class Decompressor(Protocol):

@@ -1,4 +1,4 @@
-"""Comma- and tab-separated values with a header. Every value is a string, so that `007` stays `007`."""
+"""Tables: CSV, Parquet and Arrow; and where a source file can be cut for several workers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from prep_assets.data.files import WHOLE, Part, SourceFile, file_name, is_remote
 from prep_assets.data.stream import Stream, read_lines, seekable, stream_of
 from prep_assets.errors import SourceError
 from prep_assets.samples import Record
+
+# Comma- and tab-separated values with a header. Every value is a string, so that `007` stays `007`.
 
 _REMEDY = "Fix the file, or convert it to JSON lines"
 

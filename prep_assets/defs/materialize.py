@@ -1,4 +1,4 @@
-"""What sensors and schedules start, and where they record the checks of stores that are gone, have rotted or were built elsewhere."""
+"""Runs in Dagster: what sensors start, what a step does, what its log says, and what is gone or rotted."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Place
+
+# What sensors and schedules start, and where they record the checks of stores that are gone, have rotted or were built elsewhere.
 
 SECONDS = 30
 """Between two looks of a sensor."""

@@ -1,8 +1,4 @@
-"""What Dagster shows.
-
-Of a store: counts and metrics (plotted over time), where it is, a look inside. Of a check: its figures; where it fails, the wrong token in its
-row, both derivations, and what looks closer.
-"""
+"""What Dagster shows of a store and of a check; a row of tokens as its web UI can show it; events of a store."""
 
 from __future__ import annotations
 
@@ -38,6 +34,10 @@ from prep_assets.stores.version_folders import Published
 if TYPE_CHECKING:
     from prep_assets.graph.previews import Preview
 
+# What Dagster shows.
+#
+# Of a store: counts and metrics (plotted over time), where it is, a look inside. Of a check: its figures; where it fails, the wrong token in its
+# row, both derivations, and what looks closer.
 
 # A row of tokens as Dagster's web UI can show it: a diff block on the asset page, a picture of coloured boxes behind a click.
 #

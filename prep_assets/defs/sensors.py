@@ -1,4 +1,4 @@
-"""A sensor per family that watches its source files."""
+"""Sensors and schedules: of source files, of stores that were built elsewhere, of runs that fail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import dagster as dg
 from prep_assets.config.family import Domain, Family
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.files import SourceFile, fingerprint, folder_sign, is_remote
-from prep_assets.defs.materialize import SECONDS as JOBS_SECONDS
+from prep_assets.defs.materialize import SECONDS as SENSOR_SECONDS
 from prep_assets.defs.materialize import OutsideRun, close_gone, damaged, family_job, lost_stores
 from prep_assets.defs.metadata import data_version, evaluations, latest, materialization, recorded_version, store_metadata
 from prep_assets.defs.site import Site, domains, register
@@ -30,6 +30,8 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.bucket import bucket_of
 from prep_assets.stores.manifest import digest
+
+# A sensor per family that watches its source files.
 
 LOST, FOUND = ":lost", ":found"
 """Where the cursor remembers what is lost, and how files look in which domains are found; no domain has such a name."""
@@ -47,7 +49,7 @@ def sources_sensor(site: Site, family: str) -> dg.SensorDefinition:
     @dg.sensor(
         name=site.named(f"{family}_sources"),
         job=family_job(site, "refresh", family, partitioned=True),
-        minimum_interval_seconds=JOBS_SECONDS,
+        minimum_interval_seconds=SENSOR_SECONDS,
         description=f"Watches the sources in configs/{family}.yaml: a new or changed file rebuilds its domain once it has stopped growing.",
     )
     def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -240,7 +242,7 @@ def automation(site: Site) -> dg.SensorDefinition:
     return dg.AutomationConditionSensorDefinition(
         site.named("rebuild_downstream"),
         target=dg.AssetSelection.all() if not site.prefix else dg.AssetSelection.key_prefixes(list(site.prefix)),
-        minimum_interval_seconds=JOBS_SECONDS,
+        minimum_interval_seconds=SENSOR_SECONDS,
         description="Rebuilds assets when what they are made from has changed and its blocking checks hold.",
     )
 
@@ -309,7 +311,7 @@ def recorder(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
     @dg.sensor(
         name=site.named(NAME),
         target=None,
-        minimum_interval_seconds=JOBS_SECONDS,
+        minimum_interval_seconds=SENSOR_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Records stores on this machine that were built outside Dagster, e.g. by `prep-assets build`, with what their checks said. Starts no run.",
     )

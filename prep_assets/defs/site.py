@@ -1,4 +1,4 @@
-"""Where a workspace stands in a Dagster project: its resource, and how its assets are called there."""
+"""A workspace in a Dagster project: its resource, its partitions, and its options in the launchpad."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from prep_assets.config.loading import config_dir
 from prep_assets.config.models import FAMILIES
 from prep_assets.defs.io_manager import IO_MANAGER_KEY, StoreIOManager
 from prep_assets.pipeline.workspace import Progress, Workspace
+
+# Where a workspace stands in a Dagster project: its resource, and how its assets are called there.
 
 
 class WorkspaceResource(dg.ConfigurableResource):  # type: ignore[type-arg]

@@ -1,5 +1,4 @@
-"""The checks of a store: one after the other, or by several processes at once where the store is large. Those that look at every row are then carried out
-in parts of the store, by whichever process is free, and what is found of the parts is put together in their order."""
+"""Carrying a plan out: stores are built, checked, and published or refused, small domains beside each other."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.data.tables import SHARD_BYTES
 from prep_assets.engine.events import Accepted, Candidate, Checked, Event, Planned, Progress, Refused, Skipped, Started, Written
 from prep_assets.engine.plan import Step, plan
-from prep_assets.engine.plan import Store as PlanningStore
+from prep_assets.engine.plan import Store as PlannedStore
 from prep_assets.engine.status import failures
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.graph.graph import EVERY, asset_and_partitions, holds, run_check, store_of, upstream_of
@@ -36,6 +35,9 @@ from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import Pool, WorkerLost, portable
 from prep_assets.workers.shards import Counts, Effort, Plan, Runner, Shard, ShardResult
+
+# The checks of a store: one after the other, or by several processes at once where the store is large. Those that look at every row are then carried out
+# in parts of the store, by whichever process is free, and what is found of the parts is put together in their order.
 
 LARGE = 16 << 20
 """Bytes of payload. The checks of a smaller store are done sooner than workers start."""
@@ -149,7 +151,7 @@ def verdict_of(check: Check, workspace: Workspace, published: Published) -> Verd
 
 # Domains beside each other: where those of a family are too small to be cut into shards, each is built and checked by one worker.
 
-PARALLEL_LARGE = FEWEST * SHARD_BYTES
+LARGE_DOMAIN = FEWEST * SHARD_BYTES
 """Bytes of text. A domain that has as many is cut into shards; fewer in all of them are done sooner than workers start."""
 CarryOut = Callable[[Workspace, Sequence[Step]], Iterator[Event]]
 """Carries out steps in this process. It travels, as the work of shards does."""
@@ -177,14 +179,14 @@ def chains_of(workspace: Workspace, steps: Iterable[Step]) -> dict[str, Chains]:
         own = {step.asset.name for step in chain}
         inputs = {(above.name, each) for step in chain for above, each in upstream_of(workspace, step.asset, step.partition)}
         size = _text_bytes(workspace, family, name)
-        if size < PARALLEL_LARGE and all(above in own for above, each in inputs & todo.keys()):
+        if size < LARGE_DOMAIN and all(above in own for above, each in inputs & todo.keys()):
             found[family][tuple(chain)] = size
     return {
         family: chains
         for family, chains in found.items()
         if len(chains) > 1
         and sum(size // (PINNED if all(step.asset.stage == "raw" for step in chain) else 1) for chain, size in chains.items())
-        >= PARALLEL_LARGE
+        >= LARGE_DOMAIN
         and workspace.runner(workspace.family(FAMILIES[family])) is workspace.pool
         and _travelling(workspace, family, chains) is not None
     }
@@ -206,7 +208,7 @@ def _text_bytes(workspace: Workspace, family: str, name: str) -> int:
     with suppress(PrepAssetsError, OSError):
         domain = workspace.family(FAMILIES[family]).domains[name]
         return sum(map(text_bytes, (*workspace.files(domain, fetch=False), *workspace.test_files(domain, fetch=False))))
-    return PARALLEL_LARGE
+    return LARGE_DOMAIN
 
 
 def carried_out(workspace: Workspace, family: str, chains: Chains, carry_out: CarryOut) -> Iterator[Event]:
@@ -262,10 +264,10 @@ def run(
     plan = tuple(steps)
     yield Planned(plan, frozenset(_domains(workspace, ((step.asset, step.partition) for step in plan))))
     with nullcontext(workspace.pool) if workspace.pool else Pool() as pool:
-        yield from _carried_out_running(replace(workspace, pool=pool), plan, pool.effort, _How(recheck, publish, hand_over))
+        yield from _carried_out_steps(replace(workspace, pool=pool), plan, pool.effort, _How(recheck, publish, hand_over))
 
 
-def _carried_out_running(workspace: Workspace, plan: tuple[Step, ...], effort: Effort, how: _How) -> Iterator[Event]:
+def _carried_out_steps(workspace: Workspace, plan: tuple[Step, ...], effort: Effort, how: _How) -> Iterator[Event]:
     worker = _Worker(workspace, effort, how)
     failed: dict[tuple[str, str], Step] = {}
     for event in _in_order(workspace, plan, worker, failed, partial(_of_one_domain, how=how)):
@@ -301,7 +303,7 @@ def _in_order(
 
 
 def _of_one_domain(workspace: Workspace, steps: Sequence[Step], how: _How) -> Iterator[Event]:
-    return _carried_out_running(workspace, tuple(steps), Effort(), how)
+    return _carried_out_steps(workspace, tuple(steps), Effort(), how)
 
 
 def _domains(workspace: Workspace, stores: Iterable[tuple[Asset, str]]) -> Iterator[tuple[str, str]]:
@@ -530,7 +532,7 @@ def build(
     return built
 
 
-def stores_of(workspace: Workspace, assets: Iterable[str], partition: str | None = None) -> list[PlanningStore]:
+def stores_of(workspace: Workspace, assets: Iterable[str], partition: str | None = None) -> list[PlannedStore]:
     """Every store of the assets, or those of one partition.
 
     Raises:

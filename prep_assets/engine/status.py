@@ -1,4 +1,4 @@
-"""What a store is at this moment: missing, out of date, damaged, doubted or current; and why."""
+"""What a store is at this moment, and what lies in the folder of stores that the configuration does not have."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from prep_assets.stores.bucket_backend import at_once
 from prep_assets.stores.manifest import Result, build_key, differences
 from prep_assets.stores.published import Place
 from prep_assets.stores.version_folders import Pointers, Published
+
+# What a store is at this moment: missing, out of date, damaged, doubted or current; and why.
 
 State = Literal["missing", "broken", "stale", "failed", "unchecked", "current"]
 """``missing``: never built. ``broken``: its manifest cannot be read. ``stale``: its recipe, or what it is made from, has changed.

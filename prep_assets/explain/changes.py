@@ -1,4 +1,4 @@
-"""What differs between two versions of a store: records in, out and changed, and tokens by domain."""
+"""`diff`, what differs between two versions of a store, and `impact`, what a change of the configuration would change."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import build_key, differences
 from prep_assets.stores.published import Place, version_named, versions
 from prep_assets.stores.version_folders import Published
+
+# What differs between two versions of a store: records in, out and changed, and tokens by domain.
 
 Key = tuple[str, str, str]
 """Stream, domain and id of a record."""

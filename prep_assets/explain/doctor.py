@@ -1,8 +1,4 @@
-"""Trainers' rules for what is trained of a chat, read from their code and written anew: which ids a trainer gets, and which of them are labels.
-
-Each rule is given the messages and the tokenizer as transformers opens it, and shares no code with what makes our masks. Where a project is installed,
-its own code is used instead (see `trl`); what a version of it does otherwise than here is that version's.
-"""
+"""`doctor`: a trainer's labels of a chat beside ours."""
 
 from __future__ import annotations
 
@@ -27,6 +23,11 @@ from prep_assets.text.render import InlineReasoning, render
 from prep_assets.text.spans import MaskPolicy, Rendered, Span
 from prep_assets.text.template import ChatTemplate, bind
 from prep_assets.text.vocabulary import load_vocabulary
+
+# Trainers' rules for what is trained of a chat, read from their code and written anew: which ids a trainer gets, and which of them are labels.
+#
+# Each rule is given the messages and the tokenizer as transformers opens it, and shares no code with what makes our masks. Where a project is installed,
+# its own code is used instead (see `trl`); what a version of it does otherwise than here is that version's.
 
 Messages = Sequence[Mapping[str, Any]]
 Labelled = tuple[list[int], list[bool]]

@@ -1,4 +1,4 @@
-"""What is known of stores without looking at a row: counts from the sources on, lineage, checks, and how to build them again."""
+"""`report` and `view`: what is known of stores, as one HTML page each."""
 
 from __future__ import annotations
 
@@ -48,6 +48,8 @@ from prep_assets.pipeline.sources import read_sources
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.vocabulary import Vocabulary
+
+# What is known of stores without looking at a row: counts from the sources on, lineage, checks, and how to build them again.
 
 Steps = list[tuple[str, str, int]]
 
@@ -618,11 +620,11 @@ def _figures(stores: Sequence[Published], every: Sequence[tuple[_Opened, Stream]
     return [
         *found,
         ("refused here", f"{refused:,}"),
-        ("size", _size_report(sum(entry["bytes"] for each in stores for entry in each.manifest.files.values()))),
+        ("size", _megabytes(sum(entry["bytes"] for each in stores for entry in each.manifest.files.values()))),
     ]
 
 
-def _size_report(count: int) -> str:
+def _megabytes(count: int) -> str:
     return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count / 1e3:,.1f} kB"
 
 

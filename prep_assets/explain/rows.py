@@ -1,4 +1,4 @@
-"""The streams of rows in a store, and the names of the records that they are made of."""
+"""The rows of a store in one form for pages, with both derivations of their masks, and a page's data."""
 
 from __future__ import annotations
 
@@ -34,11 +34,13 @@ from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.vocabulary import Vocabulary
 
+# The streams of rows in a store, and the names of the records that they are made of.
+
 # The rows of a store's streams, all of one form, whatever the store holds.
 
 MOST_TOKENS = 4096
 """Tokens of a row that a page holds."""
-ROWS_MOST_CHARACTERS = 20_000
+MOST_LINE_CHARACTERS = 20_000
 """Characters of a line that a page holds."""
 BLOCK = 1 << 22
 
@@ -208,7 +210,7 @@ class LineRows(Stream):
         wanted, index = set(numbers), self.lines.index
         for number, content in enumerate(self.lines):
             if number in wanted:
-                text = json.dumps(content, indent=1, ensure_ascii=False)[:ROWS_MOST_CHARACTERS]
+                text = json.dumps(content, indent=1, ensure_ascii=False)[:MOST_LINE_CHARACTERS]
                 domain = self.lines.sources[int(index["source"][number])]
                 yield Row(number, pieces=(Piece(0, 0, Origin(domain, self.name, number)),), text=text)
 
@@ -444,11 +446,11 @@ def prove(row: MaskRow, vocabulary: Vocabulary) -> Proof:
 # The data of a page: JSON, compressed, in pieces that a browser unpacks when it needs them.
 #
 # Everything that comes from a data set gets into a page here or through the template, and nowhere else. What is packed here is base64: no character of it
-# means anything to HTML. Texts of tokens and names are made visible first (see `visible`).
+# means anything to HTML. Texts of tokens and names are made visible first (see `explain/visible.py`).
 
 ROWS_A_CHUNK = 500
 TOKENS_A_CHUNK = 200_000
-CHUNKS_BLOCK = 512
+ROWS_READ_AT_ONCE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,8 +564,8 @@ def matching(
     """
     needle, found = wanted.find.casefold(), 0
     for number, stream in enumerate(streams):
-        for low in range(0, len(stream.lengths), CHUNKS_BLOCK):
-            for shown in named(number, stream.rows(range(low, min(low + CHUNKS_BLOCK, len(stream.lengths))))):
+        for low in range(0, len(stream.lengths), ROWS_READ_AT_ONCE):
+            for shown in named(number, stream.rows(range(low, min(low + ROWS_READ_AT_ONCE, len(stream.lengths))))):
                 row = shown.row
                 if wanted.domain and all(piece.origin.domain != wanted.domain for piece in row.pieces):
                     continue

@@ -1,7 +1,4 @@
-"""Stores, opened by their streams whatever they hold, and which row of a source each of their records comes from.
-
-`Opened` opens those of a workspace: each once, and only where it still is what its configuration and its sources ask for.
-"""
+"""Stores by their streams: from a row to the source records that it is made of, and back."""
 
 from __future__ import annotations
 
@@ -39,6 +36,10 @@ from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.published import open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
+
+# Stores, opened by their streams whatever they hold, and which row of a source each of their records comes from.
+#
+# `Opened` opens those of a workspace: each once, and only where it still is what its configuration and its sources ask for.
 
 DRAFT = " (draft)"
 """Behind the label of a draft."""

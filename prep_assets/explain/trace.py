@@ -1,10 +1,9 @@
-"""A source record alone → the sequences of tokens that stores must hold of it, made once more by the way of its asset."""
+"""`trace`: a row of a store back to its source rows, token by token, each made once more from its record."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from collections.abc import Sequence as Sequence_
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -55,6 +54,8 @@ from prep_assets.text.documents import Cut, Sentences, cut_of, sentences_of
 from prep_assets.text.encode import Encoder
 from prep_assets.text.spans import MaskPolicy, Rendered, Span, characters
 from prep_assets.text.vocabulary import Vocabulary, ends_of
+
+# A source record alone → the sequences of tokens that stores must hold of it, made once more by the way of its asset.
 
 # Why a token is trained or not: which part of the render it stands for, and which option or weight decided.
 
@@ -189,13 +190,13 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sequence:
+class TokenSequence:
     """One record of a token store.
 
     Attributes:
         text: its text: the render, or what sampled ids decode to.
         ids, loss: int64[T], float32[T]: what the store must hold; weights below 0 where a token is not attended.
-        starts, ends: int64[T], the characters of `text` that each token stands for; none, for tokens that the house writes around it.
+        starts, ends: int64[T], the characters of `text` that each token stands for; none, for tokens that stand around it.
         why: number of a token → why it is trained or not.
     """
 
@@ -209,15 +210,15 @@ class Sequence:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def part(self, first: int) -> Sequence:
+    def part(self, first: int) -> TokenSequence:
         """The sequence from one token on."""
         rest = slice(first, None)
-        return Sequence(
+        return TokenSequence(
             self.text, self.ids[rest], self.loss[rest], self.starts[rest], self.ends[rest], lambda token: self.why(token + first)
         )
 
-    def between(self, before: tuple[int, ...], after: tuple[int, ...], weight_after: float, why: Callable[[bool], Why]) -> Sequence:
-        """The sequence with ids that the house writes before and after its text.
+    def between(self, before: tuple[int, ...], after: tuple[int, ...], weight_after: float, why: Callable[[bool], Why]) -> TokenSequence:
+        """The sequence with ids that stand before and after its text.
 
         Args:
             weight_after: loss weight of those after it; those before weigh 1.
@@ -225,7 +226,7 @@ class Sequence:
         """
         low, high = len(before), len(before) + len(self)
         many, none = len(after), np.zeros(len(before), np.int64)
-        return Sequence(
+        return TokenSequence(
             self.text,
             np.concatenate([np.array(before, np.int64), self.ids, np.array(after, np.int64)]),
             np.concatenate([np.ones(low, np.float32), self.loss, np.full(many, weight_after, np.float32)]),
@@ -235,7 +236,7 @@ class Sequence:
         )
 
 
-def rendered_sequence(encoder: Encoder, rendered: Rendered, *, binary: bool = False) -> Sequence:
+def rendered_sequence(encoder: Encoder, rendered: Rendered, *, binary: bool = False) -> TokenSequence:
     """The tokens of a render.
 
     Args:
@@ -251,18 +252,18 @@ def rendered_sequence(encoder: Encoder, rendered: Rendered, *, binary: bool = Fa
         span = int(found.starts[token]), int(found.ends[token])
         return why_in_render(rendered, encoder.policy, span, float(found.loss[token]), replaced=bool(found.replaced[token]))
 
-    return Sequence(rendered.text, found.ids.astype(np.int64), loss, found.starts, found.ends, why)
+    return TokenSequence(rendered.text, found.ids.astype(np.int64), loss, found.starts, found.ends, why)
 
 
-def spelled(vocabulary: Vocabulary, ids: Any, loss: npt.NDArray[np.float32], why: Callable[[int], Why]) -> Sequence:
+def spelled(vocabulary: Vocabulary, ids: Any, loss: npt.NDArray[np.float32], why: Callable[[int], Why]) -> TokenSequence:
     """Ids that no tokenizer chose here: the text is what they decode to, end to end."""
     texts = [vocabulary.decode([int(token)]) for token in ids]
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
     starts = np.concatenate([np.zeros(1, np.int64), ends])[: len(ends)]
-    return Sequence("".join(texts), np.asarray(ids, np.int64), loss, starts, ends, why)
+    return TokenSequence("".join(texts), np.asarray(ids, np.int64), loss, starts, ends, why)
 
 
-Derive = Callable[[SourceFile, Record], list[Sequence]]
+Derive = Callable[[SourceFile, Record], list[TokenSequence]]
 """The sequences of a record, in the order in which its store has them. Raises `Refused` where the asset refuses the record."""
 
 
@@ -271,7 +272,7 @@ def conversations(workspace: Workspace, name: str) -> Derive:
     domain = domain_of(workspace.family(Sft), name)
     convert, found = converter(domain, Sample), conversations_of(workspace, domain, Heard())
 
-    def derive(file: SourceFile, record: Record) -> list[Sequence]:
+    def derive(file: SourceFile, record: Record) -> list[TokenSequence]:
         sample = apply(convert, record.payload)
         if isinstance(sample, Sample) and sample.tokenized is not None:
             [_], encoded = found.encode([Item(file, record, sample)])
@@ -301,7 +302,7 @@ def documents(workspace: Workspace, name: str) -> Derive:
             return Why(True, "begin", "the begin-of-text token, which is trained like the document", "bos")
         return Why(True, "end", "the end-of-text token, which weighs what the end of the document weighs")
 
-    def derive(file: SourceFile, record: Record) -> list[Sequence]:
+    def derive(file: SourceFile, record: Record) -> list[TokenSequence]:
         item = Item(file, record, apply(convert, record.payload))
         [rendered] = rendering.render([item], Heard())[1]
         identity = f"{name}/{record_id(file, record.row)}"
@@ -331,10 +332,10 @@ def _parts(workspace: Workspace, family: Pretrain, parts: Iterable[str]) -> list
     return found
 
 
-def _in_sentences(workspace: Workspace, family: Pretrain, text: str, sentences: Sentences) -> Sequence:
+def _in_sentences(workspace: Workspace, family: Pretrain, text: str, sentences: Sentences) -> TokenSequence:
     """The sentences of a document, end to end."""
     ids, starts, ends = map(np.concatenate, zip(*_parts(workspace, family, sentences.cut(text)), strict=True))
-    return Sequence(text, ids, np.ones(len(ids), np.float32), starts, ends, lambda token: _whole(text))
+    return TokenSequence(text, ids, np.ones(len(ids), np.float32), starts, ends, lambda token: _whole(text))
 
 
 def _whole(text: str) -> Why:
@@ -342,7 +343,7 @@ def _whole(text: str) -> Why:
     return Why(True, "content", "the whole document is trained", **where)
 
 
-def _cut(workspace: Workspace, family: Pretrain, text: str, cut: Cut) -> Sequence:
+def _cut(workspace: Workspace, family: Pretrain, text: str, cut: Cut) -> TokenSequence:
     """The three parts of a document, each after its sentinel."""
     fim = fill_in_the_middle(workspace, family)
     assert fim is not None
@@ -362,7 +363,7 @@ def _cut(workspace: Workspace, family: Pretrain, text: str, cut: Cut) -> Sequenc
             return Why(True, "sentinel", "a sentinel of fill-in-the-middle, trained like the document", "preprocessing.fim")
         return _whole(text)
 
-    return Sequence(text, ids, np.ones(len(ids), np.float32), starts, ends, why)
+    return TokenSequence(text, ids, np.ones(len(ids), np.float32), starts, ends, why)
 
 
 def pairs(workspace: Workspace, name: str, store: Path) -> Callable[[Record], Mapping[str, Any]]:
@@ -387,7 +388,7 @@ def contrasts(workspace: Workspace, name: str) -> Callable[[Record], Mapping[str
     return lambda record: _as_json(contrast_row(apply(convert, record.payload)))
 
 
-def pair_sequence(workspace: Workspace, line: Mapping[str, Any], side: str) -> Sequence:
+def pair_sequence(workspace: Workspace, line: Mapping[str, Any], side: str) -> TokenSequence:
     """One side of a pair."""
     family = workspace.family(Preference)
     renderer = pair_renderer(workspace)
@@ -395,7 +396,7 @@ def pair_sequence(workspace: Workspace, line: Mapping[str, Any], side: str) -> S
     return rendered_sequence(renderer.encoder, rendered[SIDES.index(side.rpartition("/")[2])], binary=True)
 
 
-def prompt_sequence(workspace: Workspace, line: Mapping[str, Any]) -> Sequence:
+def prompt_sequence(workspace: Workspace, line: Mapping[str, Any]) -> TokenSequence:
     """A prompt, up to where a model continues."""
     family = workspace.family(Rl)
     rendered = generation_prompt(workspace.template(family), inline_reasoning(workspace, family), dict(line))
@@ -414,7 +415,7 @@ def groups(workspace: Workspace, name: str) -> Derive:
     sampled = Why(True, "sampled", "a token that a model sampled; all of them are trained", "", None, ASSISTANT)
     given = Why(False, "sampled", "a token of the prompt as the source has it; prompts are not trained", "", None, USER)
 
-    def derive(file: SourceFile, record: Record) -> list[Sequence]:
+    def derive(file: SourceFile, record: Record) -> list[TokenSequence]:
         found = tokenize.renders(Item(file, record, apply(convert, record.payload)))
         if isinstance(found, Refused):
             raise found
@@ -429,7 +430,7 @@ def groups(workspace: Workspace, name: str) -> Derive:
     return derive
 
 
-def _spelled(vocabulary: Vocabulary, ids: tuple[int, ...], why: Why) -> Sequence:
+def _spelled(vocabulary: Vocabulary, ids: tuple[int, ...], why: Why) -> TokenSequence:
     return spelled(vocabulary, ids, np.full(len(ids), why.trained, np.float32), lambda token: why)
 
 
@@ -481,7 +482,7 @@ class Traced:
     piece: Piece
     source: SourceRow | None
     line: Mapping[str, Any] | None
-    sequence: Sequence | None
+    sequence: TokenSequence | None
     differs: tuple[int, ...]
 
 
@@ -559,7 +560,7 @@ class Tracer:
         store = _store_of(self.workspace, asset, partition)
         return Place(*store, stream_of(self.opened.published(*store), stream), row)
 
-    def trace(self, places: Sequence_[Place]) -> list[Trace]:
+    def trace(self, places: Sequence[Place]) -> list[Trace]:
         """Trace rows, in the order given."""
         rows = [self.row(place) for place in places]
         wanted: dict[tuple[str, str], set[tuple[int, int]]] = {}
@@ -610,7 +611,7 @@ class Tracer:
             origin.domain, identity, file.name, file_name(file.url), entry["sha256"], origin.row, origin.file >= training, record.payload
         )
 
-    def _made(self, piece: Piece, file: SourceFile | None, record: Record | None) -> tuple[Mapping[str, Any] | None, Sequence | None]:
+    def _made(self, piece: Piece, file: SourceFile | None, record: Record | None) -> tuple[Mapping[str, Any] | None, TokenSequence | None]:
         """The line and the tokens that the record gives, from the record alone."""
         last = piece.path[-1]
         if last.asset in _SEQUENCES:
@@ -661,7 +662,7 @@ _LINES: Mapping[str, Callable[[Workspace, str, Path], Callable[[Record], Mapping
 }
 
 
-def _tokens_place(path: Sequence_[Place]) -> Place | None:
+def _tokens_place(path: Sequence[Place]) -> Place | None:
     """The store in which a record was tokenized: of those on the way, the one next to its source."""
     return next((place for place in reversed(path) if holds(place.asset, TokenStore)), None)
 
@@ -676,7 +677,7 @@ def _arithmetic(workspace: Workspace, number: int) -> Mapping[str, Any]:
     raise StoreError(f"arithmetic_prompts has a line {number:,}, and {options.n:,} are generated. Build it again")
 
 
-def _differs(row: Row, piece: Piece, sequence: Sequence) -> tuple[int, ...]:
+def _differs(row: Row, piece: Piece, sequence: TokenSequence) -> tuple[int, ...]:
     count = piece.end - piece.start
     stretch = slice(piece.first, piece.first + count)
     ids, loss = sequence.ids[stretch], sequence.loss[stretch]

@@ -1,9 +1,11 @@
-"""Text of a data set for people to read: nothing in it can steer a terminal, a page, or the direction of writing."""
+"""Text of a data set for people to read, and the address of a page."""
 
 from __future__ import annotations
 
 import os
 from urllib.parse import quote
+
+# Text of a data set for people to read: nothing in it can steer a terminal, a page, or the direction of writing.
 
 NEWLINE = "⏎\n"
 _HIDDEN = (

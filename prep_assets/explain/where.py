@@ -1,4 +1,4 @@
-"""The records of any version of a store, current or not: what each holds, and the name of the row that it comes from."""
+"""`where`: from a row of a source to every place that holds it."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import version_with
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
+
+# The records of any version of a store, current or not: what each holds, and the name of the row that it comes from.
 
 
 @dataclass(frozen=True, slots=True, eq=False)

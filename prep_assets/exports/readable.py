@@ -1,4 +1,4 @@
-"""What can be exported, and how a folder is opened as one of them."""
+"""What can be exported, how it is opened, and what a row of an export says in one form for all formats."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
+
+# What can be exported, and how a folder is opened as one of them.
 
 SIDES = ("chosen", "rejected")
 BLOCK = 1 << 24

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from prep_assets.checks import of_stores as alone
+from prep_assets.checks import of_stores
 from prep_assets.checks.of_lines import ContrastsMatch
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived
 from prep_assets.checks.sources_again import by_fields
@@ -14,11 +14,18 @@ from prep_assets.config.models import Contrastive
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused, StoreError
 from prep_assets.graph.previews import line_preview
-from prep_assets.pipeline.asset import CONTRASTIVE as VERSION
-from prep_assets.pipeline.asset import CONTRASTS as COLUMNS
-from prep_assets.pipeline.asset import PUBLISHED, Asset, Check, FromRows, Store, Stream
+from prep_assets.pipeline.asset import (
+    CONTRAST_COLUMNS,
+    CONTRASTIVE_VERSION,
+    PUBLISHED,
+    Asset,
+    Check,
+    FromRows,
+    Store,
+    Stream,
+)
 from prep_assets.pipeline.examples import Source, held_out, passed_over, reading_recipe
-from prep_assets.pipeline.lines import Judged, query_digest
+from prep_assets.pipeline.lines import JudgedContrasts, query_digest
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.tokens import tokenizer_recipe
 from prep_assets.pipeline.workspace import Workspace
@@ -50,7 +57,7 @@ def _write(workspace: Workspace, name: str, payload: Path, quarantine_path: Path
     """Convert one domain, in the order of its sources."""
     family = workspace.family(Contrastive)
     reading = Source.of(workspace, Contrastive, RAW, name, gives=Contrast).reading()
-    judged, texts = Judged(workspace), {"positives": 0, "negatives": 0}
+    judged, texts = JudgedContrasts(workspace), {"positives": 0, "negatives": 0}
     with ExitStack() as stack:
         quarantine = stack.enter_context(Quarantine(quarantine_path))
         train, test = (stack.enter_context(LinesWriter(payload, each, (name,))) for each in (TRAIN, TEST))
@@ -80,13 +87,13 @@ def _sanity(store: Store) -> Verdict:
     return check_contrasts(open_lines(store.directory, TRAIN), open_lines(store.directory, TEST))
 
 
-ASSET = Asset(
+CONTRASTIVE = Asset(
     name="contrastive",
     family="contrastive",
     description="""Queries with positive and negative texts as `contrastive.jsonl`, and a held-out `contrastive_test.jsonl` that shares no query with it.
 
 Texts that are only to be embedded stand there with their ids.""",
-    version=VERSION,
+    version=CONTRASTIVE_VERSION,
     depends=_depends,
     write=_write,
     audit=_audit,
@@ -107,7 +114,10 @@ Texts that are only to be embedded stand there with their ids.""",
     derivations=(ContrastsMatch,),
     preview=line_preview,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
-    source=FromRows(Contrast, alone.contrasts, by_fields),
+    source=FromRows(Contrast, of_stores.contrasts, by_fields),
     kind="json",
-    columns=COLUMNS,
+    columns=CONTRAST_COLUMNS,
 )
+
+
+ASSETS = (CONTRASTIVE,)

@@ -23,8 +23,12 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
 from prep_assets.exports.readable import Pairs, Source, lost_mask, open_source
 from prep_assets.exports.registry import Progress, check_meaning, check_options, export, export_named, refuse_lost_borders
-from prep_assets.pipeline.asset import EXPORT as VERSION
-from prep_assets.pipeline.asset import Asset, Check, Store
+from prep_assets.pipeline.asset import (
+    EXPORT_VERSION,
+    Asset,
+    Check,
+    Store,
+)
 from prep_assets.pipeline.tokens import vocabulary_size
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.proofs.verdict import Verdict
@@ -233,7 +237,7 @@ def export_asset(each: Exporting) -> Asset:
         name=asset_name(each),
         family=each.source.family,
         description=f"{each.source.name} as files of {each.format}, {each.stream}.\n\n{found.summary}",
-        version=VERSION,
+        version=EXPORT_VERSION,
         depends=partial(_depends, each),
         write=partial(_write, each),
         audit=partial(_audit, each),

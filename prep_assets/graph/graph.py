@@ -8,17 +8,7 @@ from tokenize import TokenError
 
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
-from prep_assets.graph import contrastive, raw
-from prep_assets.graph import preference as preference_tokens
-from prep_assets.graph import preference as preferences
-from prep_assets.graph import pretrain as pretrain_tokens
-from prep_assets.graph import rl as arithmetic
-from prep_assets.graph import rl as rl_groups
-from prep_assets.graph import rl as rl_prompts
-from prep_assets.graph import rl as rl_tokens
-from prep_assets.graph import sft as sft_packed
-from prep_assets.graph import sft as sft_template
-from prep_assets.graph import sft as sft_tokens
+from prep_assets.graph import contrastive, preference, pretrain, raw, rl, sft
 from prep_assets.graph.exports import Exporting, about, export_asset, exporting
 from prep_assets.pipeline.asset import Asset, Check, FromLines, FromParts, Store
 from prep_assets.pipeline.workspace import Workspace
@@ -26,26 +16,7 @@ from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import rare_collections
 
-DECLARED = (
-    *raw.ASSETS,
-    pretrain_tokens.ASSET,
-    sft_template.ASSET,
-    sft_tokens.TOKENS_ASSET,
-    sft_packed.PACKED_ASSET,
-    preferences.BY_DOMAIN,
-    preferences.MERGED,
-    preference_tokens.TOKENS_BY_DOMAIN,
-    preference_tokens.TOKENS_MERGED,
-    rl_prompts.BY_DOMAIN,
-    rl_prompts.MERGED,
-    arithmetic.ARITHMETIC_PROMPTS,
-    rl_tokens.TOKENS_BY_DOMAIN,
-    arithmetic.TOKENS,
-    rl_tokens.TOKENS_MERGED,
-    rl_groups.GROUPS_BY_DOMAIN,
-    rl_groups.GROUPS_MERGED,
-    contrastive.ASSET,
-)
+DECLARED = tuple(asset for module in (raw, pretrain, sft, preference, rl, contrastive) for asset in module.ASSETS)
 EVERY: Mapping[str, Asset] = {asset.name: asset for family in FAMILIES for asset in DECLARED if asset.family == family}
 """All assets but exports, those among them that not every configuration has."""
 ASSETS: Mapping[str, Asset] = {name: asset for name, asset in EVERY.items() if asset.absent is None}

@@ -1,7 +1,4 @@
-"""Preference pairs: those of one domain, and those of all domains as ``preferences.jsonl``, shuffled, with a held-out test file.
-
-Answers with a label instead of a counterpart go to ``unpaired.jsonl``, see `UnpairedFiles`.
-"""
+"""The assets of the family `preference`: pairs as lines, then as tokens, by domain and merged."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.checks import of_stores as alone
+from prep_assets.checks import of_stores
 from prep_assets.checks.of_conversations import Sides
 from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, PairsMatch
 from prep_assets.checks.of_stores import ACCOUNTING, IDENTITY, INTEGRITY, LINE_SELECTION, SELECTION, derived, pair_lines, token_rows
@@ -23,10 +20,20 @@ from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused, StoreError
 from prep_assets.exports.readable import Pairs
 from prep_assets.graph.previews import line_preview, record_preview
-from prep_assets.pipeline.asset import MASKED_TOKENS as COLUMNS_COLUMNS
-from prep_assets.pipeline.asset import PAIRS as COLUMNS
-from prep_assets.pipeline.asset import PREFERENCE as VERSION
-from prep_assets.pipeline.asset import REASONING, TEMPLATE, Asset, Check, FromLines, FromParts, FromRows, Store, Stream
+from prep_assets.pipeline.asset import (
+    MASKED_TOKEN_COLUMNS,
+    PAIR_COLUMNS,
+    PREFERENCE_VERSION,
+    REASONING,
+    TEMPLATE,
+    Asset,
+    Check,
+    FromLines,
+    FromParts,
+    FromRows,
+    Store,
+    Stream,
+)
 from prep_assets.pipeline.examples import Given, Item, Reading, Source, domain_recipe, held_out, passed_over
 from prep_assets.pipeline.lines import (
     UNPAIRED,
@@ -64,6 +71,10 @@ from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import RecordWriter, TokenStore, record_writer
 from prep_assets.text.render import InlineReasoning
 
+# Preference pairs: those of one domain, and those of all domains as ``preferences.jsonl``, shuffled, with a held-out test file.
+#
+# Answers with a label instead of a counterpart go to ``unpaired.jsonl``, see `UnpairedFiles`.
+
 RAW = "preference_raw"
 TRAIN, TEST = "preferences", "preferences_test"
 BLOCK_BYTES, AUTO_BYTES = 4 << 20, 256 << 10
@@ -79,7 +90,7 @@ def pairs(store: Store) -> Verdict:
 SANITY = Check("pair_sanity", "One prompt, two different answers, nothing empty, no prompt in both train and test.", pairs)
 
 
-def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
+def _depends_pairs(workspace: Workspace, name: str) -> dict[str, Any]:
     """What the JSONL files of a domain depend on."""
     family = workspace.family(Preference)
     return {
@@ -90,13 +101,13 @@ def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
     }
 
 
-def _write(workspace: Workspace, name: str, payload: Path, quarantine_path: Path) -> Draft:
+def _write_pairs(workspace: Workspace, name: str, payload: Path, quarantine_path: Path) -> Draft:
     """Convert a domain's pairs to one schema, train and test."""
     form = workspace.family(Preference).form
-    return in_one_form(form, payload, lambda form, auto: _write_pairs(workspace, name, payload, quarantine_path, form, auto))
+    return in_one_form(form, payload, lambda form, auto: _write_pairs_in(workspace, name, payload, quarantine_path, form, auto))
 
 
-def _audit(workspace: Workspace, _: str, payload: Path) -> None:
+def _audit_pairs(workspace: Workspace, _: str, payload: Path) -> None:
     for name in (TRAIN, TEST):
         for number, row in enumerate(open_lines(payload, name)):
             if not all(says_something(row[part]) for part in ("prompt", "chosen", "rejected")) or row["chosen"] == row["rejected"]:
@@ -107,7 +118,7 @@ def _audit(workspace: Workspace, _: str, payload: Path) -> None:
                 raise StoreError(f"{name}.jsonl line {number + 1}: an empty part, or no label")
 
 
-def _write_pairs(workspace: Workspace, name: str, payload: Path, quarantine_path: Path, form: RowForm, auto: bool) -> Draft:
+def _write_pairs_in(workspace: Workspace, name: str, payload: Path, quarantine_path: Path, form: RowForm, auto: bool) -> Draft:
     family = workspace.family(Preference)
     reading = Source.of(workspace, Preference, RAW, name, gives=Pair, max_items=family.max_per_source).reading()
     untemplated = 0
@@ -153,16 +164,16 @@ def _digest(example: Given) -> bytes:
     return prompt_digest(example.prompt if isinstance(example, Pair) else example.turns[:-1] if isinstance(example, Sample) else ())
 
 
-BY_DOMAIN = Asset(
+PREFERENCES_BY_DOMAIN = Asset(
     name="preferences_by_domain",
     family="preference",
     description="""Pairs of a domain as `preferences.jsonl`, and a held-out `preferences_test.jsonl` that shares no prompt with it.
 
 Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
-    version=VERSION,
-    depends=_depends,
-    write=_write,
-    audit=_audit,
+    version=PREFERENCE_VERSION,
+    depends=_depends_pairs,
+    write=_write_pairs,
+    audit=_audit_pairs,
     partitioned=True,
     upstream=(RAW,),
     options=(*REASONING, "max_per_source", "test_fraction", "form", "preprocessing.deduplicate"),
@@ -176,52 +187,52 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
     derivations=(PairsMatch,),
     preview=line_preview,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST, UNPAIRED, UNPAIRED_TEST)},
-    source=FromRows(Pair, alone.pairs, by_prompt(Pair), plain=True),
+    source=FromRows(Pair, of_stores.pairs, by_prompt(Pair), plain=True),
     kind="json",
-    columns=COLUMNS,
+    columns=PAIR_COLUMNS,
 )
 
 
-PARTS = "preferences_by_domain"
+PAIR_PARTS = "preferences_by_domain"
 
 
-def _depends_on_parts(workspace: Workspace, _: str) -> dict[str, Any]:
+def _depends_merged_pairs(workspace: Workspace, _: str) -> dict[str, Any]:
     """What the JSONL files depend on. Domains are sorted, so their order in the configuration does not matter."""
     family = workspace.family(Preference)
     return {
-        "domains": {name: workspace.content(PARTS, name) for name in sorted(family.domains)},
+        "domains": {name: workspace.content(PAIR_PARTS, name) for name in sorted(family.domains)},
         **family.model_dump(include={"seed", "shuffle"}),
     }
 
 
-def _merge(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Draft:
+def _merge_pairs(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Draft:
     """Write the files of all domains as one each; what is trained on is shuffled."""
     family = workspace.family(Preference)
     seed = family.seed if family.shuffle else None
-    parts = parts_of(workspace, PARTS, sorted(family.domains))
+    parts = parts_of(workspace, PAIR_PARTS, sorted(family.domains))
     lines = merge_lines(parts, payload, {TRAIN: seed, TEST: None, UNPAIRED: seed, UNPAIRED_TEST: None})
     names = {TRAIN: "train", TEST: "test", UNPAIRED: "unpaired_train", UNPAIRED_TEST: "unpaired_test"}
     kept, read = sum(lines.values()), sum(part.manifest.counts["kept"] for part in parts.values())
     return Draft({"read": read, "kept": kept, **{names[file]: count for file, count in lines.items()}, "refused": {}}, {}, ())
 
 
-MERGED = Asset(
+PREFERENCES = Asset(
     name="preferences",
     family="preference",
     description="""Pairs of all domains as `preferences.jsonl`, and a held-out `preferences_test.jsonl` that shares no prompt with it.
 
 Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
-    version=VERSION,
-    depends=_depends_on_parts,
-    write=_merge,
-    upstream=(PARTS,),
+    version=PREFERENCE_VERSION,
+    depends=_depends_merged_pairs,
+    write=_merge_pairs,
+    upstream=(PAIR_PARTS,),
     options=("seed", "shuffle"),
     checks=(INTEGRITY, ACCOUNTING, SANITY, MERGED_LINES),
     preview=line_preview,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST, UNPAIRED, UNPAIRED_TEST)},
-    source=FromParts((PARTS,)),
+    source=FromParts((PAIR_PARTS,)),
     kind="json",
-    columns=COLUMNS,
+    columns=PAIR_COLUMNS,
 )
 
 
@@ -229,7 +240,7 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
 #
 # Both sides of every pair are token ids with masks; pairs that are held out are in the folder ``test``.
 
-PAIRS, HELD_OUT = "preferences_by_domain", "test"
+HELD_OUT = "test"
 FILES = {"": TRAIN, f"{HELD_OUT}/": TEST}
 """Folder of a pair of streams → the file whose lines they hold."""
 STREAMS = {f"{folder}{side}": name for folder, name in FILES.items() for side in SIDES}
@@ -241,7 +252,7 @@ def _depends_tokens(workspace: Workspace, name: str) -> dict[str, Any]:
     family = workspace.family(Preference)
     return {
         "domain": name,
-        "pairs": workspace.content(PAIRS, name),
+        "pairs": workspace.content(PAIR_PARTS, name),
         "tokenizer": tokenizer_recipe(workspace, family),
         "template": workspace.template(family).hash,
         **reasoning_recipe(family),
@@ -257,7 +268,7 @@ def _write_tokens(workspace: Workspace, domain: str, payload: Path, quarantine_p
     The store is always `bin`, as `sft_tokens` is.
     """
     family = workspace.family(Preference)
-    directory = open_published(workspace.stores, PAIRS, domain, remedy=build_command(PAIRS, domain)).directory
+    directory = open_published(workspace.stores, PAIR_PARTS, domain, remedy=build_command(PAIR_PARTS, domain)).directory
     dtype, shard = ids_dtype(family, workspace.vocabulary(family)), family.output.max_tokens_per_shard
     dtypes, counts = {side: {"tokens": dtype, "loss_mask": "uint8"} for side in SIDES}, dict[str, int]()
     with Quarantine(quarantine_path) as quarantine:
@@ -312,23 +323,23 @@ def _audit_tokens(workspace: Workspace, _: str, payload: Path) -> None:
 
 def _only_others(workspace: Workspace, name: str) -> bool:
     """Whether a domain's preferences are all labelled answers, so that there is no pair to tokenize."""
-    pairs = workspace.published(PAIRS, name)
+    pairs = workspace.published(PAIR_PARTS, name)
     counts = pairs.manifest.counts if pairs else {}
     return counts.get("kept", 0) > 0 and not counts["train"] + counts["test"]
 
 
-TOKENS_BY_DOMAIN = Asset(
+PREFERENCE_TOKENS_BY_DOMAIN = Asset(
     name="preference_tokens_by_domain",
     family="preference",
     description="""Both sides of every pair of a domain as token ids, loss on the answer and its stop token only.
 
 Pairs that are held out are in the folder `test`.""",
-    version=VERSION,
+    version=PREFERENCE_VERSION,
     depends=_depends_tokens,
     write=_write_tokens,
     audit=_audit_tokens,
     partitioned=True,
-    upstream=(PAIRS,),
+    upstream=(PAIR_PARTS,),
     options=(*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "truncation", "output.dtype", "output.max_tokens_per_shard"),
     checks=(
         INTEGRITY,
@@ -345,22 +356,22 @@ Pairs that are held out are in the folder `test`.""",
         HELD_OUT: Stream(Pairs, HELD_OUT),
         **{name: Stream(TokenStore, name, masked=True) for name in STREAMS},
     },
-    source=FromLines({f"{folder}chosen": (PAIRS, name) for folder, name in FILES.items()}, pair_lines, PAIR_FIELDS),
+    source=FromLines({f"{folder}chosen": (PAIR_PARTS, name) for folder, name in FILES.items()}, pair_lines, PAIR_FIELDS),
     may_be_empty=_only_others,
-    columns=COLUMNS_COLUMNS,
+    columns=MASKED_TOKEN_COLUMNS,
 )
 
 
-MERGED_PAIRS, TOKENS_PARTS = "preferences", "preference_tokens_by_domain"
+MERGED_PAIRS, TOKEN_PARTS = "preferences", "preference_tokens_by_domain"
 LINES = {stream: (MERGED_PAIRS, file) for stream, file in STREAMS.items()}
 
 
-def _depends_on_parts_tokens(workspace: Workspace, _: str) -> dict[str, Any]:
+def _depends_merged_tokens(workspace: Workspace, _: str) -> dict[str, Any]:
     """What the tokenized pairs depend on."""
     family = workspace.family(Preference)
     return {
         "pairs": workspace.content(MERGED_PAIRS),
-        "domains": {name: workspace.content(TOKENS_PARTS, name) for name in sorted(family.domains)},
+        "domains": {name: workspace.content(TOKEN_PARTS, name) for name in sorted(family.domains)},
         "output": family.output.model_dump(),
     }
 
@@ -368,7 +379,7 @@ def _depends_on_parts_tokens(workspace: Workspace, _: str) -> dict[str, Any]:
 def _merge_tokens(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Draft:
     """Write the tokens of all domains, both sides of each pair."""
     family = workspace.family(Preference)
-    parts = parts_of(workspace, TOKENS_PARTS, sorted(family.domains))
+    parts = parts_of(workspace, TOKEN_PARTS, sorted(family.domains))
     dtypes = {"tokens": ids_dtype(family, workspace.vocabulary(family)), "loss_mask": "uint8"}
     shard = family.output.max_tokens_per_shard
     for folder in _folders(workspace):
@@ -389,7 +400,7 @@ def _folders(workspace: Workspace) -> list[str]:
     return [folder for folder in FILES if not folder or pairs.manifest.counts["test"]]
 
 
-def _audit_merged(workspace: Workspace, _: str, payload: Path) -> None:
+def _audit_merged_tokens(workspace: Workspace, _: str, payload: Path) -> None:
     vocabulary = workspace.vocabulary(workspace.family(Preference))
     for folder in _folders(workspace):
         chosen, rejected = (audit_stream(payload / folder, side, vocabulary) for side in SIDES)
@@ -405,17 +416,17 @@ def _only_unpaired(workspace: Workspace, _: str) -> bool:
     return labelled > 0 and not counts["train"] + counts["test"]
 
 
-TOKENS_MERGED = Asset(
+PREFERENCE_TOKENS = Asset(
     name="preference_tokens",
     family="preference",
     description="""Both sides of every pair of all domains as token ids, loss on the answer and its stop token only.
 
 Pairs that are held out are in the folder `test`.""",
-    version=VERSION,
-    depends=_depends_on_parts_tokens,
+    version=PREFERENCE_VERSION,
+    depends=_depends_merged_tokens,
     write=_merge_tokens,
-    audit=_audit_merged,
-    upstream=(TOKENS_PARTS, by_domain(MERGED_PAIRS), MERGED_PAIRS),
+    audit=_audit_merged_tokens,
+    upstream=(TOKEN_PARTS, by_domain(MERGED_PAIRS), MERGED_PAIRS),
     options=("output",),
     checks=(
         INTEGRITY,
@@ -429,7 +440,15 @@ Pairs that are held out are in the folder `test`.""",
         HELD_OUT: Stream(Pairs, HELD_OUT),
         **{name: Stream(TokenStore, name, masked=True) for name in STREAMS},
     },
-    source=FromParts((TOKENS_PARTS,), LINES),
+    source=FromParts((TOKEN_PARTS,), LINES),
     may_be_empty=_only_unpaired,
-    columns=COLUMNS_COLUMNS,
+    columns=MASKED_TOKEN_COLUMNS,
+)
+
+
+ASSETS = (
+    PREFERENCES_BY_DOMAIN,
+    PREFERENCES,
+    PREFERENCE_TOKENS_BY_DOMAIN,
+    PREFERENCE_TOKENS,
 )

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from prep_assets.checks import of_stores as alone
+from prep_assets.checks import of_stores
 from prep_assets.checks.of_documents import Masks, Texts, pretrain_rows
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived
 from prep_assets.checks.sources_again import by_text
@@ -21,9 +21,16 @@ from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.graph.previews import record_preview
-from prep_assets.pipeline.asset import IMAGES, TOKENIZER, Asset, Check, FromRows, Stream
-from prep_assets.pipeline.asset import PRETRAIN as VERSION
-from prep_assets.pipeline.asset import TOKENS as COLUMNS
+from prep_assets.pipeline.asset import (
+    IMAGES,
+    PRETRAIN_VERSION,
+    TOKEN_COLUMNS,
+    TOKENIZER,
+    Asset,
+    Check,
+    FromRows,
+    Stream,
+)
 from prep_assets.pipeline.documents import (
     Documents,
     Sizes,
@@ -227,13 +234,13 @@ def fill_in_the_middle(workspace: Workspace, family: Pretrain) -> FillInTheMiddl
     return FillInTheMiddle(vocabulary, workspace.engines(family), sentinels, fim.rate, fim.spm_rate, fim.seed)
 
 
-ASSET = Asset(
+PRETRAIN_TOKENS = Asset(
     name="pretrain_tokens",
     family="pretrain",
     description="""One flat token stream per domain, an end-of-text token after every document.
 
 Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_0000/sequence.bin`.""",
-    version=VERSION,
+    version=PRETRAIN_VERSION,
     depends=_depends,
     write=_write,
     audit=_audit,
@@ -259,6 +266,9 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
     in_parts=True,
     preview=record_preview,
     streams={split: Stream(TokenStore, f"{{partition}}_{split}") for split in ("train", "dev")},
-    source=FromRows(Sample, alone.documents, by_text),
-    columns=COLUMNS,
+    source=FromRows(Sample, of_stores.documents, by_text),
+    columns=TOKEN_COLUMNS,
 )
+
+
+ASSETS = (PRETRAIN_TOKENS,)

@@ -12,15 +12,17 @@ from typing import Any
 from prep_assets.checks.of_stores import INTEGRITY, RAW_ACCOUNTING
 from prep_assets.config.family import Domain, Family
 from prep_assets.config.models import FAMILIES, family_name
-from prep_assets.data import tables as cuts
+from prep_assets.data import tables
 from prep_assets.data.files import SourceFile, is_remote
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.data.read import read_blocks
 from prep_assets.data.tables import Cut, LineCuts, line_cuts, table_cuts
 from prep_assets.errors import ConfigError, SourceError
-from prep_assets.pipeline.asset import RAW as VERSION
-from prep_assets.pipeline.asset import SOURCES as COLUMNS
-from prep_assets.pipeline.asset import Asset
+from prep_assets.pipeline.asset import (
+    RAW_VERSION,
+    SOURCE_COLUMNS,
+    Asset,
+)
 from prep_assets.pipeline.examples import Noted, Notes, Stretch, columns_of, duplicates_of, shards_of
 from prep_assets.pipeline.sources import (
     BLOCKS,
@@ -55,7 +57,7 @@ def _depends(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
         "test_files": identities(workspace, test_files),
         "format": domain.format,
         "txt": domain.txt,
-        "shard_bytes": cuts.SHARD_BYTES,
+        "shard_bytes": tables.SHARD_BYTES,
         "domain": [router.key, router.value, *(sorted(router.taken(file)) for file in (*files, *test_files))] if router.key else None,
         **images_pinned(workspace, domain),
         **benchmarks_pinned(workspace, options),
@@ -114,17 +116,17 @@ def _why_empty(workspace: Workspace, domain: Domain) -> str:
 
 def _count(workspace: Workspace, domain: Domain, router: Router, file: SourceFile, quarantine: Quarantine) -> dict[str, Any]:
     """How many rows a file has, and where it can be cut."""
-    rows, lines = 0, LineCuts(cuts.SHARD_BYTES)
+    rows, lines = 0, LineCuts(tables.SHARD_BYTES)
     for block in router.picked(file, read_blocks(file, 0, txt=domain.txt, watch=lines if _has_lines(file, domain) else None)):
         quarantine.add_unreadable(file, block.unreadable)
         rows += len(block.records) + len(block.unreadable)
         if workspace.progress:
             workspace.progress(f"read {file.name}", block.bytes_read, file.size)
-    return _counted(rows, table_cuts(file, cuts.SHARD_BYTES) if file.format in cuts.TABLES else lines.cuts)
+    return _counted(rows, table_cuts(file, tables.SHARD_BYTES) if file.format in tables.TABLES else lines.cuts)
 
 
 def _has_lines(file: SourceFile, domain: Domain) -> bool:
-    return file.format in cuts.LINES and domain.txt == "line"
+    return file.format in tables.LINES and domain.txt == "line"
 
 
 def _counted(rows: int, found: list[Cut]) -> dict[str, Any]:
@@ -144,9 +146,9 @@ def _by_workers(
     domain, files = options.domains[name], (*sources["files"], *sources["test_files"])
     runner = workspace.runner(options)
     lines = [_has_lines(file, domain) and file.compression is None and not is_remote(file.url) for file in files]
-    if runner is None or not all(lines) or sum(file.size for file in files) < FEWEST * cuts.SHARD_BYTES:
+    if runner is None or not all(lines) or sum(file.size for file in files) < FEWEST * tables.SHARD_BYTES:
         return []
-    found = [line_cuts(file, cuts.SHARD_BYTES) for file in files]
+    found = [line_cuts(file, tables.SHARD_BYTES) for file in files]
     shards = shards_of(Pinned(sources["files"], sources["test_files"], 0, "", cuts=tuple(map(tuple, found))), options.cluster.shards)
     rows = Counter[int]()
     noting = family_name(type(options)) in _TOKENIZED_IN_SHARDS and Noted.can_be(options, domain)
@@ -184,7 +186,7 @@ ASSETS = tuple(
         name=f"{family}_raw",
         family=family,
         description=description,
-        version=VERSION,
+        version=RAW_VERSION,
         depends=partial(_depends, family),
         write=partial(_write, family),
         checks=(INTEGRITY, RAW_ACCOUNTING),
@@ -192,7 +194,7 @@ ASSETS = tuple(
         preview=lambda store, row, stream, limit: dict(read_sources(store.published)),
         stage="raw",
         kind="file",
-        columns=COLUMNS,
+        columns=SOURCE_COLUMNS,
     )
     for family, description in {
         "pretrain": """Source files of pretraining documents, pinned by content hash.

@@ -1,4 +1,4 @@
-"""RL prompts, of one domain and of all as one: questions with a verifiable answer → ``rl_prompts_train.jsonl`` and ``rl_prompts_test.jsonl``."""
+"""The assets of the family `rl`: prompts, the arithmetic curriculum, their tokens, and scored groups, by domain and merged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.checks import of_stores as alone
+from prep_assets.checks import of_stores
 from prep_assets.checks.of_conversations import (
     GROUP_ROWS,
     PROMPT_IDENTITY,
@@ -29,15 +29,22 @@ from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused, StoreError
 from prep_assets.graph.previews import group_preview, line_preview, record_preview
-from prep_assets.pipeline.asset import GROUPS as COLUMNS_COLUMNS_
-from prep_assets.pipeline.asset import PROMPTS as COLUMNS
-from prep_assets.pipeline.asset import PROMPTS as PROMPT_COLUMNS
-from prep_assets.pipeline.asset import REASONING, TEMPLATE, Asset, Check, FromLines, FromParts, FromRows, Stream
-from prep_assets.pipeline.asset import RL as VERSION
-from prep_assets.pipeline.asset import TOKENS as COLUMNS_COLUMNS
-from prep_assets.pipeline.asset import TOKENS as TOKEN_COLUMNS
+from prep_assets.pipeline.asset import (
+    GROUP_COLUMNS,
+    PROMPT_COLUMNS,
+    REASONING,
+    RL_VERSION,
+    TEMPLATE,
+    TOKEN_COLUMNS,
+    Asset,
+    Check,
+    FromLines,
+    FromParts,
+    FromRows,
+    Stream,
+)
 from prep_assets.pipeline.examples import Item, Reading, Source, domain_recipe, held_out, passed_over
-from prep_assets.pipeline.groups import TEST as GROUPS_TEST
+from prep_assets.pipeline.groups import TEST as HELD_OUT
 from prep_assets.pipeline.groups import Tokenize, splits, stores_logprobs
 from prep_assets.pipeline.lines import UNTEMPLATED, RowForm, in_one_form, is_untemplated, row_in_form, says_something
 from prep_assets.pipeline.pairs import OPTIONS, prompt_digest, prompt_of, prompt_row, prompt_tokens_recipe, write_prompt_tokens
@@ -47,17 +54,18 @@ from prep_assets.pipeline.workspace import Workspace, build_command, group_domai
 from prep_assets.samples import Group, Prompt, Turn
 from prep_assets.schemas.rewards import arithmetic_rows, gold_as_json_number
 from prep_assets.stores.arrays import stretches
-from prep_assets.stores.groups import PROMPTS as GROUPS_PROMPTS
-from prep_assets.stores.groups import RESPONSES, GroupStore, GroupWriter, Scored, open_groups
+from prep_assets.stores.groups import PROMPTS, RESPONSES, GroupStore, GroupWriter, Scored, open_groups
 from prep_assets.stores.lines import Lines, LinesWriter, open_lines
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import RecordWriter, TokenStore, append_store, open_tokens, record_writer
+
+# RL prompts, of one domain and of all as one: questions with a verifiable answer → ``rl_prompts_train.jsonl`` and ``rl_prompts_test.jsonl``.
 
 RAW = "rl_raw"
 TRAIN, TEST = "rl_prompts_train", "rl_prompts_test"
 
 
-def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
+def _depends_prompts(workspace: Workspace, name: str) -> dict[str, Any]:
     """What the prompt files of a domain depend on."""
     family = workspace.family(Rl)
     return {
@@ -69,20 +77,20 @@ def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
     }
 
 
-def _write(workspace: Workspace, name: str, payload: Path, quarantine_path: Path) -> Draft:
+def _write_prompts(workspace: Workspace, name: str, payload: Path, quarantine_path: Path) -> Draft:
     """Write a domain's prompts with their gold answers, in the order of the sources."""
     form = workspace.family(Rl).form
-    return in_one_form(form, payload, lambda form, auto: _write_prompts(workspace, name, payload, quarantine_path, form, auto))
+    return in_one_form(form, payload, lambda form, auto: _write_prompts_in(workspace, name, payload, quarantine_path, form, auto))
 
 
-def _audit(workspace: Workspace, _: str, payload: Path) -> None:
+def _audit_prompts(workspace: Workspace, _: str, payload: Path) -> None:
     for name in (TRAIN, TEST):
         for number, row in enumerate(open_lines(payload, name)):
             if not says_something(row["prompt"]):
                 raise StoreError(f"{name}.jsonl line {number + 1}: an empty prompt")
 
 
-def _write_prompts(workspace: Workspace, name: str, payload: Path, quarantine_path: Path, form: RowForm, auto: bool) -> Draft:
+def _write_prompts_in(workspace: Workspace, name: str, payload: Path, quarantine_path: Path, form: RowForm, auto: bool) -> Draft:
     family = workspace.family(Rl)
     reasoning, reading = unrendered_reasoning(family), Source.of(workspace, Rl, RAW, name, gives=Prompt).reading()
     untemplated = 0
@@ -105,14 +113,14 @@ def _write_prompts(workspace: Workspace, name: str, payload: Path, quarantine_pa
     return Draft(counts, {}, ("prompts are not empty",))
 
 
-BY_DOMAIN = Asset(
+RL_PROMPTS_BY_DOMAIN = Asset(
     name="rl_prompts_by_domain",
     family="rl",
     description="Prompts of a domain with their gold answers: `rl_prompts_train.jsonl` and `rl_prompts_test.jsonl`.",
-    version=VERSION,
-    depends=_depends,
-    write=_write,
-    audit=_audit,
+    version=RL_VERSION,
+    depends=_depends_prompts,
+    write=_write_prompts,
+    audit=_audit_prompts,
     partitioned=True,
     upstream=(RAW,),
     options=(*REASONING, "test_fraction", "form", "preprocessing.deduplicate"),
@@ -126,51 +134,51 @@ BY_DOMAIN = Asset(
     derivations=(PromptsMatch, Golds),
     preview=line_preview,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
-    source=FromRows(Prompt, alone.prompts, by_prompt(Prompt), plain=True),
+    source=FromRows(Prompt, of_stores.prompts, by_prompt(Prompt), plain=True),
     domains=prompt_domains,
     kind="json",
-    columns=COLUMNS,
+    columns=PROMPT_COLUMNS,
 )
 
 
-PARTS = "rl_prompts_by_domain"
+PROMPT_PARTS = "rl_prompts_by_domain"
 
 
-def _depends_on_parts(workspace: Workspace, _: str) -> dict[str, Any]:
+def _depends_merged_prompts(workspace: Workspace, _: str) -> dict[str, Any]:
     """What the prompt files depend on. Domains are sorted, so their order in the configuration does not matter."""
-    return {"domains": {name: workspace.content(PARTS, name) for name in prompt_domains(workspace.family(Rl))}}
+    return {"domains": {name: workspace.content(PROMPT_PARTS, name) for name in prompt_domains(workspace.family(Rl))}}
 
 
-def _merge(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Draft:
+def _merge_prompts(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Draft:
     """Write the files of all domains as one each, in the order of the domains."""
-    parts = parts_of(workspace, PARTS, prompt_domains(workspace.family(Rl)))
+    parts = parts_of(workspace, PROMPT_PARTS, prompt_domains(workspace.family(Rl)))
     lines = {TRAIN: 0, TEST: 0} | merge_lines(parts, payload, {TRAIN: None, TEST: None})
     read = sum(part.manifest.counts["kept"] for part in parts.values())
     return Draft({"read": read, "kept": sum(lines.values()), "train": lines[TRAIN], "test": lines[TEST], "refused": {}}, {}, ())
 
 
-MERGED = Asset(
+RL_PROMPTS = Asset(
     name="rl_prompts",
     family="rl",
     description="Prompts with their gold answers: `rl_prompts_train.jsonl` and `rl_prompts_test.jsonl`.",
-    version=VERSION,
-    depends=_depends_on_parts,
-    write=_merge,
-    upstream=(PARTS,),
+    version=RL_VERSION,
+    depends=_depends_merged_prompts,
+    write=_merge_prompts,
+    upstream=(PROMPT_PARTS,),
     checks=(INTEGRITY, ACCOUNTING, MERGED_LINES),
     preview=line_preview,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
-    source=FromParts((PARTS,)),
+    source=FromParts((PROMPT_PARTS,)),
     domains=prompt_domains,
     may_be_empty=lambda workspace, _: not prompt_domains(workspace.family(Rl)),
     kind="json",
-    columns=COLUMNS,
+    columns=PROMPT_COLUMNS,
 )
 
 
 # The arithmetic curriculum: generated questions that even a weak policy can partly solve → ``arithmetic_prompts.jsonl``, and their token ids.
 
-NAME = "arithmetic_prompts"
+QUESTIONS = "arithmetic_prompts"
 
 
 def _depends_arithmetic(workspace: Workspace, _: str) -> dict[str, Any]:
@@ -182,7 +190,7 @@ def _write_arithmetic(workspace: Workspace, _: str, payload: Path, quarantine: P
     options = workspace.family(Rl).arithmetic
     levels: dict[str, int] = {}
     chosen = {} if options.levels is None else {"levels": options.levels}
-    with LinesWriter(payload, NAME, ("arithmetic",)) as lines:
+    with LinesWriter(payload, QUESTIONS, ("arithmetic",)) as lines:
         for at, row in enumerate(arithmetic_rows(options.n, options.largest, options.seed, unique=options.unique, **chosen)):
             level = str(row["level"])
             levels[level] = levels.get(level, 0) + 1
@@ -195,10 +203,10 @@ def _write_arithmetic(workspace: Workspace, _: str, payload: Path, quarantine: P
 
 
 ARITHMETIC_PROMPTS = Asset(
-    name=NAME,
+    name=QUESTIONS,
     family="rl",
     description="A seeded curriculum of arithmetic questions that even a weak policy can partly solve.",
-    version=VERSION,
+    version=RL_VERSION,
     depends=_depends_arithmetic,
     write=_write_arithmetic,
     options=("arithmetic",),
@@ -208,7 +216,7 @@ ARITHMETIC_PROMPTS = Asset(
         Check("source_match", "The questions are those that the options give, in their order.", questions_match),
     ),
     preview=line_preview,
-    streams={NAME: Stream(Lines, NAME)},
+    streams={QUESTIONS: Stream(Lines, QUESTIONS)},
     kind="json",
     columns=PROMPT_COLUMNS,
 )
@@ -217,35 +225,35 @@ ARITHMETIC_PROMPTS = Asset(
 ARITHMETIC_STREAM = "arithmetic"
 
 
-def _depends_on_prompts(workspace: Workspace, _: str) -> dict[str, Any]:
+def _depends_arithmetic_tokens(workspace: Workspace, _: str) -> dict[str, Any]:
     """What the tokenized questions depend on."""
-    return {"prompts": workspace.content(NAME), **prompt_tokens_recipe(workspace)}
+    return {"prompts": workspace.content(QUESTIONS), **prompt_tokens_recipe(workspace)}
 
 
-def _tokenize(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Draft:
+def _write_arithmetic_tokens(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Draft:
     """Tokenize the curriculum."""
-    directory = open_published(workspace.stores, NAME, remedy=build_command(NAME)).directory
-    return write_prompt_tokens(workspace, directory, NAME, ARITHMETIC_STREAM, payload, quarantine, "tokenize arithmetic")
+    directory = open_published(workspace.stores, QUESTIONS, remedy=build_command(QUESTIONS)).directory
+    return write_prompt_tokens(workspace, directory, QUESTIONS, ARITHMETIC_STREAM, payload, quarantine, "tokenize arithmetic")
 
 
-def _audit_arithmetic(workspace: Workspace, _: str, payload: Path) -> None:
+def _audit_arithmetic_tokens(workspace: Workspace, _: str, payload: Path) -> None:
     audit_stream(payload, ARITHMETIC_STREAM, workspace.vocabulary(workspace.family(Rl)))
 
 
-TOKENS = Asset(
+ARITHMETIC_TOKENS = Asset(
     name="arithmetic_tokens",
     family="rl",
     description="The arithmetic curriculum as token ids, ended by the template's generation prompt.",
-    version=VERSION,
-    depends=_depends_on_prompts,
-    write=_tokenize,
-    audit=_audit_arithmetic,
-    upstream=(NAME,),
+    version=RL_VERSION,
+    depends=_depends_arithmetic_tokens,
+    write=_write_arithmetic_tokens,
+    audit=_audit_arithmetic_tokens,
+    upstream=(QUESTIONS,),
     options=OPTIONS,
     checks=(INTEGRITY, ACCOUNTING, LINE_SELECTION, PLAIN_ROWS, PROMPT_IDENTITY),
     preview=record_preview,
     streams={ARITHMETIC_STREAM: Stream(TokenStore, ARITHMETIC_STREAM)},
-    source=FromLines({ARITHMETIC_STREAM: (NAME, NAME)}, prompt_lines),
+    source=FromLines({ARITHMETIC_STREAM: (QUESTIONS, QUESTIONS)}, prompt_lines),
     domains=lambda family: (),
     columns=TOKEN_COLUMNS,
 )
@@ -253,23 +261,23 @@ TOKENS = Asset(
 
 # Tokenized RL prompts, what a rollout starts from: of one domain, and of all as one, with the arithmetic curriculum beside them.
 
-PROMPTS, STREAM = "rl_prompts_by_domain", "prompts"
+STREAM = "prompts"
 
 
 def _depends_tokens(workspace: Workspace, name: str) -> dict[str, Any]:
     """What a domain's tokenized prompts depend on."""
-    return {"domain": name, "prompts": workspace.content(PROMPTS, name), **prompt_tokens_recipe(workspace)}
+    return {"domain": name, "prompts": workspace.content(PROMPT_PARTS, name), **prompt_tokens_recipe(workspace)}
 
 
 def _write_tokens(workspace: Workspace, name: str, payload: Path, quarantine: Path) -> Draft:
     """Tokenize the training prompts of a domain."""
-    directory = open_published(workspace.stores, PROMPTS, name, remedy=build_command(PROMPTS, name)).directory
+    directory = open_published(workspace.stores, PROMPT_PARTS, name, remedy=build_command(PROMPT_PARTS, name)).directory
     return write_prompt_tokens(workspace, directory, TRAIN, STREAM, payload, quarantine, f"tokenize prompts of {name}")
 
 
 def _all_held_out(workspace: Workspace, name: str) -> bool:
     """Whether all prompts of a domain are held out, so that nothing is left to tokenize."""
-    prompts = workspace.published(PROMPTS, name)
+    prompts = workspace.published(PROMPT_PARTS, name)
     return prompts is not None and prompts.manifest.counts["kept"] > 0
 
 
@@ -277,51 +285,50 @@ def _audit_tokens(workspace: Workspace, _: str, payload: Path) -> None:
     audit_stream(payload, STREAM, workspace.vocabulary(workspace.family(Rl)))
 
 
-TOKENS_BY_DOMAIN = Asset(
+RL_TOKENS_BY_DOMAIN = Asset(
     name="rl_tokens_by_domain",
     family="rl",
     description="Training prompts of a domain as token ids, ended by the template's generation prompt.",
-    version=VERSION,
+    version=RL_VERSION,
     depends=_depends_tokens,
     write=_write_tokens,
     audit=_audit_tokens,
     partitioned=True,
-    upstream=(PROMPTS,),
+    upstream=(PROMPT_PARTS,),
     options=OPTIONS,
     checks=(INTEGRITY, ACCOUNTING, LINE_SELECTION, PLAIN_ROWS, PROMPT_IDENTITY),
     preview=record_preview,
     streams={STREAM: Stream(TokenStore, STREAM)},
-    source=FromLines({STREAM: (PROMPTS, TRAIN)}, prompt_lines),
+    source=FromLines({STREAM: (PROMPT_PARTS, TRAIN)}, prompt_lines),
     domains=prompt_domains,
     may_be_empty=_all_held_out,
-    columns=COLUMNS_COLUMNS,
+    columns=TOKEN_COLUMNS,
 )
 
 
-MERGED_PROMPTS, TOKENS_PARTS = MERGED.name, "rl_tokens_by_domain"
-ARITHMETIC = ARITHMETIC_STREAM
-QUESTIONS = TOKENS.name
+MERGED_PROMPTS, TOKEN_PARTS = RL_PROMPTS.name, "rl_tokens_by_domain"
+QUESTION_TOKENS = ARITHMETIC_TOKENS.name
 
 
-def _depends_on_parts_tokens(workspace: Workspace, _: str) -> dict[str, Any]:
+def _depends_merged_tokens(workspace: Workspace, _: str) -> dict[str, Any]:
     """What the tokenized prompts depend on."""
     family = workspace.family(Rl)
     return {
-        "prompts": {asset: workspace.content(asset) for asset in (MERGED_PROMPTS, NAME)},
-        "domains": {name: workspace.content(TOKENS_PARTS, name) for name in prompt_domains(family)},
-        "arithmetic": workspace.content(QUESTIONS),
+        "prompts": {asset: workspace.content(asset) for asset in (MERGED_PROMPTS, QUESTIONS)},
+        "domains": {name: workspace.content(TOKEN_PARTS, name) for name in prompt_domains(family)},
+        "arithmetic": workspace.content(QUESTION_TOKENS),
         "output": family.output.model_dump(),
     }
 
 
 def _merge_tokens(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Draft:
     """Write the tokens of all domains, and those of the curriculum."""
-    parts = parts_of(workspace, TOKENS_PARTS, prompt_domains(workspace.family(Rl)))
-    questions = open_published(workspace.stores, QUESTIONS, remedy=build_command(QUESTIONS))
+    parts = parts_of(workspace, TOKEN_PARTS, prompt_domains(workspace.family(Rl)))
+    questions = open_published(workspace.stores, QUESTION_TOKENS, remedy=build_command(QUESTION_TOKENS))
     with _writer(workspace, payload, STREAM) as writer:
         merge_tokens(workspace, STREAM, parts, (MERGED_PROMPTS, TRAIN), writer)
-    with _writer(workspace, payload, ARITHMETIC) as writer:
-        append_store(writer, open_tokens(questions.directory, ARITHMETIC))
+    with _writer(workspace, payload, ARITHMETIC_STREAM) as writer:
+        append_store(writer, open_tokens(questions.directory, ARITHMETIC_STREAM))
     merged = (*parts.values(), questions)
     kept, tokens = (sum(part.manifest.counts[key] for part in merged) for key in ("kept", "tokens"))
     return Draft({"read": kept, "kept": kept, "tokens": tokens, "refused": {}}, {}, ("ids inside the vocabulary",))
@@ -333,28 +340,28 @@ def _writer(workspace: Workspace, payload: Path, stream: str) -> RecordWriter:
     return record_writer(output.storage_format, payload, stream, dtypes, max_tokens_per_shard=output.max_tokens_per_shard)
 
 
-def _audit_merged(workspace: Workspace, _: str, payload: Path) -> None:
+def _audit_merged_tokens(workspace: Workspace, _: str, payload: Path) -> None:
     vocabulary = workspace.vocabulary(workspace.family(Rl))
-    for stream in (STREAM, ARITHMETIC):
+    for stream in (STREAM, ARITHMETIC_STREAM):
         audit_stream(payload, stream, vocabulary)
 
 
-TOKENS_MERGED = Asset(
+RL_TOKENS = Asset(
     name="rl_tokens",
     family="rl",
     description="Training prompts as token ids, ended by the template's generation prompt: what a rollout starts from.",
-    version=VERSION,
-    depends=_depends_on_parts_tokens,
+    version=RL_VERSION,
+    depends=_depends_merged_tokens,
     write=_merge_tokens,
-    audit=_audit_merged,
-    upstream=(TOKENS_PARTS, by_domain(MERGED_PROMPTS), MERGED_PROMPTS, QUESTIONS, NAME),
+    audit=_audit_merged_tokens,
+    upstream=(TOKEN_PARTS, by_domain(MERGED_PROMPTS), MERGED_PROMPTS, QUESTION_TOKENS, QUESTIONS),
     options=("output",),
     checks=(INTEGRITY, ACCOUNTING, PLAIN_ROWS, MERGED_RECORDS),
     preview=record_preview,
-    streams={name: Stream(TokenStore, name) for name in (STREAM, ARITHMETIC)},
-    source=FromParts((TOKENS_PARTS, QUESTIONS), {STREAM: (MERGED_PROMPTS, TRAIN)}),
+    streams={name: Stream(TokenStore, name) for name in (STREAM, ARITHMETIC_STREAM)},
+    source=FromParts((TOKEN_PARTS, QUESTION_TOKENS), {STREAM: (MERGED_PROMPTS, TRAIN)}),
     domains=prompt_domains,
-    columns=COLUMNS_COLUMNS,
+    columns=TOKEN_COLUMNS,
 )
 
 
@@ -379,10 +386,10 @@ def _depends_groups(workspace: Workspace, name: str) -> dict[str, Any]:
 def folders(family: Rl, names: Iterable[str], payload: Path) -> tuple[Path, ...]:
     """The folder of the groups to train on, and that of those held out, where any of these domains has some."""
     has_test = family.test_fraction > 0 or any(family.domains[name].test_files for name in names)
-    return (payload, payload / GROUPS_TEST) if has_test else (payload,)
+    return (payload, payload / HELD_OUT) if has_test else (payload,)
 
 
-def _write_groups_(workspace: Workspace, name: str, payload: Path, quarantine_path: Path) -> Draft:
+def _write_groups(workspace: Workspace, name: str, payload: Path, quarantine_path: Path) -> Draft:
     """Tokenize every group of a domain, in the order of the sources. The store is always `bin`, as `sft_tokens` is."""
     family = workspace.family(Rl)
     dtype, shard = ids_dtype(family, workspace.vocabulary(family)), family.output.max_tokens_per_shard
@@ -396,7 +403,7 @@ def _write_groups_(workspace: Workspace, name: str, payload: Path, quarantine_pa
         counts = {"read": 0, "kept": 0, "train": 0, "test": 0, "responses": 0, "tokens": 0, "trained_tokens": 0}
         if family.domains[name].options.get("token_ids_key"):
             counts |= {"sampled": 0, "retokenized_otherwise": 0}
-        reading = _write_groups(workspace, name, writers, quarantine, counts)
+        reading = _write_domain(workspace, name, writers, quarantine, counts)
         refused = quarantine.counts
     counted = {**counts, "refused": refused, **passed_over(reading)}
     return Draft(counted, {}, ("ids inside the vocabulary", "a finite reward for each response"))
@@ -405,7 +412,7 @@ def _write_groups_(workspace: Workspace, name: str, payload: Path, quarantine_pa
 def _audit_groups(workspace: Workspace, name: str, payload: Path) -> None:
     family = workspace.family(Rl)
     for folder in folders(family, [name], payload):
-        for stream in (GROUPS_PROMPTS, RESPONSES):
+        for stream in (PROMPTS, RESPONSES):
             audit_stream(folder, stream, workspace.vocabulary(family))
         _audit_rewards(open_groups(folder))
 
@@ -418,7 +425,7 @@ def _audit_rewards(store: GroupStore) -> None:
         raise StoreError(f"{infinite:,} rewards are not finite, {empty:,} groups have no response")
 
 
-def _write_groups(workspace: Workspace, name: str, writers: list[GroupWriter], quarantine: Quarantine, counts: dict[str, int]) -> Reading:
+def _write_domain(workspace: Workspace, name: str, writers: list[GroupWriter], quarantine: Quarantine, counts: dict[str, int]) -> Reading:
     fraction, reading = workspace.family(Rl).test_fraction, Source.of(workspace, Rl, RAW, name, gives=Group).reading()
     tokenize = Tokenize(workspace, name)
     for items, in_test in reading.examples("tokenize groups", quarantine):
@@ -457,13 +464,13 @@ def absent(workspace: Workspace) -> str:
     return "" if found else "no domain of rl.yaml has a schema that gives a Group, as the schema group does"
 
 
-GROUPS_BY_DOMAIN = Asset(
+RL_GROUPS_BY_DOMAIN = Asset(
     name="rl_groups_by_domain",
     family="rl",
     description="Prompts of a domain with several responses and a reward for each, as token ids, masks and rewards: offline GRPO.",
-    version=VERSION,
+    version=RL_VERSION,
     depends=_depends_groups,
-    write=_write_groups_,
+    write=_write_groups,
     audit=_audit_groups,
     partitioned=True,
     upstream=(RAW,),
@@ -499,22 +506,22 @@ GROUPS_BY_DOMAIN = Asset(
         ),
     ),
     preview=group_preview,
-    streams={"train": Stream(GroupStore, None), GROUPS_TEST: Stream(GroupStore, GROUPS_TEST)},
-    source=FromRows(Group, alone.groups, by_prompt(Group)),
+    streams={"train": Stream(GroupStore, None), HELD_OUT: Stream(GroupStore, HELD_OUT)},
+    source=FromRows(Group, of_stores.groups, by_prompt(Group)),
     domains=group_domains,
     absent=absent,
-    columns=COLUMNS_COLUMNS_,
+    columns=GROUP_COLUMNS,
 )
 
 
-GROUPS_PARTS = "rl_groups_by_domain"
+GROUP_PARTS = "rl_groups_by_domain"
 
 
-def _depends_on_parts_groups(workspace: Workspace, _: str) -> dict[str, Any]:
+def _depends_merged_groups(workspace: Workspace, _: str) -> dict[str, Any]:
     """What the groups depend on. Domains are sorted, so their order in the configuration does not matter."""
     family = workspace.family(Rl)
     return {
-        "domains": {name: workspace.content(GROUPS_PARTS, name) for name in group_domains(family)},
+        "domains": {name: workspace.content(GROUP_PARTS, name) for name in group_domains(family)},
         "output": family.output.model_dump(),
     }
 
@@ -524,9 +531,9 @@ def _merge_groups(workspace: Workspace, _: str, payload: Path, quarantine: Path)
     family = workspace.family(Rl)
     names, dtype, output = group_domains(family), ids_dtype(family, workspace.vocabulary(family)), family.output
     shard, logprobs = output.max_tokens_per_shard, stores_logprobs(family)
-    parts = parts_of(workspace, GROUPS_PARTS, names)
+    parts = parts_of(workspace, GROUP_PARTS, names)
     with ExitStack() as stack:
-        for split, folder in zip(("train", GROUPS_TEST), folders(family, names, payload), strict=False):
+        for split, folder in zip(("train", HELD_OUT), folders(family, names, payload), strict=False):
             writer = GroupWriter(output.storage_format, folder, dtype, names, max_tokens_per_shard=shard, logprobs=logprobs)
             stack.enter_context(writer)
             for number, part in enumerate(parts.values()):
@@ -538,20 +545,32 @@ def _merge_groups(workspace: Workspace, _: str, payload: Path, quarantine: Path)
     return Draft({**counts, "read": counts["kept"], "refused": {}}, {}, ())
 
 
-GROUPS_MERGED = Asset(
+RL_GROUPS = Asset(
     name="rl_groups",
     family="rl",
     description="Prompts with several responses and a reward for each, as token ids, masks and rewards: offline GRPO.",
-    version=VERSION,
-    depends=_depends_on_parts_groups,
+    version=RL_VERSION,
+    depends=_depends_merged_groups,
     write=_merge_groups,
-    upstream=(GROUPS_PARTS,),
+    upstream=(GROUP_PARTS,),
     options=("output",),
     checks=(INTEGRITY, ACCOUNTING, GROUP_ROWS, MERGED_RECORDS),
     preview=group_preview,
-    streams={"train": Stream(GroupStore, None), GROUPS_TEST: Stream(GroupStore, GROUPS_TEST)},
-    source=FromParts((GROUPS_PARTS,)),
+    streams={"train": Stream(GroupStore, None), HELD_OUT: Stream(GroupStore, HELD_OUT)},
+    source=FromParts((GROUP_PARTS,)),
     domains=group_domains,
     absent=absent,
-    columns=COLUMNS_COLUMNS_,
+    columns=GROUP_COLUMNS,
+)
+
+
+ASSETS = (
+    RL_PROMPTS_BY_DOMAIN,
+    RL_PROMPTS,
+    ARITHMETIC_PROMPTS,
+    RL_TOKENS_BY_DOMAIN,
+    ARITHMETIC_TOKENS,
+    RL_TOKENS,
+    RL_GROUPS_BY_DOMAIN,
+    RL_GROUPS,
 )

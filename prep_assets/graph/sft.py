@@ -1,4 +1,4 @@
-"""The certificate of the chat template: what it does with conversations, and by which proofs their masks hold."""
+"""The assets of the family `sft`: the certificate of its template, tokens of each domain, and the packed table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.checks import of_stores as alone
+from prep_assets.checks import of_stores
 from prep_assets.checks.of_conversations import Chats
 from prep_assets.checks.of_packed import packed_accounting, packed_mask, packed_mixture, packed_rows
 from prep_assets.checks.of_stores import ACCOUNTING, IDENTITY, INTEGRITY, MASKED, SELECTION, derived, token_rows
@@ -23,10 +23,19 @@ from prep_assets.errors import PrepAssetsError, StoreError, TemplateError
 from prep_assets.graph.previews import packed_preview, record_preview
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.packing.plan import PerToken
-from prep_assets.pipeline.asset import IMAGES, REASONING, TEMPLATE, Asset, Check, FromRows, Store, Stream
-from prep_assets.pipeline.asset import MASKED_TOKENS as COLUMNS
-from prep_assets.pipeline.asset import PACKED as COLUMNS_COLUMNS
-from prep_assets.pipeline.asset import SFT as VERSION
+from prep_assets.pipeline.asset import (
+    IMAGES,
+    MASKED_TOKEN_COLUMNS,
+    PACKED_COLUMNS,
+    REASONING,
+    SFT_VERSION,
+    TEMPLATE,
+    Asset,
+    Check,
+    FromRows,
+    Store,
+    Stream,
+)
 from prep_assets.pipeline.conversations import conversations_of, firsts, write_records
 from prep_assets.pipeline.examples import Reading, Source, attention_recipe, content_digest, held_out, passed_over, reading_recipe
 from prep_assets.pipeline.images import stored_image_id, write_images
@@ -45,6 +54,8 @@ from prep_assets.stores.tokens import ATTENTION, RecordWriter, TokenStore, open_
 from prep_assets.stores.verification import write_json
 from prep_assets.text.certify import Certificate, certify
 
+# The certificate of the chat template: what it does with conversations, and by which proofs their masks hold.
+
 
 def check_policy(workspace: Workspace) -> Certificate:
     """The certificate of the family's template.
@@ -62,12 +73,12 @@ def check_policy(workspace: Workspace) -> Certificate:
     return certificate
 
 
-def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
+def _depends_template(workspace: Workspace, _: str) -> dict[str, Any]:
     family = workspace.family(Sft)
     return {"tokenizer": tokenizer_recipe(workspace, family), "template": workspace.template(family).hash}
 
 
-def _write(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Draft:
+def _write_template(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Draft:
     """Write down what the family's chat template does with conversations."""
     family = workspace.family(Sft)
     certificate = certify(workspace.template(family), workspace.vocabulary(family)).as_dict()
@@ -80,13 +91,13 @@ def _policy(store: Store) -> Verdict:
     return Verdict(True, f"masks are provable by {', '.join(certificate.proofs)}; turns end with {certificate.stop_token!r}", {})
 
 
-ASSET = Asset(
+SFT_TEMPLATE = Asset(
     name="sft_template",
     family="sft",
     description="Certificate of the chat template: what it makes of system prompts, reasoning and tools, and how masks are proven.",
-    version=VERSION,
-    depends=_depends,
-    write=_write,
+    version=SFT_VERSION,
+    depends=_depends_template,
+    write=_write_template,
     options=(*TEMPLATE, *IMAGES),
     checks=(INTEGRITY, Check("policy_supported", "The chat template supports the mask policy that the configuration asks for.", _policy)),
     kind="json",
@@ -152,7 +163,7 @@ def _write_tokens(workspace: Workspace, name: str, payload: Path, quarantine: Pa
                 shutil.rmtree(leftover)
 
 
-def _audit(workspace: Workspace, name: str, payload: Path) -> None:
+def _audit_tokens(workspace: Workspace, name: str, payload: Path) -> None:
     family = workspace.family(Sft)
     vocabulary, image = workspace.vocabulary(family), stored_image_id(workspace, family)
     for stream in splits(workspace, name):
@@ -225,16 +236,16 @@ def encode_chats(
     return {**counts, **conversations.tokenized.counts, **passed_over(reading)}
 
 
-TOKENS_ASSET = Asset(
+SFT_TOKENS = Asset(
     name="sft_tokens",
     family="sft",
     description="""Token ids and loss mask of every conversation, one store per domain.
 
 Each conversation is rendered once by the chat template and tokenized once; the mask follows from where its regions stand in the render.""",
-    version=VERSION,
+    version=SFT_VERSION,
     depends=_depends_tokens,
     write=_write_tokens,
-    audit=_audit,
+    audit=_audit_tokens,
     partitioned=True,
     upstream=(RAW,),
     options=(
@@ -264,8 +275,8 @@ Each conversation is rendered once by the chat template and tokenized once; the 
     in_parts=True,
     preview=record_preview,
     streams={split: Stream(TokenStore, split, masked=True) for split in ("train", "dev")},
-    source=FromRows(Sample, alone.chats, by_fields),
-    columns=COLUMNS,
+    source=FromRows(Sample, of_stores.chats, by_fields),
+    columns=MASKED_TOKEN_COLUMNS,
 )
 
 
@@ -466,13 +477,13 @@ def _write_rows(
     return trained
 
 
-PACKED_ASSET = Asset(
+SFT_PACKED = Asset(
     name="sft_packed",
     family="sft",
     description="""All domains mixed and packed into rows of one length, tokens and loss mask aligned.
 
 Trainers read `sft_packed.h5` (datasets `tokens` and `loss_mask`, both (N, row_len)); `sft_packed.documents` says which record is where.""",
-    version=VERSION,
+    version=SFT_VERSION,
     depends=_depends_packed,
     write=_write_packed,
     audit=_audit_packed,
@@ -494,5 +505,12 @@ Trainers read `sft_packed.h5` (datasets `tokens` and `loss_mask`, both (N, row_l
     preview=packed_preview,
     streams={name: Stream(PackedStore, name) for name in ("sft_packed", "sft_dev_packed")},
     kind="hdf5",
-    columns=COLUMNS_COLUMNS,
+    columns=PACKED_COLUMNS,
+)
+
+
+ASSETS = (
+    SFT_TEMPLATE,
+    SFT_TOKENS,
+    SFT_PACKED,
 )

@@ -1,4 +1,4 @@
-"""Which files of a payload hold rows that other tools read, Parquet and JSON lines, and what their columns are."""
+"""A store in plain values, and which of its files other tools can read: the source of every description."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from prep_assets.pipeline.sources import read_sources
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.version_folders import Published
+
+# Which files of a payload hold rows that other tools read, Parquet and JSON lines, and what their columns are.
 
 Kind = str | list[Any] | dict[str, Any]
 """Arrow's name of a type; a list of one kind; an object with the kinds of its keys."""

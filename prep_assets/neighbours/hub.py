@@ -1,8 +1,4 @@
-"""The dataset card of the Hugging Face Hub: ``README.md`` with YAML before its text.
-
-https://github.com/huggingface/hub-docs/blob/main/datasetcard.md. Every split names its files one by one, so that nothing else in a repository is
-read, and declares its columns, so that no reader guesses them.
-"""
+"""The Hugging Face Hub: dataset cards, Croissant, and releases."""
 
 from __future__ import annotations
 
@@ -24,6 +20,11 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.bucket import error_text
 from prep_assets.stores.manifest import MANIFEST, Manifest, payload_faults
 from prep_assets.stores.verification import BLOCK, WrittenFile
+
+# The dataset card of the Hugging Face Hub: ``README.md`` with YAML before its text.
+#
+# https://github.com/huggingface/hub-docs/blob/main/datasetcard.md. Every split names its files one by one, so that nothing else in a repository is
+# read, and declares its columns, so that no reader guesses them.
 
 UNKNOWN = "unknown"
 SIZES = (("n<1K", 10**3), ("1K<n<10K", 10**4), ("10K<n<100K", 10**5), ("100K<n<1M", 10**6), ("1M<n<10M", 10**7), ("10M<n<100M", 10**8))

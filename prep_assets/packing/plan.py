@@ -1,4 +1,4 @@
-"""The pack plan: an index that says which tokens of which record go where in which row, and the rows that are gathered by it."""
+"""The pack plan, the rows that it gives, and where runs that stay whole come to stand."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import numpy.typing as npt
 from prep_assets.errors import CheckFailed, ConfigError
 from prep_assets.stores.arrays import before, joined, stretches, together, zeros
 from prep_assets.stores.files import went_through
+
+# The pack plan: an index that says which tokens of which record go where in which row, and the rows that are gathered by it.
 
 Ints = npt.NDArray[np.int64]
 _AT_A_TIME = 512

@@ -1,4 +1,4 @@
-"""Pieces: the stretches of records that are placed whole, after long documents have been dealt with."""
+"""`pack`: lengths of records → a pack plan, by one of five strategies."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import numpy.typing as npt
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
 from prep_assets.packing.plan import Ints, PackPlan
 from prep_assets.stores.arrays import at, before, made, order, stretches, sums, where, zeros
+
+# Pieces: the stretches of records that are placed whole, after long documents have been dealt with.
 
 Overlong = Literal["raise", "truncate", "drop", "split"]
 

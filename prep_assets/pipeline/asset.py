@@ -1,4 +1,4 @@
-"""Code versions. One counts up when the same input gives other bytes; it is part of every recipe, and Dagster's `code_version`."""
+"""What an asset is: its code version, columns and options, how its stores are built; `graph/` has one file for each family."""
 
 from __future__ import annotations
 
@@ -33,42 +33,44 @@ if TYPE_CHECKING:
     from prep_assets.proofs.second_reading import MessageFields
     from prep_assets.proofs.selection import Again
 
-RAW = "3"
-PRETRAIN = "7"
-SFT = "8"
-PREFERENCE = "11"
-RL = "7"
-CONTRASTIVE = "3"
-EXPORT = "5"
+# Code versions. One counts up when the same input gives other bytes; it is part of every recipe, and Dagster's `code_version`.
+
+RAW_VERSION = "3"
+PRETRAIN_VERSION = "7"
+SFT_VERSION = "8"
+PREFERENCE_VERSION = "11"
+RL_VERSION = "7"
+CONTRASTIVE_VERSION = "3"
+EXPORT_VERSION = "5"
 
 
 # Columns of stores, as the web UI shows them: name, type, description.
 
-SOURCES = (
+SOURCE_COLUMNS = (
     ("name", "string", "Path within the domain, the same on every machine."),
     ("size", "int64", "Bytes as stored."),
     ("sha256", "string", "Content hash."),
     ("rows", "int64", "Rows, readable or not."),
 )
-TOKENS = (("tokens", "int32[T]", "Token ids of all records, end to end."),)
-MASKED_TOKENS = (*TOKENS, ("loss_mask", "uint8[T]", "Loss weight of each token: 1 is trained, 0 is not."))
-PACKED = (
+TOKEN_COLUMNS = (("tokens", "int32[T]", "Token ids of all records, end to end."),)
+MASKED_TOKEN_COLUMNS = (*TOKEN_COLUMNS, ("loss_mask", "uint8[T]", "Loss weight of each token: 1 is trained, 0 is not."))
+PACKED_COLUMNS = (
     ("tokens", "int32[N, row_len]", "Token ids; padding at the end of a row."),
     ("loss_mask", "int8[N, row_len]", "1 where a token is trained."),
     ("documents", "table", "row, row_offset, length, source, record, start of each piece of a document."),
 )
-PAIRS = (
+PAIR_COLUMNS = (
     ("prompt", "string", "What both answers reply to."),
     ("chosen", "string", "The preferred answer."),
     ("rejected", "string", "The other answer."),
 )
-CONTRASTS = (
+CONTRAST_COLUMNS = (
     ("query", "string", "What is asked."),
     ("positives", "list of string", "Texts that belong to it."),
     ("negatives", "list of string", "Texts that do not."),
 )
-PROMPTS = (("prompt", "string", "The question."), ("gold", "float64", "The right answer."))
-GROUPS = (
+PROMPT_COLUMNS = (("prompt", "string", "The question."), ("gold", "float64", "The right answer."))
+GROUP_COLUMNS = (
     ("prompts", "int32[P]", "Token ids of the prompt, ended by the generation prompt."),
     ("responses", "list of int32[R]", "Token ids of each response."),
     ("masks", "list of uint8[R]", "1 where a token of a response is trained."),
@@ -162,7 +164,7 @@ def all_refused(read: int, refusals: Iterable[Refusal]) -> str:
     return f"{message} {which}, {example.id}: {example.detail}"
 
 
-# What an asset is. One file beside this one makes each; `prep_assets.graph.graph` collects them.
+# What an asset is. `graph/` has a file for each family, which lists its own in `ASSETS`; `prep_assets.graph.graph` collects them.
 
 T = TypeVar("T")
 Column = tuple[str, str, str]

@@ -1,5 +1,4 @@
-"""The examples of one block, in the order of their records: some with renders of their own, some written by the layouts of their forms, some with the
-tokens that they bring."""
+"""Conversations: samples → rendered → encoded, block by block; chats of one form are cut together."""
 
 from __future__ import annotations
 
@@ -47,6 +46,9 @@ from prep_assets.text.layouts import Form, FormCuts, Layout, joined, merged, out
 from prep_assets.text.render import UNTEMPLATED, InlineReasoning, left_out, one_per_answer, render
 from prep_assets.text.spans import Cuts, Cutter, Ints, MaskPolicy, Rendered, rounds, without_oldest_rounds
 from prep_assets.text.template import ChatTemplate
+
+# The examples of one block, in the order of their records: some with renders of their own, some written by the layouts of their forms, some with the
+# tokens that they bring.
 
 
 @dataclass

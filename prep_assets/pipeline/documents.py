@@ -1,8 +1,4 @@
-"""Source files → documents, in blocks: texts with the records they came from, and what was refused between them.
-
-A row goes the way of all examples: schema → `Sample` → `Rendered` → text. A row of plain text, of which the schema `text` would certainly make
-a document, has its text taken as it is, which is the same text without the forms around it.
-"""
+"""Pretraining documents: texts in blocks, those with images or partly masked, and rows that bring their token ids."""
 
 from __future__ import annotations
 
@@ -36,6 +32,11 @@ from prep_assets.text.render import render
 from prep_assets.text.spans import NOTHING, MaskPolicy, Rendered, kept_tokens
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary, ends_of
+
+# Source files → documents, in blocks: texts with the records they came from, and what was refused between them.
+#
+# A row goes the way of all examples: schema → `Sample` → `Rendered` → text. A row of plain text, of which the schema `text` would certainly make
+# a document, has its text taken as it is, which is the same text without the forms around it.
 
 BLOCK_BYTES = 1 << 20
 """Bytes of source in a block. It changes nothing in a store."""

@@ -1,4 +1,4 @@
-"""Records and what becomes of them: items, duplicates, what is held out, and the row function of a domain."""
+"""The examples of a domain: its rows, read from front to end or in shards; duplicates and what is held out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import xxhash
 
 from prep_assets.config.family import Domain, Family
 from prep_assets.config.loading import payload_digest
-from prep_assets.data import tables as cuts
+from prep_assets.data import tables
 from prep_assets.data.blocks import FORGOTTEN, MISSED, Block, Unreadable, conditions, filter_blocks
 from prep_assets.data.files import WHOLE, Part, SourceFile, record_id
 from prep_assets.data.quarantine import Quarantine
@@ -33,6 +33,8 @@ from prep_assets.stores.arrays import joined, save_array, stretches, together, z
 from prep_assets.stores.files import Digests
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.workers.shards import Shard, ShardResult
+
+# Records and what becomes of them: items, duplicates, what is held out, and the row function of a domain.
 
 
 class Seen:
@@ -210,7 +212,7 @@ def shards_of(sources: Pinned, count: int | Literal["auto"] = "auto") -> list[Sh
     files = (*sources.files, *sources.test_files)
     listed = [list(parts(sources.cuts[number])) if sources.cuts else [WHOLE] for number in range(len(files))]
     sizes = [[_size(file, part, len(each)) for part in each] for file, each in zip(files, listed, strict=True)]
-    enough = shard_size(sum(map(sum, sizes)), count) - cuts.SHARD_BYTES // 2
+    enough = shard_size(sum(map(sum, sizes)), count) - tables.SHARD_BYTES // 2
     found: list[Shard] = []
     gathered: list[Stretch] = []
     size = 0
@@ -241,7 +243,7 @@ def text_bytes(file: SourceFile) -> int:
 def _size(file: SourceFile, part: Part, count: int) -> int:
     """Bytes of text, about. A table's rows do not say how large they are; its parts are equally large."""
     whole = text_bytes(file)
-    if file.format in cuts.TABLES:
+    if file.format in tables.TABLES:
         return max(1, whole // count)
     return max(1, (whole if part.stop is None else part.stop) - part.start)
 

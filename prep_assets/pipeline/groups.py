@@ -1,9 +1,4 @@
-"""Scored groups → token ids of prompts and responses, masks and rewards.
-
-A response is rendered with its prompt, once, and tokenized once. What of it is the prompt is what the template writes for the prompt alone, up
-to where a model continues; the response is the rest. Where the tokens of the one do not begin with those of the other, the group is refused,
-as it is when any response is: a group is whole, or its rewards say something else.
-"""
+"""Scored groups: texts that are tokenized, and ids that a model sampled."""
 
 from __future__ import annotations
 
@@ -31,6 +26,12 @@ from prep_assets.text.render import render
 from prep_assets.text.spans import MaskPolicy, Rendered
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary
+
+# Scored groups → token ids of prompts and responses, masks and rewards.
+#
+# A response is rendered with its prompt, once, and tokenized once. What of it is the prompt is what the template writes for the prompt alone, up
+# to where a model continues; the response is the rest. Where the tokens of the one do not begin with those of the other, the group is refused,
+# as it is when any response is: a group is whole, or its rewards say something else.
 
 # Groups whose responses come with the token ids that a model sampled, and often with their log-probabilities.
 #

@@ -1,4 +1,4 @@
-"""Images in records: the id that stands for them among the tokens, and the content of their files, which are hashed and never decoded."""
+"""Images in records: their files, their placeholders, and their places in packed rows."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from prep_assets.text.images import placeholder_of
 from prep_assets.text.spans import Placed
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary
+
+# Images in records: the id that stands for them among the tokens, and the content of their files, which are hashed and never decoded.
 
 REMOTE = re.compile("(https?|s3|gs|gcs|hf|az|abfss?|oss)://", re.IGNORECASE)
 """What an image's address begins with that is not a file of this machine."""

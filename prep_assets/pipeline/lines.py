@@ -1,11 +1,4 @@
-"""Turns as the two forms that trainers read: a string, or a list of messages with whatever reasoning, tool calls and tools they have.
-
-Messages are TRL's and transformers': ``{role, content}`` with ``reasoning_content``, ``tool_calls``, ``name`` and ``tool_call_id`` where a turn has
-them. A file holds one form only.
-
-An answer, or a part of one, that is not trained has ``loss_weight`` 0: on the message where all of it weighs the same, else on the text parts that
-its content then is. Strings cannot say so, and such a row needs messages.
-"""
+"""Lines of JSONL stores: of preferences, prompts and contrastive rows, as strings or messages."""
 
 from __future__ import annotations
 
@@ -43,6 +36,14 @@ from prep_assets.samples import (
     Turn,
 )
 from prep_assets.stores.lines import LinesWriter, open_lines
+
+# Turns as the two forms that trainers read: a string, or a list of messages with whatever reasoning, tool calls and tools they have.
+#
+# Messages are TRL's and transformers': ``{role, content}`` with ``reasoning_content``, ``tool_calls``, ``name`` and ``tool_call_id`` where a turn has
+# them. A file holds one form only.
+#
+# An answer, or a part of one, that is not trained has ``loss_weight`` 0: on the message where all of it weighs the same, else on the text parts that
+# its content then is. Strings cannot say so, and such a row needs messages.
 
 RowForm = Literal["text", "messages"]
 Columns = dict[str, Any]
@@ -288,7 +289,7 @@ def query_digest(query: str) -> bytes:
     return xxhash.xxh3_128_digest(msgspec.json.encode(query))
 
 
-class Judged:
+class JudgedContrasts:
     """Makes rows, and refuses those with a text that is longer than ``max_seq_len``: an embedding model would cut it in silence."""
 
     def __init__(self, workspace: Workspace) -> None:

@@ -1,4 +1,4 @@
-"""RL prompts: as lines with their gold answer, and as tokens up to where a model continues."""
+"""RL prompts and preference pairs as tokens."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ from prep_assets.text.layouts import FormCuts, Group, merged
 from prep_assets.text.render import InlineReasoning, render
 from prep_assets.text.spans import Cuts, MaskPolicy, Rendered
 from prep_assets.text.template import ChatTemplate
+
+# RL prompts: as lines with their gold answer, and as tokens up to where a model continues.
 
 
 def prompt_of(example: object) -> Prompt:

@@ -1,4 +1,4 @@
-"""A domain's source files as its raw asset pinned them."""
+"""The sources of a domain as its raw asset pinned them: routing, reasoning, decontamination, domains that files name."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from prep_assets.stores.published import open_published
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.render import InlineReasoning
 from prep_assets.workers.pool import require_memory
+
+# A domain's source files as its raw asset pinned them.
 
 SOURCES = "sources.json"
 BLOCKS = "blocks.json"

@@ -1,4 +1,4 @@
-"""What all pipelines that write token streams share."""
+"""What writes token streams: of rows and of lines, in shards, and merged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from prep_assets.caches import bounded_cache
 from prep_assets.config.base import ImageRule, tokens_around
 from prep_assets.config.family import Family
-from prep_assets.data import tables as cuts
+from prep_assets.data import tables
 from prep_assets.data.files import Part
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.data.tables import LineCuts, parts, shard_size
@@ -57,6 +57,8 @@ from prep_assets.stores.tokens import (
 from prep_assets.stores.version_folders import Published, staging, version_of
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.workers.shards import Counts, Plan, Runner, Shard, ShardResult, Work, carried_out, key_of
+
+# What all pipelines that write token streams share.
 
 BLOCK = 1 << 20
 """Tokens in a block when a whole stream is read through."""
@@ -304,14 +306,14 @@ def encode_domain(source: Source, encode: EncodeRows, streams: Streams, *, busy:
     workspace = source.workspace
     runner = workspace.runner(source.family, busy=busy)
     shards = shards_of(source.sources, source.family.cluster.shards) if runner else []
-    if runner is None or len(shards) < 2 or sum(shard.size for shard in shards) < FEWEST * cuts.SHARD_BYTES:
+    if runner is None or len(shards) < 2 or sum(shard.size for shard in shards) < FEWEST * tables.SHARD_BYTES:
         return encode(workspace, source.reading(), list(streams.writers.values()), streams.quarantine)
     ready = _looked_over(source, runner, shards, streams.payload)
-    part = partial(_encode_part, source=source.travelling(), encode=encode)
+    part = partial(_encode_rows_part, source=source.travelling(), encode=encode)
     return joined(workspace, source.kind, f"tokenize {source.name}", runner, ready, part, streams)
 
 
-def _encode_part(
+def _encode_rows_part(
     task: tuple[Sequence[Stretch], Found], writers: Sequence[RecordWriter], quarantine: Quarantine, *, source: Source, encode: EncodeRows
 ) -> dict[str, Any]:
     stretches, found = task
@@ -372,7 +374,7 @@ def encode_lines(workspace: Workspace, family: Family, doing: str, lines: Lines,
         doing: what progress is about.
     """
     runner = workspace.runner(family)
-    if runner is None or lines.path.stat().st_size < FEWEST * cuts.SHARD_BYTES:
+    if runner is None or lines.path.stat().st_size < FEWEST * tables.SHARD_BYTES:
         batches = _told(workspace, doing, lines, _batches(lines, Part()))
         counts = encode(workspace, batches, list(streams.writers.values()), streams.quarantine)
         workspace.engines(family).pause()
@@ -380,7 +382,7 @@ def encode_lines(workspace: Workspace, family: Family, doing: str, lines: Lines,
     travelling, root = replace(lines, index={}, guards=Guards()), workspace.stores.resolve()
     kept = version_of(lines.path) if runner.elsewhere and bucket_of(root) else None
     work = partial(
-        _encode_part_lines,
+        _encode_lines_part,
         workspace=workspace.travelling(type(family)),
         lines=travelling,
         encode=encode,
@@ -389,7 +391,7 @@ def encode_lines(workspace: Workspace, family: Family, doing: str, lines: Lines,
     return joined(workspace, type(family), doing, runner, line_shards(lines, family.cluster.shards), work, streams)
 
 
-def _encode_part_lines(
+def _encode_lines_part(
     task: Part,
     writers: Sequence[RecordWriter],
     quarantine: Quarantine,

@@ -1,4 +1,4 @@
-"""Commands that messages tell people to run."""
+"""A workspace: a configuration folder and a store folder, with the tokenizers and whatever else is opened once."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from prep_assets.data.files import Pin, SourceFile
     from prep_assets.workers.pool import Pool
     from prep_assets.workers.shards import Runner
+
+# Commands that messages tell people to run.
 
 
 def build_command(asset: str, partition: str = "") -> str:

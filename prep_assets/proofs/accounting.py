@@ -1,4 +1,4 @@
-"""Accounting: every record that was read is kept, or refused for a reason that is written down; what a manifest counts is counted again."""
+"""Accounting: what was read, kept and refused; and the ledger of every row of a domain."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from prep_assets.proofs.second_reading import is_held_out
 from prep_assets.proofs.selection import DUPLICATE, DUPLICATES, GOOD, SAYS, Again, Selected, reason_fault
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.arrays import Spool, at, before, made, order, repeats, stretches, where
+
+# Accounting: every record that was read is kept, or refused for a reason that is written down; what a manifest counts is counted again.
 
 SAMPLED = 64
 

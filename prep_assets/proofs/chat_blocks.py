@@ -1,4 +1,4 @@
-"""Chats in columns: the texts of many as bytes, and what is asked of all of them at once."""
+"""Chats proven a block at a time, in columns."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from prep_assets.proofs.plain_forms import MOST_KNOWN, ByteSearch, BytesForm, Pl
 from prep_assets.proofs.shaped_forms import Outline, OutlinedSample, as_json
 from prep_assets.samples import PlainChat
 from prep_assets.stores.arrays import in_arrow
+
+# Chats in columns: the texts of many as bytes, and what is asked of all of them at once.
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

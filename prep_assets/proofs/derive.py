@@ -1,4 +1,4 @@
-"""What is trained of a conversation and what is not attended, and the policies that give its texts their loss weights: for the second derivation of masks."""
+"""What must be trained of a conversation, derived a second time from its source."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ from prep_assets.samples import (
 
 if TYPE_CHECKING:
     from prep_assets.text.template import ChatTemplate
+
+# What is trained of a conversation and what is not attended, and the policies that give its texts their loss weights: for the second derivation of masks.
 
 Range = tuple[int, int]
 NOTHING = "(?!)"
@@ -292,7 +294,7 @@ def with_placeholders(derived: Derived, images: Sequence[Region], template: Chat
 # What must be trained of a conversation, derived a second time: from the source and from a render that is taken apart, without marks and without any code
 # that made the mask.
 #
-# `rebuilt` says which characters of a render are the source's, `turn_borders` where a turn's answer begins and what ends it. Here the policy of the
+# `proofs/rebuilt.py` says which characters of a render are the source's, where a turn's answer begins and what ends it. Here the policy of the
 # configuration gives each of these stretches its weight.
 
 __all__ = ["Derived", "Expected", "MaskOptions", "derive", "expected_texts"]

@@ -1,4 +1,4 @@
-"""The begin-of-text token of documents, read from the definition of the tokenizer's post-processor: no code is shared with what writes it."""
+"""Proofs of pretraining streams: begin-of-text, sentences, fill-in-the-middle, ids and masks."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from prep_assets.stores.arrays import ahead
 from prep_assets.text.engines import Engines
 from prep_assets.text.ids import Flat
 from prep_assets.text.vocabulary import Vocabulary
+
+# The begin-of-text token of documents, read from the definition of the tokenizer's post-processor: no code is shared with what writes it.
 
 
 def documents_begin_with(vocabulary: Vocabulary, bos: str) -> int | None:
@@ -140,7 +142,7 @@ class Text:
         text: its text.
         ids: its token ids without the end-of-text token, and without sentinels, in the order of the text.
         parts: its text, cut where fill-in-the-middle cut it, or into sentences; empty where it is whole.
-        early: whether it stands among the first tokens of its stream, see `ids_again.FIRST`.
+        early: whether it stands among the first tokens of its stream, see `reference_ids.FIRST`.
     """
 
     id: str
@@ -160,7 +162,7 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
     Parts of a document that was cut follow a control token, or are sentences, so each is tokenized for itself.
 
     Args:
-        engines: with them, all but a sample of the documents is tokenized by the fast engine, see `ids_again`; else all by the reference.
+        engines: with them, all but a sample of the documents is tokenized by the fast engine, see `reference_ids.IdsAgain`; else all by the reference.
     """
     decoded = compared = cut = tokens = 0
     table: tuple[Any, ...] | None = None

@@ -1,4 +1,4 @@
-"""Rewards of scored groups: finite, one for each response, and those that the source has."""
+"""Proofs of scored groups: their rewards, and ids that a model sampled."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import Sampled
+
+# Rewards of scored groups: finite, one for each response, and those that the source has.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +92,7 @@ def check_sampled(groups: Iterable[Rollout]) -> Verdict:
     """Check every group; the verdict shows the first that fails."""
     numbers = {"groups_checked": 0, "responses_checked": 0, "tokens_checked": 0}
     for group in groups:
-        fault = _fault_sampled(group)
+        fault = _sampled_fault(group)
         numbers["groups_checked"] += 1
         numbers["responses_checked"] += len(group.responses)
         numbers["tokens_checked"] += sum(len(each["tokens"]) for each in group.responses)
@@ -103,7 +105,7 @@ def check_sampled(groups: Iterable[Rollout]) -> Verdict:
     )
 
 
-def _fault_sampled(group: Rollout) -> str | None:
+def _sampled_fault(group: Rollout) -> str | None:
     source = group.source
     if source.prompt is not None and list(group.prompt) != list(source.prompt):
         return f"{len(group.prompt)} ids of the prompt differ from the {len(source.prompt)} of the source"

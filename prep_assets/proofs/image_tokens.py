@@ -1,4 +1,4 @@
-"""How many tokens stand for an image, derived a second time: each processor's way is followed in pixels, as it resizes, cuts and pads the picture."""
+"""Images a second time: how many tokens stand for each, and where they stand."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from prep_assets.samples import IMAGE, Region, Sample
 from prep_assets.stores.images import Image, Images, image_fault
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
+
+# How many tokens stand for an image, derived a second time: each processor's way is followed in pixels, as it resizes, cuts and pads the picture.
 
 Size = tuple[int, int]
 """Width and height in pixels."""

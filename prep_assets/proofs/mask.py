@@ -1,4 +1,4 @@
-"""Where a mask is wrong: the first token that should be trained and is not, or is and should not be."""
+"""Mask alignment and tokenization identity of conversations, and where a mask is wrong."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.proofs.words import ByteTable
 from prep_assets.samples import SYSTEM, UNATTENDED, USER, Sample
 from prep_assets.text.vocabulary import Vocabulary
+
+# Where a mask is wrong: the first token that should be trained and is not, or is and should not be.
 
 Run = tuple[int, int]
 BROKEN = "\ufffd"
@@ -375,7 +377,7 @@ class Rendered(Protocol):
 def prove_identity(rows: Iterable[Conversation], vocabulary: Vocabulary) -> Verdict:
     """Tokenize every row again and compare; the verdict shows the first that differs."""
     proof = IdentityProof(vocabulary)
-    for batch in _batches_identity(rows):
+    for batch in _by_text_size(rows):
         proof.add(batch)
         if proof.worst is not None:
             break
@@ -419,7 +421,7 @@ class IdentityProof:
             expected = next(again) if row.left is None else row.left
             self.tokenized += 1
             if not np.array_equal(row.ids, expected):
-                self.worst = _worst_identity(row, expected, self.vocabulary)
+                self.worst = _worst_ids(row, expected, self.vocabulary)
                 return
 
     def verdict(self) -> Verdict:
@@ -431,7 +433,7 @@ class IdentityProof:
         return Verdict(True, f"{self.tokenized:,} rows have the reference tokenizer's ids of their render", numbers)
 
 
-def _batches_identity(rows: Iterable[Conversation]) -> Iterator[list[Conversation]]:
+def _by_text_size(rows: Iterable[Conversation]) -> Iterator[list[Conversation]]:
     batch: list[Conversation] = []
     characters = 0
     for row in rows:
@@ -469,7 +471,7 @@ def expected_ids(rows: Sequence[Rendered], vocabulary: Vocabulary, reference: Re
         yield np.concatenate(parts) if parts else np.zeros(0, np.uint32)
 
 
-def _worst_identity(row: Conversation, expected: npt.NDArray[Any], vocabulary: Vocabulary) -> Worst:
+def _worst_ids(row: Conversation, expected: npt.NDArray[Any], vocabulary: Vocabulary) -> Worst:
     shorter = min(len(row.ids), len(expected))
     differing = np.flatnonzero(row.ids[:shorter] != expected[:shorter])
     at = int(differing[0]) if len(differing) else shorter

@@ -1,7 +1,4 @@
-"""Mutations: what goes wrong in training data, done on purpose to a copy, to see that the check made for it notices.
-
-Each mutation names the check that must catch it. It changes one record (or two) of a copy of the user's own rows.
-"""
+"""Mutations: corruptions of masks, tokens, lines, sources, merged stores and groups that checks must catch."""
 
 from __future__ import annotations
 
@@ -21,6 +18,10 @@ from prep_assets.proofs.rows import Line
 from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Selected
 from prep_assets.stores.tokens import signed, unsigned
 from prep_assets.text.vocabulary import Vocabulary
+
+# Mutations: what goes wrong in training data, done on purpose to a copy, to see that the check made for it notices.
+#
+# Each mutation names the check that must catch it. It changes one record (or two) of a copy of the user's own rows.
 
 Change = Callable[[Sequence[Row], int, Vocabulary], list[Row] | None]
 
@@ -226,50 +227,50 @@ MUTATIONS: tuple[Mutation, ...] = (
 """Corruptions of token stores, each with the check that must catch it."""
 
 
-# Mutations of plain token rows, documents and prompts (see `mutations`).
+# Mutations of plain token rows, documents and prompts.
 
 Ids = npt.NDArray[Any]
 
 
-DocumentsChange = Callable[[Sequence[Ids], int, int, int], list[Ids] | None]
+ChangeOfIds = Callable[[Sequence[Ids], int, int, int], list[Ids] | None]
 """All rows, the number of one, the end-of-text id, the size of the vocabulary → the rows with that one corrupted."""
 
 
-def _with_documents(rows: Sequence[Ids], at: int, ids: Ids) -> list[Ids]:
+def _with_ids(rows: Sequence[Ids], at: int, ids: Ids) -> list[Ids]:
     return [*rows[:at], ids, *rows[at + 1 :]]
 
 
-def _put(place: int, value: Callable[[int, int, int], int]) -> DocumentsChange:
+def _put(place: int, value: Callable[[int, int, int], int]) -> ChangeOfIds:
     def change(rows: Sequence[Ids], at: int, eos: int, size: int) -> list[Ids] | None:
         if len(rows[at]) <= abs(place) + 1:
             return None
         ids = rows[at].astype(np.int64)
         ids[place] = value(int(ids[place]), eos, size)
-        return _with_documents(rows, at, ids)
+        return _with_ids(rows, at, ids)
 
     return change
 
 
-def _swapped_documents(rows: Sequence[Ids], at: int, eos: int, size: int) -> list[Ids] | None:
+def _two_tokens_swapped(rows: Sequence[Ids], at: int, eos: int, size: int) -> list[Ids] | None:
     places = np.flatnonzero(np.diff(rows[at][:-1]))
     if not len(places):
         return None
     ids, place = rows[at].copy(), int(places[0])
     ids[[place, place + 1]] = ids[[place + 1, place]]
-    return _with_documents(rows, at, ids)
+    return _with_ids(rows, at, ids)
 
 
 def _of_the_next(rows: Sequence[Ids], at: int, eos: int, size: int) -> list[Ids] | None:
     other = rows[(at + 1) % len(rows)]
-    return None if np.array_equal(other, rows[at]) else _with_documents(rows, at, other)
+    return None if np.array_equal(other, rows[at]) else _with_ids(rows, at, other)
 
 
 def _random(rows: Sequence[Ids], at: int, eos: int, size: int) -> list[Ids]:
-    return _with_documents(rows, at, np.random.default_rng(0).integers(0, size, len(rows[at])))
+    return _with_ids(rows, at, np.random.default_rng(0).integers(0, size, len(rows[at])))
 
 
 def _shorter(rows: Sequence[Ids], at: int, eos: int, size: int) -> list[Ids] | None:
-    return _with_documents(rows, at, np.delete(rows[at], len(rows[at]) // 2)) if len(rows[at]) > 2 else None
+    return _with_ids(rows, at, np.delete(rows[at], len(rows[at]) // 2)) if len(rows[at]) > 2 else None
 
 
 def _other(token: int, eos: int, size: int) -> int:
@@ -309,7 +310,7 @@ ATTENTION_MASK_MUTATIONS = tuple(
 PROMPT_TOKEN_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("random tokens", IDENTITY, _random),
     Mutation("a token replaced", IDENTITY, _put(1, _other)),
-    Mutation("two tokens swapped", IDENTITY, _swapped_documents),
+    Mutation("two tokens swapped", IDENTITY, _two_tokens_swapped),
     Mutation("a token lost", IDENTITY, _shorter),
     Mutation("tokens of the next row", IDENTITY, _of_the_next),
     Mutation("an id outside the vocabulary", ROWS, _put(1, lambda token, eos, size: size)),
@@ -330,34 +331,34 @@ DOCUMENT_MUTATIONS: tuple[Mutation, ...] = (
 """Corruptions of documents, each ended by the end-of-text token."""
 
 
-# Mutations of JSONL stores: what goes wrong with pairs, prompts and golds, done on purpose to copies of lines (see `mutations`).
+# Mutations of JSONL stores: what goes wrong with pairs, prompts and golds, done on purpose to copies of lines.
 
-LinesChange = Callable[[Sequence[Line], int], list[Line] | None]
+ChangeOfLines = Callable[[Sequence[Line], int], list[Line] | None]
 
 
-def _with_lines(lines: Sequence[Line], at: int, changes: Mapping[str, Any]) -> list[Line] | None:
+def _with_line(lines: Sequence[Line], at: int, changes: Mapping[str, Any]) -> list[Line] | None:
     stored = {**lines[at].stored, **changes}
     if stored == lines[at].stored and all(type(stored[key]) is type(lines[at].stored[key]) for key in changes):
         return None
     return [*lines[:at], replace(lines[at], stored=stored), *lines[at + 1 :]]
 
 
-def _field(name: str, value: Callable[[Any], Any]) -> LinesChange:
+def _field(name: str, value: Callable[[Any], Any]) -> ChangeOfLines:
     """One field of one line becomes something else; only lines that have it."""
-    return lambda lines, at: _with_lines(lines, at, {name: value(lines[at].stored[name])}) if name in lines[at].stored else None
+    return lambda lines, at: _with_line(lines, at, {name: value(lines[at].stored[name])}) if name in lines[at].stored else None
 
 
-def _swapped_lines(lines: Sequence[Line], at: int) -> list[Line] | None:
+def _answers_swapped(lines: Sequence[Line], at: int) -> list[Line] | None:
     stored = lines[at].stored
-    return _with_lines(lines, at, {"chosen": stored["rejected"], "rejected": stored["chosen"]}) if "chosen" in stored else None
+    return _with_line(lines, at, {"chosen": stored["rejected"], "rejected": stored["chosen"]}) if "chosen" in stored else None
 
 
 def _all_swapped(lines: Sequence[Line], at: int) -> list[Line] | None:
-    changed = [(_swapped_lines([line], 0) or [line])[0] for line in lines]
+    changed = [(_answers_swapped([line], 0) or [line])[0] for line in lines]
     return None if changed == list(lines) else changed
 
 
-def _of_the_next_lines(name: str) -> LinesChange:
+def _taken_from_next_line(name: str) -> ChangeOfLines:
     """Every line has the field of the next one."""
 
     def change(lines: Sequence[Line], at: int) -> list[Line] | None:
@@ -382,7 +383,7 @@ def _last(change: Callable[[str], str]) -> Callable[[Any], Any]:
     return changed
 
 
-_shorter_lines = _last(lambda text: text[: len(text) // 2] or text + text)
+_half_as_long = _last(lambda text: text[: len(text) // 2] or text + text)
 _longer = _last(lambda text: text + " Hurry.")
 
 
@@ -390,7 +391,7 @@ def _blank(value: Any) -> Any:
     return " " if isinstance(value, str) else [{**value[-1], "content": " "}]
 
 
-def _reweighed(change: Callable[[float], float | None]) -> LinesChange:
+def _reweighed(change: Callable[[float], float | None]) -> ChangeOfLines:
     """The better answer with other loss weights in its parts; only answers that have such parts."""
 
     def part(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -404,17 +405,17 @@ def _reweighed(change: Callable[[float], float | None]) -> LinesChange:
 
     def changed(lines: Sequence[Line], at: int) -> list[Line] | None:
         answer = lines[at].stored.get("chosen")
-        return _with_lines(lines, at, {"chosen": [message(each) for each in answer]}) if isinstance(answer, list) else None
+        return _with_line(lines, at, {"chosen": [message(each) for each in answer]}) if isinstance(answer, list) else None
 
     return changed
 
 
 def _equal(lines: Sequence[Line], at: int) -> list[Line] | None:
     stored = lines[at].stored
-    return _with_lines(lines, at, {"chosen": stored["rejected"]}) if "chosen" in stored else None
+    return _with_line(lines, at, {"chosen": stored["rejected"]}) if "chosen" in stored else None
 
 
-def _without(name: str) -> LinesChange:
+def _without(name: str) -> ChangeOfLines:
     def change(lines: Sequence[Line], at: int) -> list[Line] | None:
         stored = {key: value for key, value in lines[at].stored.items() if key != name}
         return [*lines[:at], replace(lines[at], stored=stored), *lines[at + 1 :]] if name in lines[at].stored else None
@@ -434,12 +435,12 @@ def _number(change: Callable[[float], Any]) -> Callable[[Any], Any]:
 MATCH, SANITY, GOLD = "source_match", "pair_sanity", "gold_answers"
 
 PAIR_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("one pair swapped", MATCH, _swapped_lines),
+    Mutation("one pair swapped", MATCH, _answers_swapped),
     Mutation("all pairs swapped", MATCH, _all_swapped),
-    Mutation("prompts of the next pair", MATCH, _of_the_next_lines("prompt")),
+    Mutation("prompts of the next pair", MATCH, _taken_from_next_line("prompt")),
     Mutation("a prompt altered", MATCH, _field("prompt", _longer)),
-    Mutation("a better answer truncated", MATCH, _field("chosen", _shorter_lines)),
-    Mutation("a worse answer truncated", MATCH, _field("rejected", _shorter_lines)),
+    Mutation("a better answer truncated", MATCH, _field("chosen", _half_as_long)),
+    Mutation("a worse answer truncated", MATCH, _field("rejected", _half_as_long)),
     Mutation("a label turned round", MATCH, _field("label", lambda label: not label)),
     Mutation("a pair that nobody wrote", MATCH, _lost),
     Mutation("loss weights of an answer lost", MATCH, _reweighed(lambda weight: None)),
@@ -453,9 +454,9 @@ PAIR_MUTATIONS: tuple[Mutation, ...] = (
 
 PROMPT_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a prompt altered", MATCH, _field("prompt", _longer)),
-    Mutation("prompts shifted against golds", MATCH, _of_the_next_lines("prompt")),
-    Mutation("golds shifted against prompts", MATCH, _of_the_next_lines("gold")),
-    Mutation("a prompt truncated", MATCH, _field("prompt", _shorter_lines)),
+    Mutation("prompts shifted against golds", MATCH, _taken_from_next_line("prompt")),
+    Mutation("golds shifted against prompts", MATCH, _taken_from_next_line("gold")),
+    Mutation("a prompt truncated", MATCH, _field("prompt", _half_as_long)),
     Mutation("a prompt that nobody wrote", MATCH, _lost),
     Mutation("a gold as a whole number", MATCH, _field("gold", _number(lambda gold: int(gold) if gold.is_integer() else gold))),
     Mutation("a gold as text", GOLD, _field("gold", _number(str))),
@@ -467,12 +468,12 @@ PROMPT_MUTATIONS: tuple[Mutation, ...] = (
 """Corruptions of RL prompts and of generated questions."""
 
 
-def _side(name: str, change: Callable[[list[str], Mapping[str, Any]], list[str]]) -> LinesChange:
+def _side(name: str, change: Callable[[list[str], Mapping[str, Any]], list[str]]) -> ChangeOfLines:
     """One side of a contrastive row becomes other texts; only rows that have it."""
 
     def changed(lines: Sequence[Line], at: int) -> list[Line] | None:
         stored = lines[at].stored
-        return _with_lines(lines, at, {name: change(stored[name], stored)}) if stored.get(name) else None
+        return _with_line(lines, at, {name: change(stored[name], stored)}) if stored.get(name) else None
 
     return changed
 
@@ -480,11 +481,11 @@ def _side(name: str, change: Callable[[list[str], Mapping[str, Any]], list[str]]
 CONTRASTS = "contrast_sanity"
 CONTRAST_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a query altered", MATCH, _field("query", _longer)),
-    Mutation("queries of the next row", MATCH, _of_the_next_lines("query")),
-    Mutation("positives of the next row", MATCH, _of_the_next_lines("positives")),
-    Mutation("negatives of the next row", MATCH, _of_the_next_lines("negatives")),
+    Mutation("queries of the next row", MATCH, _taken_from_next_line("query")),
+    Mutation("positives of the next row", MATCH, _taken_from_next_line("positives")),
+    Mutation("negatives of the next row", MATCH, _taken_from_next_line("negatives")),
     Mutation("a negative lost", MATCH, _side("negatives", lambda texts, row: texts[:-1])),
-    Mutation("a positive truncated", MATCH, _side("positives", lambda texts, row: [_shorter_lines(texts[0]), *texts[1:]])),
+    Mutation("a positive truncated", MATCH, _side("positives", lambda texts, row: [_half_as_long(texts[0]), *texts[1:]])),
     Mutation("a row that nobody wrote", MATCH, _lost),
     Mutation("an empty query", CONTRASTS, _field("query", _blank)),
     Mutation("an empty positive", CONTRASTS, _side("positives", lambda texts, row: [" ", *texts[1:]])),
@@ -496,7 +497,7 @@ CONTRAST_MUTATIONS: tuple[Mutation, ...] = (
 """Corruptions of contrastive rows."""
 
 
-# Mutations of what a store holds of its sources: rows lost, refused for nothing, kept for nothing, on the wrong side (see `mutations`).
+# Mutations of what a store holds of its sources: rows lost, refused for nothing, kept for nothing, on the wrong side.
 
 SELECTION = "selection"
 _NOWHERE = 1 << 39
@@ -578,7 +579,7 @@ SELECTION_MUTATIONS: tuple[Mutation, ...] = (
 """Corruptions of what is stored and refused; the check `selection` must catch each."""
 
 
-# Mutations of merged stores: what goes wrong where stores are put together, done on purpose to copies (see `mutations`).
+# Mutations of merged stores: what goes wrong where stores are put together, done on purpose to copies.
 
 
 @dataclass(frozen=True, slots=True)
@@ -710,7 +711,7 @@ RECORD_MUTATIONS: tuple[Mutation, ...] = (
 """Corruptions of merged records."""
 
 
-# Mutations of scored groups: what goes wrong with rewards and with sampled ids, done on purpose to copies of them (see `mutations`).
+# Mutations of scored groups: what goes wrong with rewards and with sampled ids, done on purpose to copies of them.
 
 NAN, INFINITY = np.float32("nan"), np.float32("inf")
 T = TypeVar("T")
@@ -733,7 +734,7 @@ def _infinite(group: Scores) -> Scores:
     return replace(group, rewards=np.append(INFINITY, group.rewards[1:]))
 
 
-def _lost_group_mutations(group: Scores) -> Scores:
+def _reward_lost(group: Scores) -> Scores:
     return replace(group, rewards=group.rewards[:-1])
 
 
@@ -761,7 +762,7 @@ def _other_response(group: Scores) -> Scores:
 REWARD_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a reward that is no number", "rewards", _alone(_no_number)),
     Mutation("an infinite reward", "rewards", _alone(_infinite)),
-    Mutation("a reward lost", "rewards", _alone(_lost_group_mutations)),
+    Mutation("a reward lost", "rewards", _alone(_reward_lost)),
     Mutation("rewards of a group shifted", "rewards", _alone(_shifted)),
     Mutation("rewards cut to whole numbers", "rewards", _alone(_truncated)),
     Mutation("rewards negated", "rewards", _alone(_sign)),

@@ -1,8 +1,4 @@
-"""Which records of which domains a packed table must hold, and in which order: worked out from the options alone.
-
-A domain's random numbers are raw outputs of PCG64, seeded by the sha256 of ``seed/name``: one draw to choose records, one for each pass over
-them, one for their places among those of other domains.
-"""
+"""Proofs of packed tables: pieces against their records, and the mixture."""
 
 from __future__ import annotations
 
@@ -20,6 +16,11 @@ from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.arrays import at, joined, made, numbers, order, stretches, sums, together, zeros
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import ATTENTION, TokenStore
+
+# Which records of which domains a packed table must hold, and in which order: worked out from the options alone.
+#
+# A domain's random numbers are raw outputs of PCG64, seeded by the sha256 of ``seed/name``: one draw to choose records, one for each pass over
+# them, one for their places among those of other domains.
 
 Ints = npt.NDArray[np.int64]
 START: Ints = np.zeros(1, np.int64)
@@ -207,31 +208,31 @@ def check_mixture(
     found = {field: np.asarray(documents[field]) for field in ("source", "record", "start", "length")}
     numbers: dict[str, float] = {"records_expected": 0, "tokens_packed": int(found["length"].sum()), "tokens_untrained": 0}
     if list(sources) != sorted(lengths):
-        return _failed_mixture(numbers, "domains", f"the table is of {list(sources)}, the configuration of {sorted(lengths)}")
+        return _mixture_failed(numbers, "domains", f"the table is of {list(sources)}, the configuration of {sorted(lengths)}")
     known = [len(lengths[name]) for name in sources]
     if (stranger := _stranger(found, known)) is not None:
-        return _failed_mixture(numbers, "documents", stranger)
+        return _mixture_failed(numbers, "documents", stranger)
     order = expected_order(lengths, packing)
     numbers["records_expected"] = len(order.record)
     pieces = _usable(order, packing)
     for source, record, start, end, surplus in _differences(pieces, found):
         name = f"{sources[source]} record {record:,}"
         if surplus > 0:
-            return _failed_mixture(
+            return _mixture_failed(
                 numbers, name, f"tokens {start:,} to {end:,} are {surplus} times more in the table than the options ask for"
             )
         if (lost := trained(source, record, start, end)) > 0:
-            return _failed_mixture(numbers, name, f"{lost:,} trained tokens between {start:,} and {end:,} are in no row")
+            return _mixture_failed(numbers, name, f"{lost:,} trained tokens between {start:,} and {end:,} are in no row")
         numbers["tokens_untrained"] += -surplus * (end - start)
     fault = _claims(order, found, sources, claimed, numbers)
     if fault is None and packing["strategy"] in ("concat", "simple") and not _in_order(pieces, found):
         fault = f"{packing['strategy']} keeps the order of the mixture, the table does not"
     if fault is not None:
-        return _failed_mixture(numbers, "documents", fault)
+        return _mixture_failed(numbers, "documents", fault)
     return Verdict(True, f"the rows hold the {len(order.record):,} records that the options ask for, whole or counted as left out", numbers)
 
 
-def _failed_mixture(numbers: Mapping[str, float], where: str, what: str) -> Verdict:
+def _mixture_failed(numbers: Mapping[str, float], where: str, what: str) -> Verdict:
     return Verdict(False, f"{where}: {what}", numbers, Worst(where, what))
 
 

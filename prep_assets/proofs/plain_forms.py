@@ -1,4 +1,4 @@
-"""Where any of some strings stands in bytes: the places of the byte of each that is the rarest, and of these the ones with all of its other bytes around."""
+"""Chats of one text a turn, derived a second time by form."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from prep_assets.text.environment import chat_template_utils
 
 if TYPE_CHECKING:
     from prep_assets.text.template import ChatTemplate
+
+# Where any of some strings stands in bytes: the places of the byte of each that is the rarest, and of these the ones with all of its other bytes around.
 
 Ints = npt.NDArray[np.int64]
 

@@ -1,8 +1,4 @@
-"""A sample as the messages that a chat template reads, with a numbered slot for each text of the source.
-
-Slots can be filled with the texts themselves or with words that stand for them. What a template makes of a conversation is then told apart from
-what the conversation says: see `rebuilt`.
-"""
+"""A render taken apart and built anew: which characters are the source's, and where what a model generates begins and ends."""
 
 from __future__ import annotations
 
@@ -21,6 +17,11 @@ from prep_assets.text.environment import FROZEN_CLOCK, MessageForm, chat_templat
 
 if TYPE_CHECKING:
     from prep_assets.text.template import ChatTemplate
+
+# A sample as the messages that a chat template reads, with a numbered slot for each text of the source.
+#
+# Slots can be filled with the texts themselves or with words that stand for them. What a template makes of a conversation is then told apart from
+# what the conversation says: see `rebuilt`.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Ids of parts of texts, put together as those of the texts."""
+"""The reference tokenizer's ids of any amount of text, each distinct word tokenized once."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from prep_assets.stores.files import key_of
 from prep_assets.text.engines import Engines, choose_engine
 from prep_assets.text.ids import NO_TEXTS, Engine, Flat
 from prep_assets.text.vocabulary import Vocabulary
+
+# Ids of parts of texts, put together as those of the texts.
 
 Ints = npt.NDArray[np.int64]
 

@@ -1,4 +1,4 @@
-"""Row integrity: shapes, dtypes, ids inside the vocabulary, something trained in every row, document borders that add up."""
+"""Proofs of rows: integrity of tokens, and lines with prompts, golds, pairs and contrasts."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from prep_assets.stores.arrays import before, sizes, stretches
 from prep_assets.stores.files import Digests, dumps
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import ATTENTION, TokenStore
+
+# Row integrity: shapes, dtypes, ids inside the vocabulary, something trained in every row, document borders that add up.
 
 BLOCK = 1 << 20
 _before = partial(before, first=-1)  # no row and no record has this number
@@ -402,7 +404,7 @@ def _fraction(text: str) -> Fraction | None:
 
 Rows = Iterable[Mapping[str, Any]]
 SIDES = ("positives", "negatives")
-BESIDE = {"instruction", "positive_scores", "negative_scores"}
+OPTIONAL_CONTRAST_FIELDS = {"instruction", "positive_scores", "negative_scores"}
 """Fields that a row may have beside query, positives and negatives."""
 
 
@@ -414,7 +416,7 @@ def check_contrasts(train: Rows, test: Rows) -> Verdict:
     ids: set[int] = set()
     for name, rows in (("train", train), ("test", test)):
         for number, row in enumerate(rows, 1):
-            fault = _fault_contrasts(row)
+            fault = _contrast_fault(row)
             digest = fingerprint(row.get("query"))
             if fault is None and name == "test" and digest in queries:
                 fault = "its query is in the training file as well"
@@ -439,13 +441,13 @@ def check_contrasts(train: Rows, test: Rows) -> Verdict:
     return Verdict(True, said, numbers)
 
 
-def _fault_contrasts(row: Mapping[str, Any]) -> str | None:
+def _contrast_fault(row: Mapping[str, Any]) -> str | None:
     if not isinstance(row.get("query"), str) or not row["query"].strip():
         return "the query is empty"
     if "id" in row:
         return None if set(row) == {"query", "id"} and type(row["id"]) is int else f"fields {list(row)}, a text to embed has query and id"
-    if not {"query", *SIDES} <= set(row) <= {"query", *SIDES, *BESIDE}:
-        return f"fields {list(row)}, needs query, positives and negatives, and may have {', '.join(sorted(BESIDE))}"
+    if not {"query", *SIDES} <= set(row) <= {"query", *SIDES, *OPTIONAL_CONTRAST_FIELDS}:
+        return f"fields {list(row)}, needs query, positives and negatives, and may have {', '.join(sorted(OPTIONAL_CONTRAST_FIELDS))}"
     seen: dict[str, str] = {row["query"].strip(): "the query"}
     for side in SIDES:
         for text in row[side]:
@@ -464,7 +466,7 @@ def _fault_contrasts(row: Mapping[str, Any]) -> str | None:
 
 FIELDS = ["prompt", "chosen", "rejected"]
 UNPAIRED_FIELDS = ["prompt", "completion", "label"]
-PAIRS_BESIDE = ("tools", "chat_template_kwargs", "margin")
+OPTIONAL_PAIR_FIELDS = ("tools", "chat_template_kwargs", "margin")
 """Fields that a row may have beside these."""
 
 
@@ -476,7 +478,7 @@ def check_pairs(train: Rows, test: Rows, unpaired: Rows = (), unpaired_test: Row
     for name, rows in (("train", train), ("unpaired", unpaired), ("test", test), ("unpaired_test", unpaired_test)):
         labelled = name.startswith("unpaired")
         for number, row in enumerate(rows):
-            fault = _unpaired_fault(row) if labelled else _fault_pairs(row)
+            fault = _unpaired_fault(row) if labelled else _pair_fault(row)
             numbers["labelled_checked" if labelled else "pairs_checked"] += 1
             digest = fingerprint(row.get("prompt"))
             if fault is None and name.endswith("test") and digest in prompts:
@@ -519,8 +521,8 @@ def _unpaired_fault(row: Mapping[str, Any]) -> str | None:
 
 
 def _fields_fault(row: Mapping[str, Any], needed: list[str]) -> str | None:
-    if list(row)[: len(needed)] != needed or not set(row) <= {*needed, *PAIRS_BESIDE}:
-        return f"fields {list(row)}, needs {needed} and may have {', '.join(PAIRS_BESIDE)}"
+    if list(row)[: len(needed)] != needed or not set(row) <= {*needed, *OPTIONAL_PAIR_FIELDS}:
+        return f"fields {list(row)}, needs {needed} and may have {', '.join(OPTIONAL_PAIR_FIELDS)}"
     if isinstance(row["prompt"], str) and not {"tools", "chat_template_kwargs"}.isdisjoint(row):
         return "tools and variables of a chat template stand beside strings, which no template renders"
     return None
@@ -537,7 +539,7 @@ def _is_empty(value: Any) -> bool:
     return not (text.strip() or value[-1].get("tool_calls"))
 
 
-def _fault_pairs(row: Mapping[str, Any]) -> str | None:
+def _pair_fault(row: Mapping[str, Any]) -> str | None:
     if (fault := _fields_fault(row, FIELDS)) is not None:
         return fault
     if len({type(row[field]) for field in FIELDS}) != 1:

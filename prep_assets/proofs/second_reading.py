@@ -1,4 +1,4 @@
-"""What a row is known by, worked out a second time: whether it equals another one, and on which side of a split it belongs."""
+"""Source files read a second time: rows, their digests, plain columns, and reasoning in answers."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ import orjson
 from prep_assets.errors import CheckFailed
 from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Group, Sample, Turn
 from prep_assets.stores.arrays import in_arrow
+
+# What a row is known by, worked out a second time: whether it equals another one, and on which side of a split it belongs.
 
 _SORTED = json.JSONEncoder(sort_keys=True, default=lambda value: {type(value).__name__: str(value)})
 _PLAIN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -219,7 +221,7 @@ def _finite(text: str) -> float:
 # Rows that are nothing but strings, or lists of messages of two strings each, read from JSON lines into columns by pyarrow's own parser.
 
 Ints = npt.NDArray[np.int64]
-_MESSAGE_ROWS_ONE_THREAD: Mapping[str, Any] = {"use_threads": False}
+_ONE_THREAD: Mapping[str, Any] = {"use_threads": False}
 FEWEST = 64
 """Lines that are not halved further to find those that can be read."""
 
@@ -251,7 +253,7 @@ class MessageFields(NamedTuple):
         try:
             table = pj.read_json(
                 pa.BufferReader(data),
-                read_options=pj.ReadOptions(block_size=len(data), **_MESSAGE_ROWS_ONE_THREAD),
+                read_options=pj.ReadOptions(block_size=len(data), **_ONE_THREAD),
                 parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"),
             )
             table.validate(full=True)  # strings are UTF-8
@@ -410,7 +412,7 @@ def _strings(column: Any) -> tuple[bytes, Ints]:
     return data.slice(0, int(places[-1])).to_pybytes() if data else b"", places
 
 
-# Rows of a source file, read a second time: by orjson, the standard library and pyarrow, with none of the code in `records`.
+# Rows of a source file, read a second time: by orjson, the standard library and pyarrow, with none of the code in `data`.
 #
 # Row numbers are those of record ids: lines of JSONL and text files (blank ones counted, though they are no rows), elements of a JSON list, rows after the
 # header of a CSV file, rows of a table.
@@ -429,7 +431,6 @@ MESSAGE_BYTES = 1 << 20
 ROWS = 1024
 """Rows of a table that are held at a time."""
 _PARQUET: dict[str, Any] = {"buffer_size": 1 << 20, "pre_buffer": False}
-_ONE_THREAD: dict[str, Any] = {"use_threads": False}
 _AT_ONCE = 1 << 18
 """Bytes that are decompressed at a time."""
 _ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"

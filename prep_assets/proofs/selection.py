@@ -1,4 +1,4 @@
-"""`where` and `domain_key`, evaluated a second time."""
+"""Selection: which rows a store must hold, on which side of the split, worked out from the sources."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import numpy.typing as npt
 from prep_assets.proofs.second_reading import MessageFields, MessageRows, Rows, canonical_json, digest, sorted_json
 from prep_assets.stores.arrays import together
 from prep_assets.stores.files import Digests
+
+# `where` and `domain_key`, evaluated a second time.
 
 _NOTHING = object()
 _ORDER = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}

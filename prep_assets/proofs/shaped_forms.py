@@ -1,4 +1,4 @@
-"""Arguments of calls that a template lists, each with its name: how it does so is found where names and values of invented ones stand in a render."""
+"""Chats with tools, calls or reasoning, derived a second time by form."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from msgspec import Struct
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived
 from prep_assets.samples import IMAGE, TOOL_CALL, Region, Sample, Turn
+
+# Arguments of calls that a template lists, each with its name: how it does so is found where names and values of invented ones stand in a render.
 
 _NUMBER = 73
 _SEVERAL: tuple[Any, ...] = (_NUMBER, "T", 0.25, None, False, True, [], {}, "", [7, "é"], {"d": ["ü", None]})

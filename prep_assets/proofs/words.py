@@ -1,4 +1,4 @@
-"""The bytes behind each token id, proven against the tokenizer's own decoder: what makes it sound to compare documents as bytes."""
+"""Bytes of token ids, words with the reference's ids, and where a text may be cut."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from prep_assets.stores.arrays import in_arrow, stretches
 from prep_assets.stores.files import Kept, key_of
 from prep_assets.text.ids import NO_TEXTS, Flat
 from prep_assets.text.vocabulary import Vocabulary
+
+# The bytes behind each token id, proven against the tokenizer's own decoder: what makes it sound to compare documents as bytes.
 
 _BEFORE = (b"", b"\xc3", b"\xe4", b"\xf1", b"\xe4\xb8", b"\xf1\x80", b"\xf1\x80\x80", b"\xe0", b"\xed", b"\xf0", b"\xf4")
 _RUN = 256
@@ -127,7 +129,7 @@ MOST_BYTES, EACH = 12 << 20, 144
 """After so many bytes of words and ids, and so many for each word beside, half of them are forgotten: those that were not met for the longest time."""
 LONGEST_HELD = 1024
 """Longest word that is remembered, in bytes."""
-WORDS_KEPT = Kept("words", 16)
+KEPT_WORDS = Kept("words", 16)
 
 Ints = npt.NDArray[np.int64]
 Parts = tuple[npt.NDArray[np.uint32], Ints, Ints]
@@ -189,13 +191,13 @@ class Words:
         """Put them on disk, where enough of them are new."""
         if 16 * self.fresh > len(self.known):
             counts = np.diff(self.held.offsets).astype(np.uint32)
-            WORDS_KEPT.keep(key, msgspec.msgpack.encode(_File(list(self.known), self.held.ids.tobytes(), counts.tobytes())))
+            KEPT_WORDS.keep(key, msgspec.msgpack.encode(_File(list(self.known), self.held.ids.tobytes(), counts.tobytes())))
             self.fresh = 0
 
     @classmethod
     def found(cls, key: str) -> Words:
         """Those that are on disk."""
-        words, data = cls(), WORDS_KEPT.find(key)
+        words, data = cls(), KEPT_WORDS.find(key)
         if data is not None:
             file = msgspec.msgpack.decode(data, type=_File)
             offsets = np.concatenate([[0], np.cumsum(np.frombuffer(file.counts, np.uint32), dtype=np.int64)])

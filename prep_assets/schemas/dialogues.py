@@ -1,4 +1,4 @@
-"""``moss``: moss-003 conversations, with or without plugins."""
+"""Chats in forms of their own: ``moss``, ``hh``, ``belle``, ``llama3_chat``, ``common_words_mask``."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ from prep_assets.schemas.turns import (
     turns_of,
     with_system_of,
 )
+
+# ``moss``: moss-003 conversations, with or without plugins.
 
 PARAMETERS = {"Search": "query", "Calculate": "expression", "Solve": "equation", "Text2Image": "description"}
 _BETWEEN = r"\s*(?:[,，;；]\s*)?"

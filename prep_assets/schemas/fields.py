@@ -1,4 +1,4 @@
-"""Names of fields whose meaning is known wherever they stand."""
+"""Fields of raw rows: names with a known meaning, values of a type, the view that notes what is read, loss weights."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any, NoReturn, SupportsIndex
 
 from prep_assets.errors import Refused
 from prep_assets.samples import TEXT, THINKING, TOOL_CALL, Region, Turn
+
+# Names of fields whose meaning is known wherever they stand.
 
 NEUTRAL = frozenset(
     {
@@ -156,7 +158,7 @@ class Book:
         ignore: path of an object → its keys that are left out, as if the row did not have them.
         dropped: paths of fields with content that were left out.
         views: the objects of the row that a schema came to.
-        by_name: whether only a field that is asked for by its name counts as taken, see `own_reading`.
+        by_name: whether only a field that is asked for by its name counts as taken: a function of the user's own may go through all of them.
     """
 
     ignore: Mapping[str, Sequence[str]] = field(default_factory=dict)

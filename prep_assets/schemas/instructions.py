@@ -1,4 +1,4 @@
-"""``alpaca``, ``alpaca_pairwise`` and ``dolly``: instruction, input, output, and where a row has them system and history."""
+"""Instructions: ``alpaca``, ``alpaca_pairwise``, ``dolly``, and ModelLink's handlers of their like."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from prep_assets.schemas.messages import sharegpt, sharegpt_options
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.rewards import JUDGED, NUMBER, plain_number
 from prep_assets.schemas.turns import chat_sample, offered, pair_of, reasoning_regions, with_system
+
+# ``alpaca``, ``alpaca_pairwise`` and ``dolly``: instruction, input, output, and where a row has them system and history.
 
 JOIN = "\n\n"
 EXAMPLE = {"instruction": "Translate into French.", "input": "Good morning", "output": "Bonjour"}

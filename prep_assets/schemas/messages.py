@@ -1,4 +1,4 @@
-"""``prompt_completion``: TRL's prompt-completion form, and Cerebras' hooks of that kind."""
+"""Chats as messages: ``prompt_completion``, ``messages``, ``kto``, ``sharegpt`` and ``sharegpt_pairwise``."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from prep_assets.schemas.turns import (
     tools_of,
     with_system_of,
 )
+
+# ``prompt_completion``: TRL's prompt-completion form, and Cerebras' hooks of that kind.
 
 SEPARATOR = "separator"
 EXAMPLE = {"prompt": "The sky is", "completion": " blue."}

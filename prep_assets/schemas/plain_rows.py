@@ -1,7 +1,7 @@
 """Rows that are nothing but texts: messages with a role and a text each, or two answers to them. Most rows of chats and pairs are, and are read
 without a view of each message.
 
-What a schema reads of such a row is seen once for each set of columns, by a view (see `view`). Where that is the columns with the texts alone, further
+What a schema reads of such a row is seen once for each set of columns, by a view (see `fields.View`). Where that is the columns with the texts alone, further
 rows with the same columns are read here.
 """
 

@@ -1,4 +1,4 @@
-"""``preference``: pairs with an explicit prompt, or with the prompt inside both sides; strings or messages."""
+"""Preferences: ``preference``, ``ultrafeedback`` and ``contrastive``."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from prep_assets.schemas.turns import (
     with_system,
     with_system_of,
 )
+
+# ``preference``: pairs with an explicit prompt, or with the prompt inside both sides; strings or messages.
 
 ASSISTANT_ROLE = "assistant:"
 LLAMA_FACTORY_V1 = ("chosen_messages", "rejected_messages")
@@ -226,7 +228,7 @@ def ultrafeedback(
         return pair_of(row, with_system_of(row, (turn(USER, prompt),)), *answers)
 
     def split(row: Mapping[str, Any]) -> tuple[PlainChat | None, object, object] | None:
-        chats = [plain_chat(row[key], "role", "content", _ULTRAFEEDBACK_PLAIN_TAGS) for key in (chosen_key, rejected_key)]
+        chats = [plain_chat(row[key], "role", "content", _ANSWER_TAGS) for key in (chosen_key, rejected_key)]
         better, worse = (row[key] for key in SCORES)
         numbers = {type(better), type(worse)} <= {int, float} and abs(better) < _LARGE and abs(worse) < _LARGE
         if not isinstance(row[prompt_key], str) or not numbers or better < worse or better - worse < (min_margin or 0):
@@ -241,7 +243,7 @@ def ultrafeedback(
     return reads_plain(convert, read) if prompt_check == "strict" else convert
 
 
-_ULTRAFEEDBACK_PLAIN_TAGS = {"user": USER, "assistant": ASSISTANT}
+_ANSWER_TAGS = {"user": USER, "assistant": ASSISTANT}
 _LARGE = 1e15
 
 

@@ -1,4 +1,4 @@
-"""Names of speakers where the chat template shows none: left out and counted, or written in front of what is said."""
+"""Rows → examples, with speaker names and mask builders of the user's own."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from prep_assets.schemas.fields import (
 )
 from prep_assets.schemas.plain_rows import PlainRows, plain_rows_of, reads_plain
 from prep_assets.schemas.registry import Convert, OwnFunction, own_function
+
+# Names of speakers where the chat template shows none: left out and counted, or written in front of what is said.
 
 
 def without_speakers(mode: Literal["leave_out", "write"], convert: Convert) -> Convert:

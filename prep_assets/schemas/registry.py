@@ -1,4 +1,4 @@
-"""Cerebras' semantic data arrays for embeddings: turns of a type and one content, as their read hooks return them."""
+"""The registry of schemas; functions of the user's own, and the hooks of other projects."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from prep_assets.limits import limited
 from prep_assets.samples import Contrast, Example
 from prep_assets.schemas.fields import View, as_integer, as_text, expand, has_content, join, needed
 from prep_assets.schemas.fields import text_of as text_of  # part of what a schema of one's own imports from here
+
+# Cerebras' semantic data arrays for embeddings: turns of a type and one content, as their read hooks return them.
 
 EMBEDDING = ("question", "context_positive", "context_negative", "embedding", "id")
 """Types of their turns."""

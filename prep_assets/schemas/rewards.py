@@ -1,8 +1,4 @@
-"""Gold answers: numbers as exact decimal strings.
-
-A reward is only as good as the gold it is compared with, so there is no guessing here: where the number is not plainly there, the record is
-refused.
-"""
+"""RL: gold answers, ``gsm8k``, ``rl_prompt``, ``arithmetic`` and ``group``."""
 
 from __future__ import annotations
 
@@ -19,6 +15,11 @@ from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, Group, 
 from prep_assets.schemas.fields import as_integer, as_list, as_number, as_text, needed, text_of, texts_of, value_at, wrong_type
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import ChatFormat, offered, require_answer, require_open_end, with_system_of
+
+# Gold answers: numbers as exact decimal strings.
+#
+# A reward is only as good as the gold it is compared with, so there is no guessing here: where the number is not plainly there, the record is
+# refused.
 
 MARK = "####"
 # sign and dollar sign in either order; digits plain or in well-formed groups of three; decimals

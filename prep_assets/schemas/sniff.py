@@ -1,4 +1,4 @@
-"""Which schema fits some rows: every registered schema is tried on them."""
+"""`sniff`: which schema fits some rows; and data sets that LLaMA-Factory describes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from prep_assets.schemas.messages import TAGS
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import Schema, convert_with, schemas
 from prep_assets.stores.files import loads
+
+# Which schema fits some rows: every registered schema is tried on them.
 
 
 @dataclass(frozen=True, slots=True)

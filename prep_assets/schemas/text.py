@@ -1,4 +1,4 @@
-"""``text``: pretraining documents."""
+"""Documents and images: ``text``, ``interleaved``, captions and ``llava``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, 
 from prep_assets.schemas.fields import as_list, as_mapping, as_text, needed, text_of, value_at
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import Images, chat_sample, image_of, plain_sample, require_answer, role_at, with_system_of
+
+# ``text``: pretraining documents.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Role tags of data sets and the roles they stand for."""
+"""What schemas make turns of: roles, messages, tool calls, images, columns that mean the same everywhere, pairs."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ from prep_assets.schemas.fields import (
     wrong_type,
 )
 from prep_assets.stores.files import loads
+
+# Role tags of data sets and the roles they stand for.
 
 OPENAI_ROLES: Mapping[str, str] = {
     "system": SYSTEM,

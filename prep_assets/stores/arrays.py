@@ -1,4 +1,4 @@
-"""Arrays of numbers on disk: ``.npy`` files that are written whole or grow, and columns that wait on disk for what is made of them."""
+"""Arrays on disk, columns that are worked on a stretch at a time, and reading ahead."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ import xxhash
 from prep_assets.errors import StoreError
 from prep_assets.stores.files import mapped, named, went_through
 from prep_assets.stores.verification import WrittenFile
+
+# Arrays of numbers on disk: ``.npy`` files that are written whole or grow, and columns that wait on disk for what is made of them.
 
 
 def save_array(path: Path, values: npt.NDArray[Any]) -> None:

@@ -1,7 +1,4 @@
-"""A bucket of S3, Google Cloud or Azure, by way of `obstore`, which signs, splits and repeats requests. Its threads do not survive a fork.
-
-Publication needs no more of it than this: put if absent, put if unchanged, read, and for pruning a list.
-"""
+"""A bucket, and the folder on this machine that stands for it."""
 
 from __future__ import annotations
 
@@ -20,6 +17,10 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, StoreError, without_secrets
 from prep_assets.stores.files import told
+
+# A bucket of S3, Google Cloud or Azure, by way of `obstore`, which signs, splits and repeats requests. Its threads do not survive a fork.
+#
+# Publication needs no more of it than this: put if absent, put if unchanged, read, and for pruning a list.
 
 SCHEMES = ("s3", "gs", "az", "abfss", "memory")
 BLOCK = 1 << 20

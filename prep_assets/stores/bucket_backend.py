@@ -1,10 +1,4 @@
-"""The catalog of one store in a bucket: its pointers and versions in one small object, which is replaced only if it is as it was read.
-
-Every change carries a token, and the object remembers those of the last changes. So a writer whose answer was lost sees that its change was made,
-also when others have changed the object since; making it twice would take their change back.
-
-A version that is to be deleted is condemned here first. One that is pointed to cannot be condemned, one that is condemned can never be pointed to.
-"""
+"""A store in a bucket: its catalog, its versions, the cache of files, finished shards."""
 
 from __future__ import annotations
 
@@ -39,10 +33,17 @@ from prep_assets.stores.version_folders import (
     Published,
     lease,
     name_of,
+    remove_version,
     version_faults,
     versions_in,
 )
-from prep_assets.stores.version_folders import remove_version as version_folders_remove_version
+
+# The catalog of one store in a bucket: its pointers and versions in one small object, which is replaced only if it is as it was read.
+#
+# Every change carries a token, and the object remembers those of the last changes. So a writer whose answer was lost sees that its change was made,
+# also when others have changed the object since; making it twice would take their change back.
+#
+# A version that is to be deleted is condemned here first. One that is pointed to cannot be condemned, one that is condemned can never be pointed to.
 
 T = TypeVar("T")
 KEY = "catalog.json"
@@ -309,7 +310,7 @@ def leased(objects: Bucket, version: str) -> Iterator[BucketLease]:
         lease.end()
 
 
-def remove_version(objects: Bucket, version: str) -> bool:
+def remove_from_bucket(objects: Bucket, version: str) -> bool:
     """Delete a version that nothing points to; false where it is pointed to, or has readers.
 
     A version with readers stays condemned: no new reader can open it, and the next removal deletes it.
@@ -447,7 +448,7 @@ def make_room(size: int) -> None:
     with locked(cache_folder() / "blobs" / ".room.lock"):
         views = sorted(_views(), key=lambda view: view.stat().st_mtime_ns)
         while (taken := _taken()) + size > limit and views:
-            version_folders_remove_version(views.pop(0))
+            remove_version(views.pop(0))
             _drop_unused()
     if taken + size > limit:
         raise StoreError(
@@ -658,7 +659,7 @@ class BucketBackend:
         return sum(entry.size for entry in self.objects.entries(f"versions/{name}/"))
 
     def remove(self, version: str) -> bool:
-        removed = remove_version(self.objects, version)
+        removed = remove_from_bucket(self.objects, version)
         if removed:
             self._drop(version)
         return removed
@@ -666,7 +667,7 @@ class BucketBackend:
     def _drop(self, version: str) -> bool:
         """Delete the folder of a version in the mirror; false where it has readers."""
         view = self.versions / version
-        return not view.is_dir() or version_folders_remove_version(view)
+        return not view.is_dir() or remove_version(view)
 
     def remove_all(self) -> None:
         with self.building():

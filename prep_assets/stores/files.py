@@ -1,4 +1,4 @@
-"""What the system says when a file cannot be written or read, in one sentence with the remedy."""
+"""Files and folders: errors in words, syncing, mapped pages, small caches, strict JSON, sets of digests."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ import numpy.typing as npt
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import PrepAssetsError, StoreError
+
+# What the system says when a file cannot be written or read, in one sentence with the remedy.
 
 FAULTY = "Nothing is published. Look for faults of the disk or the memory (dmesg, smartctl, memtest), then build again"
 """What to do where the disk gives back something else than was written."""

@@ -1,4 +1,4 @@
-"""Scored groups on disk: prompts, their responses, and a reward for each response, as three streams (see `tokens`).
+"""Scored groups on disk: prompts, their responses, and a reward for each response, as three streams (see `stores/tokens.py`).
 
     prompts     tokens               a record for each group
     responses   tokens, loss_mask    a record for each response, those of a group one after another; with logprobs, float32, where the source has them

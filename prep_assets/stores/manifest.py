@@ -1,10 +1,4 @@
-"""Signatures of manifests: ed25519, by a key that the environment names. A seal shows that a manifest was edited; a signature, by whom it was written.
-
-    PREP_ASSETS_SIGNING_KEY     a private key: a file, or the PEM text itself. What is built is signed with it
-    PREP_ASSETS_TRUSTED_KEYS    public keys: files or folders of ``.pem``, parted by ``:``. Every store must then be signed by one of them
-
-Without the second, the key that signs is the one that is trusted.
-"""
+"""The manifest of a store, its signature, and what its checks said."""
 
 from __future__ import annotations
 
@@ -20,6 +14,13 @@ from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.files import loads
 from prep_assets.stores.verification import BLOCK, first_difference, sums_of, write_text
+
+# Signatures of manifests: ed25519, by a key that the environment names. A seal shows that a manifest was edited; a signature, by whom it was written.
+#
+#     PREP_ASSETS_SIGNING_KEY     a private key: a file, or the PEM text itself. What is built is signed with it
+#     PREP_ASSETS_TRUSTED_KEYS    public keys: files or folders of ``.pem``, parted by ``:``. Every store must then be signed by one of them
+#
+# Without the second, the key that signs is the one that is trusted.
 
 SIGNING, TRUSTED = "PREP_ASSETS_SIGNING_KEY", "PREP_ASSETS_TRUSTED_KEYS"
 _SCHEME = "ed25519"

@@ -1,4 +1,4 @@
-"""Which format is at a path, and which files belong to it, in which order."""
+"""`open_store`: one way to read every format that trainers and we write."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from prep_assets.stores.published import Place, backend_of
 from prep_assets.stores.readers import read_bin, read_h5, read_jsonl, read_megatron, read_parquet
 from prep_assets.stores.segments import Int64s, Positions, Shard, joined
 from prep_assets.stores.version_folders import VERSIONS, target, version_of
+
+# Which format is at a path, and which files belong to it, in which order.
 
 Format = Literal["h5", "bin", "jsonl", "parquet", "megatron"]
 PATTERNS: tuple[tuple[Format, str], ...] = (

@@ -1,4 +1,4 @@
-"""One store, from an empty folder to a version: written, proven, audited, named by its content."""
+"""How a store becomes current: written, proven, audited, checked, published; and all of its versions."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from prep_assets.stores.manifest import MANIFEST, Manifest, Result
 from prep_assets.stores.readers import h5_layout
 from prep_assets.stores.verification import prove, read_back, recording
 from prep_assets.stores.version_folders import PAYLOAD, WORK_QUARANTINE, Pointers, Published, drop_shards, of_key, work_folder
+
+# One store, from an empty folder to a version: written, proven, audited, named by its content.
 
 Write = Callable[[Path, Path], "Draft"]
 Audit = Callable[[Path], None]

@@ -1,9 +1,4 @@
-"""HDF5 datasets read straight from the mapped file, without HDF5: those that are uncompressed, in one piece or in chunks of whole rows.
-
-HDF5 says at which byte of the file a dataset, or each chunk of it, lies; elements there are as in memory. A read of a window then costs a
-slice, where HDF5 takes a hundred times as long, and nothing has to be opened again after a fork. The bytes of a dataset are checked block by block
-when they are read. That they are the right ones says a hash over names, types, shapes and places of all datasets, the `layout`, which a manifest has.
-"""
+"""Readers of formats: HDF5, AstrAI's layout, Megatron's, JSONL and Parquet."""
 
 from __future__ import annotations
 
@@ -26,6 +21,12 @@ from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.stores.files import mapped
 from prep_assets.stores.guards import UNGUARDED, Guard, GuardedArray, Guards, bare, guarded, load_json, map_array
 from prep_assets.stores.segments import Segmented, Shard
+
+# HDF5 datasets read straight from the mapped file, without HDF5: those that are uncompressed, in one piece or in chunks of whole rows.
+#
+# HDF5 says at which byte of the file a dataset, or each chunk of it, lies; elements there are as in memory. A read of a window then costs a
+# slice, where HDF5 takes a hundred times as long, and nothing has to be opened again after a fork. The bytes of a dataset are checked block by block
+# when they are read. That they are the right ones says a hash over names, types, shapes and places of all datasets, the `layout`, which a manifest has.
 
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
@@ -269,10 +270,10 @@ def read_h5(files: Sequence[Path], guards: Guards = UNGUARDED) -> list[Shard]:
     Raises:
         StoreError: a file that HDF5 cannot read, or a dataset of three and more dimensions.
     """
-    return [_shard_h5(file, guards) for file in files]
+    return [_h5_shard(file, guards) for file in files]
 
 
-def _shard_h5(path: Path, guards: Guards) -> Shard:
+def _h5_shard(path: Path, guards: Guards) -> Shard:
     import h5py
 
     arrays: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""AstrAI's shards: flat arrays by key, written as raw files or as HDF5 and read as one. `read_bin` and `read_h5` open them."""
+"""AstrAI's shards, and how several are read as one."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from prep_assets.errors import StoreError
 from prep_assets.stores.guards import bare, compared
 from prep_assets.stores.h5 import FixedH5
 from prep_assets.stores.verification import WrittenFile, write_text
+
+# AstrAI's shards: flat arrays by key, written as raw files or as HDF5 and read as one. `read_bin` and `read_h5` open them.
 
 Borders = Mapping[str, Mapping[str, list[int]]]
 """``offsets`` of records, and ``element_offsets`` of the elements of lists in them, by key; both begin with 0."""

@@ -1,4 +1,4 @@
-"""Hashes of a file: its sha256, and a short hash of each block of 1 MiB, so that a part of it can be checked by itself, also while it is read."""
+"""Hashes of files, and the comparison of what was written with what the disk gives back."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ import xxhash
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.files import FAULTY, named
+
+# Hashes of a file: its sha256, and a short hash of each block of 1 MiB, so that a part of it can be checked by itself, also while it is read.
 
 BLOCK = 1 << 20
 """Bytes in a block. A manifest holds 16 characters for each: a 65,536th of the data."""

@@ -1,9 +1,4 @@
-"""Leases: a reader holds one on each version that it has open, and `prune` leaves those alone.
-
-A lease is a shared lock of the kernel on the version's folder. It ends with the process, its forked workers included, so none is left behind.
-Where a file system has no such locks (some network file systems), there are no leases, and an open file stays readable as long as that
-system keeps it.
-"""
+"""Folders on disk: the versions of a store, the links to them, leases of readers."""
 
 from __future__ import annotations
 
@@ -28,6 +23,12 @@ from prep_assets.stores.verification import write_text
 
 if TYPE_CHECKING:
     from prep_assets.stores.bucket_backend import BucketBackend
+
+# Leases: a reader holds one on each version that it has open, and `prune` leaves those alone.
+#
+# A lease is a shared lock of the kernel on the version's folder. It ends with the process, its forked workers included, so none is left behind.
+# Where a file system has no such locks (some network file systems), there are no leases, and an open file stays readable as long as that
+# system keeps it.
 
 _HELD: WeakValueDictionary[tuple[int, Path], Lease] = WeakValueDictionary()
 _LOCK = threading.Lock()
@@ -87,9 +88,11 @@ def is_read(version: Path) -> bool:
 
 # The versions of one store: folders that are written once and never changed.
 #
-# versions/<build key>-<content hash>/           payload and manifest.json versions/<build key>-<content hash>-2/         the same content again, beside one
-# that is damaged versions/<version>.quarantine.jsonl, .checks.json versions/.writing-…                            a build under way, or what a killed one
-# left versions/.shards-<build key>/                  finished shards of such a build, with which it goes on when it is begun again
+#     versions/<build key>-<content hash>/           payload and manifest.json
+#     versions/<build key>-<content hash>-2/         the same content again, beside one that is damaged
+#     versions/<version>.quarantine.jsonl, .checks.json
+#     versions/.writing-…                            a build under way, or what a killed one left
+#     versions/.shards-<build key>/                  finished shards of such a build, with which it goes on when it is begun again
 
 VERSIONS = "versions"
 KEY_LENGTH = 20

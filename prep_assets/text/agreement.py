@@ -23,7 +23,7 @@ from prep_assets.text.code_tokenizer import in_a_new_process
 from prep_assets.text.engines import Engines, choose_engine
 from prep_assets.text.ids import Engine, Flat
 from prep_assets.text.suspects import edge_set, typed
-from prep_assets.text.tokenizer_files import UnigramEngine, library_of_files
+from prep_assets.text.tokenizer_files import UnigramEngine, library_of_path
 from prep_assets.text.vocabulary import Vocabulary, from_file, from_transformers, is_tokenizer_json, published_file
 
 _DECIDES = ("added_tokens", "normalizer", "pre_tokenizer", "model")
@@ -143,7 +143,7 @@ def converted(vocabulary: Vocabulary, path: Path) -> Agreement:
     Raises:
         ConfigError: the library is not installed, and nothing else can prove the conversion.
     """
-    package, opened = library_of_files(path)
+    package, opened = library_of_path(path)
     try:
         encode = opened()
     except ImportError as error:
@@ -180,7 +180,7 @@ def _named_otherwise(one: Vocabulary, other: Vocabulary) -> str:
 def _key(place: Path) -> str:
     """A hash of the files that decide a tokenizer and of the libraries that read them."""
     path = published_file(place)
-    packages = ["transformers", "tokenizers", *([] if is_tokenizer_json(path) else [library_of_files(path)[0]])]
+    packages = ["transformers", "tokenizers", *([] if is_tokenizer_json(path) else [library_of_path(path)[0]])]
     found = hashlib.sha256(json.dumps([_RULES, path.name, *map(_version, packages)]).encode())
     for each in sorted(each for each in path.parent.rglob("*") if each.is_file() and each.suffix in _SUFFIXES):
         found.update(each.relative_to(path.parent).as_posix().encode())

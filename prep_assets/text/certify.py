@@ -1,4 +1,4 @@
-"""Kinds of chat that training data has: one small conversation each, to render with a template and look."""
+"""The certificate of a chat template: what it can be trusted with, for one tokenizer."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from prep_assets.text.render import render
 from prep_assets.text.spans import Rendered
 from prep_assets.text.template import ChatTemplate, marks_generated
 from prep_assets.text.vocabulary import Vocabulary
+
+# Kinds of chat that training data has: one small conversation each, to render with a template and look.
 
 _ASKED, _ANSWERED = turn(USER, "What is the capital of Peru?"), turn(ASSISTANT, "It is Lima.")
 _AGAIN, _SECOND = turn(USER, "And of Chile?"), turn(ASSISTANT, "It is Santiago.")
@@ -271,10 +273,7 @@ def _apart(first: str, second: str) -> tuple[str, str]:
 #
 # A policy that the template cannot support (stop tokens where it writes none, masks that cannot be proven) is refused before any data is read.
 
-_Q1, _A1 = turn(USER, "What is the capital of Peru?"), turn(ASSISTANT, "It is Lima.")
-_Q2, _A2 = turn(USER, "And of Chile?"), turn(ASSISTANT, "It is Santiago.")
 _SYSTEM = turn(SYSTEM, "You answer briefly.")
-_CERTIFY_THOUGHT = Region(THINKING, "Peru lies in South America.")
 _CALL = Region(TOOL_CALL, '{"name": "capital_of", "arguments": {"country": "Peru"}}')
 _TOOL: dict[str, Any] = {
     "type": "function",
@@ -358,7 +357,7 @@ class Certificate:
 def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Certificate:
     """Render the probes and look. With the tokenizer there are findings about the two together."""
     try:
-        plain = _text(template, _Q1, _A1)
+        plain = _text(template, _ASKED, _ANSWERED)
     except PrepAssetsError:
         raise
     except Refused as refusal:
@@ -379,7 +378,7 @@ def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Cer
         grows=grows,
         system=system,
         default_system=default,
-        alternation=not _renders(template, _Q1, _Q2),
+        alternation=not _renders(template, _ASKED, _AGAIN),
         trims=_trims(template),
         thinking=_thinking(template),
         tools="rendered" if _tools(template) else "not rendered",
@@ -412,26 +411,26 @@ def _plain(template: ChatTemplate, turns: Sequence[Turn], *, generation_prompt: 
 
 
 def _prefix_stable(template: ChatTemplate) -> bool:
-    turns = (_Q1, _A1, _Q2, _A2)
+    turns = (_ASKED, _ANSWERED, _AGAIN, _SECOND)
     whole = _plain(template, turns)
     heads = [_plain(template, turns[:count]) for count in (2, 3)]
     return whole is not None and all(head is not None and whole.startswith(head.rstrip()) for head in heads)
 
 
 def _grows(template: ChatTemplate) -> bool:
-    turns = (_Q1, _A1, _Q2, _A2)
+    turns = (_ASKED, _ANSWERED, _AGAIN, _SECOND)
     whole = _plain(template, turns)
     heads = [_plain(template, turns[:count], generation_prompt=True) for count in (1, 3)]
     return whole is not None and all(head is not None and whole.startswith(head) for head in heads)
 
 
 def _system(template: ChatTemplate) -> tuple[str, str]:
-    given, none = _plain(template, (_SYSTEM, _Q1, _A1)), _plain(template, (_Q1, _A1))
+    given, none = _plain(template, (_SYSTEM, _ASKED, _ANSWERED)), _plain(template, (_ASKED, _ANSWERED))
     if given is None or none is None or _SYSTEM.text not in given:
         return "refused", ""
     before, after = given.split(_SYSTEM.text, 1)
-    end = after[: after.find(_Q1.text)]
-    header = none[: none.find(_Q1.text)]
+    end = after[: after.find(_ASKED.text)]
+    header = none[: none.find(_ASKED.text)]
     if header.startswith(before) and header.endswith(end) and len(header) > len(before) + len(end):
         return "injected", header[len(before) : len(header) - len(end)]
     return "rendered", ""
@@ -439,21 +438,21 @@ def _system(template: ChatTemplate) -> tuple[str, str]:
 
 def _trims(template: ChatTemplate) -> bool:
     spaced = "  It is Lima.  "
-    text = _plain(template, (_Q1, turn(ASSISTANT, spaced)))
+    text = _plain(template, (_ASKED, turn(ASSISTANT, spaced)))
     return text is not None and spaced not in text
 
 
 def _thinking(template: ChatTemplate) -> str:
-    answered = Turn(ASSISTANT, (_CERTIFY_THOUGHT, Region(TEXT, _A1.text)))
-    last = _plain(template, (_Q1, answered))
-    if last is None or _CERTIFY_THOUGHT.text not in last:
+    answered = Turn(ASSISTANT, (_THOUGHT, Region(TEXT, _ANSWERED.text)))
+    last = _plain(template, (_ASKED, answered))
+    if last is None or _THOUGHT.text not in last:
         return "not rendered"
-    history = _plain(template, (_Q1, answered, _Q2, _A2))
-    return "kept" if history is not None and _CERTIFY_THOUGHT.text in history else "kept in the last turn"
+    history = _plain(template, (_ASKED, answered, _AGAIN, _SECOND))
+    return "kept" if history is not None and _THOUGHT.text in history else "kept in the last turn"
 
 
 def _tools(template: ChatTemplate) -> bool:
-    turns = (_Q1, Turn(ASSISTANT, (_CALL,)), turn(TOOL, "Lima"), _A1)
+    turns = (_ASKED, Turn(ASSISTANT, (_CALL,)), turn(TOOL, "Lima"), _ANSWERED)
     sample = Sample(turns, (_TOOL,))
     try:
         text = render(sample, template).text

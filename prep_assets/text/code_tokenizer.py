@@ -1,4 +1,4 @@
-"""Work that another Python process does, because it must know nothing of this one, or because this one must not keep what the work imports."""
+"""Tokenizers that are a class of the user's own, run in a process of their own and proven before use."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from prep_assets.text.spans import characters
 from prep_assets.text.suspects import edge_set, typed
 from prep_assets.text.tokenizer_files import DEFAULT, chat_templates, special_tokens
 from prep_assets.text.vocabulary import CODE, Vocabulary
+
+# Work that another Python process does, because it must know nothing of this one, or because this one must not keep what the work imports.
 
 
 def in_a_new_process(module: str, function: str, *arguments: str, **environment: str) -> str:
@@ -58,8 +60,8 @@ def in_a_new_process(module: str, function: str, *arguments: str, **environment:
 #         def encode(self, text: str) -> Sequence[int]      ids of ordinary text: nothing is added, and what looks like a control token is text
 #         def decode(self, ids: Sequence[int]) -> str
 #
-# Its own encoding is the reference. As ids stand for fixed bytes, all else follows from its tables: spans, masks and decoding. `code_proof` says what is
-# proven of it before a record is read; the engine here proves for each text that the ids are those bytes.
+# Its own encoding is the reference. As ids stand for fixed bytes, all else follows from its tables: spans, masks and decoding. What is
+# proven of it before a record is read stands below; the engine here proves for each text that the ids are those bytes.
 
 KEY = "tokenizer_class"
 _LOADED: dict[str, str | None] = {}

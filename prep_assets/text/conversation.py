@@ -1,7 +1,4 @@
-"""Marks around texts on their way through a template: Unicode noncharacters (U+FDD0 … U+FDEF), which no text may contain.
-
-An opening mark carries a number, so that the render says which text stands where; a template may write one text more than once.
-"""
+"""A sample as the messages that a template reads: marks, tool calls, and control tokens that somebody typed."""
 
 from __future__ import annotations
 
@@ -16,6 +13,10 @@ from prep_assets.errors import Refused
 from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, PlainChat, Region, Sample, Turn
 from prep_assets.stores.files import TOO_DEEP, is_too_deep, may_be_too_deep, once
 from prep_assets.text.environment import MessageForm
+
+# Marks around texts on their way through a template: Unicode noncharacters (U+FDD0 … U+FDEF), which no text may contain.
+#
+# An opening mark carries a number, so that the render says which text stands where; a template may write one text more than once.
 
 _OPEN, _OPENED, _CLOSE = "\ufdd0", "\ufdd1", "\ufdd2"
 _DIGITS = "".join(map(chr, range(0xFDD3, 0xFDE3)))

@@ -1,7 +1,4 @@
-"""Documents cut into sentences by Punkt, each tokenized for itself, as Megatron and ModelLink do with ``--split-sentences``.
-
-White space between two sentences belongs to the one before it, so the sentences of a document are its text, to the character.
-"""
+"""Documents cut into sentences, or in three for fill-in-the-middle."""
 
 from __future__ import annotations
 
@@ -22,6 +19,10 @@ from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.text.engines import Engines
 from prep_assets.text.ids import Engine, Flat, Ids
 from prep_assets.text.vocabulary import Vocabulary
+
+# Documents cut into sentences by Punkt, each tokenized for itself, as Megatron and ModelLink do with ``--split-sentences``.
+#
+# White space between two sentences belongs to the one before it, so the sentences of a document are its text, to the character.
 
 STARTS = "sentence_start"
 """The array of a token stream that is 1 at the first token of each sentence; what stands around a document belongs to its first and last one."""
@@ -111,7 +112,7 @@ def refuse_other_bytes(vocabulary: Vocabulary) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sentinels:
-    """Ids of the three tokens that only the house writes."""
+    """Ids of the three tokens that no text of a source writes."""
 
     prefix: int
     suffix: int

@@ -1,4 +1,4 @@
-"""Cuts → tokens: ids, and the bytes of the batch that each token stands for."""
+"""Rendered → encoded: one tokenization of the whole render, and a loss weight for every token."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ from prep_assets.text.spans import (
     trained,
 )
 from prep_assets.text.vocabulary import Vocabulary
+
+# Cuts → tokens: ids, and the bytes of the batch that each token stands for.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The reference engine: the `tokenizers` library, which defines the right ids."""
+"""Engines: the reference, the fast one, and which of them takes a text."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ from prep_assets.text.ids import (
 from prep_assets.text.suspects import Finding, Table, differing, edge_set, suspect_table, typed, unequal_texts
 from prep_assets.text.tokenizer_files import WORDS_BESIDE, WORDS_IN_CHARGE, UnigramEngine, in_words, remember_words
 from prep_assets.text.vocabulary import Vocabulary
+
+# The reference engine: the `tokenizers` library, which defines the right ids.
 
 BATCH_CHARACTERS = 1 << 17
 """What the library is given at once, about."""
@@ -118,7 +120,7 @@ def _batches(texts: Sequence[str], characters: int) -> Iterator[list[str]]:
 
 # The fast engine, and one engine out of two: each text goes to the fast one or to the reference, as the text itself demands.
 #
-# To the reference go texts with a suspect code point (see `suspects`), texts that are not composed where the tokenizer composes them, and texts with a byte
+# To the reference go texts with a suspect code point (`suspects.py`), texts that are not composed where the tokenizer composes them, and texts with a byte
 # that the vocabulary does not have. Which of them it was never shows in the ids.
 
 _BETWEEN = BETWEEN.encode()

@@ -1,4 +1,4 @@
-"""What templates run in: the environment of transformers, and a clock that stands."""
+"""What templates run in: Jinja as transformers sets it up, the form of messages, and MiniJinja for whole blocks."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from prep_assets.errors import Refused
 
 if TYPE_CHECKING:
     from prep_assets.text.template import ChatTemplate
+
+# What templates run in: the environment of transformers, and a clock that stands.
 
 FROZEN_CLOCK = datetime(2024, 7, 26)
 """What ``strftime_now`` shows: the day that Llama 3.1's own template falls back to."""

@@ -1,4 +1,4 @@
-"""Ids of several texts in one array, and what makes them."""
+"""Ids of texts, and the ``tokenizer.json`` as engines are given it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 import numpy.typing as npt
+
+# Ids of several texts in one array, and what makes them.
 
 Ids = npt.NDArray[np.uint32]
 Offsets = npt.NDArray[np.int64]

@@ -1,8 +1,4 @@
-"""The rule of a model's processor, from the files that stand beside its tokenizer.
-
-processor_config.json       processor_class, sizes of placeholders; since transformers 5 the image processor too
-preprocessor_config.json    the image processor
-"""
+"""The rule of a model's processor: what it writes for an image, and how many tokens that is."""
 
 from __future__ import annotations
 
@@ -20,6 +16,11 @@ from prep_assets.config.base import LARGEST_SIDE, Fixed, Idefics3, ImageRule, In
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.text.spans import Rendered
 from prep_assets.text.tokenizer_files import read_object
+
+# The rule of a model's processor, from the files that stand beside its tokenizer.
+#
+# processor_config.json       processor_class, sizes of placeholders; since transformers 5 the image processor too
+# preprocessor_config.json    the image processor
 
 Values = Mapping[str, Any]
 

@@ -1,8 +1,4 @@
-"""Prompt types: chat formats written as slots, as ModelLink, MindSpeed-LLM and LLaMA-Factory have them (``templates.json``), turned into Jinja.
-
-A prompt type says what stands around a system prompt, a question and an answer. Tools have no slots here: a model that calls them has a
-template of its own, which writes the calls as that model does.
-"""
+"""The chat template that a configuration names: shipped, of a file, or a prompt type."""
 
 from __future__ import annotations
 
@@ -22,6 +18,11 @@ from prep_assets.errors import TemplateError, nearest
 from prep_assets.text.template import ChatTemplate, marks, marks_generated
 from prep_assets.text.tokenizer_files import read_text
 from prep_assets.text.vocabulary import Vocabulary
+
+# Prompt types: chat formats written as slots, as ModelLink, MindSpeed-LLM and LLaMA-Factory have them (``templates.json``), turned into Jinja.
+#
+# A prompt type says what stands around a system prompt, a question and an answer. Tools have no slots here: a model that calls them has a
+# template of its own, which writes the calls as that model does.
 
 CONTENT, EOS = "{{content}}", "{{eos_token}}"
 

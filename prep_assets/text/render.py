@@ -1,4 +1,4 @@
-"""Where the regions of a conversation stand in its render, from the marks around their texts."""
+"""Sample → rendered: one render of the whole conversation, with the span of every region and what is trained."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ from prep_assets.text.conversation import (
 from prep_assets.text.images import expanded
 from prep_assets.text.spans import Rendered, Span, Stop
 from prep_assets.text.template import Block, Chat, ChatTemplate
+
+# Where the regions of a conversation stand in its render, from the marks around their texts.
 
 Bounds = dict[int, tuple[int, int]]
 """Number of a piece → where it stands (start, end)."""
@@ -311,7 +313,7 @@ def _share(text: str, left: Span, right: Span) -> tuple[Span, Span]:
 # Sample → Rendered: one render of the whole conversation, with the character span of every region.
 #
 # How spans are found without searching for text that content could imitate: the conversation is rendered a second time with marks around each region's words
-# (see `conversation`). With the marks taken out, the second render must be the first one to the letter; so the marks stand exactly where the regions are. A
+# (`conversation.py`). With the marks taken out, the second render must be the first one to the letter; so the marks stand exactly where the regions are. A
 # template that moves, trims or drops content is either followed exactly (white space, moved turns, reasoning that is left out of history) or the record is
 # refused; nothing is guessed.
 #

@@ -1,4 +1,4 @@
-"""What rendering gives: the text of a conversation, and where in it regions and stops stand."""
+"""What rendering gives, mask policies, cuts at control tokens, and truncation."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import numpy.typing as npt
 from prep_assets.config.models import Keep
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, SYSTEM, TEXT, THINKING, TOOL_CALL, UNATTENDED, USER, Region, Sample
+
+# What rendering gives: the text of a conversation, and where in it regions and stops stand.
 
 
 @dataclass(frozen=True, slots=True)

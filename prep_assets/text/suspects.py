@@ -1,12 +1,4 @@
-"""Code points at which the fast engine and the reference may part, so that a text that holds one goes to the reference.
-
-Each code point of `TRIED` is encoded by both: alone, doubled and between letters, after spaces. The suspects
-are those that differ, and all that are not tried: private planes and what no version of Unicode has given out.
-
-Engines part where one has newer tables of Unicode. For a tokenizer that composes (NFC), a character is a suspect also where the reference's
-normalizer and Python's disagree about it, or Python does not know it: the rules of Unicode promise that a composed text stays composed in later
-versions if all its characters are known.
-"""
+"""Code points and texts on which engines may part, and what was found about an engine."""
 
 from __future__ import annotations
 
@@ -21,9 +13,18 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.stores import files as kept
+from prep_assets.stores import files
 from prep_assets.stores.files import Kept
 from prep_assets.text.ids import Engine
+
+# Code points at which the fast engine and the reference may part, so that a text that holds one goes to the reference.
+#
+# Each code point of `TRIED` is encoded by both: alone, doubled and between letters, after spaces. The suspects
+# are those that differ, and all that are not tried: private planes and what no version of Unicode has given out.
+#
+# Engines part where one has newer tables of Unicode. For a tokenizer that composes (NFC), a character is a suspect also where the reference's
+# normalizer and Python's disagree about it, or Python does not know it: the rules of Unicode promise that a composed text stays composed in later
+# versions if all its characters are known.
 
 TRIED = ((0, 0xD800), (0xE000, 0x14680), (0x16800, 0x1FC00), (0x20000, 0x323B0), (0xE0000, 0xE01F0))
 """Ranges of code points: all but surrogates that Unicode has given out, up to version 17."""
@@ -195,7 +196,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 def key_of(spec: Mapping[str, Any], engine: str) -> str:
     """What a finding depends on: the tokenizer and the engine beside what all such keys have."""
-    return kept.key_of(engine, _RULES, [spec.get(part) for part in _DECIDES])
+    return files.key_of(engine, _RULES, [spec.get(part) for part in _DECIDES])
 
 
 def find(key: str) -> Finding | None:

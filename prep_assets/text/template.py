@@ -1,8 +1,4 @@
-"""What a template may make at one stroke: single operations that take any amount of time or memory are held to a size.
-
-A loop is ended by `prep_assets.limits`; ``'x' * 10 ** 10`` is one call of the interpreter, which nothing can end. The same operations always
-exceed it, so a record for which one does is refused.
-"""
+"""A chat template: its source, its limits, its control tokens, and where what a model generates begins."""
 
 from __future__ import annotations
 
@@ -25,6 +21,11 @@ from prep_assets.text.conversation import Piece, Places, messages, unmark
 from prep_assets.text.engines import refuse_flags
 from prep_assets.text.environment import FROZEN_CLOCK, MessageForm, Render, chat_template_utils, find_form
 from prep_assets.text.vocabulary import Vocabulary
+
+# What a template may make at one stroke: single operations that take any amount of time or memory are held to a size.
+#
+# A loop is ended by `prep_assets.limits`; ``'x' * 10 ** 10`` is one call of the interpreter, which nothing can end. The same operations always
+# exceed it, so a record for which one does is refused.
 
 LARGEST = 1 << 26
 """Characters or elements that one operation makes."""
@@ -494,7 +495,7 @@ class ChatTemplate:
         source: the Jinja text.
         special: ``bos_token``, ``eos_token`` … as the template sees them.
         options: further variables that the template reads, e.g. ``enable_thinking``.
-        control: special tokens and those added tokens that the template writes (see `written`), to tell where a turn stops.
+        control: special tokens and those added tokens that the template writes, to tell where a turn stops.
         image: what stands for an image: the image token, once for each of its patches; ``""`` where images are refused.
         training: source of a variant that marks what is generated (`marks_generated`): a further derivation of masks wherever it renders the same; ``""``
             where there is none.

@@ -1,9 +1,4 @@
-"""Limits for the files of a tokenizer, which are foreign and read by native code.
-
-Native code cannot be interrupted, so what it is given is bounded instead: the size of each file, before it is opened; and each pattern is tried
-on texts at which patterns blow up. The library ends such a search after ten million steps with a panic; that, and any other, becomes an error in
-words.
-"""
+"""Files of tokenizers: ``tokenizer.json``, SentencePiece, tiktoken, Tekken, plain files, and what stands beside them."""
 
 from __future__ import annotations
 
@@ -22,6 +17,12 @@ from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.stores.files import loads
 from prep_assets.text.ids import ALPHABET, HIDDEN, NO_TEXTS, Flat, offsets_of
+
+# Limits for the files of a tokenizer, which are foreign and read by native code.
+#
+# Native code cannot be interrupted, so what it is given is bounded instead: the size of each file, before it is opened; and each pattern is tried
+# on texts at which patterns blow up. The library ends such a search after ten million steps with a panic; that, and any other, becomes an error in
+# words.
 
 MOST_BYTES = 256 << 20
 """Of one file of a tokenizer: eight times the largest that is known (a vocabulary of 262,144 tokens has 33 MB)."""
@@ -89,9 +90,11 @@ def try_out(path: Path, backend: Any) -> None:
 
 # What stands beside a published tokenizer: names of special tokens and chat templates, as `transformers` reads them.
 #
-# tokenizer_config.json       bos_token, eos_token, …; chat_template: one, or several by name special_tokens_map.json     names that the configuration leaves
-# out chat_template.jinja         the template, before that of the configuration additional_chat_templates/  further ones by name chat_template.json
-# the template of a processor, where there is no other
+#     tokenizer_config.json       bos_token, eos_token, …; chat_template: one, or several by name
+#     special_tokens_map.json     names that the configuration leaves out
+#     chat_template.jinja         the template, before that of the configuration
+#     additional_chat_templates/  further ones by name
+#     chat_template.json          the template of a processor, where there is no other
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 DEFAULT = "default"
@@ -379,7 +382,7 @@ def _unigram(trainer: Any, pieces: list[Any]) -> dict[str, Any]:
 
 
 @bounded_cache("SentencePiece models", 4)
-def library_of(model: bytes) -> Any:
+def sentencepiece_processor(model: bytes) -> Any:
     """The library with a model."""
     import sentencepiece
 
@@ -396,7 +399,7 @@ class UnigramEngine:
 
     @cached_property
     def _library(self) -> Any:
-        return library_of(self._model)
+        return sentencepiece_processor(self._model)
 
     def encode(self, texts: Sequence[str]) -> Flat:
         """Ids of each text, in order."""
@@ -435,7 +438,7 @@ class UnigramEngine:
 
 VOCAB, MERGES = "vocab.txt", "merges.txt"
 _BERT = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
-_PLAIN_FILES_GPT2 = {"eos_token": "<|endoftext|>"}
+_GPT2_SPECIAL_TOKENS = {"eos_token": "<|endoftext|>"}
 _CLASSES = {VOCAB: "BertTokenizer", MERGES: "GPT2Tokenizer"}
 
 
@@ -451,7 +454,7 @@ def from_vocabulary(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
         ConfigError: a file beside it is missing, or says that text is split in another way.
     """
     settings = _settings(path)
-    return _wordpiece(path, settings) if kind_of(path) == VOCAB else _bpe_plain_files(path, settings)
+    return _wordpiece(path, settings) if kind_of(path) == VOCAB else _bpe_of_files(path, settings)
 
 
 def by_transformers(path: Path) -> Callable[[Sequence[str]], list[list[int]]]:
@@ -505,14 +508,14 @@ def _wordpiece(path: Path, settings: Mapping[str, Any]) -> tuple[dict[str, Any],
     return _complete(path, spec, names), names
 
 
-def _bpe_plain_files(path: Path, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def _bpe_of_files(path: Path, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     place = _vocabulary_of(path)
     vocab = dict(read_object(place))
     lines = [line for line in path.read_text("utf-8").split("\n") if line and not line.startswith("#version")]
     merges = [line.split(" ") for line in lines]
     if wrong := next((line for line, pair in zip(lines, merges, strict=True) if len(pair) != 2 or "".join(pair) not in vocab), None):
         raise ConfigError(f"{path}: {wrong[:60]!r} merges no two tokens into one of {place.name}. The two files do not belong together")
-    names = {**{name: text for name, text in _PLAIN_FILES_GPT2.items() if text in vocab}, **special_tokens(path.parent)}
+    names = {**{name: text for name, text in _GPT2_SPECIAL_TOKENS.items() if text in vocab}, **special_tokens(path.parent)}
     byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
     model = {"dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False}
     spec = {
@@ -588,7 +591,7 @@ def convert(path: Path) -> Spec:
     raise ConfigError(f"{path}: a tokenizer is a tokenizer.json, {kinds}")
 
 
-def library_of_files(path: Path) -> tuple[str, Callable[[], Encode]]:
+def library_of_path(path: Path) -> tuple[str, Callable[[], Encode]]:
     """The package that a file was made for, and what opens it there."""
     if path.suffix == ".tiktoken":
         return "tiktoken", lambda: by_tiktoken(path)

@@ -1,4 +1,4 @@
-"""A tokenizer, as the rest of the house sees it: its ids, its control tokens, its content hash, and the bytes behind each id."""
+"""A tokenizer: its ids, control tokens, hash and bytes; how it is opened; what stands around a document."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ from prep_assets.text.tokenizer_files import (
     checked_size,
     convert,
     in_words,
-    library_of,
     other_file,
+    sentencepiece_processor,
     special_tokens,
     try_out,
 )
 
 if TYPE_CHECKING:
     from prep_assets.text.code_tokenizer import Code
+
+# A tokenizer, as all other rooms see it: its ids, its control tokens, its content hash, and the bytes behind each id.
 
 CODE = "Code"
 """The type of a model that is a class of the user's own."""
@@ -181,7 +183,7 @@ class Vocabulary:
     def normalized(self, text: str) -> str:
         """What the tokenizer makes of a text before it tokenizes it."""
         if self.unigram:
-            return str(library_of(self.unigram).Normalize(text)).replace("▁", " ")
+            return str(sentencepiece_processor(self.unigram).Normalize(text)).replace("▁", " ")
         return text if self.is_normal(text) else str(self.backend.normalizer.normalize_str(text))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What items read of several arrays, compared with the manifest for the price of one look."""
+"""Data sets over stores: windows, lines, packed rows."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from prep_assets.stores.open import Format, Keys, Store, local_path, open_store,
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.segments import Shard
 from prep_assets.training.collate import padded
+
+# What items read of several arrays, compared with the manifest for the price of one look.
 
 STRETCH = 16
 """Bits of the number of elements that are compared at a time."""

@@ -1,8 +1,4 @@
-"""Fewer searches for garbage while rows are read: rows are dictionaries and lists by the million, none of which refers to itself.
-
-Python looks for objects that refer to each other after each 700 new ones, and again and again through all that it has, most of it modules. Here
-what is there already is left out, and a search comes after `BETWEEN` new objects. Objects without references are freed at once, as ever.
-"""
+"""The local pool: how many workers, how much memory, where they come from, and how they take shards."""
 
 from __future__ import annotations
 
@@ -31,6 +27,11 @@ from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.workers.shards import Effort, Plan, Runner, Shard, ShardResult, Work, carry_out
 from prep_assets.workers.shards import greeting as hello
+
+# Fewer searches for garbage while rows are read: rows are dictionaries and lists by the million, none of which refers to itself.
+#
+# Python looks for objects that refer to each other after each 700 new ones, and again and again through all that it has, most of it modules. Here
+# what is there already is left out, and a search comes after `BETWEEN` new objects. Objects without references are freed at once, as ever.
 
 BETWEEN = 50_000
 LARGE = 4 << 20

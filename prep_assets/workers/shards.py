@@ -1,4 +1,4 @@
-"""What must be the same in every process that carries out shards: each says hello with it, and who differs gets no work."""
+"""Shards: the plan, the greeting of workers, and where finished shards lie."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ import xxhash
 import prep_assets
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.stores.verification import expected_in, recording
+
+# What must be the same in every process that carries out shards: each says hello with it, and who differs gets no work.
 
 Hello = Mapping[str, str]
 PACKAGES = ("gigatoken", "jinja2", "numpy", "pyarrow", "tokenizers", "transformers")

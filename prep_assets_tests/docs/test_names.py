@@ -110,16 +110,18 @@ def test_the_graph_page_has_every_asset_with_what_feeds_it() -> None:
     for asset in ASSETS.values():
         feeds = ", ".join(f"`{name}`" for name in asset.upstream) or "–"
         partitioned = "domain" if asset.partitioned else "none"
-        assert re.search(rf"^\| `{asset.name}` \| {re.escape(feeds)} \| {partitioned} \|", page, re.MULTILINE), asset.name
+        assert re.search(rf"^\| `{asset.name}` \| {re.escape(feeds)} \| {partitioned} \|", page, re.MULTILINE), (
+            f"docs/graph.md needs a row for {asset.name}"
+        )
 
 
 def test_the_page_of_checks_has_every_check_of_every_asset() -> None:
     page = read(DOCS / "checks.md")
     for asset, checks in CHECKS.items():
         row = ", ".join(f"`{check.name}`" for check in checks)
-        assert f"| `{asset}` | {row} |" in page
+        assert f"| `{asset}` | {row} |" in page, f"docs/checks.md needs the checks of {asset}: {row}"
     for name in {check.name for checks in CHECKS.values() for check in checks}:
-        assert f"\n## `{name}`\n" in page
+        assert f"\n## `{name}`\n" in page, f"docs/checks.md needs a section for {name}"
 
 
 def test_the_page_of_checks_has_every_mutation_of_the_selftest() -> None:

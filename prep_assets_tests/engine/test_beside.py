@@ -44,7 +44,7 @@ def four_domains(folder: Path, **more: Any) -> Workspace:
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     made = four_domains(tmp_path)
-    monkeypatch.setattr(beside, "PARALLEL_LARGE", 2 * (tmp_path / "a.jsonl").stat().st_size)
+    monkeypatch.setattr(beside, "LARGE_DOMAIN", 2 * (tmp_path / "a.jsonl").stat().st_size)
     return made
 
 
@@ -210,12 +210,12 @@ def test_which_domains_are_built_beside_each_other(workspace: Workspace, tmp_pat
     shutil.copy(tmp_path / "b.jsonl", tmp_path / "more.jsonl")
     (tmp_path / "b.jsonl").write_bytes(3 * (tmp_path / "more.jsonl").read_bytes())
     assert chains(workspace, "sft_packed") == {"sft": [each for each in whole if "[b]" not in each]}, "a large one is cut into shards"
-    monkeypatch.setattr(beside, "PARALLEL_LARGE", 1 << 20)
+    monkeypatch.setattr(beside, "LARGE_DOMAIN", 1 << 20)
     assert chains(workspace, "sft_packed") == {}, "done sooner than workers start"
 
 
 def test_every_family_is_built_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beside, "_text_bytes", lambda *_: beside.PARALLEL_LARGE - 1)
+    monkeypatch.setattr(beside, "_text_bytes", lambda *_: beside.LARGE_DOMAIN - 1)
     made = workspace_in(tmp_path, with_groups(with_contrasts(shipped(), tmp_path), tmp_path))
     names = [name for name, asset in ASSETS.items() if not asset.absent or not asset.absent(made)]
     several = {family for family in FAMILIES if len(made.family(FAMILIES[family]).domains) > 1}

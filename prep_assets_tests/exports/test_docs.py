@@ -67,7 +67,7 @@ def test_every_format_has_a_page_that_names_its_shift_and_options() -> None:
     assert {page.stem for page in PAGES} == {*exports(), "README"}
     for name, each in exports().items():
         page = (ROOT / "docs" / "formats" / f"{name}.md").read_text("utf-8")
-        assert f"({name}.md)" in index
+        assert f"({name}.md)" in index, f"docs/formats/README.md needs a line for {name}"
         assert "shifted" in page
         assert [option for option in each.options if f"`{option}`" not in page] == []
 

@@ -156,7 +156,7 @@ def test_which_texts_begin_a_conversation(shipped: Vocabulary) -> None:
 def test_batches_end_with_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "BATCH_CHARACTERS", 4)
     rows = [row([], name, text=name, controls=()) for name in ("ab", "cd", "e", "fgh", "ijklm", "no")]
-    assert [[each.id for each in batch] for batch in identity._batches_identity(rows)] == [["ab", "cd"], ["e", "fgh"], ["ijklm"], ["no"]]
+    assert [[each.id for each in batch] for batch in identity._by_text_size(rows)] == [["ab", "cd"], ["e", "fgh"], ["ijklm"], ["no"]]
 
 
 def test_typed_control_tokens_of_all_batches_are_counted(shipped: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,11 +83,11 @@ def test_all_pairs_swapped() -> None:
 def test_fields_of_the_next_line() -> None:
     found = mutation("prompts of the next pair").change(PAIRS, 0)
     assert found is not None and [each.stored["prompt"] for each in found] == [Q, "r", "p"]
-    assert kit._of_the_next_lines("prompt")(PAIRS[:1], 0) is None
-    assert kit._of_the_next_lines("prompt")([PAIRS[0], replace(PAIRS[0])], 0) is None
-    some = kit._of_the_next_lines("label")(PAIRS, 0)
+    assert kit._taken_from_next_line("prompt")(PAIRS[:1], 0) is None
+    assert kit._taken_from_next_line("prompt")([PAIRS[0], replace(PAIRS[0])], 0) is None
+    some = kit._taken_from_next_line("label")(PAIRS, 0)
     assert some is not None and [each.stored.get("label") for each in some] == [None, True, True]
-    two = kit._of_the_next_lines("prompt")(PAIRS[:2], 0)
+    two = kit._taken_from_next_line("prompt")(PAIRS[:2], 0)
     assert two is not None and [each.stored["prompt"] for each in two] == [Q, "p"]
 
 
@@ -142,13 +142,13 @@ def test_the_factories() -> None:
     assert longer("a") == "a!" and longer([{"content": "a"}, {"content": "b"}]) == [{"content": "a"}, {"content": "b!"}]
     assert longer([{"content": [{"text": "a"}, {"text": "b"}]}]) == [{"content": [{"text": "a"}, {"text": "b!"}]}]
     assert longer([{"tool_calls": [1], "content": ""}]) == [{"tool_calls": [1], "content": ""}]
-    assert kit._shorter_lines("a") == "aa" and kit._shorter_lines("abc") == "a"
+    assert kit._half_as_long("a") == "aa" and kit._half_as_long("abc") == "a"
     assert kit._blank([{"role": "x", "content": "a"}, {"role": "y", "content": "b"}]) == [{"role": "y", "content": " "}]
     halved = kit._reweighed(lambda weight: weight / 2)
     found = halved(PAIRS, 1)
     assert found is not None and found[1].stored["chosen"][0]["content"][0] == {"type": "text", "text": "four", "loss_weight": 0.125}
     assert halved([line("a", chosen=[{"role": "assistant", "content": "plain"}])], 0) is None and halved(PAIRS, 0) is None
-    assert kit._with_lines(GOLDS, 0, {"gold": 2}) is not None and kit._with_lines(GOLDS, 0, {"gold": 2.0}) is None
+    assert kit._with_line(GOLDS, 0, {"gold": 2}) is not None and kit._with_line(GOLDS, 0, {"gold": 2.0}) is None
     unweighted = kit._reweighed(lambda _: None)(PAIRS, 1)
     assert unweighted is not None and unweighted[1].stored["chosen"] == LOST
     texts = [line("a", query="q", negatives=["x"]), line("b", query="r", negatives=[])]

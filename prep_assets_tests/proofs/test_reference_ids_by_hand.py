@@ -188,7 +188,7 @@ def test_the_last_tokenizer_is_kept() -> None:
 
 
 def test_words_are_on_disk_for_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(words, "WORDS_KEPT", Kept(str(tmp_path), 4))
+    monkeypatch.setattr(words, "KEPT_WORDS", Kept(str(tmp_path), 4))
     CACHES["reference ids"].clear()
     module.reference_ids(SHIPPED).encode(TALE)
     module.keep_words()

@@ -65,7 +65,7 @@ def test_those_that_were_not_met_for_the_longest_time_are_forgotten(monkeypatch:
 
 
 def test_what_is_kept_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WORDS_KEPT", Kept(str(tmp_path), 4))
+    monkeypatch.setattr(module, "KEPT_WORDS", Kept(str(tmp_path), 4))
     monkeypatch.setattr(module, "EACH", 0)
     words, tokenized = Words(), Counted()
     words.ids_of([b"the", "é".encode(), b"\n"], tokenized)
@@ -83,7 +83,7 @@ def test_what_is_kept_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_few_new_words_are_not_worth_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WORDS_KEPT", Kept(str(tmp_path), 4))
+    monkeypatch.setattr(module, "KEPT_WORDS", Kept(str(tmp_path), 4))
     words, tokenized = Words(), Counted()
     words.keep("key")
     assert not list(tmp_path.iterdir()), "nothing to keep"

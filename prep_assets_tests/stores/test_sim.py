@@ -65,7 +65,7 @@ def prune_without_condemning(patch: Patch) -> None:
         bucket_versions.delete(objects, version)
         return True
 
-    patch.setattr(bucket_versions, "remove_version", remove)
+    patch.setattr(bucket_versions, "remove_from_bucket", remove)
 
 
 def condemned_versions_are_pointed_to(patch: Patch) -> None:
