@@ -68,13 +68,14 @@ def _import(name: str) -> None:
 
 
 def _measured(item: pytest.Item) -> tuple[set[str], float, bool, list[str]]:
-    """Which functions a test calls and how long it takes alone, with its fixtures; whether it fails without any change; what is imported at its end."""
+    """Which functions a test calls; how long it takes, with fixtures and its processes; whether it fails unchanged; what is imported at its end."""
     found: set[str] = set()
     trampoline.record_trampoline_hit = lambda name, caller=None: found.add(name.rpartition(".")[2])
     trampoline.set_mutant_under_test("stats")
     start = time.process_time()
     failed = _fails([item], 0)
-    return found, time.process_time() - start, failed, list(sys.modules)
+    others = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return found, time.process_time() - start + others.ru_utime + others.ru_stime, failed, list(sys.modules)
 
 
 def _fails(items: Sequence[pytest.Item], at: int) -> bool:
