@@ -94,8 +94,10 @@ def test_the_last_response_is_lost() -> None:
     assert kit._lost_response(replace(FULL, responses=(ONE, TWO, ONE))).responses == (ONE, TWO)
 
 
-def test_the_factory() -> None:
-    """It is called when the module is read, so it is called here again."""
+def test_the_factories() -> None:
+    """They are called when the module is read, so they are called here again."""
     assert len(ROLLOUT_MUTATIONS) == 9
     assert kit._first("tokens", lambda ids: [*ids, 0])(FULL) == replace(FULL, responses=({**ONE, "tokens": [5, 6, 0]}, TWO))
     assert kit._first("tokens", list)(FULL) is None and kit._first("other", list)(FULL) is None
+    alone = kit._alone(lambda group: f"{group}!" if group else None)
+    assert alone(["", "b"], 1) == ["b!"] and alone(["", "b"], 0) is None

@@ -103,6 +103,16 @@ def test_no_rows_at_all() -> None:
             1,
         ),
         (
+            {
+                "blocks": [block(1, [0, 1, 2], ["duplicate", "good", "duplicate"])],
+                "held": stored(*((1, row, True, 0) for row in range(3))),
+                "refused": [],
+            },
+            "b.jsonl:0",
+            "is stored, though it equals an earlier row in every field",
+            3,
+        ),
+        (
             {"held": stored((0, 0, True, 0), (0, 1, False, 0), (0, 3, True, 1))},
             "a.jsonl:0",
             "is stored held out, and belongs to what is to train on",

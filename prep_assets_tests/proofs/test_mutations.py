@@ -140,6 +140,11 @@ def test_the_factories() -> None:
     nothing = replace(OPEN, mask=np.zeros(3))
     assert kit._shift(1)([nothing], 0, WORDS) is None
     assert seen(kit._filled(0)(ROWS, 1, WORDS), 1) == mask(1, 0, 0, 0) and kit._filled(1)(ROWS, 1, WORDS) is None
+    attended = kit._unattended(kit._attention(lambda attended, loss: ~attended | (loss > 0)))
+    hidden = row("hidden", [2, 3, 4], [0, -1, 0.5])
+    found = attended([FIRST, hidden], 1, WORDS)
+    assert found is not None and found[0] is FIRST and found[1].mask.tolist() == [-1, 0, 0.5]
+    assert attended([LONG, hidden], 0, WORDS) is None, "of it every token is attended"
 
 
 def test_what_does_not_lend_itself() -> None:

@@ -266,6 +266,20 @@ def test_masks_of_each_row(bound: Bound, blocks: PlainBlocks) -> None:
     assert blocks._masks_agree(laid, replace(three, mask=mask)).tolist() == [False, True, True]
 
 
+def test_a_run_is_told_with_its_first_and_its_last_token(bound: Bound, blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is not its stretch, in the second row: all places are counted from the beginning of the row."""
+    told: list[list[Any]] = []
+    monkeypatch.setattr(module, "_but_for_spaces", lambda laid, *places: told.append([*places]) or True)
+    chats, right = claims(bound, [TALKS[0], TALKS[0]])
+    laid, length, mask = laid_of(blocks, chats), int(right.lengths[0]), right.mask.copy()
+    mask[length + np.flatnonzero(mask[length:])[0] - 1] = 1
+    assert blocks._masks_agree(laid, replace(right, mask=mask)).tolist() == [True, True]
+    table, trained = bound.vocabulary.token_bytes or (), np.flatnonzero(mask[length:])
+    bounds = np.cumsum([0, *(len(table[token]) for token in right.ids[length:])])
+    begin, end = int(trained[0]), int(trained[-1]) + 1
+    assert told == [[[1, bounds[begin], bounds[end]], laid.stretches[1].tolist(), bounds[begin + 1], bounds[end - 1]]]
+
+
 def test_stretches_of_many_rows_are_in_order(blocks: PlainBlocks) -> None:
     """Forms of several roles are placed one after the other."""
     chats = [TALKS[number % 2] for number in range(60)]

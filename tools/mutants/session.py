@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 import pickle
 import resource
@@ -47,11 +48,15 @@ class Session:
         if self.failed:
             return True
         gc.freeze()
+        likely: dict[str, pytest.Item] = {}
         for mutant in self.mutants:
             function = mutant.partition("__mutmut_")[0]
             direct = [item for item in session.items if function in hits[item.nodeid]]
-            direct.sort(key=lambda item: seconds[item.nodeid])
-            self.fates[mutant] = _tried(f"{self.module}.{mutant}", direct, seconds) if direct else "no tests"
+            # what noticed the change before this one in the same function comes first
+            direct.sort(key=lambda item: (item is not likely.get(function), seconds[item.nodeid]))
+            self.fates[mutant], last = _tried(f"{self.module}.{mutant}", direct, seconds) if direct else ("no tests", 0)
+            if self.fates[mutant] in ("killed", "timeout"):
+                likely[function] = direct[last]
         return True
 
 
@@ -63,13 +68,14 @@ def _import(name: str) -> None:
 
 
 def _measured(item: pytest.Item) -> tuple[set[str], float, bool, list[str]]:
-    """Which functions a test calls and how long it takes alone, with its fixtures; whether it fails without any change; what is imported at its end."""
+    """Which functions a test calls; how long it takes, with fixtures and its processes; whether it fails unchanged; what is imported at its end."""
     found: set[str] = set()
     trampoline.record_trampoline_hit = lambda name, caller=None: found.add(name.rpartition(".")[2])
     trampoline.set_mutant_under_test("stats")
     start = time.process_time()
     failed = _fails([item], 0)
-    return found, time.process_time() - start, failed, list(sys.modules)
+    others = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return found, time.process_time() - start + others.ru_utime + others.ru_stime, failed, list(sys.modules)
 
 
 def _fails(items: Sequence[pytest.Item], at: int) -> bool:
@@ -106,8 +112,12 @@ def _in_fork(work: Callable[[], Any]) -> Any:
     return pickle.loads(data)
 
 
-def _tried(mutant: str, items: Sequence[pytest.Item], seconds: Mapping[str, float]) -> Fate:
-    """Run the tests one after the other. None may take much longer than it does without a change: a loop that does not end is noticed in the quickest."""
+def _tried(mutant: str, items: Sequence[pytest.Item], seconds: Mapping[str, float]) -> tuple[Fate, int]:
+    """Run the tests one after the other: what became of the change, and which test was last.
+
+    None may take much longer than it does without a change: a loop that does not end is noticed in the quickest.
+    """
+    last = mmap.mmap(-1, 4)
     child = os.fork()
     if not child:
         trampoline.set_mutant_under_test(mutant)
@@ -115,10 +125,11 @@ def _tried(mutant: str, items: Sequence[pytest.Item], seconds: Mapping[str, floa
         for at, item in enumerate(items):
             limit = ceil(time.process_time() + LEAST_SECONDS + 2 * seconds[item.nodeid])
             resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+            last[:] = at.to_bytes(4, "little")
             if _fails(items, at):
                 os._exit(1)
         os._exit(0)
-    status = os.waitpid(child, 0)[1]
+    status, at = os.waitpid(child, 0)[1], int.from_bytes(last[:], "little")
     if os.WIFSIGNALED(status):
-        return "timeout" if os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL) else "killed"
-    return "killed" if os.WEXITSTATUS(status) else "survived"
+        return "timeout" if os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL) else "killed", at
+    return "killed" if os.WEXITSTATUS(status) else "survived", at
