@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 from functools import partialmethod
 from itertools import chain
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.proofs.packed import check_pieces
-from prep_assets.proofs.rows import _border_fault, check_packed, check_records
+from prep_assets.proofs.rows import _border_fault, _value, check_packed, check_records
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores import arrays as columns
 from prep_assets.stores.packed import PackedStore
@@ -360,12 +361,23 @@ SEEN = [[1, 1, 1, 0, 1], [1, 0, 1, 1, 0]]
         (SEEN, None),
         ([[1, 1, 1, 0, 1], [1, 0, 1, 1, 1]], "padding is attended: row 1 "),
         ([[1, 1, 0, 0, 1], [1, 0, 1, 1, 0]], "a trained token is not attended: row 0 "),
+        ([[1, 1, 1, 0, 1], [1, 0, 1, 0, 0]], "a trained token is not attended: row 1 and 0 more"),
         ([[1, 1, 1, 0, 1], [1, 0, 2, 1, 0]], "an attention is neither 0 nor 1: row 1 "),
     ],
 )
 def test_a_table_with_attention(attention: list[list[int]], says: str | None) -> None:
     verdict = check_packed(replace(table(), attention_mask=np.array(attention, np.uint8)), vocabulary_size=SIZE, pad_id=PAD)
     assert verdict.passed == (says is None) and (says is None or verdict.summary.startswith(says))
+
+
+def test_a_table_with_attention_has_its_other_faults() -> None:
+    faulty = replace(table(tokens=[[5, 6, 7, 8, SIZE], [5, 5, 5, 5, PAD]]), attention_mask=np.array(SEEN, np.uint8))
+    assert check_packed(faulty, vocabulary_size=SIZE, pad_id=PAD).summary.startswith("an id is outside the vocabulary: row 0 ")
+
+
+def test_what_is_no_arithmetic_is_named() -> None:
+    with pytest.raises(ValueError, match=r"no arithmetic: Name\(id='x'"):
+        _value(ast.parse("x", mode="eval").body)
 
 
 @pytest.mark.parametrize(
