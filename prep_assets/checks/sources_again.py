@@ -54,8 +54,7 @@ from prep_assets.proofs.selection import Passages, Selected, select
 from prep_assets.proofs.selection import Rules as SelectionRules
 from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
 from prep_assets.samples import DOCUMENT, IMAGE, Group, Pair, PlainChat, Prompt, Record, Sample, Turn
-from prep_assets.schemas.plain_rows import PlainMessages, plain_rows_of
-from prep_assets.schemas.reader import Reader, apply
+from prep_assets.schemas.reader import PlainMessages, Reader, apply, plain_rows_of
 from prep_assets.stores.arrays import Spool, ahead, at, order, stretches
 from prep_assets.stores.lines import Lines, row_of
 from prep_assets.stores.segments import Window

@@ -11,8 +11,8 @@ from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Contrast, Pair, PlainChat, Turn, turn
 from prep_assets.schemas.dialogues import ASSISTANT_MARK, HUMAN_MARK, split_marked
 from prep_assets.schemas.dialogues import EXAMPLE as HH_EXAMPLE
-from prep_assets.schemas.fields import as_list, as_mapping, as_number, as_text, needed, text_of, texts_of, value_at, wrong_type
-from prep_assets.schemas.plain_rows import PlainPairs, plain_chat, plain_roles, reads_plain
+from prep_assets.schemas.fields import Row, as_list, as_mapping, as_number, as_text, needed, text_of, texts_of, value_at, wrong_type
+from prep_assets.schemas.reader import PlainPairs, plain_chat, plain_roles, reads_plain
 from prep_assets.schemas.registry import Convert, schema, text_to_embed
 from prep_assets.schemas.turns import (
     OPENAI_ROLES,
@@ -44,7 +44,7 @@ def preference(
     assistant_mark: str = ASSISTANT_MARK,
     tools_key: str = "tools",
     system_key: str | None = "system",
-) -> Callable[[Mapping[str, Any]], Pair]:
+) -> Callable[[Row], Pair]:
     """Two answers to one prompt.
 
     Without a prompt column the prompt is the longest common beginning of both sides, in whole turns. Rows that have no ``chosen`` but
@@ -63,10 +63,10 @@ def preference(
     marks = {user_mark: USER, assistant_mark: ASSISTANT}
     default = (chosen_key, rejected_key) == ("chosen", "rejected")
 
-    def convert(row: Mapping[str, Any]) -> Pair:
+    def convert(row: Row) -> Pair:
         return _with_system_of(row, system_key, _pair(row))
 
-    def _pair(row: Mapping[str, Any]) -> Pair:
+    def _pair(row: Row) -> Pair:
         prompt = None if prompt_key is None else row.get(prompt_key)
         keys = LLAMA_FACTORY_V1 if default and "chosen" not in row and LLAMA_FACTORY_V1[0] in row else (chosen_key, rejected_key)
         chosen, rejected = (value_at(row, key) for key in keys)
@@ -79,7 +79,7 @@ def preference(
             return pair_of(row, *common_prompt(*(turns_of(split_marked(row[key], marks, key)) for key in keys)), tools_key=tools_key)
         return pair_of(row, *common_prompt(*(_messages(row[key], key) for key in keys)), tools_key=tools_key)
 
-    def split(row: Mapping[str, Any]) -> tuple[PlainChat | None, object, object]:
+    def split(row: Row) -> tuple[PlainChat | None, object, object]:
         prompt, chosen, rejected = row[str(prompt_key)], row[chosen_key], row[rejected_key]
         if isinstance(prompt, str):
             before = PlainChat((USER,), (prompt,)) if prompt.strip() else None
@@ -104,7 +104,7 @@ def _one_answer(messages: object) -> str | None:
     return chat.texts[0] if chat is not None and chat.roles == (ASSISTANT,) else None
 
 
-def _with_system_of(row: Mapping[str, Any], key: str | None, example: Pair) -> Pair:
+def _with_system_of(row: Row, key: str | None, example: Pair) -> Pair:
     """`example` with the row's own system prompt in front. Text without a template has no place for one."""
     system = "" if key is None else text_of(row, key, required=False)
     if system.strip() and example.prompt[0].role == PROMPT:
@@ -148,7 +148,7 @@ def dpo_read_hook(
         raise ConfigError(f"assistant_role is where the prompt ends, and the prompt is in {prompt_key!r}. Leave one of the two out")
     read = preference(chosen_key=chosen_key, rejected_key=rejected_key, prompt_key=prompt_key)
 
-    def convert(row: Mapping[str, Any]) -> Pair:
+    def convert(row: Row) -> Pair:
         if not all(isinstance(row.get(key), str) for key in (chosen_key, rejected_key)):
             return read(row)
         chosen, rejected = texts_of(row, chosen_key, rejected_key)
@@ -209,7 +209,7 @@ def ultrafeedback(
         completions_key: field with completions, their scores and ratings; a score that contradicts its ratings refuses the row.
     """
 
-    def convert(row: Mapping[str, Any]) -> Pair:
+    def convert(row: Row) -> Pair:
         completions = rated(row, completions_key)
         if completions and row.get(chosen_key) is None:
             question = text_of(row, prompt_key if row.get(prompt_key) is not None else "instruction").strip()
@@ -227,7 +227,7 @@ def ultrafeedback(
         _require_scores(row, {each.response: each.score for each in completions}, [answer.text for (answer,) in answers])
         return pair_of(row, with_system_of(row, (turn(USER, prompt),)), *answers)
 
-    def split(row: Mapping[str, Any]) -> tuple[PlainChat | None, object, object] | None:
+    def split(row: Row) -> tuple[PlainChat | None, object, object] | None:
         chats = [plain_chat(row[key], "role", "content", _ANSWER_TAGS) for key in (chosen_key, rejected_key)]
         better, worse = (row[key] for key in SCORES)
         numbers = {type(better), type(worse)} <= {int, float} and abs(better) < _LARGE and abs(worse) < _LARGE
@@ -247,7 +247,7 @@ _ANSWER_TAGS = {"user": USER, "assistant": ASSISTANT}
 _LARGE = 1e15
 
 
-def _contents(row: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
+def _contents(row: Row, key: str) -> list[tuple[str, str]]:
     messages = [as_mapping(message, f"{key}[{i}]") for i, message in enumerate(as_list(value_at(row, key), key))]
     if not messages:
         raise Refused("empty_answer", f"{key!r} has no messages")
@@ -255,7 +255,7 @@ def _contents(row: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
     return [(role, content.strip()) for role, content in pairs]
 
 
-def _require_margin(row: Mapping[str, Any], margin: float | None) -> None:
+def _require_margin(row: Row, margin: float | None) -> None:
     if margin is None and all(row.get(key) is None for key in SCORES):
         return
     chosen, rejected = (as_number(value_at(row, key), key) for key in SCORES)
@@ -265,7 +265,7 @@ def _require_margin(row: Mapping[str, Any], margin: float | None) -> None:
         raise Refused("small_margin", f"the scores are {chosen:g} and {rejected:g}; min_margin is {margin:g}")
 
 
-def _best_and_worst(row: Mapping[str, Any], question: str, completions: Sequence[Rated], margin: float | None) -> Pair:
+def _best_and_worst(row: Row, question: str, completions: Sequence[Rated], margin: float | None) -> Pair:
     best, worst = (chosen(completions, key=lambda each: each.score) for chosen in (max, min))
     if best.score - worst.score < (margin or 0) or best.score == worst.score:
         limit = "no two differ" if margin is None else f"min_margin is {margin:g}"
@@ -274,7 +274,7 @@ def _best_and_worst(row: Mapping[str, Any], question: str, completions: Sequence
     return pair_of(row, with_system_of(row, (turn(USER, question),)), *answers)
 
 
-def _require_scores(row: Mapping[str, Any], scores: Mapping[str, float], answers: Sequence[str]) -> None:
+def _require_scores(row: Row, scores: Mapping[str, float], answers: Sequence[str]) -> None:
     """Where the completions stand beside the sides, each side has its own completion's score, and the chosen one no less than the other."""
     own = [scores.get(answer) for answer in answers]
     for key, score in zip(SCORES, own, strict=True):
@@ -293,7 +293,7 @@ class Rated:
     score: float
 
 
-def rated(row: Mapping[str, Any], key: str) -> list[Rated]:
+def rated(row: Row, key: str) -> list[Rated]:
     """The completions of a row, each with an overall score of 1 to 10 and a rating of 1 to 5 for each of four aspects; none where it has none.
 
     A fault of 2023 (``> 1`` for ``>= 1``) wrote the overall score 1 of about 2,000 answers as 10. Their ratings stayed, so they tell.
@@ -371,7 +371,7 @@ def contrastive(
     if len({query_key, positive_key, negative_key} - {None}) != sum(key is not None for key in (query_key, positive_key, negative_key)):
         raise ConfigError("query_key, positive_key and negative_key name one field twice")
 
-    def convert(row: Mapping[str, Any]) -> Contrast:
+    def convert(row: Row) -> Contrast:
         _, query = _one(row, [query_key] if query_key else QUERIES)
         positive, positives = _one(row, [positive_key] if positive_key else POSITIVES)
         texts = _texts(positives, positive)
@@ -387,7 +387,7 @@ def contrastive(
     return convert
 
 
-def _one(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, Any]:
+def _one(row: Row, keys: Sequence[str]) -> tuple[str, Any]:
     """The field of a row, of several names that it may have. A row that has two of them is refused, because it does not say which is meant."""
     found = [key for key in keys if key in row and row[key] is not None]
     if len(found) > 1:
@@ -396,7 +396,7 @@ def _one(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, Any]:
     return key, value_at(row, key)
 
 
-def _negative_keys(row: Mapping[str, Any], key: str | None) -> list[str]:
+def _negative_keys(row: Row, key: str | None) -> list[str]:
     if key is not None:
         return [key] if row.get(key) is not None else []
     named = [each for each in NEGATIVES if each in row and row[each] is not None]
@@ -423,7 +423,7 @@ def _passage(value: Mapping[str, Any], where: str) -> str:
     return f"{as_text(title, where)}\n{as_text(text, where)}" if title else as_text(text, where)
 
 
-def _scores(row: Mapping[str, Any], key: str, texts: int) -> tuple[float, ...]:
+def _scores(row: Row, key: str, texts: int) -> tuple[float, ...]:
     value = row.get(key)
     if value is None or not isinstance(value, list | tuple):
         return () if value is None else wrong_type(value, key, "an array")

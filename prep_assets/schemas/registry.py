@@ -25,7 +25,7 @@ from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, nearest
 from prep_assets.limits import limited
 from prep_assets.samples import Contrast, Example
-from prep_assets.schemas.fields import View, as_integer, as_text, expand, has_content, join, needed
+from prep_assets.schemas.fields import Row, View, as_integer, as_text, expand, has_content, join, needed
 from prep_assets.schemas.fields import text_of as text_of  # part of what a schema of one's own imports from here
 
 # Cerebras' semantic data arrays for embeddings: turns of a type and one content, as their read hooks return them.
@@ -228,15 +228,15 @@ class OwnFunction:
         used: paths without which some example was another one.
     """
 
-    convert: Callable[[Mapping[str, Any]], Any]
+    convert: Callable[[Row], Any]
     used: set[str] = field(default_factory=set)
 
-    def __call__(self, row: Mapping[str, Any]) -> Any:
+    def __call__(self, row: Row) -> Any:
         if isinstance(row, View):
             expand(row)
         return self.convert(row)
 
-    def unread(self, row: Mapping[str, Any], left: Sequence[tuple[str, Any]], neutral: Callable[[str], bool]) -> list[tuple[str, Any]]:
+    def unread(self, row: Row, left: Sequence[tuple[str, Any]], neutral: Callable[[str], bool]) -> list[tuple[str, Any]]:
         """Of fields that were not asked for by name, those that change nothing.
 
         Args:
@@ -256,7 +256,7 @@ class OwnFunction:
                 found.setdefault(own, each)
         return list(found.items())
 
-    def _within(self, row: Mapping[str, Any], example: Any, path: str, value: Any, neutral: Callable[[str], bool]) -> list[tuple[str, Any]]:
+    def _within(self, row: Row, example: Any, path: str, value: Any, neutral: Callable[[str], bool]) -> list[tuple[str, Any]]:
         if neutral(path):
             return [(path, value)]
         if path not in self.used:
@@ -305,7 +305,7 @@ def _without(value: Any, path: Sequence[str]) -> Any:
 #
 # A row that does not fit raises `Refused`; `None` also refuses it, with the reason ``skipped_by_schema``.
 
-Convert = Callable[[Mapping[str, Any]], Example | None]
+Convert = Callable[[Row], Example | None]
 Factory = TypeVar("Factory", bound=Callable[..., Convert])
 
 
@@ -437,7 +437,7 @@ def _own_function(path: str, options: dict[str, Any]) -> Convert:
         raise ConfigError(f"schema {path!r} takes no option {unknown[0]!r}; its signature is {inspect.signature(function)}")
     read, ids = convert_with("semantic"), convert_with("tokenized", {"ids_key": "sequence"})
 
-    def convert(payload: Mapping[str, Any]) -> Example | None:
+    def convert(payload: Row) -> Example | None:
         found = function(payload, **options)
         if isinstance(found, Mapping):
             return ids(_built(found))
@@ -449,7 +449,7 @@ def _own_function(path: str, options: dict[str, Any]) -> Convert:
     return OwnFunction(convert)
 
 
-def _built(row: Mapping[str, Any]) -> Mapping[str, Any]:
+def _built(row: Row) -> Mapping[str, Any]:
     """What a mask builder that was written for AstrAI returns: it leaves out a mask of ones. Its domain is not used, `domain_key` decides."""
     if strange := sorted(set(row) - {"sequence", "loss_mask", "domain"}):
         raise Refused("unsupported_column", f"the function returns {strange[0]!r}; it may return 'sequence' with 'loss_mask', or a Sample")

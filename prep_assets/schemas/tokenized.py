@@ -6,16 +6,15 @@ where they are stored, see `prep_assets.pipeline.documents`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import Sample, Tokenized
-from prep_assets.schemas.fields import LEAST, MOST, as_list, as_text, has_content, value_at, wrong_type
+from prep_assets.schemas.fields import LEAST, MOST, Row, as_list, as_text, has_content, value_at, wrong_type
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import ChatFormat, label_of, offered, with_system_of
 
@@ -57,7 +56,7 @@ def tokenized(
     if ATTENTION in mask_keys and len(mask_keys) > 1:
         raise ConfigError(f"mask_keys names {ATTENTION!r}, a loss mask under Cerebras' name, which stands alone. Leave the others out")
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         ids, prompt = _ids(row, ids_key, prompt_ids_key, completion_ids_key)
         weights = _weights(row, mask_keys, len(ids), prompt)
         labels = None if row.get(labels_key) is None else integers(row[labels_key], labels_key, len(ids))
@@ -104,7 +103,7 @@ def _check_weights(weights: Floats, where: str) -> None:
         raise Refused("bad_weight", f"{where!r} holds a weight that is neither 0 nor from {LEAST:g} to {MOST:g}")
 
 
-def _ids(row: Mapping[str, Any], whole: str, prompt: str, completion: str) -> tuple[Ints, int | None]:
+def _ids(row: Row, whole: str, prompt: str, completion: str) -> tuple[Ints, int | None]:
     """The ids of a row, and how many of them are the prompt's, where it has a prompt and a completion."""
     if row.get(whole) is not None or row.get(completion) is None:
         return _some(integers(value_at(row, whole), whole), whole), None
@@ -118,7 +117,7 @@ def _some(ids: Ints, where: str) -> Ints:
     return ids
 
 
-def _weights(row: Mapping[str, Any], keys: Sequence[str], length: int, prompt: int | None) -> Floats | None:
+def _weights(row: Row, keys: Sequence[str], length: int, prompt: int | None) -> Floats | None:
     """What the masks of a row say: their product; `None` where it has none and no completion that is trained."""
     weights: Floats | None = None if prompt is None else np.repeat([0.0, 1.0], [prompt, length - prompt])
     for key in keys:
@@ -149,7 +148,7 @@ def _agreed(weights: Floats | None, labels: Ints | None) -> Floats:
     return weights
 
 
-def _attended(row: Mapping[str, Any], weights: Floats) -> slice:
+def _attended(row: Row, weights: Floats) -> slice:
     """The tokens that are not padding. Refuses a hole amid them (``attention_hole``), and padding that is trained (``trained_padding``)."""
     if row.get(ATTENTION) is None:
         return slice(None)
@@ -191,7 +190,7 @@ def _check_labels(labels: Ints, ids: Ints, weights: Floats, shifted: bool, key: 
     raise Refused("labels_differ", f"token {at} is {ids[at]}, and its label is {labels[at]}")
 
 
-def _one_document(row: Mapping[str, Any]) -> None:
+def _one_document(row: Row) -> None:
     """Refuse (``packed_row``) a row that holds several examples: nothing would tell their borders."""
     lengths, positions = row.get("seq_lengths"), row.get("position_ids")
     if lengths is not None and len(integers(lengths, "seq_lengths")) > 1:
@@ -202,7 +201,7 @@ def _one_document(row: Mapping[str, Any]) -> None:
             raise Refused("packed_row", f"'position_ids' has {found[wrong[0]]} at token {wrong[0]}; bring each example as a row of its own")
 
 
-def _chat(row: Mapping[str, Any], key: str) -> Sample:
+def _chat(row: Row, key: str) -> Sample:
     """The conversation of a row, which proves its ids; none where it has no messages."""
     if not has_content(value := row.get(key)):
         return Sample(())

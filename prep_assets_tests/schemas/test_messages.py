@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import Refused
 from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL_CALL, PlainChat, Region, Sample
-from prep_assets.schemas import plain_rows
+from prep_assets.schemas import reader
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with
 from prep_assets_tests.effort import examples
@@ -324,7 +324,7 @@ def rows_of(schema: str) -> st.SearchStrategy[dict[str, Any]]:
 
 @pytest.mark.parametrize("schema", KEYS)
 def test_many_at_a_time(schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_rows, "_FEW", 2)
+    monkeypatch.setattr(reader, "_FEW", 2)
     read_in_columns = 0
 
     @settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
