@@ -77,44 +77,38 @@ def tokenized(
     return convert
 
 
+def _list_of(value: object, where: str, kinds: set[type], needed: str) -> Sequence[Any]:
+    """`value` as an array whose elements have one of these types."""
+    elements = as_list(value, where)
+    if not set(map(type, elements)) <= kinds:
+        wrong_type(next(each for each in elements if type(each) not in kinds), f"{where}[…]", needed)
+    return elements
+
+
 def integers(value: object, where: str, length: int | None = None) -> Ints:
     """`value` as integers, `length` of them; true and false are something else."""
-    found = as_list(value, where)
-    if not set(map(type, found)) <= {int}:
-        wrong_type(next(each for each in found if type(each) is not int), f"{where}[…]", "an integer")
-    _check_length(where, len(found), length)
+    numbers = _list_of(value, where, {int}, "an integer")
+    _check_length(where, len(numbers), length)
     try:
-        return np.array(found, np.int64)
+        return np.array(numbers, np.int64)
     except OverflowError:
         raise Refused("wrong_type", f"{where!r} holds a number of more than 64 bits") from None
 
 
-def _numbers(value: object, where: str) -> Floats:
-    found = as_list(value, where)
-    if not set(map(type, found)) <= {int, float, bool}:
-        wrong_type(next(each for each in found if type(each) not in (int, float, bool)), f"{where}[…]", "a number")
-    weights = np.array(found, np.float64)
-    _check_weights(weights, where)
-    return weights
-
-
-def _check_weights(weights: Floats, where: str) -> None:
+def _as_weights(weights: Floats, where: str) -> Floats:
     if not ((weights == 0) | ((weights >= LEAST) & (weights <= MOST))).all():
         raise Refused("bad_weight", f"{where!r} holds a weight that is neither 0 nor from {LEAST:g} to {MOST:g}")
+    return weights
 
 
 def _ids(row: Row, whole: str, prompt: str, completion: str) -> tuple[Ints, int | None]:
     """The ids of a row, and how many of them are the prompt's, where it has a prompt and a completion."""
-    if row.get(whole) is not None or row.get(completion) is None:
-        return _some(integers(value_at(row, whole), whole), whole), None
-    first, second = (integers(value_at(row, key), key) for key in (prompt, completion))
-    return np.concatenate([first, _some(second, completion)]), len(first)
-
-
-def _some(ids: Ints, where: str) -> Ints:
-    if not len(ids):
-        raise Refused("empty_text", f"{where!r} has no token ids")
-    return ids
+    in_parts = row.get(whole) is None and row.get(completion) is not None
+    first = integers(value_at(row, prompt), prompt) if in_parts else np.empty(0, np.int64)
+    key = completion if in_parts else whole
+    if not len(ids := integers(value_at(row, key), key)):
+        raise Refused("empty_text", f"{key!r} has no token ids")
+    return np.concatenate([first, ids]), len(first) if in_parts else None
 
 
 def _weights(row: Row, keys: Sequence[str], length: int, prompt: int | None) -> Floats | None:
@@ -123,14 +117,12 @@ def _weights(row: Row, keys: Sequence[str], length: int, prompt: int | None) -> 
     for key in keys:
         if row.get(key) is None:
             continue
-        found = _numbers(row[key], key)
-        if prompt is not None and len(found) == length - prompt:
-            found = np.concatenate([np.zeros(prompt), found])
-        _check_length(key, len(found), length)
-        weights = found if weights is None else np.multiply(weights, found)
-    if weights is not None:
-        _check_weights(weights, " times ".join(keys))
-    return weights
+        mask = _as_weights(np.array(_list_of(row[key], key, {int, float, bool}, "a number"), np.float64), key)
+        if prompt is not None and len(mask) == length - prompt:
+            mask = np.concatenate([np.zeros(prompt), mask])
+        _check_length(key, len(mask), length)
+        weights = mask if weights is None else np.multiply(weights, mask)
+    return None if weights is None else _as_weights(weights, " times ".join(keys))
 
 
 def _agreed(weights: Floats | None, labels: Ints | None) -> Floats:
