@@ -193,13 +193,7 @@ class Contrastive(Family):
     test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of queries held out, by hash of the query.")
 
 
-FAMILIES: Mapping[str, type[Family]] = {
-    "pretrain": Pretrain,
-    "sft": Sft,
-    "preference": Preference,
-    "rl": Rl,
-    "contrastive": Contrastive,
-}
+FAMILIES: Mapping[str, type[Family]] = {"pretrain": Pretrain, "sft": Sft, "preference": Preference, "rl": Rl, "contrastive": Contrastive}
 
 
 def family_name(kind: type[Family]) -> str:

@@ -236,10 +236,7 @@ def _stripped(turn: Turn) -> Turn:
     return replace(turn, regions=tuple(replace(region, text=region.text.strip()) for region in turn.regions))
 
 
-LABELLED = {
-    "messages": [{"role": "user", "content": "Name a prime number."}, {"role": "assistant", "content": "7"}],
-    "label": True,
-}
+LABELLED = {"messages": [{"role": "user", "content": "Name a prime number."}, {"role": "assistant", "content": "7"}], "label": True}
 
 
 @schema("kto", gives=Sample, example=LABELLED, labels=True)

@@ -344,11 +344,7 @@ NUMBERED = re.compile(r"negative_\d+")
 
 @schema("contrastive", gives=Contrast, example={"query": "What is 2 + 2?", "pos": ["It is 4."], "neg": ["It is 5.", "Blue."]})
 def contrastive(
-    *,
-    query_key: str | None = None,
-    positive_key: str | None = None,
-    negative_key: str | None = None,
-    instruction_key: str = "prompt",
+    *, query_key: str | None = None, positive_key: str | None = None, negative_key: str | None = None, instruction_key: str = "prompt"
 ) -> Convert:
     """A query, texts that answer it, and texts that do not; each side is one text, or an array of texts or of passages with a title.
 

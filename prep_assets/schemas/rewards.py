@@ -88,10 +88,7 @@ def gold_as_json_number(gold: str) -> float:
 
 # ``gsm8k`` and ``gsm8k_prompt``: grade-school math as SFT answers and as RL prompts.
 
-EXAMPLE = {
-    "question": "Tom has 3 boxes of 4 pens. How many pens has he?",
-    "answer": "He has 3*4 = <<3*4=12>>12 pens.\n#### 12",
-}
+EXAMPLE = {"question": "Tom has 3 boxes of 4 pens. How many pens has he?", "answer": "He has 3*4 = <<3*4=12>>12 pens.\n#### 12"}
 _CALCULATOR_NOTE = re.compile(r"<<[^>]*>>")
 
 

@@ -18,21 +18,7 @@ from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.text.load_template import named_templates
 from prep_assets.text.template import ChatTemplate
 from prep_assets_tests.graph.workspaces import refusals, tree
-from prep_assets_tests.museum.gallery import (
-    ASKED,
-    ASSISTANT,
-    CALL,
-    CHAT,
-    TOOL,
-    TURNS,
-    USER,
-    Row,
-    Show,
-    chats,
-    first_run,
-    said,
-    tokenizer,
-)
+from prep_assets_tests.museum.gallery import ASKED, ASSISTANT, CALL, CHAT, TOOL, TURNS, USER, Row, Show, chats, first_run, said, tokenizer
 
 PIRATE = "Talk like a pirate."
 
