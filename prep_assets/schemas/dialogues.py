@@ -98,14 +98,9 @@ def _exchange(exchange: Mapping[str, Any], where: str, plugins: bool) -> list[Tu
 
 def _plugin_use(exchange: Mapping[str, Any], where: str) -> tuple[tuple[Region, ...], tuple[Turn, ...]]:
     """The thought of an exchange, and where commands were run the assistant turn that calls and the tool turn that answers."""
-    thought, commands, results = (
-        _unmarked(text, *marks)
-        for text, marks in zip(
-            texts_of(exchange, "Inner Thoughts", "Commands", "Tool Responses"),
-            (("<|Inner Thoughts|>:", "<eot>"), ("<|Commands|>:", "<eoc>"), ("<|Results|>:", "<eor>")),
-            strict=True,
-        )
-    )
+    marks = (("<|Inner Thoughts|>:", "<eot>"), ("<|Commands|>:", "<eoc>"), ("<|Results|>:", "<eor>"))
+    marked = zip(texts_of(exchange, "Inner Thoughts", "Commands", "Tool Responses"), marks, strict=True)
+    thought, commands, results = (text.replace(opening, "").replace(closing, "").strip() for text, (opening, closing) in marked)
     thinking = (Region(THINKING, thought),) if thought not in ("", NOTHING) else ()
     texts = _calls(commands, f"{where}.Commands")
     if not texts:
@@ -114,10 +109,6 @@ def _plugin_use(exchange: Mapping[str, Any], where: str) -> tuple[tuple[Region, 
         return thinking, ()
     calls = tuple(Region(TOOL_CALL, text) for text in texts)
     return thinking, (Turn(ASSISTANT, (*thinking, *calls)), turn(TOOL, results))
-
-
-def _unmarked(text: str, opening: str, closing: str) -> str:
-    return text.replace(opening, "").replace(closing, "").strip()
 
 
 def _calls(commands: str, where: str) -> list[str]:
@@ -175,7 +166,7 @@ def hh(
             raise Refused("prompts_differ", f"the prompts end {chosen[0][-50:]!r} and {rejected[0][-50:]!r}")
         if not rejected[0].strip():
             raise Refused("empty_prompt", f"the prompt of {rejected_key!r} is empty")
-        prompt = _turns(chosen[0], chosen_key) if split_turns else (turn(USER, chosen[0].strip()),)
+        prompt = turns_of(split_marked(chosen[0], MARKS, chosen_key)) if split_turns else (turn(USER, chosen[0].strip()),)
         return pair_of(row, with_system_of(row, prompt), *((turn(ASSISTANT, answer),) for _, answer in (chosen, rejected)))
 
     def split(row: Row) -> tuple[PlainChat | None, object, object] | None:
@@ -195,10 +186,6 @@ def _split(text: str, key: str) -> tuple[str, str]:
     if not mark:
         raise Refused("no_assistant_turn", f"{key!r} has no {ASSISTANT_MARK!r}; it ends {text[-50:]!r}")
     return prompt, answer.strip()
-
-
-def _turns(prompt: str, key: str) -> tuple[Turn, ...]:
-    return turns_of(split_marked(prompt, MARKS, key))
 
 
 def split_marked(text: str, marks: Mapping[str, str], where: str) -> list[tuple[str, str]]:

@@ -124,11 +124,17 @@ def _imported(path: Path, package: str) -> Iterator[str]:
 
 
 def _located(name: str, own: str, home: Path) -> Iterator[tuple[str, Path]]:
-    """The files that importing a name runs: of each package above it, and its own; none where it is not the project's."""
+    """The files that importing a name runs: of each package above it, and its own; none where it is not the project's.
+
+    The project's are in the folder of the schema, and in those of the import path that hold neither the standard library nor installed packages.
+    """
     parts = name.split(".")
     if parts[0] in NOT_OWN or not parts[0]:
         return
-    for folder in [home, *_project_folders()] if parts[0] == own or not _is_installed(home) else []:
+    if parts[0] != own and _is_installed(home):
+        return
+    on_the_path = [Path(entry or ".").resolve() for entry in sys.path]
+    for folder in (home, *(entry for entry in on_the_path if entry.is_dir() and not _is_installed(entry))):
         if not ((folder / parts[0]).is_dir() or (folder / f"{parts[0]}.py").is_file()):
             continue
         for depth in range(1, len(parts) + 1):
@@ -138,12 +144,6 @@ def _located(name: str, own: str, home: Path) -> Iterator[tuple[str, Path]]:
                     yield ".".join(parts[:depth]), file
                     break
         return
-
-
-def _project_folders() -> list[Path]:
-    """Folders of the import path that hold neither the standard library nor installed packages."""
-    folders = [Path(entry or ".").resolve() for entry in sys.path]
-    return [folder for folder in folders if folder.is_dir() and not _is_installed(folder)]
 
 
 def _is_installed(folder: Path) -> bool:
@@ -394,27 +394,14 @@ def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: 
         words = [*known, *_ALIASES]
         raise ConfigError(f"no schema {name!r}{nearest(name, words) or '.'} Known: {', '.join(known)}; or 'package.module:function'")
     if gives is not None:
-        found = _giving(gives, found, known, or_labels)
-    _check_options(name, found, options or {})
-    return found.factory(**(options or {}))
-
-
-def _giving(form: type, found: Schema, known: Mapping[str, Schema], or_labels: bool) -> Schema:
-    def fits(schema: Schema) -> bool:
-        return schema.can_give(form) or (or_labels and schema.labels)
-
-    related = [other for other in known.values() if found.name in (other.name, other.variant_of)]
-    fitting = [schema for schema in (found, *related) if fits(schema)]
-    if not fitting:
-        able = ", ".join(schema.name for schema in known.values() if fits(schema))
-        raise ConfigError(f"schema {found.name!r} gives no {form.__name__}, which is needed here. These do: {able}")
-    return fitting[0]
-
-
-def _check_options(name: str, found: Schema, options: Mapping[str, Any]) -> None:
-    """Options come from YAML or JSON, so nothing but the factory's own type hints says what they may be."""
-    hints = _hints(found.factory)
-    for option, value in options.items():
+        fitting = [schema for schema in known.values() if schema.can_give(gives) or (or_labels and schema.labels)]
+        related = [schema for schema in fitting if found.name in (schema.name, schema.variant_of)]
+        if not related:
+            able = ", ".join(schema.name for schema in fitting)
+            raise ConfigError(f"schema {found.name!r} gives no {gives.__name__}, which is needed here. These do: {able}")
+        found = found if found in related else related[0]
+    hints = _hints(found.factory)  # options come from YAML or JSON, so nothing but the factory's own type hints says what they may be
+    for option, value in (options or {}).items():
         if option not in found.options:
             allowed = ", ".join(found.options) or "none"
             raise ConfigError(f"schema {name!r} has no option {option!r}{nearest(option, found.options) or '.'} Allowed: {allowed}")
@@ -423,6 +410,7 @@ def _check_options(name: str, found: Schema, options: Mapping[str, Any]) -> None
         except ValidationError as error:
             problem = error.errors()[0]["msg"]
             raise ConfigError(f"schema {name!r}, option {option!r} = {value!r}: {problem}") from error
+    return found.factory(**(options or {}))
 
 
 @bounded_cache("type hints of schemas", 256)
@@ -432,8 +420,9 @@ def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
 
 def _own_function(path: str, options: dict[str, Any]) -> Convert:
     function = own_function("schema", path)
-    unknown = [name for name in options if not _accepts(function, name)]
-    if unknown:
+    parameters = inspect.signature(function).parameters
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    if unknown := [name for name in options if name not in parameters and not takes_any]:
         raise ConfigError(f"schema {path!r} takes no option {unknown[0]!r}; its signature is {inspect.signature(function)}")
     read, ids = convert_with("semantic"), convert_with("tokenized", {"ids_key": "sequence"})
 
@@ -466,8 +455,3 @@ def own_code_gives(name: str, form: type) -> bool:
     except Exception:  # importing a module may raise anything
         return False
     return form in (hint, *get_args(hint))
-
-
-def _accepts(function: Callable[..., Any], option: str) -> bool:
-    parameters = inspect.signature(function).parameters
-    return option in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())

@@ -57,7 +57,10 @@ def sections(
     def convert(row: Row) -> Sample:
         turns = _turns(row, parsed)
         if is_text:
-            _require_length(turns, min_chars, max_chars)
+            for length in (len(turn.text) for turn in turns):
+                if length < min_chars or (max_chars is not None and length > max_chars):
+                    reason = "too_short" if length < min_chars else "too_long"
+                    raise Refused(reason, f"a section has {length} characters; min_chars is {min_chars}, max_chars is {max_chars}")
             return Sample((Turn(DOCUMENT, tuple(region for turn in turns for region in turn.regions)),))
         return Sample(turns)
 
@@ -131,14 +134,6 @@ def _require_unbounded(min_chars: int, max_chars: int | None) -> None:
     """Stop where text is measured that is not there, as in chats and pairs."""
     if min_chars or max_chars is not None:
         raise ConfigError("min_chars and max_chars measure plain sections that are trained, all of them; here others stand. Leave them out")
-
-
-def _require_length(turns: Sequence[Turn], min_chars: int, max_chars: int | None) -> None:
-    for turn in turns:
-        length = len(turn.text)
-        if length < min_chars or (max_chars is not None and length > max_chars):
-            reason = "too_short" if length < min_chars else "too_long"
-            raise Refused(reason, f"a section has {length} characters; min_chars is {min_chars}, max_chars is {max_chars}")
 
 
 @dataclass(frozen=True, slots=True)

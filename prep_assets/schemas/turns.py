@@ -428,7 +428,11 @@ class ChatFormat:
             regions = [Region(TOOL_CALL, text, weight) for text in call_texts(content, place)]
         else:
             regions = content_regions(content, place, weight, images)
-        regions = [*reasoning_regions(message, where, weight), *regions, *_tool_calls(message, where, weight)]
+        calls = {key: call_texts(message[key], f"{where}.{key}") for key in CALLS if has_content(message.get(key))}
+        if len(calls) > 1:
+            raise Refused("bad_tool_call", f"{where} has calls under {' and '.join(calls)}")
+        called = [Region(TOOL_CALL, text, weight) for texts in calls.values() for text in texts]
+        regions = [*reasoning_regions(message, where, weight), *regions, *called]
         _require_content(role, regions, place)
         name, call_id = (None if message.get(key) is None else text_of(message, key, where) for key in ("name", "tool_call_id"))
         return Turn(role, tuple(regions) or (Region(TEXT, "", weight),), name, call_id)
@@ -443,13 +447,6 @@ def _content(message: Row, content: object, where: str) -> object:
     if has_content(content):
         raise Refused("conflicting_content", f"{where} has both a content and a refusal")
     return as_text(refusal, f"{where}.refusal")
-
-
-def _tool_calls(message: Row, where: str, weight: float | None) -> list[Region]:
-    given = {key: call_texts(message[key], f"{where}.{key}") for key in CALLS if has_content(message.get(key))}
-    if len(given) > 1:
-        raise Refused("bad_tool_call", f"{where} has calls under {' and '.join(given)}")
-    return [Region(TOOL_CALL, text, weight) for texts in given.values() for text in texts]
 
 
 def _require_content(role: str, regions: Sequence[Region], where: str) -> None:
