@@ -89,10 +89,6 @@ def test_true_and_false_are_no_numbers(fault: Fault, more: str, path: str, famil
             (DOMAIN.format(name, ", file: b"), f"domains.{name}.file: unknown key; did you mean 'files'?")
             for name in ("a", "files", "packing", "options", "gsm8k.v1")
         ),
-        *(
-            (DOMAIN.format(f'"{name.encode("unicode_escape").decode()}"', ""), f"domains.{name}: {name!r} cannot be a domain name")
-            for name in NO_NAMES
-        ),
         *((DOMAIN.format(name, ""), "domains.") for name in ("1", "no", "2024-01-01")),  # no texts in YAML
         (SMALLEST + "tokenizer: other\n", "key 'tokenizer' stands twice (line 4)"),
         (DOMAIN.format("a", "") + "  a: {files: [b], schema: text}\n", "key 'a' stands twice (line 4)"),
@@ -120,6 +116,12 @@ def test_true_and_false_are_no_numbers(fault: Fault, more: str, path: str, famil
 def test_a_wrong_file(fault: Fault, text: str, said: str) -> None:
     message = fault(text)
     assert said in message and "uple" not in message
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_a_domain_that_is_no_folder_name(fault: Fault, name: str) -> None:
+    written = name.encode("unicode_escape").decode()
+    assert f"domains.{name}: {name!r} cannot be a domain name" in fault(DOMAIN.format(f'"{written}"', ""))
 
 
 def test_all_faults_of_a_file_are_named_at_once(fault: Fault) -> None:

@@ -17,7 +17,7 @@ MISPLACED = "proofs/test_misplaced_rows.py"
 SILENT: Mapping[str, tuple[str, ...]] = {
     "W1 arguments of calls become {}": ("schemas/test_view.py::Audit W1:",),
     "W2 truncated rows prove nothing": ("masks/test_truncation_proofs.py::Audit W2:",),
-    "W3 commands of moss merge": ("schemas/test_sharegpt.py::Audit W3:",),
+    "W3 commands of moss merge": ("schemas/test_examples.py::Audit W3:",),
     "W4 parts out of order": ("schemas/test_view.py::Audit W4:", "text/test_matrix.py::Audit W4"),
     "W5 the stop of Cohere 2": ("text/test_matrix.py::Audit W4, W5",),
     "W6 several stops": ("proofs/test_trained_texts.py::Audit W6:",),
@@ -40,7 +40,7 @@ SILENT: Mapping[str, tuple[str, ...]] = {
     "W16 padded structs": ("data/test_jsonl.py::Audit W16:",),
     "W17 verl's verifier": ("exports/test_verl.py::def test_each_row_keeps_its_verifier",),
     "W18 bad answers": ("schemas/test_view.py::Audit W18:", "graph/test_fields.py::Audit W18:"),
-    "W19 columns without a word": ("schemas/test_view.py::and W19:", "schemas/test_sharegpt.py::Audit W19:"),
+    "W19 columns without a word": ("schemas/test_view.py::and W19:", "schemas/test_refusals.py::Audit W19:"),
     "W20 reasoning twice": ("text/test_reasoning.py::Audit W20:",),
     "W21 collators": (
         "training/test_collate.py::def test_rows_of_several_documents_are_not_padded",

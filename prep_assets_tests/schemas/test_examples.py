@@ -317,7 +317,7 @@ MOSS: list[Case] = [
         {"plugins": True},
         "user: Solve it. | assistant: <thinking>easy</thinking>Done.",
     ),
-    # commands below each other became one call with both of them as its argument
+    # Audit W3: commands below each other became one call with both of them as its argument
     (commanded('Search("a")\nSearch("b")'), {"plugins": True}, searched("a", "b")),
     (commanded('Search("a")，Search("b");Search("c")'), {"plugins": True}, searched("a", "b", "c")),
     (commanded(r'Solve("\frac{x}{2}=1")'), {"plugins": True}, f"user: Solve it. | assistant: {SOLVED} | tool: x | assistant: Done."),
@@ -326,7 +326,7 @@ MOSS: list[Case] = [
     (commanded('None, Search("a"); Search("b")'), {"plugins": True}, searched("a", "b")),
     (commanded("None.", "None"), {"plugins": True}, "user: Solve it. | assistant: Done."),
     (commanded(" None ", "None"), {"plugins": True}, "user: Solve it. | assistant: Done."),
-    # a tool may answer None
+    # Audit W3: the result "None" became an empty text
     (commanded('Search("a")', "\nNone\n"), {"plugins": True}, searched("a").replace("tool: x", "tool: None")),
 ]
 COMPLETION = {"prompt": " q ", "completion": " a "}

@@ -308,6 +308,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
         ],
     ),
     "common_words_mask": ({"prompt": "p"}, [({"completion": " "}, "empty_answer")]),
+    # Audit W19: tool calls, weights and later messages went without a word
     "ultra_chat_common_words_mask_hook": (
         WORDS_ROW,
         [
