@@ -73,7 +73,8 @@ class PlainMessages:
     def read(self, rows: Sequence[Row]) -> list[PlainChat | None]:
         """The chats of rows; `None` where the schema itself has to read one."""
         chats = self._chats([row[self.messages_key] for row in rows])
-        return [chat if chat is not None and self.accepts(chat.roles) else None for chat in chats]
+        accepted = {roles for roles in {chat.roles for chat in chats if chat is not None} if self.accepts(roles)}
+        return [chat if chat is not None and chat.roles in accepted else None for chat in chats]
 
     def _chats(self, conversations: list[Any]) -> list[PlainChat | None]:
         """As `plain_chat`, of many at once. Where one is not plain, both halves are tried for themselves."""
