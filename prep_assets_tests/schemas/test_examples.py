@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -115,6 +116,7 @@ MESSAGES: list[Case] = [
     (chat(USER, ANSWER, videos=[], audios=None), "user: q | assistant: a"),
     (chat(USER, said("assistant", None, refusal="No.", prefix=False)), "user: q | assistant: No."),
 ]
+BARE = {"name": "f", "parameters": {}}
 HOOK = {"multi_turn_key": "c", "multi_turn_role_key": "r", "multi_turn_content_key": "v"}
 SPOKEN = [{"r": "user", "v": " q "}, {"r": "assistant", "v": " a "}]
 TALK = [{"role": "u", "content": "q"}, {"role": "a", "content": "x"}]
@@ -488,6 +490,14 @@ CASES: Mapping[str, list[Case]] = {
         ({**ULTRA, "score_chosen": 7.5, "score_rejected": 7.5}, PAIR),
         # the rows of openbmb/UltraFeedback: the best and the worst completion are the pair
         ({"instruction": "q", "completions": SCORED}, "user: q >> assistant: a >> assistant: c"),
+        # scores that the completions bear out, and a 10 whose ratings do not say that it was a 1
+        *(
+            ({**ULTRA, "score_chosen": 10.0, "score_rejected": 8.0, "completions": [good, {"response": "bad", "overall_score": 8.0}]}, PAIR)
+            for good in (
+                {"response": "good", "overall_score": 10.0},
+                {"response": "good", "overall_score": 10.0, "fine-grained_score": 2.25},
+            )
+        ),
     ],
     "preference": [
         *(
@@ -616,6 +626,16 @@ CASES: Mapping[str, list[Case]] = {
 )
 def test_rows_become_examples(name: str, row: Mapping[str, Any], options: dict[str, Any], example: str) -> None:
     assert in_short(apply(convert_with(name, options), row)) == example
+
+
+@pytest.mark.parametrize("tools", [[BARE], BARE, json.dumps([BARE]), [{"type": "function", "function": BARE}]])
+def test_tools_come_out_as_templates_look_for_them(convert, tools) -> None:
+    assert convert("messages", chat(USER, ANSWER, tools=tools)).tools == ({"type": "function", "function": BARE},)
+
+
+@pytest.mark.parametrize("tools", [None, "", " ", [], "[]"])
+def test_no_tools(convert, tools) -> None:
+    assert convert("messages", chat(USER, ANSWER, tools=tools)).tools == ()
 
 
 def test_a_result_names_the_call_that_it_answers(convert) -> None:
