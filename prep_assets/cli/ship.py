@@ -95,9 +95,8 @@ def format_options(format: str, words: list[str]) -> dict[str, Any]:
 
 def _list() -> None:
     from prep_assets.exports import exports
-    from prep_assets.exports.registry import read_by
 
-    rows = [(name, ", ".join(_taken(each)), read_by(name), ", ".join(_described(each))) for name, each in exports().items()]
+    rows = [(name, ", ".join(_taken(each)), each.read_by, ", ".join(_described(each))) for name, each in exports().items()]
     console = out()
     console.print(table("format", "takes", "read by", "options", rows=rows))
     console.print("a page for each: docs/formats", style="dim")

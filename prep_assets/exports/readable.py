@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ def lost_mask(format: str, what: str) -> ConfigError:
     return ConfigError(f"{format} would lose the loss mask of {what}, and every token would be trained. {remedy}")
 
 
-def refuse_lost_mask(source: TokenStore, format: str) -> None:
+def reject_lost_mask(source: TokenStore, format: str) -> None:
     """Raises:
     ConfigError: the stream has tokens that are not trained.
     """
@@ -186,38 +186,15 @@ def cut(tokens: Any, mask: Any, source: TokenStore | PackedStore) -> Callable[[i
     return row
 
 
+def placed(ends: Ints, number: int) -> tuple[int, int]:
+    """Which part a row is in, and where in it; `ends` is how many rows there are up to the end of each part."""
+    part = int(np.searchsorted(ends, number, "right"))
+    return part, number - (int(ends[part - 1]) if part else 0)
+
+
 def parquet(files: list[Path]) -> Any:
     """Parquet files as one `pyarrow.Table`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     return pa.concat_tables([pq.ParquetFile(file).read() for file in files])
-
-
-def said_in_columns(line: dict[str, Any], number: int) -> Any:
-    """What a line becomes in columns."""
-    return without_nulls(line)
-
-
-def hf_row(row: dict[str, Any], image_dir: str | None = None) -> Any:
-    """What a row says in the columns that trainers built on Hugging Face `datasets` read."""
-    if "chosen_ids" in row:
-        return tuple(Tokens(np.array(row[f"{side}_ids"])) for side in ("chosen", "rejected"))
-    if "prompt_ids" in row:
-        responses = [Tokens(np.array(ids), np.array(mask) != 0) for ids, mask in zip(row["responses"], row["masks"], strict=True)]
-        logprobs = [Tokens(np.array(each, np.float32)) for each in row.get("logprobs") or ()]
-        return (Tokens(np.array(row["prompt_ids"])), *responses, Tokens(np.array(row["rewards"], np.float32)), *logprobs)
-    if "chosen_input_ids" in row:
-        return tuple(labelled(row[f"{side}_input_ids"], row[f"{side}_labels"]) for side in ("chosen", "rejected"))
-    if "input_ids" not in row:
-        return without_nulls(row)
-    starts = None
-    if "seq_lengths" in row:
-        starts = np.cumsum(row["seq_lengths"]) - row["seq_lengths"]
-    elif "position_ids" in row:
-        starts = np.flatnonzero(np.array(row["position_ids"]) == 0)
-    read = labelled(row["input_ids"], row["labels"], starts)
-    if "images" not in row:
-        return (read,)
-    before = "" if image_dir is None else f"{image_dir}/"
-    return (replace(read, images=tuple((path.removeprefix(before), None) for path in row["images"] or ())),)

@@ -32,6 +32,10 @@ Only = Mapping[str, Callable[[type, Mapping[str, Any]], bool]]
 """Option → whether it means something for a kind of source, beside the format's other options; an option that is not here always does."""
 
 
+Read = Callable[[Path, Source, Options], Readable]
+"""Opens the files of a format again. It shares no code with what wrote them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Export:
     """A registered format.
@@ -39,7 +43,11 @@ class Export:
     Attributes:
         takes: which kinds of source it can write.
         write: called with the source, an empty folder, a `Progress` and the options.
+        read_by: the trainers that read it.
+        opens: the lines that open an export there, by ``[<layout>] [<kind of source>]``; the most precise that fits is used. Placeholders are
+            the options and what `opening` adds.
         options: names and defaults of its options.
+        readers: who reads one layout or kind of source, keyed as `opens`, where that is not all of `read_by`.
         images: whether it can say which images stand where.
         attention: whether it can say which tokens are not attended.
         keeps_borders: whether its files say where documents of a token stream end, whatever their ids are.
@@ -51,7 +59,10 @@ class Export:
     name: str
     takes: tuple[type, ...]
     write: Callable[..., None]
+    read_by: str
+    opens: Mapping[str, tuple[str, ...]]
     options: Mapping[str, inspect.Parameter] = field(default_factory=dict)
+    readers: Mapping[str, str] = field(default_factory=dict)
     images: bool = False
     attention: bool = False
     only: Only = field(default_factory=dict)
@@ -76,6 +87,7 @@ class Export:
 
 
 _EXPORTS: dict[str, Export] = {}
+_READERS: dict[str, Read] = {}
 
 
 def exporter(name: str, *takes: type, **more: Any) -> Callable[[Write], Write]:
@@ -83,26 +95,27 @@ def exporter(name: str, *takes: type, **more: Any) -> Callable[[Write], Write]:
 
     def register(write: Write) -> Write:
         options = {key: each for key, each in inspect.signature(write).parameters.items() if each.kind is inspect.Parameter.KEYWORD_ONLY}
-        _EXPORTS[name] = Export(name, takes, write, options, **more)
+        _EXPORTS[name] = Export(name, takes, write, options=options, **more)
         return write
 
     return register
 
 
-def exports() -> dict[str, Export]:
-    """Every format by name, sorted: each has a file beside this one, which registers it when it is imported."""
-    _import_shipped()
-    return dict(sorted(_EXPORTS.items()))
+def reads(name: str) -> Callable[[Read], Read]:
+    """Register ``read(folder, source, options)`` as what opens the files of the format `name` again."""
+
+    def register(read: Read) -> Read:
+        return _READERS.setdefault(name, read)
+
+    return register
 
 
 @cache
-def _import_shipped() -> None:
+def exports() -> dict[str, Export]:
+    """Every format by name, sorted: the files beside this one register them when they are imported."""
     for each in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        _module(each.name)
-
-
-def _module(format: str) -> Any:
-    return importlib.import_module(f"prep_assets.exports.{format}")
+        importlib.import_module(f"prep_assets.exports.{each.name}")
+    return dict(sorted(_EXPORTS.items()))
 
 
 def export_named(format: str) -> Export:
@@ -111,17 +124,14 @@ def export_named(format: str) -> Export:
     Raises:
         ConfigError: there is none; the message names the nearest.
     """
-    _import_shipped()
-    found = _EXPORTS.get(format)
-    if found is None:
-        raise ConfigError(f"no export format {format!r}{nearest(format, _EXPORTS) or '.'} Known: {', '.join(exports())}")
-    return found
+    if format not in (known := exports()):
+        raise ConfigError(f"no export format {format!r}{nearest(format, known) or '.'} Known: {', '.join(known)}")
+    return known[format]
 
 
-def reader(format: str) -> Callable[[Path, Source, Options], Readable]:
-    """What opens the files of a format again: `read` of its module, which shares no code with what wrote them."""
-    read: Callable[[Path, Source, Options], Readable] = _module(format).read
-    return read
+def reader(format: str) -> Read:
+    """What opens the files of a format again."""
+    return _READERS[export_named(format).name]
 
 
 _TRL_TRAINERS: Mapping[str, str] = {
@@ -132,38 +142,29 @@ _TRL_TRAINERS: Mapping[str, str] = {
 """TRL's trainer for a JSONL file, by how its name starts; `DPOTrainer` for any other."""
 
 
-def read_by(format: str) -> str:
-    """The trainers that read a format."""
-    trainers: str = _module(format).READ_BY
-    return trainers
-
-
 def opening(format: str, folder: Path, source: object, options: Mapping[str, Any]) -> tuple[str, str]:
     """Who reads the export in `folder`, and the lines that open it there.
-
-    In a format, `LINES` and `READERS` have an entry for each ``[<layout>] [<kind of source>]``; the most precise one that fits is used.
 
     Args:
         source: what was exported.
         options: every option that it was exported with.
     """
-    found = _module(format)
+    found = export_named(format)
     kind, layout = type(source).__name__, options.get("layout") or ""
     keys = [*([f"{layout} {kind}", layout] if layout else []), kind, ""]
     row_len = getattr(source, "row_len", 2048)
-    own = {"PackedStore": "sft_packed", "TokenStore": "pile_train"}.get(kind) or Path(getattr(source, "path", "")).stem
+    stem = {"PackedStore": "sft_packed", "TokenStore": "pile_train"}.get(kind) or Path(getattr(source, "path", "")).stem
     more = {
-        "trl_trainer": next((call for start, call in _TRL_TRAINERS.items() if own.startswith(start)), "DPOTrainer(model=model"),
+        "trl_trainer": next((call for start, call in _TRL_TRAINERS.items() if stem.startswith(start)), "DPOTrainer(model=model"),
         "folder": folder.as_posix(),
         "level": "sentence" if STARTS in getattr(source, "arrays", {}) else "document",
         "row_len": row_len,
         "neat_len": row_len + 1,
         "neat_pack": " --neat-pack" if options.get("neat") else "",
-        "file": options.get("name") or own,
+        "file": options.get("name") or stem,
     }
-    lines = next(found.LINES[key] for key in keys if key in found.LINES)
-    readers: Mapping[str, str] = getattr(found, "READERS", {})
-    trainer = next((readers[key] for key in keys if key in readers), found.READ_BY)
+    lines = next(found.opens[key] for key in keys if key in found.opens)
+    trainer = next((found.readers[key] for key in keys if key in found.readers), found.read_by)
     return trainer, "\n".join(lines).format(**{**options, **more})
 
 

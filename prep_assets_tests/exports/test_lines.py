@@ -124,7 +124,8 @@ def test_every_line_or_none(rows: list[dict[str, Any]], size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrow_tables, "BATCH", size)
         try:
-            found = [row for table in arrow_tables.tables(lambda: iter(rows), Path("f.jsonl")) for row in table.to_pylist()]
+            schema = arrow_tables.schema_of(lambda: iter(rows), Path("f.jsonl"))
+            found = [row for table in arrow_tables.tables(lambda: iter(rows), schema) for row in table.to_pylist()]
         except ConfigError as error:
             assert "but a column holds one kind" in str(error) or not any(rows)
             return
