@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import Ints, groups, has_mask, rows, sides
-from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, cut, reject_lost_mask
+from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, cut, ends_of, reject_lost_mask
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
 from prep_assets.stores.groups import LOGPROBS, GroupStore
 from prep_assets.stores.h5 import FixedH5
@@ -170,7 +170,7 @@ def read_astrai(folder: Path, source: Source, options: Options) -> Readable:
     if len(store) != expected:
         raise StoreError(f"{len(store):,} tokens, {expected:,} are expected")
     arrays = store.data.arrays
-    return Readable(len(source), cut(arrays["sequence"], arrays.get("loss_mask"), source))
+    return Readable(len(source), cut(arrays["sequence"], arrays.get("loss_mask"), ends_of(source)))
 
 
 # train-llm-from-scratch.
@@ -272,4 +272,4 @@ def read_tlfs(folder: Path, source: Source, options: Options) -> Readable:
     assert isinstance(source, TokenStore)
     if len(file["tokens"]) != source.tokens:
         raise StoreError(f"{len(file['tokens']):,} tokens, the store has {source.tokens:,}")
-    return Readable(len(source), cut(file["tokens"], None, source))
+    return Readable(len(source), cut(file["tokens"], None, source.ends))

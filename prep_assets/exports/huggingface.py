@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -48,7 +48,7 @@ _TRL = {
 
 @exporter(
     "hf_arrow",
-    *(PackedStore, TokenStore, Pairs, GroupStore, Lines),
+    *get_args(Source),
     read_by="TRL, axolotl, LLaMA-Factory, open-instruct",
     readers={"trl": "TRL", "axolotl": "axolotl", "llama_factory": "LLaMA-Factory", "open_instruct": "open-instruct"},
     opens={
@@ -66,7 +66,7 @@ _TRL = {
     },
 )
 def hf_arrow(
-    source: PackedStore | TokenStore | Pairs | GroupStore | Lines,
+    source: Source,
     out: Path,
     progress: Progress,
     *,
@@ -94,33 +94,20 @@ def hf_arrow(
 
 @exporter(
     "hf_parquet",
-    *(PackedStore, TokenStore, Pairs, GroupStore, Lines),
+    *get_args(Source),
     read_by="datasets, TRL",
     opens={kind: (*_LOAD_PARQUET, line) for kind, line in _TRL.items()},
     attention=True,
     kind="parquet",
 )
-def hf_parquet(
-    source: PackedStore | TokenStore | Pairs | GroupStore | Lines,
-    out: Path,
-    progress: Progress,
-    *,
-    split: Split = "train",
-    rows_per_file: Count = 100_000,
-) -> None:
+def hf_parquet(source: Source, out: Path, progress: Progress, *, split: Split = "train", rows_per_file: Count = 100_000) -> None:
     """Parquet files for ``datasets.load_dataset``, with the columns that TRL reads; zstd, row groups of 1000 rows."""
     folder = out / "data"
     folder.mkdir(parents=True)
     numbered(parquet_files(_tables(source, progress), rows_per_file, lambda number: folder / f"{split}-{number:05d}.parquet"))
 
 
-def _tables(
-    source: PackedStore | TokenStore | Pairs | GroupStore | Lines,
-    progress: Progress,
-    layout: Layout = "trl",
-    pad_id: int = 0,
-    image_dir: str | None = None,
-) -> Iterator[Any]:
+def _tables(source: Source, progress: Progress, layout: Layout = "trl", pad_id: int = 0, image_dir: str | None = None) -> Iterator[Any]:
     """Arrow tables of one schema, with the columns that `layout` reads."""
     import pyarrow as pa
 

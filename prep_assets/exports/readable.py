@@ -175,12 +175,16 @@ def labelled(tokens: Any, given: Any, starts: Ints | None = None) -> Tokens:
     return Tokens(ids, trained, starts)
 
 
-def cut(tokens: Any, mask: Any, source: TokenStore | PackedStore) -> Callable[[int], tuple[Tokens]]:
-    """Rows of a format that has its records end to end and no borders: where the source says they are."""
-    width = source.row_len if isinstance(source, PackedStore) else 0
+def ends_of(source: TokenStore | PackedStore) -> Ints:
+    """int64[n], where each row of a source ends in a format that has its rows end to end, padding included."""
+    return np.arange(1, len(source) + 1) * source.row_len if isinstance(source, PackedStore) else source.ends
+
+
+def cut(tokens: Any, mask: Any, ends: Any) -> Callable[[int], tuple[Tokens]]:
+    """Rows that stand end to end, and end where `ends` says."""
 
     def row(number: int) -> tuple[Tokens]:
-        part = slice(number * width, (number + 1) * width) if isinstance(source, PackedStore) else source.span(number, number + 1)
+        part = slice(int(ends[number - 1]) if number else 0, int(ends[number]))
         return (Tokens(np.asarray(tokens[part], np.int64), None if mask is None else np.asarray(mask[part]) != 0),)
 
     return row

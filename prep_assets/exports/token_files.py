@@ -175,12 +175,7 @@ def read_nanotron(folder: Path, source: Source, options: Options) -> Readable:
     mask = np.memmap(loss, np.uint8, "r") if loss.exists() else None
     if len(ids) != ends[-1] or (mask is not None and len(mask) != len(ids)):
         raise StoreError(f"{path.name}: {len(ids):,} tokens, its index ends at {ends[-1]:,}")
-
-    def row(number: int) -> tuple[Tokens]:
-        part = slice(int(ends[number - 1]) if number else 0, int(ends[number]))
-        return (Tokens(ids[part].astype(np.int64), None if mask is None else mask[part] != 0),)
-
-    return Readable(len(ends), row, documents=True)
+    return Readable(len(ends), cut(ids, mask, ends), documents=True)
 
 
 # litdata chunks for LitGPT's pretraining, read with ``StreamingDataset(item_loader=TokensLoader(block_size=seq_len + 1))``.
@@ -262,7 +257,7 @@ def read_litdata(folder: Path, source: Source, options: Options) -> Readable:
     if len(tokens) != whole:
         raise StoreError(f"{len(tokens):,} tokens, {whole:,} are expected: the stream without the rest after its last whole block")
     # that rest is not in the files; it is taken from the store, so that the last records can be compared whole
-    return Readable(len(source), cut(Segmented([*chunks, np.asarray(source.arrays["tokens"][whole : source.tokens])]), None, source))
+    return Readable(len(source), cut(Segmented([*chunks, np.asarray(source.arrays["tokens"][whole : source.tokens])]), None, source.ends))
 
 
 # MosaicML's MDS shards, for `streaming.StreamingDataset` and LLM-Foundry. Labels are unshifted, -100 where there is no loss.
