@@ -170,7 +170,7 @@ def schema_of(rows: Rows, path: Path) -> Any:
     schema, first = pa.schema([]), 1
     for batch in _batches(rows()):
         for line, row in enumerate(batch, first):
-            _reject_weights(row, line, path)
+            _check_weights(row, line, path)
             _note(row, "", line, kinds, path)
         names = dict.fromkeys(key for row in batch for key in row)
         try:
@@ -188,7 +188,7 @@ def schema_of(rows: Rows, path: Path) -> Any:
     return schema
 
 
-def _reject_weights(row: dict[str, Any], line: int, path: Path) -> None:
+def _check_weights(row: dict[str, Any], line: int, path: Path) -> None:
     """Raises:
     ConfigError: a message of the line has a loss weight, which no trainer reads from text: all of the message would be trained.
     """

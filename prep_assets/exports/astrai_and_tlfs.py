@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import Ints, groups, has_mask, rows, sides
-from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, cut, ends_of, reject_lost_mask
+from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, check_mask, cut, ends_of
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
 from prep_assets.stores.groups import LOGPROBS, GroupStore
 from prep_assets.stores.h5 import FixedH5
@@ -205,7 +205,7 @@ def tlfs(
             shutil.copyfileobj(lines, copy)
         progress(len(source), len(source))
     elif isinstance(source, TokenStore):
-        reject_lost_mask(source, "tlfs")
+        check_mask(source, "tlfs")
         at = 0
         # in one piece, since the length is known: of a dataset in chunks HDF5 reads the whole chunk that a window is in
         with FixedH5(out / f"{name or 'pile_train'}.h5", {"tokens": ((source.tokens,), "int32")}, libver="v108") as file:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from prep_assets.errors import ConfigError
 from prep_assets.exports.arrow import parquet_files, ragged
 from prep_assets.exports.blocks import IGNORE, Ints, rows, sides
-from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, labelled, parquet, reject_lost_mask
+from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, check_mask, labelled, parquet
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import PackedStore
@@ -72,7 +72,7 @@ def megatron(
     if layout == "text":
         if not isinstance(source, TokenStore):
             raise ConfigError(f"layout 'text' is for token streams; this is a {type(source).__name__}. Use 'instruction'")
-        reject_lost_mask(source, "megatron")
+        check_mask(source, "megatron")
         dtype = "uint16" if vocab_size is not None and vocab_size < SMALL_VOCABULARY else "int32"
         file = f"{name}_text_{'sentence' if STARTS in source.arrays else 'document'}"
         _write(out, {"text": file}, dtype, _text(source, dtype, progress))

@@ -100,7 +100,7 @@ def lost_mask(format: str, what: str) -> ConfigError:
     return ConfigError(f"{format} would lose the loss mask of {what}, and every token would be trained. {remedy}")
 
 
-def reject_lost_mask(source: TokenStore, format: str) -> None:
+def check_mask(source: TokenStore, format: str) -> None:
     """Raises:
     ConfigError: the stream has tokens that are not trained.
     """
@@ -140,8 +140,8 @@ class Tokens:
 def without_nulls(value: Any) -> Any:
     """A JSON value whose objects have no keys that are null: in a column, a key that an object lacks and one that is null are the same."""
     if isinstance(value, dict):
-        return {key: without_nulls(each) for key, each in value.items() if each is not None}
-    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _itself(line: dict[str, Any], number: int) -> Any:

@@ -72,7 +72,7 @@ class Export:
 
     def means(self, option: str, kind: type, options: Mapping[str, Any]) -> bool:
         """Whether an option means something for a source of this kind, beside these options."""
-        filled = {**{name: each.default for name, each in self.options.items()}, **options}
+        filled = {**{name: parameter.default for name, parameter in self.options.items()}, **options}
         return option not in self.only or self.only[option](kind, filled)
 
     @property
@@ -94,7 +94,8 @@ def exporter(name: str, *takes: type, **more: Any) -> Callable[[Write], Write]:
     """Register ``write(source, out, progress, *, option=default, …)`` as the format `name`. `takes` and `more` as in `Export`."""
 
     def register(write: Write) -> Write:
-        options = {key: each for key, each in inspect.signature(write).parameters.items() if each.kind is inspect.Parameter.KEYWORD_ONLY}
+        parameters = inspect.signature(write).parameters.values()
+        options = {parameter.name: parameter for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY}
         _EXPORTS[name] = Export(name, takes, write, options=options, **more)
         return write
 
@@ -113,8 +114,8 @@ def reads(name: str) -> Callable[[Read], Read]:
 @cache
 def exports() -> dict[str, Export]:
     """Every format by name, sorted: the files beside this one register them when they are imported."""
-    for each in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        importlib.import_module(f"prep_assets.exports.{each.name}")
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"prep_assets.exports.{module.name}")
     return dict(sorted(_EXPORTS.items()))
 
 
@@ -149,7 +150,7 @@ def opening(format: str, folder: Path, source: object, options: Mapping[str, Any
         source: what was exported.
         options: every option that it was exported with.
     """
-    found = export_named(format)
+    target = export_named(format)
     kind, layout = type(source).__name__, options.get("layout") or ""
     keys = [*([f"{layout} {kind}", layout] if layout else []), kind, ""]
     row_len = getattr(source, "row_len", 2048)
@@ -163,8 +164,8 @@ def opening(format: str, folder: Path, source: object, options: Mapping[str, Any
         "neat_pack": " --neat-pack" if options.get("neat") else "",
         "file": options.get("name") or stem,
     }
-    lines = next(found.opens[key] for key in keys if key in found.opens)
-    trainer = next((found.readers[key] for key in keys if key in found.readers), found.read_by)
+    lines = next(target.opens[key] for key in keys if key in target.opens)
+    trainer = next((target.readers[key] for key in keys if key in target.readers), target.read_by)
     return trainer, "\n".join(lines).format(**{**options, **more})
 
 
@@ -193,20 +194,20 @@ def export(
             cannot be made, or that another export is writing.
         StoreError: the source is not a store.
     """
-    found = export_named(format)
-    check_options(found, options)
+    target = export_named(format)
+    check_options(target, options)
     check_folder(Path(out_dir))
-    refuse_lost_borders(found, _recipe(source))
+    check_borders(target, _recipe(source))
     opened = open_source(source, stream) if isinstance(source, Published | Path | str) else source
-    check_meaning(found, type(opened), options)
-    if not isinstance(opened, found.takes):
-        takes = ", ".join(each.__name__ for each in found.takes)
+    check_meaning(target, type(opened), options)
+    if not isinstance(opened, target.takes):
+        takes = ", ".join(kind.__name__ for kind in target.takes)
         raise ConfigError(f"export {format!r} writes {takes}; this is a {type(opened).__name__}")
-    _refuse_lost(found, opened)
+    _check_images_and_attention(target, opened)
     if not len(opened):
         raise ConfigError("nothing to export: the source has no rows")
     out = Path(out_dir)
-    whole(out, lambda folder: found.write(opened, folder, progress or _untold, **options))
+    whole(out, lambda folder: target.write(opened, folder, progress or _untold, **options))
     return out
 
 
@@ -214,14 +215,14 @@ def _untold(done: int, total: int) -> None:
     """The progress of a writer that nobody waits for."""
 
 
-def refuse_lost_borders(found: Export, recipe: Mapping[str, Any]) -> None:
+def check_borders(target: Export, recipe: Mapping[str, Any]) -> None:
     """Raises:
     ConfigError: the documents of a store have no end-of-text token, and the format keeps nothing else that tells them apart.
     """
-    if recipe.get("append_eod") is False and not found.keeps_borders:
-        able = _able(lambda each: each.keeps_borders and TokenStore in each.takes)
+    if recipe.get("append_eod") is False and not target.keeps_borders:
+        able = _able(lambda other: other.keeps_borders and TokenStore in other.takes)
         raise ConfigError(
-            f"export {found.name!r} tells documents apart by the end-of-text token alone, which these lack (append_eod: false): they would be "
+            f"export {target.name!r} tells documents apart by the end-of-text token alone, which these lack (append_eod: false): they would be "
             f"one text. Set append_eod: true, or use a format that keeps borders: {able}"
         )
 
@@ -233,55 +234,55 @@ def _recipe(source: Published | Path | str | Source) -> Mapping[str, Any]:
     return Manifest.read(Path(source)).recipe if isinstance(source, Path | str) and (Path(source) / MANIFEST).is_file() else {}
 
 
-def _refuse_lost(found: Export, source: Source) -> None:
+def _check_images_and_attention(target: Export, source: Source) -> None:
     """Raises:
     ConfigError: the format has no place for the images of the source, or for which of its tokens are attended.
     """
     count = len(source.images) if isinstance(source, TokenStore | PackedStore) else 0
-    if count and not found.images:
+    if count and not target.images:
         raise ConfigError(
-            f"export {found.name!r} would lose {count:,} images: it has no place for their paths, and their tokens would be left without meaning. "
-            f"Formats with images: {_able(lambda each: each.images)}"
+            f"export {target.name!r} would lose {count:,} images: it has no place for their paths, and their tokens would be left without meaning. "
+            f"Formats with images: {_able(lambda other: other.images)}"
         )
-    if has_unattended(source) and not found.attention:
+    if has_unattended(source) and not target.attention:
         raise ConfigError(
-            f"export {found.name!r} cannot say which tokens are not attended, so a model would attend to all of them. Formats that can: "
-            f"{_able(lambda each: each.attention)}"
+            f"export {target.name!r} cannot say which tokens are not attended, so a model would attend to all of them. Formats that can: "
+            f"{_able(lambda other: other.attention)}"
         )
 
 
 def _able(can: Callable[[Export], bool]) -> str:
-    return ", ".join(name for name, each in exports().items() if can(each))
+    return ", ".join(name for name, candidate in exports().items() if can(candidate))
 
 
-def check_meaning(found: Export, kind: type, options: Mapping[str, Any]) -> None:
+def check_meaning(target: Export, kind: type, options: Mapping[str, Any]) -> None:
     """Raises:
     ConfigError: an option other than its default that the format does not read for this kind of source.
     """
     for name, value in options.items():
-        if value != found.options[name].default and not found.means(name, kind, options):
-            beside = ", ".join(f"{other} = {each!r}" for other, each in options.items() if other != name) or "these options"
+        if value != target.options[name].default and not target.means(name, kind, options):
+            others = ", ".join(f"{other} = {given!r}" for other, given in options.items() if other != name) or "these options"
             raise ConfigError(
-                f"export {found.name!r}, option {name!r} = {value!r} means nothing for a {kind.__name__} with {beside}. Leave it out"
+                f"export {target.name!r}, option {name!r} = {value!r} means nothing for a {kind.__name__} with {others}. Leave it out"
             )
 
 
-def check_options(found: Export, options: Mapping[str, Any]) -> None:
+def check_options(target: Export, options: Mapping[str, Any]) -> None:
     """Raises:
     ConfigError: an option that the format does not have, one of the wrong type, or a missing one; the message names the nearest.
     """
-    hints = found.types if options else {}
+    hints = target.types if options else {}
     for name, value in options.items():
-        if name not in found.options:
-            allowed = ", ".join(found.options) or "none"
-            raise ConfigError(f"export {found.name!r} has no option {name!r}{nearest(name, found.options) or '.'} Allowed: {allowed}")
+        if name not in target.options:
+            allowed = ", ".join(target.options) or "none"
+            raise ConfigError(f"export {target.name!r} has no option {name!r}{nearest(name, target.options) or '.'} Allowed: {allowed}")
         try:
             TypeAdapter(hints[name]).validate_python(value, strict=True)
         except ValidationError as error:
-            raise ConfigError(f"export {found.name!r}, option {name!r} = {value!r}: {error.errors()[0]['msg']}") from error
-    missing = [name for name, each in found.options.items() if each.default is inspect.Parameter.empty and name not in options]
+            raise ConfigError(f"export {target.name!r}, option {name!r} = {value!r}: {error.errors()[0]['msg']}") from error
+    missing = [name for name, option in target.options.items() if option.default is inspect.Parameter.empty and name not in options]
     if missing:
-        raise ConfigError(f"export {found.name!r} needs the option {missing[0]!r}: {get_type_hints(found.write)[missing[0]]}")
+        raise ConfigError(f"export {target.name!r} needs the option {missing[0]!r}: {get_type_hints(target.write)[missing[0]]}")
 
 
 def check_folder(out: Path) -> None:
@@ -314,7 +315,7 @@ def whole(out: Path, write: Callable[[Path], None]) -> None:
 
 
 def _plain(name: str) -> str:
-    if name in ("", ".", "..") or any(each in name for each in "/\\\0"):
+    if name in ("", ".", "..") or any(character in name for character in "/\\\0"):
         raise PydanticCustomError("file_name", "must be the name of a file in the export's folder: not empty, without / and \\")
     return name
 

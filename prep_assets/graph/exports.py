@@ -22,7 +22,7 @@ from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
 from prep_assets.exports.readable import Pairs, Source, lost_mask, open_source
-from prep_assets.exports.registry import Progress, check_meaning, check_options, export, export_named, refuse_lost_borders
+from prep_assets.exports.registry import Progress, check_borders, check_meaning, check_options, export, export_named
 from prep_assets.pipeline.asset import (
     EXPORT_VERSION,
     Asset,
@@ -154,7 +154,7 @@ def export_store(each: Exporting, workspace: Workspace, published: Published, ou
     except StoreError as error:
         command = build_command(published.manifest.asset, published.manifest.partition)
         raise StoreError(f"{error}\nBuild it again:\n  {command}") from error
-    refuse_lost_borders(export_named(each.format), published.manifest.recipe)
+    check_borders(export_named(each.format), published.manifest.recipe)
     source = open_export_source(each, published)
     export(source, each.format, out, progress=progress, **each.all_options(workspace))
     write_generation_config(out, stop_ids(workspace, each.source, each.format))
