@@ -51,6 +51,7 @@ def test_each_row_keeps_its_verifier(tmp_path: Path) -> None:
     found = pq.read_table(export(lines, "verl", tmp_path / "a", data_source="openai/gsm8k") / "train.parquet").to_pylist()
     assert [row["data_source"] for row in found] == ["openai/gsm8k", "math", "model"]
     assert [row["reward_model"]["style"] for row in found] == ["rule", "rule", "model"]
+    assert compare(tmp_path / "a", open_source(lines), "verl", {"data_source": "openai/gsm8k", "ability": "math", "split": "train"}).passed
     names = {"number": "openai/gsm8k", "math": "lighteval/MATH", "model": "judge"}
     options = {"data_source": names, "ability": "math", "split": "train"}
     found = pq.read_table(export(lines, "verl", tmp_path / "b", data_source=names) / "train.parquet").to_pylist()
