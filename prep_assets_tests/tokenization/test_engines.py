@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from prep_assets.text import engines, suspects
 from prep_assets.text import engines as reference_engine
-from prep_assets.text.engines import GigatokenEngine, ReferenceEngine, RoutedEngine, choose_engine
-from prep_assets.text.ids import BETWEEN, CUT, Engine, Flat
+from prep_assets.text.engines import BETWEEN, CUT, GigatokenEngine, ReferenceEngine, RoutedEngine, choose_engine
+from prep_assets.text.ids import Engine, Flat
 from prep_assets.text.suspects import edge_set, typed
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.effort import examples

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.text.engines import choose_engine
-from prep_assets.text.ids import ordinary, unknown_id
+from prep_assets.text.ids import ordinary
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.graph.workspaces import build, failing, jsonl, minimal, refusals, workspace_in
 
@@ -68,7 +68,7 @@ def test_other_text_keeps_its_ids(spec: dict[str, Any]) -> None:
     expected = [each.ids for each in vocabulary.backend.encode_batch(texts, add_special_tokens=False)]
     found = choose_engine(vocabulary).first.encode(texts)
     assert [ids.tolist() for ids in np.split(found.ids, found.offsets[1:-1])] == expected
-    assert unknown_id(spec) == IDS["<unk>"]
+    assert vocabulary.unknown_id == IDS["<unk>"]
 
 
 BYTES = {
@@ -93,7 +93,7 @@ def test_a_typed_byte_is_text(text: str) -> None:
 
 def test_what_needs_no_change_has_none() -> None:
     spec = spec_of({"type": "BPE", "vocab": IDS, "merges": [], "unk_token": None}, METASPACE, None)
-    assert ordinary(spec) == spec and unknown_id(spec) is None
+    assert ordinary(spec) == spec and vocabulary_of(spec).unknown_id is None
 
 
 def tokenizer_in(folder: Path) -> Path:

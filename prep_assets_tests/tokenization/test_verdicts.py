@@ -8,9 +8,8 @@ import pytest
 
 from prep_assets.stores import files as kept
 from prep_assets.text import engines, suspects
-from prep_assets.text import suspects as verdicts
-from prep_assets.text.engines import RoutedEngine, choose_engine
-from prep_assets.text.suspects import Finding
+from prep_assets.text.engines import Finding, RoutedEngine, choose_engine, verdict_key
+from prep_assets.text.ids import remembered
 from prep_assets_tests.tokenization.loaded import Loaded
 
 FOUND = Finding(True, "equal", ((0x301, 0x303), (0x1FAE8, 0x1FAE9)))
@@ -23,20 +22,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_was_kept_is_found(folder: Path) -> None:
-    assert verdicts.find("a") is None
-    verdicts.keep("a", FOUND)
-    assert verdicts.find("a") == FOUND
-    assert verdicts.find("b") is None
-    assert [path.name for path in folder.iterdir()] == ["a"]
+    asked: list[str] = []
+
+    def found(key: str) -> Finding:
+        return remembered(engines.KEPT, key, Finding, lambda: asked.append(key) or FOUND)
+
+    assert found("a") == found("a") == FOUND == found("b")
+    assert asked == ["a", "b"] == sorted(path.name for path in folder.iterdir())
 
 
 def test_the_key_has_all_that_ids_depend_on(shipped: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = shipped.vocabulary.spec
-    keys = {verdicts.key_of(changed, "x") for changed in (spec, {**spec, "normalizer": {"type": "NFC"}}, {**spec, "added_tokens": []})}
-    keys |= {verdicts.key_of(spec, "y"), verdicts.key_of({**spec, "post_processor": None}, "x")}
+    keys = {verdict_key(changed, "x") for changed in (spec, {**spec, "normalizer": {"type": "NFC"}}, {**spec, "added_tokens": []})}
+    keys |= {verdict_key(spec, "y"), verdict_key({**spec, "post_processor": None}, "x")}
     assert len(keys) == 4
     monkeypatch.setattr(kept, "_version", lambda package: "another")
-    assert verdicts.key_of(spec, "x") not in keys
+    assert verdict_key(spec, "x") not in keys
 
 
 def test_a_second_process_compares_nothing(shipped: Loaded, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
