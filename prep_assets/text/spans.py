@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -194,6 +194,12 @@ def trained(rendered: Rendered, policy: MaskPolicy) -> list[tuple[int, int, floa
     """Characters (start, end) of a render that are trained or not attended, and their weight, ascending."""
     found = [*steps(rendered, policy), (len(rendered.text), 0.0)]
     return [(start, end, weight) for (start, weight), (end, _) in pairwise(found) if weight and end > start]
+
+
+def control_pattern(control: Iterable[str]) -> re.Pattern[str] | None:
+    """Matches any control token's text, longest first; `None` where the tokenizer has none."""
+    texts = sorted(control, key=lambda text: (-len(text), text))
+    return re.compile("|".join(map(re.escape, texts))) if texts else None
 
 
 # A batch of renders cut at the control tokens that the template wrote: ordinary segments between them, and where loss weights change.
@@ -410,8 +416,7 @@ class Cutter:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str] | None:
-        texts = sorted(self.control, key=lambda text: (-len(text), text))
-        return re.compile("|".join(map(re.escape, texts))) if texts else None
+        return control_pattern(self.control)
 
     def prompts_of(self, rendered: Rendered) -> list[Prompt]:
         """Each untrained text by its characters, where truncation asks for them. Images, reasoning and tool calls are never shortened, nor is
