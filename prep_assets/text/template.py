@@ -53,8 +53,7 @@ def environment() -> Any:
     bounded = plain.overlay()
     bounded.intercepted_binops = frozenset(("*", "**", "%"))
     bounded.call_binop = _operate(plain)
-    sized = {name: _sized(plain.filters[name]) for name in _SIZED_FILTERS}
-    bounded.filters = {**plain.filters, **sized, "format": _formatting(plain.filters["format"])}
+    bounded.filters = {**plain.filters, **{name: _filter(name, plain.filters[name]) for name in (*_SIZED_FILTERS, "format")}}
     bounded.call = _called(plain.call)
     bounded.finalize = _written
     return bounded
@@ -75,23 +74,19 @@ def _operate(plain: Any) -> Callable[..., Any]:
     return operate
 
 
-def _sized(function: Callable[..., Any]) -> Callable[..., Any]:
+def _filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    first = int(getattr(function, "jinja_pass_arg", None) is not None)  # the value comes after the environment where a filter wants that
+
     @wraps(function)
-    def sized(*arguments: Any, **named: Any) -> Any:
-        # the value comes first, after the environment where a filter wants that
-        _check_sizes((*arguments[1 + (getattr(function, "jinja_pass_arg", None) is not None) :], *named.values()))
+    def bounded(*arguments: Any, **named: Any) -> Any:
+        given = (*arguments[first + 1 :], *named.values())
+        if name == "format":
+            _check_format(str(arguments[first]), given)
+        else:
+            _check_sizes(given)
         return function(*arguments, **named)
 
-    return sized
-
-
-def _formatting(function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)
-    def formatting(value: Any, *arguments: Any, **named: Any) -> Any:
-        _check_format(str(value), (*arguments, *named.values()))
-        return function(value, *arguments, **named)
-
-    return formatting
+    return bounded
 
 
 def _called(call: Callable[..., Any]) -> Callable[..., Any]:
