@@ -30,17 +30,7 @@ from prep_assets.samples import (
     Turn,
     over_turns,
 )
-from prep_assets.text.conversation import (
-    NAMES,
-    NONCHARACTER,
-    Piece,
-    Places,
-    marked_tools,
-    pieces,
-    placeholder,
-    unmark,
-    unmarked_strings,
-)
+from prep_assets.text.conversation import NAMES, NONCHARACTER, Piece, Places, marked_tools, pieces, placeholder, unmark, unmarked_strings
 from prep_assets.text.images import expanded
 from prep_assets.text.spans import Rendered, Span, Stop, control_pattern
 from prep_assets.text.template import Block, Chat, ChatTemplate, common_length
