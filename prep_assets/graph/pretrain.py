@@ -52,7 +52,7 @@ from prep_assets.stores.published import Draft
 from prep_assets.stores.tokens import Block, RecordWriter, TokenStore, record_writer
 from prep_assets.text.documents import STARTS, FillInTheMiddle, refuse_other_bytes, sentences_of, sentinels_of
 from prep_assets.text.ids import Flat
-from prep_assets.text.vocabulary import Ends, chosen, ends_of
+from prep_assets.text.vocabulary import Ends, ends_of
 
 RAW = "pretrain_raw"
 
@@ -178,7 +178,8 @@ def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[Re
             to_dev = _to_dev(documents.texts, documents.held_out, family.test_fraction)
             for split, writer in enumerate(writers):
                 rows = np.array([i for i in range(len(to_dev)) if to_dev[i] == split and i not in faults], np.int64)
-                ids, lengths = ends.around(*chosen(flat, rows))
+                picked = flat.take(rows)
+                ids, lengths = ends.around(picked.ids, np.diff(picked.offsets))
                 block: Block = {"tokens": ids, **({} if begins is None else {STARTS: _sentence_starts(begins, flat, rows, ends)})}
                 origin = [documents.records[i] for i in rows]
                 writer.append(block, lengths, [record.file for record in origin], [record.row for record in origin])
@@ -201,8 +202,8 @@ _Encoded = tuple[Flat, npt.NDArray[np.uint8] | None]
 
 def _sentence_starts(begins: npt.NDArray[np.uint8], flat: Flat, rows: npt.NDArray[np.int64], ends: Ends) -> npt.NDArray[np.uint8]:
     """Where sentences begin in some documents, with what stands around each: the begin-of-text token begins the first sentence."""
-    picked, lengths = chosen(Flat(begins.astype(np.uint32), flat.offsets), rows)
-    marks = picked.astype(np.float32)
+    picked = Flat(begins.astype(np.uint32), flat.offsets).take(rows)
+    marks, lengths = picked.ids.astype(np.float32), np.diff(picked.offsets)
     marks[np.cumsum(lengths) - lengths] = ends.bos is None
     return ends.weights_around(marks, lengths, np.zeros(len(lengths), np.float32)).astype(np.uint8)
 

@@ -96,8 +96,8 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "A token that lies half inside": ("masks/test_policies.py::mask_border_inside_token",),
         "A tokenizer that cannot represent a character": (
-            "tokenization/test_ordinary.py::lossy_tokenizer",
-            "tokenization/test_batches.py::def test_a_lossy_example",
+            "tokenization/test_engines.py::lossy_tokenizer",
+            "tokenization/test_encode.py::def test_a_lossy_example",
         ),
         "weights in the data": ("masks/test_policies.py::def test_weights_of_regions_win_over_roles",),
         "is refused before any data is read": ("masks/test_certificates.py::def test_it_is_refused_before_a_record_is_read",),

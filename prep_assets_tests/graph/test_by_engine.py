@@ -10,8 +10,8 @@ import pytest
 from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.pipeline import documents
 from prep_assets.pipeline.asset import by_engine
-from prep_assets.text.engines import ReferenceEngine
-from prep_assets.text.ids import BETWEEN, Flat
+from prep_assets.text.engines import BETWEEN, ReferenceEngine
+from prep_assets.text.ids import Flat
 from prep_assets_tests.graph.workspaces import build, jsonl, minimal, workspace_in
 
 ODD = "\U000f0000"

@@ -1,7 +1,8 @@
-"""MiniJinja renders a block of conversations as Jinja renders each, or is not asked."""
+"""What templates run in: the form of messages that a template reads, and MiniJinja beside Jinja."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,102 @@ import pytest
 from prep_assets.errors import Refused
 from prep_assets.text import environment as blocks
 from prep_assets.text.conversation import strings
-from prep_assets.text.environment import END, Spelled, blocks_of, only_writes
+from prep_assets.text.environment import END, MessageForm, Spelled, blocks_of, only_writes
 from prep_assets.text.load_template import named_templates
 from prep_assets.text.template import ChatTemplate
+
+EACH = "{% for m in messages %}<|{{ m.role }}|>"
+LAST = "<|end|>{% endfor %}"
+CALLS = "{% for c in m.tool_calls or [] %}{{ c.function.name }}ARGUMENTS{% endfor %}"
+
+SMALL = {
+    "text": (EACH + "{{ m.content }}" + LAST, MessageForm()),
+    "parts": (EACH + "{% for p in m.content %}{{ p.text }}{% endfor %}" + LAST, MessageForm(content="parts")),
+    "images": (
+        EACH + "{% for p in m.content %}{{ p.text if p.type == 'text' else '<image>' if p.type == 'image' else '' }}{% endfor %}" + LAST,
+        MessageForm(content="parts", image_parts=True),
+    ),
+    "thinking": (EACH + "{{ m.thinking }}{{ m.content }}" + LAST, MessageForm(reasoning="thinking", shows_reasoning=True)),
+    "reasoning": (EACH + "{{ m.reasoning }}{{ m.content }}" + LAST, MessageForm(reasoning="reasoning", shows_reasoning=True)),
+    "both keys": (EACH + "{{ m.thinking or m.reasoning_content }}{{ m.content }}" + LAST, MessageForm(shows_reasoning=True)),
+    "mapping": (
+        EACH + "{{ m.content }}" + CALLS.replace("ARGUMENTS", "{{ c.function.arguments | tojson }}") + LAST,
+        MessageForm(shows_calls=True),
+    ),
+    "arguments as text": (
+        EACH + "{{ m.content }}" + CALLS.replace("ARGUMENTS", "{{ '' + c.function.arguments }}") + LAST,
+        MessageForm(shows_calls=True, arguments="text"),
+    ),
+    "a mapping written as Python writes it": (
+        EACH + "{{ m.content }}" + CALLS.replace("ARGUMENTS", "{{ c.function.arguments }}") + LAST,
+        MessageForm(shows_calls=True, arguments="text"),
+    ),
+    "null beside calls": (
+        EACH
+        + "{% if m.content is none %}"
+        + CALLS.replace("ARGUMENTS", "{{ c.function.arguments | tojson }}")
+        + "{% else %}{{ m.content }}{% endif %}"
+        + LAST,
+        MessageForm(shows_calls=True, no_content="null"),
+    ),
+    "ids": (
+        EACH + "{{ m.content }}" + CALLS.replace("ARGUMENTS", "{{ c.function.arguments | tojson }}{{ c.id }}") + LAST,
+        MessageForm(shows_calls=True, call_ids="shown"),
+    ),
+    "ids or nothing": (
+        EACH + "{{ m.content }}" + CALLS.replace("ARGUMENTS", "{{ c.function.arguments | tojson }}{{ '' + c.id }}") + LAST,
+        MessageForm(shows_calls=True, call_ids="required"),
+    ),
+    "names of results": (
+        EACH + "{{ m.name if m.role == 'tool' }}{{ m.content }}" + CALLS.replace("ARGUMENTS", "{{ c.function.arguments | tojson }}") + LAST,
+        MessageForm(shows_calls=True, result_names="shown"),
+    ),
+    "names of speakers": (EACH + "{{ m.name }}: {{ m.content }}" + LAST, MessageForm(names="shown")),
+    "tools": ("{{ tools | tojson }}" + EACH + "{{ m.content }}" + LAST, MessageForm(shows_tools=True)),
+    "names of tools alone": (
+        "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}" + EACH + "{{ m.content }}" + LAST,
+        MessageForm(),
+    ),
+    "documents": ("{{ documents | tojson }}" + EACH + "{{ m.content }}" + LAST, MessageForm(shows_documents=True)),
+    "a list written as JSON": (EACH + "{{ m.content if m.content is string else m.content | tojson }}" + LAST, MessageForm()),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_templates(name: str) -> None:
+    source, form = SMALL[name]
+    assert ChatTemplate(name, source, {}).form == form
+
+
+WITH_TOOLS = MessageForm(shows_calls=True, shows_tools=True)
+REASONING = replace(WITH_TOOLS, shows_reasoning=True)
+PUBLISHED = {
+    "cohere2": MessageForm(),
+    "deepseekv3": MessageForm(shows_calls=True, arguments="text"),
+    "diffusion_gemma": replace(REASONING, image_parts=True),
+    "gemma3": MessageForm(image_parts=True),
+    "glm4moe": REASONING,
+    "gptoss": replace(REASONING, reasoning="thinking"),
+    "idefics3": MessageForm(content="parts", image_parts=True),
+    "lfm2": MessageForm(shows_tools=True),
+    "lfm2_2_5": replace(REASONING, reasoning="thinking", image_parts=True),
+    "llama3_1": WITH_TOOLS,
+    "llava_next": MessageForm(content="parts", image_parts=True),
+    "nemotron_3_nano": REASONING,
+    "qwen2_5_vl": MessageForm(image_parts=True),
+    "qwen3": REASONING,
+    "qwen3_6": replace(REASONING, image_parts=True),
+    "qwen3_vl": replace(WITH_TOOLS, image_parts=True),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_templates(real_data: Path, name: str) -> None:
+    source = (real_data / "chat_templates" / "trl" / f"{name}.jinja").read_text("utf-8")
+    assert ChatTemplate(name, source, {"bos_token": "<s>", "eos_token": "</s>"}).form == PUBLISHED[name]
+
+
+# MiniJinja renders a block of conversations as Jinja renders each, or is not asked.
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 CALL: dict[str, Any] = {"type": "function", "function": {"name": "get", "arguments": {"b": 1, "a": ["é<", None, True, 1.5e-7], "c": 'x"'}}}
@@ -57,11 +151,11 @@ def agrees(template: ChatTemplate) -> int:
 
 
 @pytest.mark.parametrize("name", sorted(set(named_templates()) - {"deepseek-r1"}))
-def test_shipped(name: str) -> None:
+def test_shipped_templates_are_alike(name: str) -> None:
     assert agrees(ChatTemplate(name, named_templates()[name], SPECIAL)) > 2
 
 
-def test_published(real_data: Path) -> None:
+def test_published_templates_are_alike(real_data: Path) -> None:
     found = {
         path.stem: agrees(ChatTemplate(path.stem, path.read_text("utf-8"), SPECIAL))
         for path in (real_data / "chat_templates" / "trl").glob("*.jinja")
