@@ -190,7 +190,7 @@ SHOWN_STRETCHES = 12
 def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]:
     """Metadata of a materialization, what people look at first: what is trained, what was refused, its report, a row, what it is made of; then
     figures."""
-    from prep_assets.explain.report import made_from, refused_by_reason
+    from prep_assets.explain.report import made_from, refused_counts
 
     manifest = published.manifest
     every = {key: value for key, value in {**manifest.counts, **manifest.metrics}.items() if isinstance(value, int | float)}
@@ -199,7 +199,7 @@ def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]
     share = {"trained_share": numbers.pop("trained_fraction")} if "trained_fraction" in numbers else _share(numbers)
     looks = _look_inside(workspace, published)
     chain = made_from(workspace, [published])
-    reasons = refused_by_reason(chain)
+    reasons = refused_counts(store for _, stores in chain for store in stores)
     return {
         **share,
         "refused_records": sum(reasons.values()),

@@ -15,9 +15,9 @@ from prep_assets.data.quarantine import read_quarantine
 from prep_assets.engine.events import Event
 from prep_assets.engine.execute import build
 from prep_assets.errors import ConfigError, Refused, StoreError
-from prep_assets.explain.streams import family_of, is_export
+from prep_assets.explain.streams import family_of
 from prep_assets.explain.where import Found, NotHere, StoredRecord, Whereabouts, contents, has_records, where
-from prep_assets.graph.graph import family_assets
+from prep_assets.graph.graph import EVERY, family_assets
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.sources import strings_in
@@ -148,7 +148,7 @@ def _left(
     for asset, place in _stores(workspace, concerned):
         published = place.current()
         searched += 1
-        if published is None or is_export(asset.name):  # an export is current only where it was made from the store that is searched
+        if published is None or asset.name not in EVERY:  # an export is current only where it was made from the store that is searched
             _check_export(workspace, asset, place)
             continue
         if records := records_with(workspace, published, needles):
@@ -187,14 +187,14 @@ def _holding(
     clean = _clean_sources(workspace, asset, place)
     for version in among:
         records = records_with(workspace, version, needles)
-        if is_export(asset.name) and version.manifest.recipe["source"] not in clean:
+        if asset.name not in EVERY and version.manifest.recipe["source"] not in clean:
             records = ["made from a version that is not current"]
         if records:
             yield Old(place.label, version, tuple(records))
 
 
 def _clean_sources(workspace: Workspace, asset: Asset, place: Place) -> set[str]:
-    source = workspace.published(asset.upstream[0], place.partition) if is_export(asset.name) else None
+    source = workspace.published(asset.upstream[0], place.partition) if asset.name not in EVERY else None
     return {source.manifest.content_hash} if source else set()
 
 
