@@ -15,8 +15,7 @@ import typer
 from rich.text import Text
 
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
-from prep_assets.explain.visible import NEWLINE
-from prep_assets.explain.visible import visible as visible
+from prep_assets.explain.visible import NEWLINE, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
