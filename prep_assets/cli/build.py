@@ -153,73 +153,48 @@ NEXT: tuple[tuple[str, str], ...] = (
 
 def demo() -> None:
     """Build the packed SFT table from the configured data sets, if it is not there yet, and show what is in it."""
+    from prep_assets.cli.look import show_row
     from prep_assets.engine import build
 
-    started = time.monotonic()
-    workspace = terminal.opened()
-    console = terminal.out()
+    started, workspace, console = time.monotonic(), terminal.opened(), terminal.out()
     console.print(f"building {ASSET} from {terminal.near(workspace.configs / 'sft.yaml')}", style="dim")
     with terminal.Live(console) as live:
         published = build(workspace, ASSET, tell=live)[0].published
     _summary(console, workspace, published, time.monotonic() - started)
-    _preview(console, workspace, published)
-    _next(console)
-
-
-# -- showing ----------------------------------------------------------------------------------------------------------------------------
+    console.print()
+    show_row(console, workspace, published, 0, most=PREVIEW_TOKENS)
+    programs, commands = Path(sys.executable).parent, NEXT
+    if shutil.which("prep-assets") is None and (programs / "activate").is_file():
+        commands = ((f". {terminal.near(programs / 'activate')}", "first, so that the commands below are found"), *NEXT)
+    console.print(terminal.table("what to type next", "", rows=[(Text(command, "bold"), why) for command, why in commands]))
 
 
 def _summary(console: Console, workspace: Workspace, published: Published, seconds: float) -> None:
     from rich.panel import Panel
     from rich.table import Table
 
+    from prep_assets.config.models import Sft
+    from prep_assets.explain.report import refused_counts, shares
+
     manifest = published.manifest
     counts, metrics = manifest.counts, manifest.metrics
-    shares = {key.removeprefix("share_"): value for key, value in metrics.items() if key.startswith("share_")}
+    made_from = [workspace.published(asset, domain) for domain in workspace.family(Sft).domains for asset in ("sft_raw", "sft_tokens")]
+    reasons = refused_counts(each for each in made_from if each)
+    named = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
+    size = terminal.size(sum(entry["bytes"] for entry in manifest.files.values()))
     grid = Table.grid(padding=(0, 2))
-    for key, value in (
-        ("rows", f"{counts['rows']:,} of {manifest.recipe['packing']['row_len']:,} tokens"),
-        ("tokens", f"{counts['tokens']:,}"),
-        ("trained", f"{counts['trained_tokens']:,} ({metrics['trained_fraction']:.1%})"),
-        ("fill rate", f"{metrics['fill_rate']:.2%}"),
-        ("domains", ", ".join(f"{name} {share:.1%}" for name, share in shares.items())),
-        ("refused", _refused(workspace)),
-        (
-            "store",
-            f"{terminal.near(workspace.place(ASSET).directory / 'current')} ({terminal.size(sum(entry['bytes'] for entry in manifest.files.values()))})",
-        ),
-        ("took", f"{seconds:.1f} s"),
-    ):
+    for key, value in {
+        "rows": f"{counts['rows']:,} of {manifest.recipe['packing']['row_len']:,} tokens",
+        "tokens": f"{counts['tokens']:,}",
+        "trained": f"{counts['trained_tokens']:,} ({metrics['trained_fraction']:.1%})",
+        "fill rate": f"{metrics['fill_rate']:.2%}",
+        "domains": ", ".join(f"{name} {share:.1%}" for name, share in shares(published)[0].items()),
+        "refused": terminal.counted(sum(reasons.values()), "record") + (f" ({named})" if named else ""),
+        "store": f"{terminal.near(workspace.place(ASSET).directory / 'current')} ({size})",
+        "took": f"{seconds:.1f} s",
+    }.items():
         grid.add_row(key, value)
     console.print(Panel(grid, title=ASSET, title_align="left", border_style="green", expand=False))
-
-
-def _refused(workspace: Workspace) -> str:
-    """Refused records on the way to the table, by reason."""
-    from prep_assets.config.models import Sft
-
-    reasons: dict[str, int] = {}
-    for domain in workspace.family(Sft).domains:
-        for asset in ("sft_raw", "sft_tokens"):
-            published = workspace.published(asset, domain)
-            for reason, count in published.manifest.counts.get("refused", {}).items() if published else ():
-                reasons[reason] = reasons.get(reason, 0) + count
-    named = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
-    return terminal.counted(sum(reasons.values()), "record") + (f" ({named})" if named else "")
-
-
-def _preview(console: Console, workspace: Workspace, published: Published) -> None:
-    from prep_assets.cli.look import show_row
-
-    console.print()
-    show_row(console, workspace, published, 0, most=PREVIEW_TOKENS)
-
-
-def _next(console: Console) -> None:
-    programs, commands = Path(sys.executable).parent, NEXT
-    if shutil.which("prep-assets") is None and (programs / "activate").is_file():
-        commands = ((f". {terminal.near(programs / 'activate')}", "first, so that the commands below are found"), *NEXT)
-    console.print(terminal.table("what to type next", "", rows=[(Text(command, "bold"), why) for command, why in commands]))
 
 
 # `prep-assets status`: what every store is, and what lies around.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,15 +41,17 @@ def schemas(name: Annotated[str | None, typer.Argument(show_default=False, help=
     """List all schemas; or show the options of one and a row that it reads."""
     from prep_assets.schemas import registry
 
-    known = registry.schemas()
+    known, console = registry.schemas(), terminal.out()
     if name is not None:
-        _show_one(terminal.out(), _named(name, known))
+        by_word = {word: found for found in known.values() for word in (found.name, *found.aliases)}
+        if name not in by_word:
+            raise ConfigError(f"no schema {name!r}{nearest(name, by_word) or '.'} Known: {', '.join(known)}")
+        _show_one(console, by_word[name])
         return
     listed = sorted(known.values(), key=lambda each: each.name.lower())
     rows = [(found.name, gives(found.gives), Text(found.summary), "\n".join(found.aliases)) for found in listed]
     shown = terminal.table("schema", "gives", "what it reads", "aliases", rows=rows)
     shown.columns[0].no_wrap = True  # a name is copied, so it stays whole
-    console = terminal.out()
     console.print(shown)
     console.print("prep-assets schemas NAME shows the options of one; prep-assets sniff FILE finds the ones that fit a file", style="dim")
 
@@ -59,35 +61,21 @@ def gives(form: type | UnionType) -> str:
     return " | ".join(each.__name__ for each in get_args(form) or (form,))
 
 
-def _named(name: str, known: dict[str, Schema]) -> Schema:
-    by_word = {word: found for found in known.values() for word in (found.name, *found.aliases)}
-    if name not in by_word:
-        raise ConfigError(f"no schema {name!r}{nearest(name, by_word) or '.'} Known: {', '.join(known)}")
-    return by_word[name]
-
-
 def _show_one(console: Console, found: Schema) -> None:
     also = f" (also called {', '.join(found.aliases)})" if found.aliases else ""
     console.print(Text.assemble((found.name, "bold"), f"{also} gives {gives(found.gives)}"))
     console.print(Text("\n" + (inspect.getdoc(found.factory) or "") + "\n"))
     if found.options:
-        rows = [(name, Text(_annotation(parameter)), Text(_default(parameter))) for name, parameter in found.options.items()]
-        console.print(terminal.table("option", "type", "default", rows=rows, title="options"))
+        shown = terminal.table("option", "type", "default", title="options")
+        for name, parameter in found.options.items():
+            kind: Any = "" if parameter.annotation is inspect.Parameter.empty else parameter.annotation
+            default = "(required)" if parameter.default is inspect.Parameter.empty else repr(parameter.default)
+            shown.add_row(name, Text(kind if isinstance(kind, str) else inspect.formatannotation(kind)), Text(default))
+        console.print(shown)
     else:
         console.print("It has no options.")
     console.print("a row that it reads:", style="bold")
     console.print_json(data=dict(found.example), ensure_ascii=False)
-
-
-def _annotation(parameter: inspect.Parameter) -> str:
-    kind: Any = parameter.annotation
-    if kind is inspect.Parameter.empty:
-        return ""
-    return kind if isinstance(kind, str) else inspect.formatannotation(kind)
-
-
-def _default(parameter: inspect.Parameter) -> str:
-    return "(required)" if parameter.default is inspect.Parameter.empty else repr(parameter.default)
 
 
 def sniff(
@@ -136,21 +124,14 @@ def _line(fit: Fit, form: str) -> tuple[str | Text, ...]:
 
 def _entry(file: str, format: str | None, fit: Fit) -> str:
     """A whole domain, in YAML."""
+    from prep_assets.config.loading import config_dir
     from prep_assets.schemas.reader import in_one_line
 
     more = {"format": format, "ignore": list(fit.unread)}
-    return in_one_line(
-        {"files": [_beside_configuration(file)], "schema": fit.schema, **{key: value for key, value in more.items() if value}}
-    )
-
-
-def _beside_configuration(file: str) -> str:
-    """`file` relative to the configuration below this folder, which names it so. Without one, as it is; so are absolute paths and addresses."""
-    from prep_assets.config.loading import config_dir
-
-    if "://" in file or Path(file).expanduser().is_absolute() or not config_dir().is_relative_to(Path.cwd()):
-        return file
-    return os.path.relpath(file, config_dir())
+    # a path is relative to the configuration where that is below this folder; absolute ones and addresses stay
+    if not ("://" in file or Path(file).expanduser().is_absolute()) and config_dir().is_relative_to(Path.cwd()):
+        file = os.path.relpath(file, config_dir())
+    return in_one_line({"files": [file], "schema": fit.schema, **{key: value for key, value in more.items() if value}})
 
 
 def _reason(fit: Fit) -> str:
@@ -243,31 +224,27 @@ def report_against(template: ChatTemplate, against: str, vocabulary: Vocabulary,
     from prep_assets.text.certify import compare
     from prep_assets.text.encode import Encoder
     from prep_assets.text.engines import choose_engine
+    from prep_assets.text.load_template import load_template
     from prep_assets.text.spans import MaskPolicy
     from prep_assets.text.template import bind
+    from prep_assets.text.vocabulary import load_vocabulary
 
-    other = _other(against, vocabulary)
+    base = Path.cwd()
+    if Path(against).is_dir():  # the template of the tokenizer in it, with its own special tokens
+        other = load_template("tokenizer", load_vocabulary(against, base=base), base=base)
+    else:
+        other = load_template(against, vocabulary, base=base)
     vocabulary = bind(bind(vocabulary, template), other)
     policy = MaskPolicy({"assistant": "train"}, "mask")
     found = list(compare(template, other, Encoder(vocabulary, choose_engine(vocabulary, reference_only=True), policy)))
     if as_json:
         terminal.print_json([each.as_dict() for each in found])
     else:
-        _show(found, template.name, against)
+        _show_comparison(found, template.name, against)
     return any(each.differs for each in found)
 
 
-def _other(against: str, vocabulary: Vocabulary) -> ChatTemplate:
-    """The template of a folder is that of the tokenizer in it, with its own special tokens."""
-    from prep_assets.text.load_template import load_template
-    from prep_assets.text.vocabulary import load_vocabulary
-
-    if not Path(against).is_dir():
-        return load_template(against, vocabulary, base=Path.cwd())
-    return load_template("tokenizer", load_vocabulary(against, base=Path.cwd()), base=Path.cwd())
-
-
-def _show(found: Sequence[Comparison], first: str, second: str) -> None:
+def _show_comparison(found: Sequence[Comparison], first: str, second: str) -> None:
     console = terminal.out()
     said = {"refused": "both refuse", "text": "text differs", "mask": "mask differs"}
     rows = [(each.chat, said.get(each.outcome, each.outcome)) for each in found]
@@ -319,7 +296,8 @@ def doctor(
     else:
         _show_diagnosis(found, name)
     if not found.compared:
-        raise PrepAssetsError(_why_nothing(found))
+        reasons = [reason for reason, _ in (*found.refused.most_common(1), *found.stopped.most_common(1))]
+        raise PrepAssetsError(f"no row could be compared: {'; '.join(reasons) or 'the file has none that fits'}")
     if found.equal < found.compared:
         raise typer.Exit(1)
 
@@ -337,34 +315,23 @@ def _transformers(tokenizer: str, revision: str | None) -> Any:
         raise PrepAssetsError(f"{tokenizer}: transformers cannot open it, and code that comes with it is never run: {error}") from error
 
 
-def _rows(dataset: str, schema: str | None, count: int) -> tuple[str, Iterator[tuple[str, Sample]]]:
+def _rows(dataset: str, schema: str | None, count: int) -> tuple[str, list[tuple[str, Sample]]]:
     """The schema that reads a file, and its chats with their ids; rows that it refuses are left out, and said."""
     from prep_assets.data.files import find_files
-    from prep_assets.samples import Sample
-    from prep_assets.schemas.sniff import sniff
-
-    records, _ = terminal.first_rows(find_files([dataset], Path.cwd()), count)
-    if schema is None:
-        fits = [fit for fit in sniff([payload for _, payload in records[:100]]) if fit.fitting and _gives(fit.schema, Sample)]
-        if not fits:
-            raise ConfigError(f"no schema reads {dataset} as chats. See why with: prep-assets sniff {dataset}; then say --schema NAME")
-        schema = fits[0].schema
-    return schema, _converted(schema, records)
-
-
-def _gives(schema: str, form: type) -> bool:
-    from prep_assets.schemas.registry import schemas
-
-    return schemas()[schema].can_give(form)
-
-
-def _converted(schema: str, records: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, Sample]]:
     from prep_assets.errors import Refused
     from prep_assets.samples import Sample
     from prep_assets.schemas.reader import apply
     from prep_assets.schemas.registry import convert_with
+    from prep_assets.schemas.registry import schemas as registered
+    from prep_assets.schemas.sniff import sniff
 
-    convert, refused = convert_with(schema, gives=Sample), 0
+    records, _ = terminal.first_rows(find_files([dataset], Path.cwd()), count)
+    if schema is None:
+        fits = sniff([payload for _, payload in records[:100]])
+        schema = next((fit.schema for fit in fits if fit.fitting and registered()[fit.schema].can_give(Sample)), None)
+        if schema is None:
+            raise ConfigError(f"no schema reads {dataset} as chats. See why with: prep-assets sniff {dataset}; then say --schema NAME")
+    convert, chats, refused = convert_with(schema, gives=Sample), list[tuple[str, Sample]](), 0
     for identity, payload in records:
         try:
             sample = apply(convert, payload)
@@ -372,9 +339,10 @@ def _converted(schema: str, records: list[tuple[str, dict[str, Any]]]) -> Iterat
             refused += 1
             continue
         if isinstance(sample, Sample):
-            yield identity, sample
+            chats.append((identity, sample))
     if refused:
         terminal.err().print(f"{terminal.counted(refused, 'row')} that the schema {schema} refuses are left out", style="yellow")
+    return schema, chats
 
 
 def _as_json(found: Diagnosis) -> dict[str, Any]:
@@ -437,11 +405,6 @@ def _row(row: Compared, colour: bool) -> Text:
         text.append(f"{visible(each.text)[:80].replace(chr(10), '')!r} ", THEIRS[0] if each.side != "ours" else OURS[0])
         text.append(f"{each.reason}\n")
     return text
-
-
-def _why_nothing(found: Diagnosis) -> str:
-    reasons = [*found.refused.most_common(1), *found.stopped.most_common(1)]
-    return "no row could be compared: " + ("; ".join(reason for reason, _ in reasons) or "the file has none that fits")
 
 
 # `prep-assets preprocess`: run an AstrAI pipeline JSON, or a command line of ModelLink, over some files, without Dagster.

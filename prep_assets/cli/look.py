@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -59,10 +58,12 @@ def show_row(
         ConfigError: no such row or stream.
         StoreError: the payload cannot be read.
     """
-    from prep_assets.explain.streams import streams
+    from prep_assets.explain.streams import open_stream, streams
     from prep_assets.graph.graph import store_of
     from prep_assets.graph.previews import Preview
     from prep_assets.pipeline.asset import by_engine
+    from prep_assets.stores.packed import PackedStore
+    from prep_assets.stores.tokens import TokenStore
 
     with terminal.reading(published):
         names = streams(published)
@@ -73,7 +74,12 @@ def show_row(
         store = store_of(workspace, published)
         shown = store.preview(row, stream=chosen, limit=LIMIT)
         engines = by_engine(store, MOST_COUNTED) if isinstance(shown, Preview) else {}
-        numbers = _ids(published, chosen, row, shown) if ids and isinstance(shown, Preview) and chosen else []
+        numbers = list(shown.ids) if ids and isinstance(shown, Preview) else []
+        if ids and isinstance(shown, Preview) and not numbers:
+            table = open_stream(published, chosen or names[0])
+            assert isinstance(table, PackedStore | TokenStore)
+            stored = table.tokens[row] if isinstance(table, PackedStore) else table.record(row, "tokens")
+            numbers = stored[: len(shown.tokens)].tolist()
     if isinstance(shown, Preview):
         _show_tokens(console, shown, numbers, most, engines)
     elif "files" in shown and not names:
@@ -81,19 +87,6 @@ def show_row(
     else:
         terminal.err().print(f"{chosen}.jsonl, line {row:,} counted from 0", style="dim")
         console.print_json(data=shown, ensure_ascii=False)
-
-
-def _ids(published: Published, stream: str, row: int, shown: Preview) -> list[int]:
-    from prep_assets.explain.streams import open_stream
-    from prep_assets.stores.packed import PackedStore
-    from prep_assets.stores.tokens import TokenStore
-
-    if shown.ids:
-        return list(shown.ids)
-    store = open_stream(published, stream)
-    assert isinstance(store, PackedStore | TokenStore)
-    found = store.tokens[row] if isinstance(store, PackedStore) else store.record(row, "tokens")
-    return [int(token) for token in found[: len(shown.tokens)]]
 
 
 def _show_tokens(console: Console, shown: Preview, ids: list[int], most: int | None, engines: Mapping[str, int]) -> None:
@@ -149,13 +142,15 @@ def stats(
     """Show counts, metrics, refused records by reason, lineage and files; of all partitions and in total where none is named."""
     workspace = terminal.opened()
     published, missing = terminal.stores_of(workspace, asset, partition)
-    stores = [_facts(each) for each in published]
+    stores, total = [_facts(each) for each in published], _total(published)
     if as_json:
-        terminal.print_json({"asset": asset, "stores": stores, "total": _total(stores), "not_built": missing})
+        terminal.print_json({"asset": asset, "stores": stores, "total": total, "not_built": missing})
         return
     console = terminal.out()
-    _show_numbers(console, asset, stores)
-    _show_refused(console, stores)
+    _show_numbers(console, asset, stores, total)
+    refused = [(facts["partition"], reason, terminal.number(count)) for facts in stores for reason, count in facts["refused"].items()]
+    if refused:
+        console.print(terminal.table("partition", "stage/reason", "records", rows=refused, numbers=("records",), title="refused"))
     if len(published) == 1:
         _show_lineage(console, published[0].manifest.label, stores[0])
         _show_payload(console, published[0])
@@ -172,7 +167,7 @@ def _facts(published: Published) -> dict[str, Any]:
         "path": published.where,
         "build_key": manifest.build_key,
         "content_hash": manifest.content_hash,
-        "counts": _numbers(manifest.counts),
+        "counts": {key: value for key, value in manifest.counts.items() if isinstance(value, int)},
         "metrics": dict(manifest.metrics),
         "refused": dict(manifest.counts.get("refused", {})),
         "recipe": dict(manifest.recipe),
@@ -181,23 +176,15 @@ def _facts(published: Published) -> dict[str, Any]:
     }
 
 
-def _numbers(counts: Mapping[str, Any]) -> dict[str, int]:
-    return {key: value for key, value in counts.items() if isinstance(value, int)}
-
-
-def _total(stores: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _total(published: Sequence[Published]) -> dict[str, Any]:
     """Counts and refusals added up. Metrics are ratios, which do not add up."""
-    counts, refused = Counter[str](), Counter[str]()
-    for facts in stores:
-        counts.update(facts["counts"])
-        refused.update(facts["refused"])
-    size_of_files = sum(entry["bytes"] for facts in stores for entry in facts["files"].values())
-    return {"counts": dict(counts), "refused": dict(refused), "bytes": size_of_files}
+    from prep_assets.explain.report import refused_counts, total_counts
+
+    return {"counts": total_counts(published), "refused": refused_counts(published), "bytes": sum(map(_bytes, published))}
 
 
-def _show_numbers(console: Console, asset: str, stores: list[dict[str, Any]]) -> None:
+def _show_numbers(console: Console, asset: str, stores: list[dict[str, Any]], total: dict[str, Any]) -> None:
     """One store: a figure a line. Several: a store a line, the figures side by side, and a total."""
-    total = _total(stores)
     if len(stores) == 1:
         shown = terminal.table(
             "figure", "value", numbers=("value",), title=asset + (f"[{stores[0]['partition']}]" if stores[0]["partition"] else "")
@@ -219,13 +206,6 @@ def _show_numbers(console: Console, asset: str, stores: list[dict[str, Any]]) ->
         figures = [*total["counts"].values(), sum(total["refused"].values()), *[None] * len(metrics)]
         shown.add_row("total", *map(terminal.number, figures), style="bold")
     console.print(shown)
-
-
-def _show_refused(console: Console, stores: list[dict[str, Any]]) -> None:
-    if not any(facts["refused"] for facts in stores):
-        return
-    rows = [(facts["partition"], reason, terminal.number(count)) for facts in stores for reason, count in facts["refused"].items()]
-    console.print(terminal.table("partition", "stage/reason", "records", rows=rows, numbers=("records",), title="refused"))
 
 
 def _show_places(console: Console, asset: str, published: list[Published]) -> None:

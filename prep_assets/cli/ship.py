@@ -15,7 +15,6 @@ from prep_assets.cli import terminal
 from prep_assets.errors import ConfigError, StoreError, nearest
 
 if TYPE_CHECKING:
-    from prep_assets.exports import Export
     from prep_assets.neighbours.hub import Release
     from prep_assets.pipeline.asset import Asset
     from prep_assets.pipeline.workspace import Workspace
@@ -98,21 +97,15 @@ def format_options(format: str, words: list[str]) -> dict[str, Any]:
 def _list() -> None:
     from prep_assets.exports import exports
 
-    rows = [(name, ", ".join(_taken(each)), each.read_by, ", ".join(_described(each))) for name, each in exports().items()]
+    words = {"PackedStore": "packed table", "TokenStore": "token stream", "Pairs": "pairs", "GroupStore": "groups", "Lines": "JSONL"}
+    shown = terminal.table("format", "takes", "read by", "options")
+    for name, each in exports().items():
+        kinds = [taken.__name__ for taken in each.takes]
+        options = [key if option.default is option.empty else f"{key}={option.default}" for key, option in each.options.items()]
+        shown.add_row(name, ", ".join(word for kind, word in words.items() if kind in kinds), each.read_by, ", ".join(options))
     console = terminal.out()
-    console.print(terminal.table("format", "takes", "read by", "options", rows=rows))
+    console.print(shown)
     console.print("a page for each: docs/formats", style="dim")
-
-
-def _taken(each: Export) -> list[str]:
-    names = {"PackedStore": "packed table", "TokenStore": "token stream", "Pairs": "pairs", "GroupStore": "groups", "Lines": "JSONL"}
-    return [word for kind, word in names.items() if kind in [taken.__name__ for taken in each.takes]]
-
-
-def _described(each: Export) -> list[str]:
-    import inspect
-
-    return [name if p.default is inspect.Parameter.empty else f"{name}={p.default}" for name, p in each.options.items()]
 
 
 # `prep-assets describe`, `release` and `push`: what a store is, and an export for others, in a folder or on the Hugging Face Hub.
@@ -150,7 +143,9 @@ def push(
     found = release_in(Path(source)) if "/" in source or Path(source).is_dir() else _release(source, partition)
     licence, console = licence_of(found), terminal.out()
     if dry_run:
-        _list_files(found)
+        rows = [(name, terminal.size(found.size(name)), found.manifest.files.get(name, {}).get("sha256", "")[:16]) for name in found.files]
+        title = f"{found.where}: what would be uploaded"
+        console.print(terminal.table("file", "size", "sha256", rows=rows, numbers=("size",), title=title))
         console.print(f"licence: {licence}")
         return
     if licence == UNKNOWN and not unknown_licence:
@@ -176,13 +171,6 @@ def _release(asset: str, partition: str | None) -> Release:
 
 def _size(found: Release) -> str:
     return terminal.size(sum(found.size(name) for name in found.files))
-
-
-def _list_files(found: Release) -> None:
-    rows = [(name, terminal.size(found.size(name)), found.manifest.files.get(name, {}).get("sha256", "")[:16]) for name in found.files]
-    terminal.out().print(
-        terminal.table("file", "size", "sha256", rows=rows, numbers=("size",), title=f"{found.where}: what would be uploaded")
-    )
 
 
 class Form(StrEnum):

@@ -272,7 +272,10 @@ def difference_as_json(found: Difference) -> dict[str, Any]:
         "recipe": list(found.recipe),
         "records": {"same": found.same, "in": found.came, "out": found.went, "changed": found.changed},
         "domains": {name: {"before": _amount(before), "after": _amount(after)} for name, (before, after) in found.amounts.items()},
-        "examples": [{"record": "#".join(each.key[1:]), "stream": each.key[0], **_sides(each)} for each in found.examples],
+        "examples": [
+            {"record": "#".join(each.key[1:]), "stream": each.key[0], "before": _held(each.before), "after": _held(each.after)}
+            for each in found.examples
+        ],
     }
 
 
@@ -280,11 +283,9 @@ def _amount(amount: Amount) -> dict[str, int]:
     return {"records": amount.records, "tokens": amount.tokens, "trained_tokens": amount.trained}
 
 
-def _sides(each: Changed) -> dict[str, Any]:
-    return {name: held and _held(held) for name, held in (("before", each.before), ("after", each.after))}
-
-
-def _held(held: StoredRecord) -> dict[str, Any]:
+def _held(held: StoredRecord | None) -> Any:
+    if held is None:
+        return None
     return json.loads(held.line) if held.line and not len(held.ids) else {"ids": held.ids.tolist(), "weights": held.weights.tolist()}
 
 
@@ -295,18 +296,15 @@ def show_difference(console: Console, workspace: Workspace, found: Difference, *
     console.print(f"made otherwise: {', '.join(found.recipe)}" if found.recipe else "made from and with the same")
     changes = f"{terminal.counted(found.came, 'record')} in, {found.went:,} out, {found.changed:,} changed, {found.same:,} the same"
     console.print(changes, style="bold")
-    console.print(_domains(found))
-    for each in found.examples:
-        _show_record(console, _vocabulary(workspace, found.before), _vocabulary(workspace, found.after), each)
-
-
-def _domains(found: Difference) -> Any:
-    names = ("records", "tokens", "trained")
-    rows = []
+    figures = ("records", "tokens", "trained")
+    shown = terminal.table("domain", *figures, numbers=figures)
     for name, sides in found.amounts.items():
-        pairs = [[getattr(side, each) for side in sides] for each in names]
-        rows.append([name, *(terminal.number(new) if old == new else f"{old:,} → {new:,}" for old, new in pairs)])
-    return terminal.table("domain", *names, rows=rows, numbers=names)
+        pairs = [[getattr(side, each) for side in sides] for each in figures]
+        shown.add_row(name, *(terminal.number(new) if old == new else f"{old:,} → {new:,}" for old, new in pairs))
+    console.print(shown)
+    before, after = _vocabulary(workspace, found.before), _vocabulary(workspace, found.after)
+    for each in found.examples:
+        _show_record(console, before, after, each)
 
 
 def _vocabulary(workspace: Workspace, published: Any) -> Vocabulary | None:
@@ -443,26 +441,20 @@ def _show(console: Console, workspace: Workspace, effects: list[Effect]) -> None
     stale = [each for each in effects if each.outcome in STALE]
     for each in effects:
         if each.difference is not None:
-            show_difference(console, workspace, each.difference, title=_effect_title(each))
+            tried = f", tried on the first {each.sample:,} rows of each domain" if each.sample else ""
+            show_difference(console, workspace, each.difference, title=each.label + tried)
         _show_refused(console, each)
     rows = [(each.label, Text(*OUTCOMES[each.outcome]), visible(each.why)) for each in effects if each.outcome in OUTCOMES]
     if rows:
         console.print(terminal.table("store", "would be", "because", rows=rows))
     same, absent = (sum(each.outcome == outcome for each in effects) for outcome in ("same", "absent"))
-    left = (
-        {each.partition for each in effects if each.outcome == "same"}
-        - {each.partition for each in effects if each.outcome != "same"}
-        - {""}
-    )
+    same_domains, other_domains = ({each.partition for each in effects if (each.outcome == "same") == stays} for stays in (True, False))
+    left = same_domains - other_domains - {""}
     summary = f"{terminal.counted(len(stale), 'store')} would be built again, {same:,} stay" + (
         f", {absent:,} have no store yet" if absent else ""
     )
     console.print(f"{summary}; domains left alone: {', '.join(sorted(left)) or 'none'}")
     console.print("nothing was written", style="dim")
-
-
-def _effect_title(effect: Effect) -> str:
-    return effect.label + (f", tried on the first {effect.sample:,} rows of each domain" if effect.sample else "")
 
 
 def _show_refused(console: Console, effect: Effect) -> None:

@@ -377,9 +377,9 @@ class Diagnosis:
         """Count a row; it is shown where it differs in a way that was not seen before, or there is room."""
         self.compared += 1
         self.equal += not row.differences
-        kinds = {(each.side, each.reason) for each in row.differences}
-        is_new = bool(kinds - set(self.reasons))
-        self.reasons.update(kinds)
+        kinds = dict.fromkeys((each.side, each.reason) for each in row.differences)
+        is_new = bool(kinds.keys() - self.reasons.keys())
+        self.reasons.update(kinds.keys())
         for each in row.differences:
             self.tokens[each.side, each.reason] += each.end - each.start
         if row.differences and most and (is_new or len(self.shown) < most):

@@ -255,8 +255,12 @@ def streams(published: Published) -> list[Stream]:
     Raises:
         StoreError: the payload cannot be read.
     """
-    asset, partition = published.manifest.asset, published.manifest.partition
-    return [_opened(name, partition, open_stream(published, name)) for name in names_of_streams(published)] if asset in EVERY else []
+    partition, asset = published.manifest.partition, EVERY.get(published.manifest.asset)
+    if asset is None:
+        return []
+    declared = [each.stem.format(partition=partition) for each in asset.streams.values() if each.kind is TokenStore and each.stem]
+    names = sorted(names_of_streams(published), key=lambda name: declared.index(name) if name in declared else 0)
+    return [_opened(name, partition, open_stream(published, name)) for name in names]
 
 
 def _opened(name: str, partition: str, store: PackedStore | TokenStore | Lines | GroupStore) -> Stream:
