@@ -147,7 +147,13 @@ def test_jobs_build_and_plan_no_checks(kind: str, family: str) -> None:
 def test_what_refreshes_by_itself_is_off_until_somebody_starts_it() -> None:
     repository = defs.get_repository_def()
     sensors = {sensor.name: sensor for sensor in repository.sensor_defs}
-    assert set(sensors) == {"rebuild_downstream", "tell_of_failures", "scrub", "built_elsewhere", *(f"{family}_sources" for family in DOMAINS)}
+    assert set(sensors) == {
+        "rebuild_downstream",
+        "tell_of_failures",
+        "scrub",
+        "built_elsewhere",
+        *(f"{family}_sources" for family in DOMAINS),
+    }
     # the one that starts no run
     running = {name for name, sensor in sensors.items() if sensor.default_status is dg.DefaultSensorStatus.RUNNING}
     assert running == {"built_elsewhere"}
@@ -160,7 +166,9 @@ def test_what_refreshes_by_itself_is_off_until_somebody_starts_it() -> None:
     for family in DOMAINS:
         assert sensors[f"{family}_sources"].job_name == f"refresh_{family}"
         assert schedules[f"nightly_{family}"].job_name == f"rebuild_{family}"
-    assert {job.name for job in repository.get_all_jobs()} >= {f"{kind}_{each}" for kind in ("refresh", "rebuild", "mend") for each in DOMAINS}
+    assert {job.name for job in repository.get_all_jobs()} >= {
+        f"{kind}_{each}" for kind in ("refresh", "rebuild", "mend") for each in DOMAINS
+    }
 
 
 def test_every_way_to_load_the_code_location_gives_it_one_name() -> None:
@@ -286,7 +294,11 @@ NAMED = [*USUAL, "-m", "prep_assets.definitions"]
 @pytest.mark.parametrize(
     ("argv", "folder", "expected"),
     [
-        *((argv, folder, MODULE | HISTORY) for argv in (USUAL, ["dagster", "asset", "list"], [*USUAL, "-c", "run.yaml"]) for folder in ("root", "root/configs")),
+        *(
+            (argv, folder, MODULE | HISTORY)
+            for argv in (USUAL, ["dagster", "asset", "list"], [*USUAL, "-c", "run.yaml"])
+            for folder in ("root", "root/configs")
+        ),
         # other commands read workspace.yaml or pyproject.toml, and refuse a module beside it; `dagster schedule list` stopped without a home
         *((["dagster", *command], "root", HISTORY) for command in (["dev"], ["definitions", "validate"], ["schedule", "list"], [])),
         # from another folder the history goes where the stores go: they were written in the checkout, and the history of the run elsewhere
