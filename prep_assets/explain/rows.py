@@ -19,7 +19,17 @@ import numpy.typing as npt
 from prep_assets.checks.of_conversations import Chats, Sides
 from prep_assets.checks.of_lines import merged_streams
 from prep_assets.errors import PrepAssetsError
-from prep_assets.explain.streams import Int64s, group_sequences, open_stream, row_names, sft_split, source_rows, tokens_and_weights
+from prep_assets.explain.streams import (
+    AnyStream,
+    Int64s,
+    RowName,
+    group_sequences,
+    open_stream,
+    row_names,
+    sft_split,
+    source_rows,
+    tokens_and_weights,
+)
 from prep_assets.explain.streams import streams as names_of_streams
 from prep_assets.explain.visible import one_line, visible
 from prep_assets.graph.graph import EVERY, lines_of, store_of
@@ -279,29 +289,30 @@ def record_names(workspace: Workspace, published: Published) -> Callable[[Origin
     """Record → its name, ``<domain>/<file>:<row>``; its number, where what it was made from is not there any more."""
     asset, partition = EVERY.get(published.manifest.asset), published.manifest.partition
 
-    @cache
-    def naming(domain: str) -> Callable[[int, int], str]:
+    def row_names_of(domain: str) -> RowName:
         assert asset is not None
         raw = workspace.published(f"{asset.family}_raw", domain)
         if raw is None:  # questions that are made, not read
             return lambda file, row: f"{domain}:{row}"
-        named = row_names(raw)
-        return lambda file, row: f"{domain}/{named(file, row)}"
+        name = row_names(raw)
+        return lambda file, row: f"{domain}/{name(file, row)}"
 
-    @cache
-    def opened(domain: str, stream: str) -> Any:
-        return open_stream(tokens_of(workspace, published, domain) if published.manifest.asset == "sft_packed" else published, stream)
-
-    @cache
-    def lines(name: str, file: str) -> Lines:
+    def lines_named(name: str, file: str) -> Lines:
         found = workspace.published(name, partition)
         if found is None:
             raise LookupError(file)
         return open_lines(found.directory, file)
 
+    def store_of_records(domain: str, stream: str) -> AnyStream:
+        return open_stream(tokens_of(workspace, published, domain) if published.manifest.asset == "sft_packed" else published, stream)
+
+    # they go with the page that asks for names
+    naming, lines, opened = cache(row_names_of), cache(lines_named), cache(store_of_records)
+
     def named(origin: Origin) -> str:
         assert asset is not None
         store, answer = opened(origin.domain, origin.stream), ""
+        assert not isinstance(store, PackedStore)
         rows, record = source_rows(store, origin.domain), origin.record
         if isinstance(store, TokenStore) and (made_of := lines_of(asset.name, origin.stream)) is not None:
             rows, record = source_rows(lines(*made_of), origin.domain), int(store.row[record])

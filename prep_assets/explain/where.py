@@ -126,8 +126,7 @@ def _with_part(name: RowName, store: TokenStore, record: int) -> str:
 def _packed(workspace: Workspace, published: Published, stream: str, table: PackedStore) -> Iterator[StoredRecord]:
     """The pieces of each record put together again. A record that is in the table several times is so many records."""
 
-    @cache
-    def named(domain: str) -> Callable[[int], str]:
+    def record_names(domain: str) -> Callable[[int], str]:
         content = published.manifest.recipe["tokens"].get(domain)
         tokens = version_with(workspace.place("sft_tokens", domain), content)
         if tokens is None:
@@ -135,6 +134,7 @@ def _packed(workspace: Workspace, published: Published, stream: str, table: Pack
         store, name = open_tokens(tokens.directory, sft_split(stream)), _names(workspace, tokens, domain)
         return lambda record: _with_part(name, store, record)
 
+    named = cache(record_names)
     order = np.lexsort([np.asarray(table.documents[field]) for field in ("start", "record", "source")])
     fields = [np.asarray(table.documents[field])[order].tolist() for field in ("source", "record", "start", "length", "row", "row_offset")]
     for (source, record), pieces in groupby(zip(*fields, strict=True), key=itemgetter(0, 1)):
