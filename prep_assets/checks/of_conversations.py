@@ -91,6 +91,10 @@ class Conversations(Derivation):
     derivation: PlainDerivation
     truncation: Truncation
 
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.vocabulary = store.vocabulary
+
     def plain(self, sample: Sample) -> tuple[tuple[str, ...], list[str]] | None:
         """Roles and texts of a conversation that is nothing else; `None` for any other."""
         return roles_and_texts(sample)
@@ -153,10 +157,10 @@ class Conversations(Derivation):
 
     def left(self, source: Source, length: int) -> Left:
         """What a record must be, of its source and of how many tokens it has."""
-        sample, vocabulary = self.sample(source) if isinstance(source, PlainChat) else source, self.store.vocabulary
+        sample = self.sample(source) if isinstance(source, PlainChat) else source
         if sample.tokenized is not None:
-            return left_of_tokenized(sample, self.truncation, self.derivation, vocabulary)
-        return left_of(sample, length, self.truncation, self.derivation, vocabulary)
+            return left_of_tokenized(sample, self.truncation, self.derivation, self.vocabulary)
+        return left_of(sample, length, self.truncation, self.derivation, self.vocabulary)
 
     def records(self, name: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Left]]:
         """Number and id of each record, or of some, and what it must be."""
@@ -183,7 +187,7 @@ class Conversations(Derivation):
 
     def _proven(self, name: str, stream: TokenStore, given: Iterator[Selected]) -> Proven:
         """Chats that hold one of the tags of reasoning are proven one by one."""
-        vocabulary, lengths = self.store.vocabulary, stream.lengths
+        vocabulary, lengths = self.vocabulary, stream.lengths
         masks, identities = MaskProof(vocabulary), IdentityProof(vocabulary)
         tags = [tag for pair in self.store.recipe["reasoning_tags"] for tag in pair]
         plain = PlainBlocks(self.derivation, masks, identities, (*vocabulary.control, *tags))
@@ -224,7 +228,7 @@ class Conversations(Derivation):
         """See `Derivation.merged`."""
         streams = []
         for parts in zip(*self._parts, strict=True):
-            masks, identities = MaskProof(self.store.vocabulary), IdentityProof(self.store.vocabulary)
+            masks, identities = MaskProof(self.vocabulary), IdentityProof(self.vocabulary)
             for mask, stops, identity in parts:
                 numbers = {key: int(number) for key, number in {**mask.numbers, **identity.numbers}.items()}
                 tagged, unattended = numbers.get("rows_by_tags_too", 0), numbers.get("unattended_tokens", 0)
@@ -298,7 +302,7 @@ class Chats(Conversations):
         self.truncation = Truncation(recipe["truncation"], limit, recipe["truncation_keeps_stop"], recipe["truncation_keeps"])
         self._domain = domain_source(store).domain
         self._convert, self._images = converter(self._domain, Sample), images_again(store)
-        self._stripped = control_pattern(store.vocabulary.control) if recipe["special_in_content"] == "strip" else None
+        self._stripped = control_pattern(self.vocabulary.control) if recipe["special_in_content"] == "strip" else None
 
     def sample(self, chat: PlainChat) -> Sample:
         """Reasoning told apart, control tokens taken out where they are."""
