@@ -481,6 +481,10 @@ def outcomes(store: Store, names: Collection[str]) -> dict[str, Outcome]:
             found |= derivation.verdicts(_returned(returned))
         except Exception as error:
             found |= dict.fromkeys(own, error)
+    fault, others = found.get("selection"), {*found} - {"selection"}
+    if isinstance(fault, Exception) and any(found[name] is fault for name in others):
+        # what stops the rows from being judged is no fault of what is made from them
+        return outcomes(store, others) | {"selection": fault}
     return found
 
 

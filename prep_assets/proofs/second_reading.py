@@ -239,7 +239,7 @@ class MessageFields(NamedTuple):
         rows = MessageRows(
             self, numbers, lines, tuple([(Strings if string else Messages)(column.combine_chunks()) for column in table.columns])
         )
-        return rows if len(rows) == len(lines) and all(each.has_all() for each in rows.lists) else None
+        return rows if table.num_rows == len(lines) and all(each.has_all() for each in rows.lists) else None
 
 
 @dataclass(frozen=True)
