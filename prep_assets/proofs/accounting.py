@@ -281,7 +281,7 @@ class Ledger:
 
     def add(self, block: Selected) -> None:
         """Judge some rows, which follow those before."""
-        refusals, place, fates = self.refusals, places(block.file, block.rows), np.array(block.fates, str)
+        refusals, place, fates = self.refusals, places(block.file, block.rows), np.array(block.fates)
         record, kept = find(self.stored.place, place)
         line, refused = find(refusals.place, place)
         refused &= ~kept

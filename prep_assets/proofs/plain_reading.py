@@ -45,9 +45,9 @@ def _rated(row: Row) -> Texts | None:
     return {"prompt": row["prompt"].strip(), **{side: message["content"].strip() for side, message in sides.items()}}
 
 
-def _strings(*columns: str) -> Callable[[Row], Texts | None]:
-    """Rows that say it themselves."""
-    return lambda row: {key: row[key] for key in columns} if all(isinstance(row.get(key), str) for key in columns) else None
+def _strings(row: Row, *columns: str) -> Texts | None:
+    """What a row says itself."""
+    return {key: row[key] for key in columns} if all(isinstance(row.get(key), str) for key in columns) else None
 
 
 def _contrast(row: Row) -> Texts | None:
@@ -72,9 +72,9 @@ _SIDES = {
 _READERS: Mapping[str, Callable[[Row], Texts | None]] = {
     "hh": _dialogues,
     "ultrafeedback": _rated,
-    "preference": _strings(*_ROLES),
+    "preference": lambda row: _strings(row, *_ROLES),
     **dict.fromkeys(("gsm8k", "gsm8k_prompt"), lambda row: {"prompt": row["question"].strip()}),
-    "rl_prompt": _strings("prompt"),
+    "rl_prompt": lambda row: _strings(row, "prompt"),
     "contrastive": _contrast,
 }
 

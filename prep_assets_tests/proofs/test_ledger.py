@@ -153,6 +153,7 @@ def test_no_rows_at_all() -> None:
             1,
         ),
         ({"held": stored(), "refused": []}, "a.jsonl:0", "is neither stored nor refused", 4),
+        ({"held": stored((0, 0, False, 0), (0, 0, False, 0)), "refused": []}, "a.jsonl:0", "is stored twice", 4),
     ],
 )
 def test_a_row_that_is_not(changes: dict[str, Any], where: str, what: str, faults: int) -> None:

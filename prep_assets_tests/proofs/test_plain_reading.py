@@ -93,6 +93,8 @@ def test_lines_of_dialogues() -> None:
     assert line_of(DIALOGUE, "hh", {}, "text", []) == {**PAIR, "prompt": "Human: p"}
     assert line_of({**DIALOGUE, "rejected": "\n\nHuman: q\n\nAssistant: b"}, "hh", {}, "messages", []) is None, "two prompts"
     assert line_of({"chosen": "\n\nAssistant: a", "rejected": "\n\nAssistant: b"}, "hh", {}, "messages", []) is None, "no prompt"
+    again = {side: f"\n\nHuman: p\n\nAssistant: x{said}" for side, said in DIALOGUE.items()}
+    assert line_of(again, "hh", {}, "text", []) == {**PAIR, "prompt": "Human: p\n\nAssistant: x\n\nHuman: p"}
     rounds = {side: f"\n\nHuman: p\n\nAssistant: {side}{said}" for side, said in DIALOGUE.items()}
     assert line_of(rounds, "hh", {}, "messages", []) is None, "one question, and two first answers"
     assert line_of({"chosen": ["a"], "rejected": ["b"]}, "hh", {}, "messages", []) is None
@@ -130,3 +132,4 @@ def test_plain_contrasts() -> None:
     assert plain_texts({"query": "q", "pos": [{"text": "p"}]}, "contrastive", {}) is None
     assert plain_texts({"query": "q", "pos": ["p"], "neg": ["a"], "negatives": ["b"]}, "contrastive", {}) is None
     assert as_text(["a", "b"]) == "a\nb"
+    assert plain_texts({**row, "documents": "d", "history": ["h"]}, "contrastive", {}) is not None, "they say nothing of a query"

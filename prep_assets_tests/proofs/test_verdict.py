@@ -34,6 +34,7 @@ def test_verdicts_on_parts_are_the_verdict_on_the_whole() -> None:
     parts = pickle.loads(pickle.dumps([holds(counted, {"rows": 700, "more": 1}), holds(counted, {"rows": 800})]))
     whole = merged(parts)
     assert whole == Verdict(True, "1,500 rows", {"rows": 1500, "more": 1})
+    assert merged([whole]) == whole
     assert merged([whole, holds(counted, {"rows": 1})]).summary == "1,501 rows"
 
 
