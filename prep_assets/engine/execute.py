@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from prep_assets.checks.of_stores import INTEGRITY, joined, part_of
+from prep_assets.checks.of_stores import INTEGRITY, part_of, verdicts_of_parts
 from prep_assets.checks.sources_again import Part, Unsound, parts_of
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.tables import SHARD_BYTES
@@ -79,7 +79,7 @@ def _by_workers(
             next(results, None)  # lets it end by itself
             return
         with suppress(Unsound):
-            yield joined(store, map(_found, results))
+            yield verdicts_of_parts(store, map(_found, results))
             return
     # the checks of the whole store say what is wrong
     for result in runner.run_shards(_plan(published, _whole(published, derived), ready), work):
@@ -88,7 +88,7 @@ def _by_workers(
 
 def _whole(published: Published, checks: Sequence[Check]) -> list[Shard]:
     """Checks of the whole store, together where they come of one reading of its sources."""
-    tasks = [[check.name for check in group] for _, group in groupby(checks, lambda check: check.derived or check.name)]
+    tasks = [[check.name for check in group] for _, group in groupby(checks, lambda check: check.derived is not None or check.name)]
     return [Shard(0, " and ".join(task), _size(published), task) for task in tasks]
 
 

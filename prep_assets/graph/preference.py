@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from prep_assets.checks import of_stores
-from prep_assets.checks.of_conversations import Sides
+from prep_assets.checks.of_conversations import IDENTITY, Sides
 from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, PairsMatch
-from prep_assets.checks.of_stores import ACCOUNTING, IDENTITY, INTEGRITY, LINE_SELECTION, SELECTION, derived, pair_lines, token_rows
+from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, SELECTION, derived, pair_lines, token_rows
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.config.models import Preference
 from prep_assets.data.quarantine import Quarantine
@@ -181,13 +181,12 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
         INTEGRITY,
         ACCOUNTING,
         SANITY,
-        derived("source_match", "Every pair is what its row says, prompt and answers, each on its side."),
+        derived("source_match", "Every pair is what its row says, prompt and answers, each on its side.", PairsMatch),
         SELECTION,
     ),
-    derivations=(PairsMatch,),
     preview=line_preview,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST, UNPAIRED, UNPAIRED_TEST)},
-    source=FromRows(Pair, of_stores.pairs, by_prompt(Pair), plain=True),
+    source=FromRows(Pair, of_stores.pairs, by_prompt, plain=True),
     kind="json",
     columns=PAIR_COLUMNS,
 )
@@ -346,10 +345,9 @@ Pairs that are held out are in the folder `test`.""",
         ACCOUNTING,
         LINE_SELECTION,
         Check("row_integrity", "Ids are inside the vocabulary, and both sides of every pair train something.", token_rows),
-        derived("mask_alignment", "Trained tokens of both sides decode to exactly the answers and their stop token."),
-        derived("tokenization_identity", IDENTITY),
+        derived("mask_alignment", "Trained tokens of both sides decode to exactly the answers and their stop token.", Sides),
+        derived("tokenization_identity", IDENTITY, Sides),
     ),
-    derivations=(Sides,),
     preview=record_preview,
     streams={
         "pairs": Stream(Pairs, None),

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import xxhash
 
 from prep_assets.checks import of_stores
-from prep_assets.checks.of_documents import Masks, Texts, pretrain_rows
+from prep_assets.checks.of_documents import TEXTS, Masks, pretrain_rows
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived
 from prep_assets.checks.sources_again import by_text
 from prep_assets.config.models import Pretrain
@@ -259,11 +259,13 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
         derived(
             "mask_alignment",
             "Documents are trained in full, but for images and for regions to which the source gives another weight; those have it.",
+            Masks,
         ),
-        derived("tokenization_identity", "Every document's tokens decode to its text; a sample equals the reference tokenizer's ids."),
+        derived(
+            "tokenization_identity", "Every document's tokens decode to its text; a sample equals the reference tokenizer's ids.", TEXTS
+        ),
         SELECTION,
     ),
-    derivations=(Masks, Texts),
     in_parts=True,
     preview=record_preview,
     streams={split: Stream(TokenStore, f"{{partition}}_{split}") for split in ("train", "dev")},

@@ -13,17 +13,16 @@ import numpy as np
 
 from prep_assets.checks import of_stores
 from prep_assets.checks.of_conversations import (
+    GROUP_IDENTITY,
+    GROUP_MASKS,
+    GROUP_REWARDS,
     GROUP_ROWS,
+    GROUP_SAMPLED,
+    IDENTITY,
     PROMPT_IDENTITY,
-    Golds,
-    arithmetic_golds,
-    group_identity,
-    group_mask,
-    group_rewards,
-    group_sampled,
 )
-from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, PromptsMatch, questions_match
-from prep_assets.checks.of_stores import ACCOUNTING, IDENTITY, INTEGRITY, LINE_SELECTION, PLAIN_ROWS, SELECTION, derived, prompt_lines
+from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, Golds, PromptsMatch, arithmetic_golds, questions_match
+from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, PLAIN_ROWS, SELECTION, derived, prompt_lines
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
@@ -127,14 +126,13 @@ RL_PROMPTS_BY_DOMAIN = Asset(
     checks=(
         INTEGRITY,
         ACCOUNTING,
-        derived("gold_answers", "Every gold equals a second reading of its source by other code."),
-        derived("source_match", "Every prompt is what its row says, with the gold of that row."),
+        derived("gold_answers", "Every gold equals a second reading of its source by other code.", Golds),
+        derived("source_match", "Every prompt is what its row says, with the gold of that row.", PromptsMatch),
         SELECTION,
     ),
-    derivations=(PromptsMatch, Golds),
     preview=line_preview,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
-    source=FromRows(Prompt, of_stores.prompts, by_prompt(Prompt), plain=True),
+    source=FromRows(Prompt, of_stores.prompts, by_prompt, plain=True),
     domains=prompt_domains,
     kind="json",
     columns=PROMPT_COLUMNS,
@@ -488,26 +486,26 @@ RL_GROUPS_BY_DOMAIN = Asset(
         ACCOUNTING,
         SELECTION,
         GROUP_ROWS,
-        Check(
+        derived(
             "mask_alignment",
             "Trained tokens of every prompt with each of its responses decode to exactly the answer and its stop token.",
-            group_mask,
+            GROUP_MASKS,
         ),
-        Check("tokenization_identity", IDENTITY, group_identity),
-        Check(
+        derived("tokenization_identity", IDENTITY, GROUP_IDENTITY),
+        derived(
             "rewards",
             "Every reward is finite, each response of a group has one, and they are those of the source.",
-            group_rewards,
+            GROUP_REWARDS,
         ),
-        Check(
+        derived(
             "sampled_ids",
             "Ids and log-probabilities that the source has as sampled are stored as they are, and every sampled token is trained.",
-            group_sampled,
+            GROUP_SAMPLED,
         ),
     ),
     preview=group_preview,
     streams={"train": Stream(GroupStore, None), HELD_OUT: Stream(GroupStore, HELD_OUT)},
-    source=FromRows(Group, of_stores.groups, by_prompt(Group)),
+    source=FromRows(Group, of_stores.groups, by_prompt),
     domains=group_domains,
     absent=absent,
     columns=GROUP_COLUMNS,

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.checks import of_stores
-from prep_assets.checks.of_conversations import Chats
+from prep_assets.checks.of_conversations import IDENTITY, MASKED, Chats
 from prep_assets.checks.of_packed import packed_accounting, packed_mask, packed_mixture, packed_rows
-from prep_assets.checks.of_stores import ACCOUNTING, IDENTITY, INTEGRITY, MASKED, SELECTION, derived, token_rows
+from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived, token_rows
 from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
@@ -267,11 +267,10 @@ Each conversation is rendered once by the chat template and tokenized once; the 
             "Ids are inside the vocabulary, mask and tokens are equally long, every record trains something.",
             token_rows,
         ),
-        derived("mask_alignment", MASKED),
-        derived("tokenization_identity", IDENTITY),
+        derived("mask_alignment", MASKED, Chats),
+        derived("tokenization_identity", IDENTITY, Chats),
         SELECTION,
     ),
-    derivations=(Chats,),
     in_parts=True,
     preview=record_preview,
     streams={split: Stream(TokenStore, split, masked=True) for split in ("train", "dev")},

@@ -27,8 +27,8 @@ from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.workers.pool import rare_collections
 
 if TYPE_CHECKING:
-    from prep_assets.checks.of_stores import Derivation, Reasons
-    from prep_assets.checks.sources_again import Part, Second
+    from prep_assets.checks.of_stores import Kind, Reasons
+    from prep_assets.checks.sources_again import Content, Part
     from prep_assets.graph.previews import Preview
     from prep_assets.proofs.second_reading import MessageFields
     from prep_assets.proofs.selection import Again
@@ -194,13 +194,13 @@ class Check:
         name: what it is called in Dagster and on the command line.
         description: what holds when it passes.
         run: looks at a published store.
-        derived: whether it is one of those that derive the store anew, which come of one reading of its sources, see `Derivation`.
+        derived: how the store is derived anew, where the check comes of that, see `Derivation`; all such checks come of one reading of its source.
     """
 
     name: str
     description: str
     run: Callable[[Store], Verdict]
-    derived: bool = False
+    derived: Kind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +215,8 @@ class FromRows:
     """
 
     gives: type
-    judge: Callable[[Store, Second], Reasons]
-    content: Callable[[Store, Second], Callable[[Mapping[str, Any]], bytes]]
+    judge: Callable[[Store], Reasons]
+    content: Callable[[Store], Content]
     plain: bool = False
 
 
@@ -268,8 +268,7 @@ class Asset:
         upstream: assets whose stores it reads.
         options: what of the family's configuration its recipe depends on, dotted, apart from what one domain says.
         checks: what must hold before a store of it is published.
-        derivations: what those of them that derive the store anew say it must be.
-        in_parts: whether these are carried out in parts of a large store.
+        in_parts: whether those of them that derive the store anew are carried out in parts of a large store.
         preview: store, row, stream, tokens at most → a row of it; `None` where it has no rows.
         streams: its parts by name; the first is what is shown and exported where none is named.
         source: where its records come from; `None` where they are generated, or made of whole stores.
@@ -288,7 +287,6 @@ class Asset:
     depends: Callable[[Workspace, str], Mapping[str, Any]]
     write: Callable[[Workspace, str, Path, Path], Draft]
     checks: tuple[Check, ...]
-    derivations: tuple[type[Derivation], ...] = ()
     in_parts: bool = False
     audit: Callable[[Workspace, str, Path], None] = lambda workspace, partition, payload: None
     partitioned: bool = False

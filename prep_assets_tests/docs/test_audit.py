@@ -130,7 +130,7 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "TRL also trains": ("masks/test_beside_trl.py::def test_the_page_says_how_our_labels_differ",),
         "drops stop tokens and more": (
             "proofs/test_selftest.py::def test_every_corruption_is_caught",
-            "proofs/test_mutations.py::def test_each_corruption",
+            "proofs/test_mutations.py::def test_conversations",
         ),
     },
     "README.md": {

@@ -10,17 +10,14 @@ import numpy as np
 import pytest
 
 from prep_assets.checks import of_conversations as conversations
-from prep_assets.checks.sources_again import MessageChats, Second
-from prep_assets.config.models import Sft
+from prep_assets.checks.sources_again import DomainSource
 from prep_assets.engine.execute import verdicts_of as verdicts
-from prep_assets.graph.graph import EVERY
-from prep_assets.pipeline.examples import converter
-from prep_assets.pipeline.sources import domain_of
+from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs import second_reading as source_rows
 from prep_assets.proofs.second_reading import MessageFields
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.samples import PlainChat, Sample
+from prep_assets.samples import PlainChat
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, refusals, resealed, workspace_in
 from prep_assets_tests.proofs.conftest import spoilable
@@ -87,12 +84,12 @@ def both_ways(workspace: Workspace, published: Published, monkeypatch: pytest.Mo
     """The verdicts, which are the same where no row comes in columns."""
     came: list[int] = []
     monkeypatch.setattr(source_rows, "FEWEST", 4)
-    in_columns = conversations._in_columns
-    monkeypatch.setattr(conversations, "_in_columns", lambda some: (came.append(isinstance(some, MessageChats)), in_columns(some))[1])
+    in_columns = conversations.Chats.columns
+    monkeypatch.setattr(conversations.Chats, "columns", lambda *given: (came.append(1), in_columns(*given))[1])
     expected = found(workspace, published)
     assert any(came) or "does not follow" in expected["mask_alignment"].summary or "not in the source" in expected["mask_alignment"].summary
     came.clear()
-    monkeypatch.setattr(Second, "messages", lambda *_: None)
+    monkeypatch.setattr(DomainSource, "messages", None)
     assert found(workspace, published) == expected and not any(came)
     return expected
 
@@ -122,20 +119,13 @@ def test_spoiled_stores_are_judged_alike(made: Workspace, tmp_path: Path, monkey
 
 
 def test_which_chats_have_a_kind(made: Workspace) -> None:
-    reader = converter(domain_of(made.family(Sft), "chats"), Sample)
-    rows = MessageFields(("messages",), "role", "content").read(
-        range(4), [json.dumps(each).encode() for each in (ODD[0], ODD[3], ODD[8], ODD[9])]
-    )
+    """Those whose roles the schema accepts; all others are read by themselves."""
+    chats = conversations.Chats(store_of(made, tokens(made)))
+    lines = [json.dumps(each).encode() for each in (ODD[0], ODD[3], ODD[8], ODD[9])]
+    rows = MessageFields(("messages",), "role", "content").read(range(4), lines)
     assert rows is not None
-    asked: list[Any] = []
-
-    def read(payloads: Any, identity: Any) -> list[Any]:
-        asked.append((payloads, identity(0)))
-        return [PlainChat((), ())]
-
-    chats = MessageChats.of(reader, rows.taken(np.array([0, 2, 3])), "row {}".format, read)
-    assert chats is not None and len(chats) == 3
-    assert chats.columns.kinds == [("user", "assistant")] and chats.columns.kind.tolist() == [0, -1, -1]
-    assert chats.columns.own(0) == ["Hi", "Hello"] and chats.columns.first.dtype == np.int64
-    assert chats[1] == PlainChat((), ()) and chats[1:3] == [PlainChat((), ())] * 2
-    assert asked == [([ODD[8]], "row 1")] * 2 + [([ODD[9]], "row 2")]
+    columns = chats.columns("train", rows.taken(np.array([0, 2, 3])))
+    assert columns is not None and columns.kinds == [("user", "assistant")] and columns.kind.tolist() == [0, -1, -1]
+    assert columns.own(0) == ["Hi", "Hello"] and columns.first.dtype == np.int64
+    [some] = list(chats.examples("train"))[:1]
+    assert some.numbers[0] == 0 and some.identity(0).startswith("chats.jsonl:") and isinstance(some.source(0), PlainChat)

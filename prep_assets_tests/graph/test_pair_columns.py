@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from prep_assets.checks import of_lines as source_match
-from prep_assets.checks.sources_again import Second, asked
+from prep_assets.checks.sources_again import DomainSource, asked
 from prep_assets.engine.execute import verdicts_of as verdicts
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.workspace import Workspace
@@ -67,14 +67,14 @@ def both_ways(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> dict[str
     """The verdicts, which are the same where no row comes in columns."""
     published = workspace.published(BY_DOMAIN, "pairs")
     assert published is not None
-    sealed, alike = resealed(published), source_match._alike
+    sealed, sure = resealed(published), source_match.LinesMatch._sure
     came: list[bool] = []
     monkeypatch.setattr(source_rows, "FEWEST", 4)
-    monkeypatch.setattr(source_match, "_alike", lambda *given: (found := alike(*given), came.extend(found))[0])
+    monkeypatch.setattr(source_match.LinesMatch, "_sure", lambda *given: (found := sure(*given), came.extend(found))[0])
     expected = dict(verdicts(workspace, EVERY[BY_DOMAIN], sealed, EVERY[BY_DOMAIN].checks))
     assert any(came)
     came.clear()
-    monkeypatch.setattr(Second, "messages", lambda *_: None)
+    monkeypatch.setattr(DomainSource, "messages", None)
     assert dict(verdicts(workspace, EVERY[BY_DOMAIN], sealed, EVERY[BY_DOMAIN].checks)) == expected and not came
     return expected
 

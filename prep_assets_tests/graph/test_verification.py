@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from prep_assets.checks import of_stores as verification
-from prep_assets.checks.of_stores import Selection, outcomes, told
+from prep_assets.checks.of_stores import Selection, outcomes, read_by
 from prep_assets.graph.graph import EVERY, run_check, store_of
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.arrays import ahead
@@ -48,30 +48,32 @@ def unread(items: Iterator[int]) -> str:
 def test_each_reader_is_given_all_items_whatever_the_others_do(reader: Callable[[Iterator[int]], Any], found: Any) -> None:
     made: list[int] = []
     items = (made.append(each) or each for each in range(4))  # type: ignore[func-returns-value]
-    results, fault = told(items, [broken, reader, list])
-    assert fault is None and made == [0, 1, 2, 3] and results[2] == made
+    results = read_by(items, [broken, reader, list])
+    assert made == [0, 1, 2, 3] and results[2] == made
     assert (str(results[1]) if isinstance(results[1], Exception) else results[1]) == found
 
 
 def test_what_stops_the_items_is_told_to_those_who_want_more() -> None:
-    results, fault = told(faulty(3), [list, first_two, in_a_thread])
-    assert isinstance(fault, OSError) and results == [fault, [0, 1], fault]
-    assert told(faulty(0), [])[0] == [] and told(iter(range(3)), []) == ([], None)
+    results = read_by(faulty(3), [list, first_two, in_a_thread])
+    assert isinstance(results[0], OSError) and results == [results[0], [0, 1], results[0]]
 
 
 def test_readers_never_work_at_the_same_time() -> None:
     busy: list[str] = []
 
+    def work() -> bool:
+        assert not busy
+        busy.append("here")
+        done = sum(range(20_000)) > 0
+        busy.pop()
+        return done
+
     def reader(items: Iterator[int]) -> int:
-        count = 0
-        for _ in items:
-            assert not busy
-            busy.append("here")
-            count += sum(range(20_000)) > 0
-            busy.pop()
+        count = sum(work() for _ in items)
+        work()  # nor after the last item
         return count
 
-    assert told(iter(range(50)), [reader] * 4) == ([50] * 4, None)
+    assert read_by(iter(range(50)), [reader] * 4) == [50] * 4
 
 
 def test_what_stops_selection_fails_no_other_check(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
