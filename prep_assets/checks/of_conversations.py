@@ -35,8 +35,7 @@ from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import Check, FromLines, Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.groups import conversation_of, conversations, splits
-from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of
-from prep_assets.pipeline.pairs import prompt_row
+from prep_assets.pipeline.lines import pair_sample, prompt_row, sample_of, turns_of
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.chat_blocks import Chat, ChatColumns, Claims, PlainBlocks

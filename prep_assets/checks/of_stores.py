@@ -27,8 +27,8 @@ from prep_assets.pipeline.documents import POLICY, MaskedDocuments, document_tex
 from prep_assets.pipeline.examples import Item, Reading, Source, converter
 from prep_assets.pipeline.groups import TEST, Tokenize, splits
 from prep_assets.pipeline.images import ImageParts, stored_image_id
-from prep_assets.pipeline.lines import JudgedContrasts, form_of, preference_row
-from prep_assets.pipeline.pairs import PairEncoder, generation_prompt, prompt_encoder, prompt_of, prompt_row
+from prep_assets.pipeline.lines import JudgedContrasts, form_of, preference_row, prompt_of, prompt_row
+from prep_assets.pipeline.pairs import PairEncoder, generation_prompt, prompt_encoder
 from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources, unrendered_reasoning
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, balanced, books, places
@@ -259,7 +259,7 @@ def alone(store: Store, source: FromRows, second: Second) -> Again:
 
     def again(file: int, rows: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
         if not made:
-            reading = Source.of(store.workspace, type(store.family), store.raw, second.name, gives=source.gives).reading()
+            reading = Source.of(store.workspace, type(store.family), second.name, gives=source.gives).reading()
             reading.deduplicator = None
             made.append((reading, source.judge(store, second)))
         [(reading, judge)] = made

@@ -25,7 +25,7 @@ from prep_assets.schemas.registry import convert_with, own_code_hash
 from prep_assets.stores.bucket import bucket_of, local_root
 from prep_assets.stores.files import loads
 from prep_assets.stores.manifest import digest
-from prep_assets.stores.published import Place
+from prep_assets.stores.published import Place, open_published
 from prep_assets.stores.version_folders import Pointers, Published
 from prep_assets.text.agreement import Agreement, compared, refuse_disagreement
 from prep_assets.text.code_tokenizer import from_code, prove
@@ -338,6 +338,14 @@ class Workspace:
         if (asset, partition) not in self.glanced:
             self.glanced[asset, partition] = self.place(asset, partition).current(pointers)
         return self.glanced[asset, partition]
+
+    def built(self, asset: str, partition: str = "") -> Published:
+        """An asset's current store, to be read.
+
+        Raises:
+            StoreError: there is none; the message has the command that builds it.
+        """
+        return open_published(self.stores, asset, partition, remedy=build_command(asset, partition))
 
     def content(self, asset: str, partition: str = "") -> str | None:
         """The content hash of an asset's current store; `None` where it has none."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from prep_assets.errors import StoreError
-from prep_assets.pipeline.tokens import _records
+from prep_assets.pipeline.merging import _records
 from prep_assets.stores.lines import Lines, LinesWriter, open_lines
 from prep_assets.stores.tokens import TokenStore, append_records, open_tokens, record_writer
 
