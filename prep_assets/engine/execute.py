@@ -234,11 +234,12 @@ def carried_out(workspace: Workspace, family: str, chains: Chains, how: _How) ->
 
 def _chain(task: Sequence[Step], folder: Path, *, workspace: Workspace, how: _How) -> Counts:
     """The work of one domain."""
-    events: list[Event] = []
-    for event in _carried_out_steps(workspace, task, Effort(), how):
-        error = event.error if isinstance(event, Refused) else None
-        events.append(event if error is None else replace(event, error=portable(error)))
-    return {"events": events}
+
+    def portably(event: Any) -> Any:
+        error = getattr(event, "error", None)
+        return event if error is None else replace(event, error=portable(error))
+
+    return {"events": list(map(portably, _carried_out_steps(workspace, task, Effort(), how)))}
 
 
 # Carrying out a plan: each store is built, checked, and accepted or refused. This is the only way by which a store becomes current.
