@@ -117,7 +117,6 @@ def made(
 ) -> tuple[Workspace, Published]:
     own = domain(jsonl(tmp_path / "rows.jsonl", rows), "semantic", options=options or {})
     workspace = make(minimal("sft", {"d": own}, **more))
-    build(workspace, "sft_raw", "d")
     return workspace, build(workspace, "sft_tokens", "d")
 
 
@@ -333,7 +332,6 @@ DOCUMENTS = [
 def test_documents_of_pretraining(make: Make, tmp_path: Path, storage: str) -> None:
     own = domain(jsonl(tmp_path / "rows.jsonl", DOCUMENTS), "semantic")
     workspace = make(minimal("pretrain", {"d": own}, output={"storage_format": storage}))
-    build(workspace, "pretrain_raw", "d")
     published = build(workspace, "pretrain_tokens", "d")
     assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == ["render/trained_unattended"]
     store = open_tokens(published.directory, "d_train")
@@ -355,7 +353,6 @@ def test_documents_of_pretraining(make: Make, tmp_path: Path, storage: str) -> N
 
 def test_a_document_whose_only_hidden_region_has_no_weight_is_not_trained_by_the_fast_way(make: Make, tmp_path: Path) -> None:
     workspace = make(minimal("pretrain", {"d": domain(jsonl(tmp_path / "rows.jsonl", DOCUMENTS[3:] + DOCUMENTS[1:2]), "semantic")}))
-    build(workspace, "pretrain_raw", "d")
     assert [each.reason for each in refusals(build(workspace, "pretrain_tokens", "d"))] == ["trained_unattended"]
 
 
@@ -369,7 +366,6 @@ def test_pairs_have_no_attention_mask_and_say_so(make: Make, tmp_path: Path) -> 
         ),
     ]
     workspace = make(minimal("preference", {"d": domain(jsonl(tmp_path / "rows.jsonl", rows), "semantic")}, test_fraction=0.0))
-    build(workspace, "preference_raw", "d")
     [refusal] = refusals(build(workspace, "preferences_by_domain", "d"))
     assert (refusal.reason, refusal.stage) == ("not_attended", "schema")
     assert "only tokens of documents and chats have an attention mask" in refusal.detail
@@ -585,7 +581,6 @@ def test_documents_with_hidden_images(tmp_path: Path) -> None:
         row(turn(None, ("image", "1.png", None, True), ("image", "1.png", None, False), ("b", "Both.", None, True))),
     ]
     workspace = with_pictures(tmp_path, "pretrain", rows)
-    build(workspace, "pretrain_raw", "d")
     published = build(workspace, "pretrain_tokens", "d")
     store = open_tokens(published.directory, "d_train")
     assert [attention(store, number).count(0) for number in range(2)] == [3, 3]

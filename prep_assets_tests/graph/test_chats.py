@@ -180,7 +180,6 @@ def test_what_is_cut_away_is_counted_and_proven(tmp_path: Path, cut: dict[str, A
     lengths = {}
     for name, options in (("whole", {}), ("cut", {"preprocessing": {"max_seq_len": 60}, **cut})):
         workspace = workspace_in(tmp_path / name, minimal("sft", {"d": rows}, packing={"row_len": 512}, **options))
-        build(workspace, "sft_raw", "d")
         built = build(workspace, "sft_tokens", "d")
         stream = open_tokens(built.directory, "train")
         lengths[name] = dict(zip(stream.row.tolist(), (stream.ends - stream.starts).tolist(), strict=True))
@@ -204,7 +203,6 @@ def tokens_of(folder: Path, rows: list[dict[str, Any]], **options: Any) -> tuple
     folder.mkdir(parents=True, exist_ok=True)
     data = domain(jsonl(folder / "rows.jsonl", rows), "messages")
     workspace = workspace_in(folder, minimal("sft", {"rows": data}, **{"template": "qwen3", **options}))
-    build(workspace, "sft_raw", "rows")
     published = build(workspace, "sft_tokens", "rows")
     assert failing(workspace, published) == []
     return workspace, published
@@ -220,7 +218,6 @@ def trained(workspace: Workspace, published: Published) -> list[str]:
 def test_gsm8k_s_own_form_builds_with_a_template_that_writes_reasoning(tmp_path: Path) -> None:
     """Every row of it was refused: the template reads the block in the text itself."""
     workspace = workspace_in(tmp_path, minimal("sft", {"gsm8k": domain("gsm8k.jsonl", "gsm8k")}, template="qwen3"))
-    build(workspace, "sft_raw", "gsm8k")
     published = build(workspace, "sft_tokens", "gsm8k")
     assert published.manifest.counts["refused"] == {}
     assert failing(workspace, published) == []
@@ -278,7 +275,6 @@ def sft(folder: Path, chats: list[Any], **options: Any) -> tuple[Workspace, Publ
     data = domain(jsonl(folder / "rows.jsonl", [{"messages": chat} for chat in chats]), "messages")
     chosen = {"template": "qwen3", "expand": "turns", "packing": {"row_len": 256}, **options}
     workspace = workspace_in(folder, minimal("sft", {"rows": data}, **chosen))
-    build(workspace, "sft_raw", "rows")
     return workspace, build(workspace, "sft_tokens", "rows")
 
 
@@ -455,7 +451,6 @@ def training_template_made(folder: Path, training: str, template: str = TRAINING
 @pytest.mark.parametrize(("training", "rows"), [(TAGGED, 7), (CUT, 7), (ONLY_FIRST, 4)])
 def test_tags_are_compared_wherever_the_variant_renders_the_same(tmp_path: Path, training: str, rows: int) -> None:
     workspace = training_template_made(tmp_path, training)
-    build(workspace, "sft_raw", "a")
     store = build(workspace, "sft_tokens", "a")
     assert store.manifest.counts["kept"] == 7
     verdict = verdicts_by_name(workspace, store)["mask_alignment"]

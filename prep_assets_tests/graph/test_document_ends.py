@@ -52,7 +52,6 @@ def tokenizer(at: Path, *front: str) -> Path:
 def built(at: Path, tokenizer: Path, **options: Any) -> tuple[Workspace, Published]:
     source = jsonl(at / "rows.jsonl", [{"text": text} for text in TEXTS])
     workspace = workspace_in(at / "ws", minimal("pretrain", {"docs": domain(source, "text")}, tokenizer=str(tokenizer), **options))
-    build(workspace, "pretrain_raw", "docs")
     return workspace, build(workspace, "pretrain_tokens", "docs")
 
 

@@ -189,7 +189,6 @@ def test_stores_and_quarantine_do_not_depend_on_the_size_of_blocks(
             str(size),
         )
         monkeypatch.setattr(pretrain, "read_documents", lambda *args, size=size, **more: reading(*args, **more, block_bytes=size))
-        build(workspace, "pretrain_raw", "docs")
         published = build(workspace, "pretrain_tokens", "docs")
         assert failing(workspace, published) == []
         trees.append(tree(workspace.stores))
@@ -272,7 +271,6 @@ def test_chats_are_counted_whole(tmp_path: Path) -> None:
     file = jsonl(tmp_path / "chats.jsonl", rows)
     domains = {"chats": {"files": [str(file)], "schema": "messages"}}
     workspace = workspace_in(tmp_path, minimal("sft", domains, template="chatml", tokenizer_loader="file"))
-    build(workspace, "sft_raw", "chats")
     published = build(workspace, "sft_tokens", "chats")
     odd = sum(any(ODD in text for _, text in chat) for chat in chats)
     assert by_engine(store_of(workspace, published), 1 << 20) == {"gigatoken": 60 - odd, "tokenizers": odd}
@@ -313,7 +311,6 @@ def made(make: Any, tokenizer: str) -> Made:
         domains = {"docs": documents or domain("docs.jsonl.zst", "text")}
         family = {"tokenizer": tokenizer, "domains": domains, "preprocessing": preprocessing, "output": output or {}}
         workspace = make({"pretrain": family}, name)
-        build(workspace, "pretrain_raw", "docs")
         return workspace, build(workspace, "pretrain_tokens", "docs")
 
     return made
@@ -408,7 +405,6 @@ def built(
 ) -> tuple[Any, Published]:
     own = domain(jsonl(tmp_path / "rows.jsonl", rows), schema, options=options)
     workspace = make(minimal("pretrain", {"d": own}, **more))
-    build(workspace, "pretrain_raw", "d")
     return workspace, build(workspace, "pretrain_tokens", "d")
 
 

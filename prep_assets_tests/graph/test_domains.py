@@ -461,7 +461,6 @@ def test_a_planted_question_is_refused(tmp_path: Path, family: str, schema: str,
     more = {"arithmetic": {"n": 5}} if family == "rl" else {"test_fraction": 0.0} if family == "preference" else {}
     options = {"decontaminate": {"files": [str(tmp_path / "bench.jsonl")]}, "engine": "reference", **more}
     workspace = workspace_in(tmp_path, minimal(family, {"a": domain(source, schema)}, **options))
-    build(workspace, f"{family}_raw", "a")
     found = refusals(build(workspace, asset, partition))
     assert [(each.id, each.stage, each.reason) for each in found] == [(found[0].id, "decontaminate", "contaminated")]
     assert found[0].id.endswith("a.jsonl:1") and "bench.jsonl:0" in found[0].detail
@@ -485,7 +484,6 @@ def test_a_contaminated_row_that_is_kept_fails_the_check(tmp_path: Path) -> None
     source = jsonl(tmp_path / "a.jsonl", rows("sft"))
     options = {"decontaminate": {"files": [str(benchmark)]}, "engine": "reference"}
     workspace = workspace_in(tmp_path, minimal("sft", {"a": domain(source, "alpaca")}, **options))
-    build(workspace, "sft_raw", "a")
     kept = build(workspace, "sft_tokens", "a")
     assert kept.manifest.counts["kept"] == 2 and failing(workspace, kept) == []
     jsonl(benchmark, [{"question": QUESTION}])

@@ -227,8 +227,6 @@ def test_equal_bytes_in_another_folder_and_order(made: Workspace, tmp_path: Path
     family = made.family(Rl).model_dump(by_alias=True)
     family["domains"] = dict(reversed(family["domains"].items()))
     other = workspace_in(tmp_path, {"rl": family})
-    for name in ("scored", "again"):
-        build(other, "rl_raw", name)
     assert tree(build(other, "rl_groups").directory) == tree(published(made).directory)
 
 
@@ -260,8 +258,6 @@ def test_an_export_of_groups_needs_groups(made: Workspace, tmp_path: Path) -> No
         family_exports(without, "rl")
     groups = dict(made.family(Rl).model_dump(by_alias=True), exports=exports)
     other = workspace_in(tmp_path / "b", {"rl": groups})
-    for name in ("scored", "again", "gsm8k"):
-        build(other, "rl_raw", name)
     build(other, "rl_groups")
     counts = published(other).manifest.counts
     kept = {}
@@ -364,7 +360,6 @@ def test_schemas_of_ones_own_say_by_their_annotation_what_they_give(tmp_path: Pa
     made = workspace_of(tmp_path, domains, test_fraction=0)
     try:
         assert (group_domains(made.family(Rl)), prompt_domains(made.family(Rl))) == (("s",), ("a", "gone"))
-        build(made, "rl_raw", "s")
         found = build(made, "rl_groups_by_domain", "s")
         assert found.manifest.counts["kept"] == 1
         assert found.manifest.counts["refused"] == {
@@ -420,7 +415,6 @@ def built(folder: Path, rows: list[dict[str, Any]], keys: dict[str, str] = KEYS,
     domains = {"rollouts": domain(source, "group", options=keys)}
     family = {"tokenizer": TOKENIZER, "domains": domains, "output": {"storage_format": "bin"}, **options}
     workspace = workspace_in(folder, {"rl": family})
-    build(workspace, "rl_raw", "rollouts")
     return workspace, build(workspace, "rl_groups_by_domain", "rollouts")
 
 

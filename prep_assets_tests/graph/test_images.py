@@ -111,7 +111,6 @@ def test_an_image_is_never_split_over_rows(make_sft: Make) -> None:
     workspace = make_sft(
         [chat("<image>", "1.png") for _ in range(3)] + [chat("<image> " + "a b " * n, "1.png") for n in range(8)], image_patches=30
     )
-    build(workspace, "sft_raw", "mine")
     build(workspace, "sft_tokens", "mine")
     cutting = workspace.overriding("sft", {"packing": {"strategy": "concat", "row_len": 48, "epochs": None}})
     with pytest.raises(
@@ -138,7 +137,6 @@ def test_an_image_is_never_split_over_rows(make_sft: Make) -> None:
 )
 def test_images_that_are_not_there(make_sft: Make, path: str, reason: str | None) -> None:
     workspace = make_sft([chat("<image>", path), chat("none")])
-    build(workspace, "sft_raw", "mine")
     published = build(workspace, "sft_tokens", "mine")
     assert [(each.reason, each.stage) for each in refusals(published)] == ([(reason, "render")] if reason else [])
     assert all(len(each.detail) < 1000 for each in refusals(published)) and failing(workspace, published) == []
@@ -146,7 +144,6 @@ def test_images_that_are_not_there(make_sft: Make, path: str, reason: str | None
 
 def test_local_images_need_a_folder_and_urls_do_not(make_sft: Make) -> None:
     workspace = make_sft(mine={"image_dir": None})
-    build(workspace, "sft_raw", "mine")
     published = build(workspace, "sft_tokens", "mine")
     assert [each.reason for each in refusals(published)] == ["no_image_dir"] * 2
     assert [path for *_, path, _ in listed(open_tokens(published.directory, "train"))] == ["https://example.org/far.png"]
@@ -154,7 +151,6 @@ def test_local_images_need_a_folder_and_urls_do_not(make_sft: Make) -> None:
 
 def test_without_an_image_token_records_with_images_are_refused(make_sft: Make) -> None:
     workspace = make_sft(image_token=None, mine={"image_dir": None})
-    build(workspace, "sft_raw", "mine")
     published = build(workspace, "sft_tokens", "mine")
     assert [each.reason for each in refusals(published)] == ["no_image_token"] * 3
     assert published.manifest.counts["kept"] == 1 and "images" not in published.manifest.counts
@@ -343,7 +339,6 @@ def test_llama_factorys_photographs_have_the_tokens_that_qwens_processor_gives_t
     options = {"tokenizer": tokenizer_in(tmp_path), "image_token": TOKEN, "image_tokens": rule}
     own = domain(source / "mllm_demo.json", "messages", image_dir=str(source))
     workspace = workspace_in(tmp_path, {"sft": {**options, "domains": {"mine": own}}})
-    build(workspace, "sft_raw", "mine")
     published = build(workspace, "sft_tokens", "mine")
     assert failing(workspace, published) == []
     found = listed(open_tokens(published.directory, "train"))
@@ -460,7 +455,6 @@ def test_documents_with_images_are_not_cut_for_fill_in_the_middle(tmp_path: Path
 def test_documents_without_an_image_token(tmp_path: Path) -> None:
     own = domain(jsonl(tmp_path / "rows.jsonl", DOCUMENTS[:2]), "interleaved")
     workspace = workspace_in(tmp_path, {"pretrain": {"tokenizer": tokenizer_in(tmp_path), "domains": {"mine": own}}})
-    build(workspace, "pretrain_raw", "mine")
     published = build(workspace, "pretrain_tokens", "mine")
     assert [each.reason for each in refusals(published)] == ["no_image_token"]
 

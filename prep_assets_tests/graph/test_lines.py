@@ -101,7 +101,6 @@ def test_functions_of_ones_own_are_judged_row_by_row(make: Make, tmp_path: Path,
     try:
         pairs = build_all(make(minimal("preference", own, test_fraction=0.0), "p"), ["preference"])["preferences_by_domain", "o"]
         workspace = make(minimal("sft", own), "s")
-        build(workspace, "sft_raw", "o")
         tokens = build(workspace, "sft_tokens", "o")
         assert failing(workspace, tokens) == []
     finally:
@@ -233,7 +232,6 @@ def built(folder: Path, rows: list[dict[str, Any]], schema: str = "contrastive",
     folder.mkdir(exist_ok=True)
     source = domain(jsonl(folder / "rows.jsonl", rows), schema)
     workspace = workspace_in(folder, minimal("contrastive", {"r": source, "s": source}, **options))
-    build(workspace, "contrastive_raw", "r")
     return workspace, build(workspace, "contrastive", "r")
 
 

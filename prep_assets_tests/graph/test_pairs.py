@@ -446,7 +446,6 @@ def test_a_prompt_in_both_is_noticed_across_pairs_and_labels() -> None:
 
 def test_sft_never_learns_an_undesirable_answer(make: Any, tmp_path: Path) -> None:
     workspace = make(minimal("sft", {"labelled": domains(tmp_path)["labelled"]}))
-    build(workspace, "sft_raw", "labelled")
     published = build(workspace, "sft_tokens", "labelled")
     bad = [f"kto.jsonl:{i}" for i, row in enumerate(UNPAIRED_ROWS) if not row["label"]]
     assert [(each.id, each.reason) for each in refusals(published)] == [(record, "undesirable") for record in bad]

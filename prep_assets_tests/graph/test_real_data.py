@@ -312,7 +312,6 @@ def measured(real_data: Path, name: str, folder: Path) -> tuple[list[str], list[
     workspace = workspace_in(folder, {"sft": options})
     lines, faults = [], []
     for each in domains:
-        build(workspace, "sft_raw", each)
         try:
             published = build(workspace, "sft_tokens", each)
         except PrepAssetsError as error:

@@ -18,6 +18,7 @@ from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Refusal
 from prep_assets.data.read import unfit
 from prep_assets.errors import ConfigError, PrepAssetsError, SourceError
+from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.asset import all_refused
 from prep_assets.pipeline.examples import Seen, duplicates_of
 from prep_assets.pipeline.workspace import Workspace
@@ -28,6 +29,7 @@ from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.workspaces import build, build_all, domain, failing, jsonl, minimal, refusals, tree
+from prep_assets_tests.graph.workspaces import make as make_store
 from prep_assets_tests.peak import peak
 
 # What is kept, what is refused and why, and on which side of a split it lands.
@@ -39,7 +41,6 @@ def chat(user: str, answer: str, system: str = "") -> dict[str, Any]:
 
 
 def tokens_of(workspace: Workspace, partition: str = "a") -> Published:
-    build(workspace, "sft_raw", partition)
     published = build(workspace, "sft_tokens", partition)
     assert failing(workspace, published) == []
     return published
@@ -98,7 +99,6 @@ def test_max_items_counts_what_where_lets_through(make: Make, tmp_path: Path, li
     schema, other = ("messages", "text") if name == "sft" else ("text", "messages")
     where = {"language": "en", "n": {">=": 0}}
     workspace = make(minimal(name, {"a": {"files": files, "schema": schema, "where": where, "max_items": limit, "ignore": [other]}}))
-    build(workspace, f"{name}_raw", "a")
     published = build(workspace, f"{name}_tokens", "a")
     passing = [i for i, row in enumerate(rows) if row["language"] == "en" and row["n"] != "eleven"]
     taken = passing[:limit]
@@ -285,7 +285,6 @@ def test_a_broken_line_is_quarantined_and_the_others_are_kept(make: Make, tmp_pa
     file = tmp_path / "a.jsonl"
     file.write_bytes(GOOD + line + b"\n" + GOOD.replace(b"good", b"fine"))
     workspace = pretrain(make, file)
-    build(workspace, "pretrain_raw", "a")
     published = build(workspace, "pretrain_tokens", "a")
     (refusal,) = refusals(published)
     assert (refusal.id, f"{refusal.stage}/{refusal.reason}", refusal.payload) == ("a.jsonl:1", reason, payload)
@@ -298,7 +297,6 @@ def test_a_huge_line_is_quarantined_by_its_start(make: Make, tmp_path: Path) -> 
     file = tmp_path / "a.jsonl"
     file.write_bytes(GOOD + b'{"text": "' + b"x" * 40_000_000 + b'"}\n' + GOOD.replace(b"good", b"fine"))
     workspace = pretrain(make, file)
-    build(workspace, "pretrain_raw", "a")
     published = build(workspace, "pretrain_tokens", "a")
     (refusal,) = refusals(published)
     assert (refusal.id, refusal.stage, refusal.reason, refusal.payload_length) == ("a.jsonl:1", "records", "too_long", 40_000_012)
@@ -404,7 +402,6 @@ def test_a_schema_of_ones_own_that_raises_anything_refuses_the_record(make: Make
     monkeypatch.syspath_prepend(str(tmp_path))
     file = jsonl(tmp_path / "a.jsonl", [{"text": "boom"}, {"text": "skip"}, {"text": "kept"}])
     workspace = pretrain(make, file, "my_schemas:mine")
-    build(workspace, "pretrain_raw", "a")
     published = build(workspace, "pretrain_tokens", "a")
     assert dict(published.manifest.counts["refused"]) == {"schema/schema_error": 1, "schema/skipped_by_schema": 1}
     assert "ZeroDivisionError: inside" in refusals(published)[0].detail
@@ -414,7 +411,6 @@ def test_a_failed_build_leaves_the_old_store_as_it_is(make: Make, tmp_path: Path
     file = tmp_path / "a.jsonl"
     file.write_bytes(GOOD)
     workspace = pretrain(make, file)
-    build(workspace, "pretrain_raw", "a")
     old = build(workspace, "pretrain_tokens", "a")
     before = tree(workspace.stores / "pretrain_tokens")
     file.write_bytes(b'{"foo": 1}\n')
@@ -443,9 +439,11 @@ def test_a_source_that_changes_after_it_was_pinned_stops_the_build(make: Make, t
         ("pretrain", "pretrain_tokens", "a", "pretrain_raw --partition a"),
         ("sft", "sft_packed", "", "sft_tokens --partition a"),
         ("preference", "preferences_by_domain", "a", "preference_raw --partition a"),
-        ("preference", "preferences", "", "preference_raw --partition a"),
-        ("preference", "preference_tokens", "", "preferences_by_domain --partition a"),
-        ("rl", "rl_tokens", "", "rl_prompts_by_domain --partition a"),
+        ("preference", "preferences", "", "preferences_by_domain --partition a"),
+        ("preference", "preference_tokens_by_domain", "a", "preferences_by_domain --partition a"),
+        ("preference", "preference_tokens", "", "preference_tokens_by_domain --partition a"),
+        ("rl", "rl_tokens_by_domain", "a", "rl_prompts_by_domain --partition a"),
+        ("rl", "rl_tokens", "", "rl_tokens_by_domain --partition a"),
     ],
 )
 def test_a_missing_input_is_named_with_the_command_that_builds_it(
@@ -455,7 +453,7 @@ def test_a_missing_input_is_named_with_the_command_that_builds_it(
     schema = {"preference": "preference", "rl": "gsm8k"}.get(family, "text")
     workspace = make(minimal(family, {"a": domain(tmp_path / "a.jsonl", schema)}))
     with pytest.raises(PrepAssetsError, match=rf"(?s)no store in.*Build it with:.*prep-assets build {needs}"):
-        build(workspace, asset, partition)
+        make_store(workspace, EVERY[asset], partition)
 
 
 def test_rows_are_looked_at_for_keys_twice_when_their_source_is_pinned_and_again_only_where_one_was_refused(

@@ -72,7 +72,6 @@ def built(make: Make, tmp_path: Path, family: str, content: list[dict[str, Any]]
     kind = "rl" if family == "groups" else family
     workspace = make(minimal(kind, {"a": domain(jsonl(tmp_path / "a.jsonl", content), SCHEMAS[family], **more)}))
     asset = "rl_groups_by_domain" if family == "groups" else LAST[kind]
-    build(workspace, f"{kind}_raw", "a")
     return workspace, build(workspace, asset, "a")
 
 
@@ -153,7 +152,6 @@ def test_fields_of_a_row_that_is_refused_for_what_it_became_are_not_counted(make
     spaced = [says[0], {"type": "assistant", "content": [{"text": " "}, {"thinking": "a"}], "semantic_loss_weight": [0, 1]}]
     file = jsonl(tmp_path / "a.jsonl", [{"id": 1, "semantic_data_array": says}, {"id": 2, "semantic_data_array": spaced}])
     workspace = make(minimal("sft", {"a": domain(file, "semantic")}))
-    build(workspace, "sft_raw", "a")
     published = build(workspace, "sft_tokens", "a")
     assert published.manifest.counts["fields_passed_over"] == {"a": {"id": 1}}
     assert [each.reason for each in refusals(published)] == ["weighted_space"]
@@ -197,7 +195,6 @@ def test_a_field_that_is_read_in_some_rows_is_counted_in_the_others(make: Make, 
     monkeypatch.syspath_prepend(tmp_path)
     file = jsonl(tmp_path / "a.jsonl", [{"q": f"q{i}", "source": "s", "id": i} for i in range(4)])
     workspace = make(minimal("sft", {"a": domain(file, "some_schema:some", ignore=["id"])}))
-    build(workspace, "sft_raw", "a")
     published = build(workspace, "sft_tokens", "a")
     assert published.manifest.counts["fields_passed_over"] == {"a": {"id": 4, "source": 3}}
     for fields, fault in (
@@ -345,7 +342,6 @@ def test_preferences(tmp_path: Path, mode: str, asked: str, counted: Any) -> Non
     rows = [{"prompt": question, "chosen": said(f"Well, {number}."), "rejected": said(f"No, {number}.")} for number in range(4)]
     pairs = domain(jsonl(tmp_path / "pairs.jsonl", rows), "preference", speaker_names=mode)
     workspace = workspace_in(tmp_path, minimal("preference", {"pairs": pairs}))
-    build(workspace, "preference_raw", "pairs")
     lines = build(workspace, "preferences_by_domain", "pairs")
     assert {line["prompt"] for line in open_lines(lines.directory, "preferences")} == {asked}
     assert lines.manifest.counts.get("fields_passed_over", {}) == counted
@@ -549,7 +545,6 @@ def test_labelled_answers_carry_them_too(tmp_path: Path) -> None:
         {"messages": [user("?"), assistant("4")], "label": False},
     ]
     workspace = workspace_in(tmp_path, minimal("preference", {"k": domain(jsonl(tmp_path / "k.jsonl", rows), "kto")}, test_fraction=0.0))
-    build(workspace, "preference_raw", "k")
     published = build(workspace, "preferences")
     assert failing(workspace, published) == [] and refusals(part_of(workspace, "preferences", "k")) == []
     found = {row["label"]: row for row in open_lines(published.directory, "unpaired")}
