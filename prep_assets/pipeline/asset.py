@@ -145,35 +145,42 @@ def holds_out(family: Family, domains: Iterable[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """How to make one store of an asset, with the options of this run."""
+    """How to make one store.
+
+    Attributes:
+        asset, workspace, partition: which store it is, and the options of this run.
+        recipe: everything that can change its bytes, as JSON.
+        plain_recipe: the recipe without the options of this run.
+    """
 
     asset: Asset
     workspace: Workspace
     partition: str
+    recipe: dict[str, Any]
+    plain_recipe: Mapping[str, Any]
 
     @property
     def key(self) -> str:
         """The build key."""
-        return build_key(self.asset.recipe(self.workspace, self.partition))
+        return build_key(self.recipe)
 
     @property
     def overrides(self) -> tuple[str, ...]:
         """What this run's options change in the recipe, e.g. ``packing.row_len``; nothing where the file says the same."""
-        return differences(self.asset.recipe(self.workspace.plain, self.partition), self.asset.recipe(self.workspace, self.partition))
+        return differences(self.plain_recipe, self.recipe)
 
     def propose(self, *, draft: bool = False, again: bool = False) -> Published:
         """Write and audit; or find that the store is already there. It is not current before `place.accept` makes it so."""
         place = self.workspace.place(self.asset.name, self.partition)
-        plain, recipe = (self.asset.recipe(each, self.partition) for each in (self.workspace.plain, self.workspace))
         try:
             with rare_collections():
                 return place.propose(
-                    build_key(recipe),
+                    self.key,
                     self._write,
-                    config_key=build_key(plain),
-                    recipe=recipe,
+                    config_key=build_key(self.plain_recipe),
+                    recipe=self.recipe,
                     audit=lambda payload: self.asset.audit(Target(self.workspace, self.asset, self.partition, payload)),
-                    options=self.workspace.overrides.get(self.asset.family, {}) if differences(plain, recipe) else None,
+                    options=self.workspace.overrides.get(self.asset.family, {}) if self.overrides else None,
                     draft=draft,
                     again=again,
                 )
@@ -388,18 +395,19 @@ class Asset:
             found |= reading_recipe(domain_of(family, partition), attended=self.source.gives is Sample)
         keys = [key for key, _ in self.inputs]
         for key, above in self.inputs:
+            if not key:
+                continue
             if above.partitioned and not self.partitioned:
                 content: Any = {name: workspace.content(above.name, name) for name in self.domains(family)}
             else:
                 content = workspace.content(above.name, partition if above.partitioned else "")
-            if key:
-                found[key] = {**found.get(key, {}), above.name: content} if keys.count(key) > 1 else content
+            found[key] = {**found.get(key, {}), above.name: content} if keys.count(key) > 1 else content
         more = option_recipe(workspace, family, self.options) if self.depends is None else self.depends(workspace, partition)
         return {**found, **more}
 
     def build(self, workspace: Workspace, partition: str) -> Build:
         """How to make one store."""
-        return Build(self, workspace, partition)
+        return Build(self, workspace, partition, self.recipe(workspace, partition), self.recipe(workspace.plain, partition))
 
 
 # What options say in a recipe.
