@@ -130,12 +130,7 @@ class Target:
     def stems(self) -> list[str]:
         """Stems of the files of its token streams, those of ``dev`` only where anything is held out."""
         held_out = holds_out(self.family, [self.partition] if self.partition else ())
-        streams = self.asset.streams.items()
-        return [
-            stream.stem.format(partition=self.partition)
-            for name, stream in streams
-            if stream.kind is TokenStore and stream.stem is not None and (name != "dev" or held_out)
-        ]
+        return [stem for name, stem in self.asset.stems(self.partition).items() if name != "dev" or held_out]
 
 
 def holds_out(family: Family, domains: Iterable[str]) -> bool:
@@ -380,6 +375,11 @@ class Asset:
         read = set(self.domains(family))
         return tuple(name for name in family.domains if name in read)
 
+    def stems(self, partition: str) -> dict[str, str]:
+        """Stem of the files of each token stream, by its name."""
+        streams = self.streams.items()
+        return {name: stream.stem.format(partition=partition) for name, stream in streams if stream.kind is TokenStore and stream.stem}
+
     @property
     def parts(self) -> str:
         """The asset whose stores, one for each domain, it merges; empty where it merges none."""
@@ -578,9 +578,8 @@ class Store:
 
 def token_streams(asset: Asset, published: Published) -> dict[str, TokenStore]:
     """The token streams that a store has, by the stem of their files."""
-    listed = (stream.stem for stream in asset.streams.values() if stream.kind is TokenStore)
-    names = [stem.format(partition=published.manifest.partition) for stem in listed if stem is not None]
-    return {name: open_tokens(published.directory, name) for name in names if (published.directory / f"{name}.index").is_dir()}
+    stems = asset.stems(published.manifest.partition).values()
+    return {stem: open_tokens(published.directory, stem) for stem in stems if (published.directory / f"{stem}.index").is_dir()}
 
 
 # How many documents of a store are for the fast engine, and how many for the reference.

@@ -19,7 +19,7 @@ from prep_assets.pipeline.asset import Target, holds_out, ids_dtype
 from prep_assets.pipeline.conversations import Proven
 from prep_assets.pipeline.examples import Item, Source, held_out, passed_over
 from prep_assets.pipeline.images import refuse_images
-from prep_assets.pipeline.lines import prompt_digest
+from prep_assets.pipeline.lines import prompt_digest, weighted
 from prep_assets.pipeline.pairs import answer_policy
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.tokens import add, audit_stream
@@ -143,7 +143,7 @@ def conversations(group: Group) -> tuple[Sample, ...]:
         Refused: an image; a weight that is neither 0 nor 1, which a mask cannot hold.
     """
     refuse_images((*group.prompt, *(turn for response in group.responses for turn in response)), "group")
-    prompt = tuple(_weighted(turn, 0.0) for turn in group.prompt)
+    prompt = tuple(weighted(turn, 0.0) for turn in group.prompt)
     return tuple(conversation_of(group, (*prompt, *map(_answer, response))) for response in group.responses)
 
 
@@ -154,15 +154,11 @@ def conversation_of(group: Group, turns: tuple[Turn, ...]) -> Sample:
 
 def _answer(turn: Turn) -> Turn:
     if turn.role not in (ASSISTANT, COMPLETION):
-        return _weighted(turn, 0.0)
+        return weighted(turn, 0.0)
     weights = [1.0 if region.loss_weight is None else region.loss_weight for region in turn.regions]
     if not set(weights) <= {0.0, 1.0}:
         raise Refused("fractional_weight", f"loss weights {weights}; the mask of a response has 0 and 1 only", stage="group")
     return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region, weight in zip(turn.regions, weights, strict=True)))
-
-
-def _weighted(turn: Turn, weight: float) -> Turn:
-    return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region in turn.regions))
 
 
 def rewards_of(group: Group) -> npt.NDArray[np.float32]:

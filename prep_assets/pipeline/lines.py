@@ -340,7 +340,7 @@ def _plain_row(pair: PlainPair, form: RowForm) -> Columns | None:
 
 def _row(parts: Mapping[str, Sequence[Turn]], columns: Columns, form: RowForm) -> Columns:
     refuse_images([turn for turns in parts.values() for turn in turns], "pair")
-    parts = {part: turns if part != "prompt" else [_weighted(turn, None) for turn in turns] for part, turns in parts.items()}
+    parts = {part: turns if part != "prompt" else [weighted(turn, None) for turn in turns] for part, turns in parts.items()}
     refuse_fractions([turn for turns in parts.values() for turn in turns], "pair")
     row = {part: written(turns, form, columns, "pair") if turns else "" for part, turns in parts.items()}
     for part, value in row.items():
@@ -351,8 +351,8 @@ def _row(parts: Mapping[str, Sequence[Turn]], columns: Columns, form: RowForm) -
 
 def pair_sample(row: Mapping[str, Any], side: str) -> Sample:
     """The conversation of one side of a pair: the prompt with weight 0, the answer with weight 1, but for what of it has another weight."""
-    prompt = [_weighted(turn, 0.0) for turn in turns_of(row["prompt"], USER)]
-    answer = [_as_answer(turn) if turn.role in (ASSISTANT, COMPLETION) else _weighted(turn, 0.0) for turn in turns_of(row[side], ASSISTANT)]
+    prompt = [weighted(turn, 0.0) for turn in turns_of(row["prompt"], USER)]
+    answer = [_as_answer(turn) if turn.role in (ASSISTANT, COMPLETION) else weighted(turn, 0.0) for turn in turns_of(row[side], ASSISTANT)]
     return sample_of(row, [*prompt, *answer])
 
 
@@ -382,7 +382,8 @@ def _as_answer(turn: Turn) -> Turn:
     return replace(turn, regions=tuple(r if r.loss_weight is not None else replace(r, loss_weight=1.0) for r in turn.regions))
 
 
-def _weighted(turn: Turn, weight: float | None) -> Turn:
+def weighted(turn: Turn, weight: float | None) -> Turn:
+    """A turn of which all regions have this loss weight."""
     if all(region.loss_weight == weight for region in turn.regions):
         return turn
     return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region in turn.regions))
