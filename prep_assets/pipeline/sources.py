@@ -263,11 +263,6 @@ def unrendered_reasoning(family: Chat) -> InlineReasoning:
     return InlineReasoning(family.reasoning, family.reasoning_tags, shown=False)
 
 
-def reasoning_recipe(family: Chat) -> dict[str, Any]:
-    """The options that decide it."""
-    return family.model_dump(include={"reasoning", "reasoning_tags"})
-
-
 # Decontamination: a record that holds a passage of a benchmark is refused, so that no test set is trained on.
 #
 # A passage is a run of `words` words, compared without case, punctuation and white space. A benchmark's text of fewer words, but at least `SHORTEST`, counts
