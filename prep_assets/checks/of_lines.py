@@ -21,8 +21,7 @@ from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import Check, FromParts, Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.groups import splits
-from prep_assets.pipeline.lines import contrast_row, form_of, preference_row
-from prep_assets.pipeline.pairs import prompt_of, prompt_row
+from prep_assets.pipeline.lines import contrast_row, form_of, preference_row, prompt_of, prompt_row
 from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.tokens import by_domain
 from prep_assets.pipeline.workspace import build_command

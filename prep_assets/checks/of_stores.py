@@ -27,8 +27,8 @@ from prep_assets.pipeline.documents import POLICY, MaskedDocuments, document_tex
 from prep_assets.pipeline.examples import Item, Reading, Source, converter
 from prep_assets.pipeline.groups import TEST, Tokenize, splits
 from prep_assets.pipeline.images import ImageParts, stored_image_id
-from prep_assets.pipeline.lines import JudgedContrasts, form_of, preference_row
-from prep_assets.pipeline.pairs import PairEncoder, generation_prompt, prompt_encoder, prompt_of, prompt_row
+from prep_assets.pipeline.lines import JudgedContrasts, form_of, preference_row, prompt_of, prompt_row
+from prep_assets.pipeline.pairs import PairEncoder, generation_prompt, prompt_encoder
 from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources, unrendered_reasoning
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, books, places
@@ -227,7 +227,7 @@ def refused_rows(store: Store, source: FromRows) -> Again:
 
     @cache
     def build() -> tuple[Reading, Reasons]:
-        reading = Source.of(store.workspace, type(store.family), store.raw, store.partition, gives=source.gives).reading()
+        reading = Source.of(store.workspace, type(store.family), store.partition, gives=source.gives).reading()
         reading.deduplicator = None
         return reading, source.judge(store)
 

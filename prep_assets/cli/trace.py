@@ -311,7 +311,7 @@ def _vocabulary(workspace: Workspace, published: Any) -> Vocabulary | None:
     """The tokenizer of a version; `None` where the configuration has another one by now."""
     from prep_assets.errors import PrepAssetsError
     from prep_assets.explain.streams import family_of
-    from prep_assets.pipeline.tokens import tokenizer_recipe
+    from prep_assets.pipeline.asset import tokenizer_recipe
 
     family = family_of(workspace, published.manifest.asset)
     try:

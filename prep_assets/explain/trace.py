@@ -43,8 +43,8 @@ from prep_assets.pipeline.documents import POLICY, MaskedDocuments, untemplated
 from prep_assets.pipeline.examples import Item, converter
 from prep_assets.pipeline.groups import Tokenize
 from prep_assets.pipeline.images import ImageParts
-from prep_assets.pipeline.lines import contrast_row, form_of, preference_row
-from prep_assets.pipeline.pairs import SIDES, generation_prompt, pair_renderer, prompt_encoder, prompt_of, prompt_row, rendered_pair
+from prep_assets.pipeline.lines import contrast_row, form_of, preference_row, prompt_of, prompt_row
+from prep_assets.pipeline.pairs import SIDES, generation_prompt, pair_renderer, prompt_encoder, rendered_pair
 from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources, unrendered_reasoning
 from prep_assets.pipeline.tokens import BY_DOMAIN
 from prep_assets.pipeline.workspace import Workspace

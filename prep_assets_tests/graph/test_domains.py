@@ -1,4 +1,4 @@
-"""`domains: auto`: a domain for each value of a field, as if somebody had written it."""
+"""Domains: rows told apart by a field, domains that files name, benchmarks that no record may hold."""
 
 from __future__ import annotations
 
@@ -15,16 +15,158 @@ from hypothesis import strategies as st
 from prep_assets.config.family import can_name_a_domain
 from prep_assets.config.loading import Tombstone, add_tombstones, payload_digest
 from prep_assets.config.models import FAMILIES, Pretrain
+from prep_assets.data.quarantine import read_quarantine
 from prep_assets.engine.status import forgotten
-from prep_assets.errors import ConfigError
+from prep_assets.errors import ConfigError, Refused, SourceError, SourceUnavailable
 from prep_assets.explain.changes import impact
 from prep_assets.graph.graph import ASSETS, EVERY
 from prep_assets.pipeline import sources as found_domains
-from prep_assets.pipeline.sources import DEFAULT, name_of
+from prep_assets.pipeline.sources import DEFAULT, Benchmarks, name_of
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.proofs.selection import Passages
 from prep_assets.stores.tokens import open_tokens
 from prep_assets_tests.data.servers import Quiet, serve
-from prep_assets_tests.graph.workspaces import build_all, jsonl, make, minimal, tree, verdicts, workspace_in
+from prep_assets_tests.graph.workspaces import (
+    build,
+    build_all,
+    domain,
+    failing,
+    jsonl,
+    make,
+    minimal,
+    refusals,
+    tree,
+    verdicts,
+    workspace_in,
+)
+
+# One source for several domains, told apart by a field; and images that are not there.
+
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = [
+    {"source": "math", "instruction": "2 + 2?", "output": "4"},
+    {"source": "code", "instruction": "Print?", "output": "print()"},
+    {"source": "math", "instruction": "3 + 3?", "output": "6"},
+    {"source": "code", "instruction": "Hard?", "output": "no", "level": 9},
+]
+
+
+def _workspace(folder: Path, rows: list[dict[str, object]], domains: str) -> Workspace:
+    (folder / "mixed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    text = f"tokenizer: {ROOT / 'configs' / 'tokenizer'}\npacking: {{row_len: 64}}\ndomains:\n{domains}"
+    (folder / "sft.yaml").write_text(text, "utf-8")
+    return Workspace(folder, folder / "stores")
+
+
+TWO = """\
+  math: {files: [mixed.jsonl], schema: alpaca, domain_key: source}
+  python: {files: [mixed.jsonl], schema: alpaca, domain_key: source, domain_value: code, where: {level: {exists: false}}}
+"""
+
+
+def test_each_domain_takes_its_own_rows_and_nothing_is_counted_twice(tmp_path: Path) -> None:
+    workspace = _workspace(tmp_path, [*ROWS], TWO)
+    counts = {}
+    for domain in ("math", "python"):
+        raw = make(workspace, ASSETS["sft_raw"], domain).manifest.counts
+        tokens = make(workspace, ASSETS["sft_tokens"], domain).manifest.counts
+        counts[domain] = (raw["read"], tokens["read"], tokens["kept"], tokens["refused"])
+    assert counts == {"math": (2, 2, 2, {}), "python": (2, 2, 1, {"records/filtered_by_where": 1})}
+
+
+def test_a_value_that_no_domain_declares_stops_with_its_count_and_the_nearest(tmp_path: Path) -> None:
+    workspace = _workspace(
+        tmp_path, [*ROWS, {"source": "maths", "instruction": "1?", "output": "1"}, {"instruction": "?", "output": "x"}], TWO
+    )
+    with pytest.raises(SourceError, match=r"'\(missing\)' \(1 rows\), 'maths' \(1 rows; did you mean 'math'\?\)"):
+        make(workspace, ASSETS["sft_raw"], "math")
+    assert workspace.published("sft_raw", "math") is None
+
+
+def test_declaring_another_domain_makes_the_raw_asset_stale(tmp_path: Path) -> None:
+    one = _workspace(tmp_path, ROWS[:1], TWO.splitlines()[0] + "\n")
+    before = ASSETS["sft_raw"].build(one, "math").key
+    assert ASSETS["sft_raw"].build(_workspace(tmp_path, ROWS[:1], TWO), "math").key != before
+
+
+def _pieces(folder: Path, domains: str, **files: list[str]) -> Workspace:
+    """A workspace over files of some rows, each given by its values of ``source``."""
+    for name, values in files.items():
+        rows = [{"source": value, "instruction": f"{name} {i}?", "output": "yes"} for i, value in enumerate(values)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return _workspace(folder, [], domains)
+
+
+ROLES = {
+    "another file": "  {name}: {{files: [{own}.jsonl], schema: alpaca, domain_key: source}}\n",
+    "held out by one, trained on by the other": "  {name}: {{files: [{own}.jsonl], test_files: [{held}.jsonl], schema: alpaca, domain_key: source}}\n",
+}
+
+
+@pytest.mark.parametrize("form", ROLES.values(), ids=ROLES)
+def test_a_value_that_only_a_domain_of_other_files_declares_stops(tmp_path: Path, form: str) -> None:
+    domains = form.format(name="math", own="x", held="z") + form.format(name="poetry", own="y", held="x")
+    workspace = _pieces(tmp_path, domains, x=["math", "poetry", "poetry"], y=["poetry"], z=["math"])
+    with pytest.raises(SourceError, match=r"'source' holds values that no domain declares: 'poetry' \(2 rows\)"):
+        make(workspace, ASSETS["sft_raw"], "math")
+
+
+def test_domains_that_share_some_files_take_every_row_once(tmp_path: Path) -> None:
+    domains = "".join(
+        f"  {name}: {{files: {files}, schema: alpaca, domain_key: source}}\n"
+        for name, files in (("a", "[x.jsonl, y.jsonl]"), ("b", "[./y.jsonl, z.jsonl, gone.jsonl]"))
+    )
+    workspace = _pieces(tmp_path, domains, x=["a", "a"], y=["a", "b", "b"], z=["b"])
+    assert make(workspace, ASSETS["sft_raw"], "a").manifest.counts["read"] == 3
+    with pytest.raises(SourceError, match=r"gone\.jsonl"):
+        make(workspace, ASSETS["sft_raw"], "b")
+    (tmp_path / "gone.jsonl").write_text('{"source": "b", "instruction": "?", "output": "yes"}\n', "utf-8")
+    assert make(workspace, ASSETS["sft_raw"], "b").manifest.counts["read"] == 4
+
+
+@pytest.mark.parametrize("role", ["files: [x.jsonl]", "files: [y.jsonl], test_files: ['*.jsonl']"])
+def test_two_domains_that_take_the_same_rows_stop(tmp_path: Path, role: str) -> None:
+    math = "  math: {files: [x.jsonl], schema: alpaca, domain_key: source}\n"
+    workspace = _pieces(
+        tmp_path, math + f"  b: {{{role}, schema: alpaca, domain_key: source, domain_value: math}}\n", x=["math"], y=["math"]
+    )
+    for name in ("math", "b"):
+        with pytest.raises(ConfigError, match=r"domains b and math both take the rows of .*x\.jsonl in which 'source' is 'math'"):
+            make(workspace, ASSETS["sft_raw"], name)
+    apart = math + "  b: {files: [y.jsonl], schema: alpaca, domain_key: source, domain_value: math}\n"
+    fine = _pieces(tmp_path, apart, x=["math"], y=["math"])
+    assert [make(fine, ASSETS["sft_raw"], name).manifest.counts["read"] for name in ("math", "b")] == [1, 1]
+
+
+def test_a_missing_image_is_a_quarantined_record(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"messages": [{"role": "user", "content": "<image>What?"}, {"role": "assistant", "content": "A cat."}], "images": [name]}
+        for name in ("there.png", "gone.png")
+    ]
+    domains = "  pictures: {files: [mixed.jsonl], schema: messages, image_dir: pictures}\nimage_token: '<|pad|>'\n"
+    workspace = _workspace(tmp_path, rows, domains)
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "there.png").write_bytes(b"not looked at")
+    make(workspace, ASSETS["sft_raw"], "pictures")
+    store = make(workspace, ASSETS["sft_tokens"], "pictures")
+    assert (store.manifest.counts["kept"], store.manifest.counts["refused"]) == (1, {"render/missing_image": 1})
+    assert store.quarantine is not None
+    (refusal,) = read_quarantine(store.quarantine)
+    assert refusal.id == "mixed.jsonl:1" and "gone.png" in refusal.detail
+
+
+def test_a_source_of_another_domain_that_is_not_reached_is_not_taken_for_missing(tmp_path: Path) -> None:
+    """It may hold rows of the same files, and without it the recipe would be another one."""
+    for place, raised in (("http://127.0.0.1:9/mixed.jsonl", SourceUnavailable), ("gone.jsonl", SourceError)):
+        workspace = _workspace(tmp_path, [*ROWS], TWO.replace("python: {files: [mixed.jsonl]", f"python: {{files: [{place}]"))
+        with pytest.raises(SourceError) as stopped:
+            make(workspace, ASSETS["sft_raw"], "math")
+        assert type(stopped.value) is raised
+
+
+# `domains: auto`: a domain for each value of a field, as if somebody had written it.
+
 
 Row = dict[str, Any]
 MISSING = object()
@@ -283,3 +425,93 @@ def test_what_is_remembered_is_read_with_care(tmp_path: Path) -> None:
         memory.write_text(damaged, "utf-8")
         assert names(workspace, looks=False) == ["mixed"]
         assert names(workspace) == ["wiki"]
+
+
+# Decontamination: planted passages of benchmarks are refused, in every family, and nothing else is.
+
+
+QUESTION = "A farmer has seven hens and each of them lays three eggs on every second day of the week"
+SAID = "My homework: a FARMER has seven hens, and each of them lays three eggs (on every second day)!"
+
+
+def rows(family: str) -> list[dict[str, Any]]:
+    """One clean row and one that holds the question, as the family's schema reads them."""
+    clean = "Nothing here is from a test set, whatever it may look like at first sight to those who read it."
+    made = {
+        "pretrain": lambda text: {"text": text},
+        "sft": lambda text: {"instruction": text, "output": "Yes."},
+        "preference": lambda text: {"prompt": text, "chosen": "Yes.", "rejected": "No."},
+        "rl": lambda text: {"question": text, "answer": "#### 4"},
+    }[family]
+    return [made(clean), made(SAID)]
+
+
+@pytest.mark.parametrize(
+    ("family", "schema", "asset", "partition"),
+    [
+        ("pretrain", "text", "pretrain_tokens", "a"),
+        ("sft", "alpaca", "sft_tokens", "a"),
+        ("preference", "preference", "preferences_by_domain", "a"),
+        ("rl", "gsm8k", "rl_prompts_by_domain", "a"),
+    ],
+)
+def test_a_planted_question_is_refused(tmp_path: Path, family: str, schema: str, asset: str, partition: str) -> None:
+    jsonl(tmp_path / "bench.jsonl", [{"question": QUESTION, "choices": ["21", "22"]}])
+    source = jsonl(tmp_path / "a.jsonl", rows(family))
+    more = {"arithmetic": {"n": 5}} if family == "rl" else {"test_fraction": 0.0} if family == "preference" else {}
+    options = {"decontaminate": {"files": [str(tmp_path / "bench.jsonl")]}, "engine": "reference", **more}
+    workspace = workspace_in(tmp_path, minimal(family, {"a": domain(source, schema)}, **options))
+    found = refusals(build(workspace, asset, partition))
+    assert [(each.id, each.stage, each.reason) for each in found] == [(found[0].id, "decontaminate", "contaminated")]
+    assert found[0].id.endswith("a.jsonl:1") and "bench.jsonl:0" in found[0].detail
+
+
+def test_another_benchmark_makes_the_store_stale(tmp_path: Path) -> None:
+    jsonl(tmp_path / "bench.jsonl", [{"question": QUESTION}])
+    source = jsonl(tmp_path / "a.jsonl", rows("sft"))
+    options = {"decontaminate": {"files": [str(tmp_path / "bench.jsonl")]}, "engine": "reference"}
+    workspace = workspace_in(tmp_path, minimal("sft", {"a": domain(source, "alpaca")}, **options))
+    before = build(workspace, "sft_raw", "a").manifest.build_key
+    jsonl(tmp_path / "bench.jsonl", [{"question": "something else"}])
+    with pytest.raises(SourceError, match="benchmarks"):
+        build(workspace, "sft_tokens", "a")
+    assert build(workspace, "sft_raw", "a").manifest.build_key != before
+
+
+def test_a_contaminated_row_that_is_kept_fails_the_check(tmp_path: Path) -> None:
+    """The same sources, with a benchmark that the store knows nothing of: the second reading finds what it holds."""
+    benchmark = jsonl(tmp_path / "bench.jsonl", [{"question": "nothing of the kind"}])
+    source = jsonl(tmp_path / "a.jsonl", rows("sft"))
+    options = {"decontaminate": {"files": [str(benchmark)]}, "engine": "reference"}
+    workspace = workspace_in(tmp_path, minimal("sft", {"a": domain(source, "alpaca")}, **options))
+    kept = build(workspace, "sft_tokens", "a")
+    assert kept.manifest.counts["kept"] == 2 and failing(workspace, kept) == []
+    jsonl(benchmark, [{"question": QUESTION}])
+    again = workspace_in(tmp_path, minimal("sft", {"a": domain(source, "alpaca")}, **options))
+    build(again, "sft_raw", "a")
+    assert "selection" in failing(again, kept)
+
+
+WORDS = st.lists(st.sampled_from(["a", "b", "C", "d"]), max_size=30)
+
+
+@given(bench=st.lists(WORDS, max_size=4), row=WORDS, words=st.integers(8, 12))
+def test_as_a_search_for_passages_finds_it(bench: list[list[str]], row: list[str], words: int) -> None:
+    """The same by substrings of joined words."""
+    benchmarks = Benchmarks(words)
+    for number, each in enumerate(bench):
+        benchmarks._add(", ".join(each), str(number))
+    text = f" {' '.join(row).lower()} "
+    passages = [
+        " ".join(each[at : at + min(words, len(each))]).lower()
+        for each in bench
+        if len(each) >= 8
+        for at in range(max(1, len(each) - words + 1))
+    ]
+    expected = any(f" {passage} " in text for passage in passages)
+    try:
+        benchmarks.check({"text": "; ".join(row)})
+        found = False
+    except Refused:
+        found = True
+    assert found == expected == Passages.of(([", ".join(each)] for each in bench), words).holds({"text": ["; ".join(row)]})

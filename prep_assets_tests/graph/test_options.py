@@ -1,21 +1,248 @@
-"""Configurations that are legal but unlikely: they work, and every check holds, or they stop with a sentence that says why."""
+"""Every option and every template does what it says, and hostile configurations stop the build."""
 
 from __future__ import annotations
 
+import copy
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
+from prep_assets.config.family import Domain, Export
+from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
+from prep_assets.text.load_template import named_templates
 from prep_assets_tests.graph.conftest import Make
-from prep_assets_tests.graph.test_accounting import chat
+from prep_assets_tests.graph.every_template import OWN, outcome, tokenizer, trl
+from prep_assets_tests.graph.test_refusals import chat
+from prep_assets_tests.graph.walked_inputs import SCHEMAS, write_inputs
+from prep_assets_tests.graph.walked_options import SHOWN, By, Doing, Elsewhere
 from prep_assets_tests.graph.workspaces import build, build_all, copy_of, domain, jsonl, minimal, refusals, workspace_in
+
+# No option is accepted and ignored: each field of each family's configuration changes what is built from a fitting input, or what is done.
+#
+# An option that is on or off, or one of some words, is shown by another value. Every other has an entry in `SHOWN`, and so has one that means something
+# beside other options only. What means nothing beside other options is refused: `config/test_meaning.py`.
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with every input; a module with schemas of the user's own is importable from it."""
+    folder = tmp_path_factory.mktemp("walk")
+    write_inputs(folder)
+    sys.path.insert(0, str(folder))
+    yield folder
+    sys.path.remove(str(folder))
+    sys.modules.pop("walk_schemas", None)
+
+
+def fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every field by its path, as a configuration writes it; ``*`` stands for a name."""
+    for name, each in model.model_fields.items():
+        inner = {"domains": Domain, "exports": Export}.get(name) if not prefix else None
+        if isinstance(each.default, BaseModel):
+            yield from fields(type(each.default), f"{prefix}{name}.")
+        elif inner is not None:
+            yield from ([(name, each)] if name == "exports" else [])
+            yield from fields(inner, f"{name}.*.")
+        else:
+            yield prefix + (each.alias or name), each
+
+
+def another(each: FieldInfo) -> By | None:
+    """A value that an option has not, where its type tells the values that it may have."""
+    if each.annotation is bool:
+        return By(not each.default)
+    words = [word for word in get_args(each.annotation) if get_origin(each.annotation) is Literal and word != each.default]
+    return By(words[-1]) if words else None
+
+
+EVERY = {(family, path): SHOWN[family].get(path) or another(each) for family, model in FAMILIES.items() for path, each in fields(model)}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_field_is_shown(family: str) -> None:
+    assert [path for (of, path), shown in EVERY.items() if of == family and shown is None] == [], "each needs an entry in SHOWN"
+    assert [path for path in SHOWN[family] if (family, path) not in EVERY] == []
+
+
+@pytest.mark.parametrize("test", sorted({each.test for shown in SHOWN.values() for each in shown.values() if isinstance(each, Elsewhere)}))
+def test_what_is_shown_elsewhere_is_there(test: str) -> None:
+    file, _, name = test.partition("::")
+    assert f"def {name}(" in (Path(__file__).resolve().parents[2] / file).read_text("utf-8")
+
+
+# -- building -----------------------------------------------------------------------------------------------------------------------------
+
+
+def configuration(family: str, files: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """A small configuration with options set by their paths."""
+    own = {"files": [f"@{family}.jsonl"], "schema": SCHEMAS[family]}
+    found: dict[str, Any] = {"tokenizer": "@tokenizer", "domains": {"a": dict(own)}}
+    if family == "rl":
+        found |= {"arithmetic": {"n": 20}}
+        found["domains"]["groups"] = {"files": ["@groups.jsonl"], "schema": "group"}
+    if family == "sft":
+        found |= {"packing": {"row_len": 128}}
+    if family == "preference":
+        found |= {"test_fraction": 0.0}
+    for path, value in values.items():
+        *above, last = path.replace("domains.*", "domains.a").replace("exports.*", "exports.e").split(".")
+        place = found
+        for key in above:
+            place = place.setdefault(key, {})
+        place[last] = copy.deepcopy(value)
+    if "b" in found["domains"] and not found["domains"]["b"]:
+        read = {key: found["domains"]["a"][key] for key in ("files", "schema")}
+        found["domains"]["b"] = {**read, "domain_key": "source"}
+    return json.loads(json.dumps(found).replace('"@', f'"{files}/'))  # type: ignore[no-any-return]
+
+
+Held = tuple[str, Mapping[str, Any], str]
+"""Hash of a store's content, counts, hash of its quarantine."""
+
+
+def outcomes(family: str, folder: Path, values: Mapping[str, Any]) -> Iterator[tuple[str, Held]]:
+    """What each store of the family holds, as it is built, what feeds others first."""
+    workspace = workspace_in(folder, {family: dict(values)})
+    for name, asset in assets_of(workspace).items():
+        for partition in asset.partitions(workspace):
+            # what a store holds is in question here, not whether its checks hold
+            store = asset.build(workspace, partition).propose()
+            workspace.place(name, partition).accept(store, {})
+            yield f"{name}[{partition}]", (store.manifest.content_hash, store.manifest.counts, store.manifest.quarantine)
+
+
+CASES = [each for each, shown in EVERY.items() if shown and not isinstance(shown, Elsewhere)]
+PLAIN: dict[str, Any] = {}
+"""Outcomes that are asked for often: without any option."""
+
+
+@pytest.mark.parametrize(("family", "path"), CASES, ids=[f"{family}-{path}" for family, path in CASES])
+def test_an_option_shows(files: Path, tmp_path: Path, family: str, path: str) -> None:
+    shown = EVERY[family, path]
+    assert shown and not isinstance(shown, Elsewhere)
+    without, with_it = (configuration(family, files, {**shown.beside, **more}) for more in ({}, {path: shown.value}))
+    if path == "domains.*.format":
+        shutil.copyfile(files / f"{family}.jsonl", files / f"{family}.data")
+    if isinstance(shown, Doing):
+        before, after = (
+            shown.seen(workspace_in(tmp_path / name, {family: values}), family) for name, values in (("0", without), ("1", with_it))
+        )
+        assert before != after
+        return
+    if shown.stops:
+        with pytest.raises(PrepAssetsError, match=shown.stops):
+            list(outcomes(family, tmp_path / "0", without))
+        assert list(outcomes(family, tmp_path / "1", with_it))
+        return
+    key = json.dumps([family, without])
+    before = PLAIN.get(key) or dict(outcomes(family, tmp_path / "0", without))
+    PLAIN[key] = before
+    left = dict(before)
+    for name, held in outcomes(family, tmp_path / "1", with_it):  # up to the first store that is another one
+        if left.pop(name, None if path == "exports" else held) != held:
+            return
+    assert left, "no store differs, and none is gone"
+
+
+# Chats that people have and templates were not made for, with every template: each row is kept and every check holds, or it is refused with a reason.
+# No store is blocked.
+
+
+BLANKS = ("", "  ", "\n", " \n", "\t")
+SHIPPED = {**OWN, **named_templates()}
+
+
+def said(*turns: str) -> dict[str, Any]:
+    """A chat; a turn is the first letter of its role and its text."""
+    roles = {"u": "user", "a": "assistant", "s": "system"}
+    return {"messages": [{"role": roles[turn[0]], "content": turn[1:]} for turn in turns]}
+
+
+def chats() -> Iterator[dict[str, Any]]:
+    """Two answers in a row, and answers with white space at their edges; enough of each form that it is learned, and some that are looked for."""
+    for blank in BLANKS:
+        answer = f"a{blank}pad it.{blank}"
+        for question in ("uHi", "uWhat is it, please?"):
+            yield said(question, f"a{blank}pad it.")
+            yield said(question, answer, answer)
+        yield said("u  Well ", f"aOne.{blank}", "uAnd?", answer)
+        yield said("uHi", "aOne.", f"a{blank}Two.", "uAnd?", "aThree.")
+        yield said("sSaid.", "uHi", answer, f"a{blank}pad", "uplease", f"aOne{blank}")
+
+
+@pytest.fixture(scope="module", params=("bytes", "first"))
+def tokens(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tokenizer(request.param, tmp_path_factory.mktemp("tokenizers") / request.param)
+
+
+@pytest.fixture(scope="module", params=("always", "prepended"))
+def spacing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tokenizer(request.param, tmp_path_factory.mktemp("tokenizers") / request.param)
+
+
+def blocked(folder: Path, templates: Mapping[str, str], tokens: Path, **options: Any) -> dict[str, str]:
+    """What is wrong with the store of each template."""
+    rows = list(chats())
+    found = {}
+    for number, (name, source) in enumerate(templates.items()):
+        try:
+            outcome(folder / str(number), source, tokens, rows, **options)
+        except PrepAssetsError as error:
+            if f"all {len(rows)} records were refused" not in str(error):  # some of TRL's write no stop
+                found[name] = str(error)
+    return found
+
+
+def test_shipped_templates_and_some_that_look_back(tmp_path: Path, tokens: Path) -> None:
+    assert not blocked(tmp_path, SHIPPED, tokens)
+
+
+def test_published_templates(tmp_path: Path, tokens: Path, real_data: Path) -> None:
+    templates = {name: source for name, source in trl(real_data).items() if tokens.name != "bytes" or not name.endswith("_training")}
+    assert not blocked(tmp_path, templates, tokens)
+
+
+def test_tokenizers_that_put_spaces(tmp_path: Path, spacing: Path) -> None:
+    """A space of the tokenizer's own after a control token is none of the template's."""
+    assert not blocked(tmp_path, OWN, spacing)
+    assert not blocked(tmp_path / "headers", {"chatml": SHIPPED["chatml"]}, spacing, train_headers=True)
+
+
+def test_texts_that_nothing_but_a_space_parts(tmp_path: Path, tokens: Path) -> None:
+    assert not blocked(tmp_path, {"spaces": "{% for m in messages %}{{ m.content + ' ' }}{% endfor %}"}, tokens, train_on_eos="none")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "options", [{"train_on_eos": "none"}, {"train_on_eos": "all", "mask_default": "train"}, {"train_turns": "last"}], ids=str
+)
+def test_under_other_policies(tmp_path: Path, tokens: Path, options: dict[str, Any]) -> None:
+    assert not blocked(tmp_path, SHIPPED, tokens, **options)
+
+
+@pytest.mark.soak
+def test_with_headers(tmp_path: Path, tokens: Path) -> None:
+    """Of templates that write one before an answer is generated, and whose renders grow by turns."""
+    named = ("chatml", "gemma", "glm4", "llama3", "qwen", "vicuna")
+    assert not blocked(tmp_path, {name: SHIPPED[name] for name in named}, tokens, train_headers=True)
+
+
+# Configurations that are legal but unlikely: they work, and every check holds, or they stop with a sentence that says why.
+
 
 FORMATS = ("h5", "bin")
 

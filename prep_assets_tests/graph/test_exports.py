@@ -1,22 +1,26 @@
-"""Exports as assets: configured, built, read back, rebuilt."""
+"""Exports as assets, and what beside the data they hold."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from transformers import AutoTokenizer, GenerationConfig
 
+from prep_assets.checks.of_exports import compare
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine import state
-from prep_assets.errors import CheckFailed, ConfigError, StoreError
+from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError, StoreError
 from prep_assets.exports import export
-from prep_assets.exports.readable import Pairs
+from prep_assets.exports.readable import Pairs, Source, open_source
 from prep_assets.graph.exports import asset_name, exporting
-from prep_assets.graph.graph import asset_named, assets_of, family_exports, run_check
+from prep_assets.graph.graph import EVERY, asset_named, assets_of, family_exports, run_check
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.lines import Lines
@@ -24,8 +28,27 @@ from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.published import open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
+from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.exported import EXPORTS, NAMES, build_export, build_exports, entry
-from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS, build, checks_of, out_of_date, resealed, shipped, tree, workspace_in
+from prep_assets_tests.graph.workspaces import (
+    SHIPPED_ASSETS,
+    TOKENIZER,
+    build,
+    build_all,
+    checks_of,
+    domain,
+    failing,
+    jsonl,
+    minimal,
+    out_of_date,
+    resealed,
+    shipped,
+    tree,
+    workspace_in,
+)
+from prep_assets_tests.graph.workspaces import make as make_store
+
+# Exports as assets: configured, built, read back, rebuilt.
 
 
 @pytest.fixture
@@ -245,3 +268,178 @@ def test_what_can_be_exported_is_there_under_its_name(exported: Workspace) -> No
                 assert (directory / f"{stem}.jsonl").is_file()
             else:
                 assert isinstance(openers[stream.kind](directory, stem), stream.kind)
+
+
+# Every corruption of an export that reading back must notice.
+
+
+def spoil_table(source: PackedStore, what: str) -> PackedStore:
+    tokens, mask = np.array(source.tokens[:]), np.array(source.loss_mask[:])
+    last = len(source) - 1
+    place = int(source.documents["row_offset"][-1]) + 1  # the second token of the last document: both are always looked at
+    if what == "token":
+        tokens[last, place] += 1
+    elif what == "mask":
+        mask[last, place] = 1 - mask[last, place]
+    elif what == "late":
+        mask[:, 1:] = mask[:, :-1].copy()
+    elif what == "order":
+        tokens[[0, last]], mask[[0, last]] = tokens[[last, 0]], mask[[last, 0]]
+    return replace(source, tokens=tokens, loss_mask=mask)
+
+
+def spoil_stream(source: TokenStore, what: str) -> TokenStore:
+    tokens = np.array(source.arrays["tokens"][:])
+    last = int(source.starts[-1])
+    arrays: dict[str, Any] = {**source.arrays}
+    if what == "token":
+        tokens[last + 1] += 1
+        arrays["tokens"] = tokens
+    else:
+        mask = np.array(arrays["loss_mask"][:])
+        mask[last + 1] = 1 - mask[last + 1]
+        arrays["loss_mask"] = mask
+    return replace(source, arrays=arrays)
+
+
+def spoil(source: Source, what: str, folder: Path) -> Source:
+    if isinstance(source, PackedStore):
+        return spoil_table(source, what)
+    if isinstance(source, TokenStore):
+        return spoil_stream(source, what)
+    if isinstance(source, Pairs):
+        return Pairs(source.chosen, spoil_stream(source.rejected, what))
+    rows = list(source)
+    rows[-1] = {**rows[-1], "gold" if "gold" in rows[-1] else "rejected": 12345.0 if "gold" in rows[-1] else "something else"}
+    path = folder / source.path.name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return replace(source, path=path)
+
+
+def opened(workspace: Workspace, name: str) -> tuple[Source, str, dict[str, Any]]:
+    each = next(
+        each
+        for each in [each for family in FAMILIES if workspace.has(family) for each in family_exports(workspace, family)]
+        if asset_name(each) == name
+    )
+    partition = asset_named(name, workspace).partitions(workspace)[0]
+    source = open_source(open_published(workspace.stores, each.source.name, partition), each.stem(partition))
+    return source, each.format, each.all_options(workspace)
+
+
+UNMASKED = {
+    *(f"pretrain_export_{name}" for name in EXPORTS["pretrain"]),
+    *("preference_export_dpo", "preference_export_lines", "preference_export_reward", "preference_export_hub"),
+    *("rl_export_verl", "rl_export_rollouts"),
+}
+"""Exports whose files do not say which tokens are trained."""
+TABLES = [f"sft_export_{name}" for name, each in EXPORTS["sft"].items() if each["from"] == "sft_packed"]
+SPOILED = [
+    *((name, "token") for name in NAMES),
+    *((name, "mask") for name in NAMES if name not in UNMASKED),
+    *((name, what) for name in TABLES for what in ("late", "order")),
+]
+
+
+@pytest.mark.parametrize(("name", "what"), SPOILED)
+def test_files_that_say_something_else_than_the_store_are_noticed(exported: Workspace, name: str, what: str, tmp_path: Path) -> None:
+    source, to, options = opened(exported, name)
+    folder = export(spoil(source, what, tmp_path), to, tmp_path / "out", **options)
+    verdict = compare(folder, source, to, options)
+    assert not verdict.passed
+    assert verdict.worst is not None and verdict.worst.note
+
+
+@pytest.mark.parametrize("name", ["sft_export_trl", "sft_export_neat", "sft_export_modellink", "sft_export_bridge", "sft_export_mds"])
+def test_a_document_that_begins_elsewhere_is_noticed(exported: Workspace, name: str, tmp_path: Path) -> None:
+    source, to, options = opened(exported, name)
+    assert isinstance(source, PackedStore)
+    documents = {field: np.array(values) for field, values in source.documents.items()}
+    # a token at the end of the first document, which nobody trains, becomes the first of the second
+    documents["length"][0] -= 1
+    documents["length"][1] += 1
+    documents["row_offset"][1] -= 1
+    mask = np.array(source.loss_mask[:])
+    mask[0, documents["row_offset"][1] : documents["row_offset"][1] + 2] = 0
+    unmarked = replace(source, loss_mask=mask)
+    folder = export(replace(unmarked, documents=documents), to, tmp_path / "out", **options)
+    verdict = compare(folder, unmarked, to, options)
+    assert not verdict.passed and "documents start at" in verdict.summary
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_row_is_noticed(exported: Workspace, name: str, tmp_path: Path) -> None:
+    source, to, options = opened(exported, name)
+    fewer: Source
+    if isinstance(source, Lines):
+        fewer = spoil(source, "token", tmp_path)
+        assert isinstance(fewer, Lines)
+        fewer.path.write_bytes(b"".join(source.path.read_bytes().splitlines(keepends=True)[:-1]))
+        fewer = replace(fewer, index={field: values[:-1] for field, values in source.index.items()})
+    elif isinstance(source, PackedStore):
+        kept = source.documents["row"] < len(source) - 1
+        documents = {field: np.asarray(values)[kept] for field, values in source.documents.items()}
+        fewer = replace(source, tokens=source.tokens[:-1], loss_mask=source.loss_mask[:-1], documents=documents)
+    elif isinstance(source, Pairs):
+        fewer = Pairs(_shorter(source.chosen), _shorter(source.rejected))
+    else:
+        fewer = _shorter(source)
+    folder = export(fewer, to, tmp_path / "out", **options)
+    try:
+        verdict = compare(folder, source, to, options)
+    except StoreError:
+        return
+    assert not verdict.passed
+
+
+def _shorter(source: TokenStore) -> TokenStore:
+    count = len(source) - 1
+    arrays = {key: np.array(array[: int(source.ends[count - 1])]) for key, array in source.arrays.items()}
+    return replace(source, arrays=arrays, ends=source.ends[:count], file=source.file[:count], row=source.row[:count])
+
+
+# `generation_config.json`: the tokens at which a trained model stops are those that end the answers it was trained on.
+
+
+@pytest.mark.parametrize(("template", "stops"), [("chatml", ["<|im_end|>", "<|endoftext|>"]), ("plain", ["<|endoftext|>"])])
+def test_an_export_says_where_a_model_stops(make: Make, tmp_path: Path, template: str, stops: list[str]) -> None:
+    """A model that was trained to end turns with `<|im_end|>` went on for ever: `eos_token` is another token, and no file said so."""
+    exports = {"trl": {"from": "sft_tokens", "to": "hf_arrow"}, "mds": {"from": "sft_tokens", "to": "mds"}}
+    workspace = make(minimal("sft", {"a": domain("chats.jsonl", "messages")}, template=template, exports=exports))
+    for name in ("sft_raw", "sft_tokens"):
+        build(workspace, name, "a")
+    found = {name: make_store(workspace, assets_of(workspace)[f"sft_export_{name}"], "a").directory for name in exports}
+    assert not (found["mds"] / "generation_config.json").exists()
+    said = json.loads((found["trl"] / "generation_config.json").read_text())["eos_token_id"]
+    assert said == AutoTokenizer.from_pretrained(TOKENIZER).convert_tokens_to_ids(stops)
+    assert GenerationConfig.from_pretrained(found["trl"]).eos_token_id == said
+    tokens = workspace.published("sft_tokens", "a")
+    assert tokens is not None
+    store = open_tokens(tokens.directory, "train")
+    last = {int(store.record(n, "tokens")[np.flatnonzero(store.record(n, "loss_mask"))[-1]]) for n in range(len(store))}
+    assert last <= set(said)
+
+
+# `pad_vocab_to`: the model's vocabulary, where it has more ids than the tokenizer.
+
+
+def test_types_and_exports_go_by_the_models_vocabulary(make: Make, tmp_path: Path) -> None:
+    """As train-llm-from-scratch's 50,304 of 50,257, and MindSpeed-LLM's --pad-vocab-size-to."""
+    rows = domain(jsonl(tmp_path / "rows.jsonl", [{"text": f"Document {n}."} for n in range(6)]), "text")
+    options = {"output": {"dtype": "auto"}, "pad_vocab_to": 70_000}
+    workspace = make(minimal("pretrain", {"d": rows}, **options))
+    build_all(workspace, ["pretrain"])
+    published = workspace.published("pretrain_tokens", "d")
+    assert published is not None and not failing(workspace, published)
+    assert published.manifest.recipe["tokenizer"]["pad_vocab_to"] == 70_000
+    # the tokenizer's 8,192 ids alone are uint16
+    assert open_tokens(published.directory, "d_train").arrays["tokens"].dtype == np.dtype("uint32")
+    for format in ("nanotron", "olmo", "megatron"):
+        assert exporting(EVERY["pretrain_tokens"], format, None, {}).all_options(workspace)["vocab_size"] == 70_000
+
+
+def test_a_vocabulary_that_does_not_hold_the_ids_stops(make: Make, tmp_path: Path) -> None:
+    rows = domain(jsonl(tmp_path / "rows.jsonl", [{"text": "Hi."}]), "text")
+    workspace = make(minimal("pretrain", {"d": rows}, pad_vocab_to=300))
+    with pytest.raises(PrepAssetsError, match=r"pad_vocab_to: 300 ids do not hold tokenizer .*, whose highest id is [\d,]+\. Set it to"):
+        build_all(workspace, ["pretrain"])
