@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.stores.verification import WrittenFile
+from prep_assets.stores.verification import BLOCK, WrittenFile
 
 _MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where a file takes no more room than what is written to it, and no disk can be full."""
@@ -30,43 +30,37 @@ class _Patient(WrittenFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._fault: BaseException | None = None
-        self._unwritten: list[tuple[int, bytes]] = []
+        self._unwritten: dict[int, bytearray] = {}
 
     def check(self) -> None:
         """Raise what went wrong since the file was opened."""
         if self._fault is not None:
             raise self._fault
 
-    def _keep(self, work: Callable[..., None], *arguments: Any) -> None:
+    def _store(self, number: int, block: bytearray | memoryview) -> None:
         if self._fault is None:
             try:
-                work(*arguments)
+                super()._store(number, block)
             except BaseException as error:  # also Ctrl-C: it would end inside HDF5
                 self._fault = error
-
-    def _intend(self, at: int, data: bytes | memoryview) -> None:
-        self._keep(super()._intend, at, data)  # fails where what is written over was not what had been written
-
-    def _put(self, at: int, data: bytes | memoryview) -> None:
-        self._keep(super()._put, at, data)
         if self._fault is not None:
-            self._unwritten.append((at, bytes(data)))
+            self._unwritten[number] = bytearray(block)
+
+    def _load(self, number: int) -> bytearray:
+        if number in self._unwritten:
+            return self._unwritten.pop(number)
+        try:
+            return super()._load(number)
+        except BaseException as error:  # also where it is not what had been written
+            self._fault = self._fault or error
+            return bytearray(min(BLOCK, self._size - number * BLOCK))
 
     def _resize(self, size: int) -> None:
-        self._keep(super()._resize, size)
-
-    def _read_at(self, begin: int, end: int) -> bytes:
-        found = bytearray(end - begin)
-        try:
-            there = super()._read_at(begin, end)
-        except BaseException as error:
-            there, self._fault = b"", self._fault or error
-        found[: len(there)] = there
-        for at, data in self._unwritten:
-            low, high = max(at, begin), min(at + len(data), end)
-            if low < high:
-                found[low - begin : high - begin] = data[low - at : high - at]
-        return bytes(found)
+        if self._fault is None:
+            try:
+                super()._resize(size)
+            except BaseException as error:
+                self._fault = error
 
 
 @contextmanager

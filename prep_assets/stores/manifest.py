@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.files import loads
-from prep_assets.stores.verification import BLOCK, first_difference, sums_of, write_text
+from prep_assets.stores.verification import first_difference, span_of, sums_of, write_text
 
 # Signatures of manifests: ed25519, by a key that the environment names. A seal shows that a manifest was edited; a signature, by whom it was written.
 #
@@ -290,8 +290,8 @@ def payload_faults(directory: Path, manifest: Manifest) -> list[str]:
         elif found.bytes != expected["bytes"]:
             faults.append(f"{name}: {found.bytes:,} bytes, the manifest says {expected['bytes']:,}")
         else:
-            block = first_difference(found.blocks, expected)
-            where = "" if block is None else f" in bytes {block * BLOCK:,} to {min((block + 1) * BLOCK, found.bytes):,}"
+            block = first_difference(found.blocks, str(expected.get("blocks", "")))
+            where = "" if block is None else f" in {span_of(block, found.bytes)}"
             faults.append(f"{name}: content altered{where}: sha256 is {found.sha256[:16]}…, the manifest says {expected['sha256'][:16]}…")
     faults += [f"{name}: not in the manifest" for name in sorted(present - set(manifest.files))]
     return faults

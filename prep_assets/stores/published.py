@@ -56,7 +56,7 @@ def _written(work: Path, manifest: Manifest, write: Write, audit: Audit) -> Mani
     payload, quarantine = work / PAYLOAD, work / WORK_QUARANTINE
     with recording(work) as expected_files:
         draft = write(payload, quarantine)
-        files = {name: {**sums.entry, **h5_layout(payload / name)} for name, sums in prove(payload, expected_files).items()}
+        files = {name: {**sums._asdict(), **h5_layout(payload / name)} for name, sums in prove(payload, expected_files).items()}
         refused = read_back(quarantine, expected_files.get(quarantine.absolute())).sha256 if quarantine.exists() else ""
         audit(payload)
         manifest = replace(manifest, counts=draft.counts, metrics=draft.metrics, files=files, checks=draft.checks, quarantine=refused)
