@@ -222,6 +222,11 @@ def mapped(array: np.memmap[Any, Any]) -> npt.NDArray[Any]:
     return np.asarray(array)
 
 
+def map_file(path: Path) -> npt.NDArray[np.uint8]:
+    """A file's bytes, mapped, read-only."""
+    return mapped(np.memmap(path, np.uint8, "r")) if path.stat().st_size else np.zeros(0, np.uint8)
+
+
 def went_through(count: int) -> None:
     """Note that about so many bytes of mapped files were read or written one after another, and give pages back where it is time."""
     global _since_look

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
-from prep_assets.stores import tokens
-from prep_assets.stores.tokens import BinWriter, H5Writer, RecordWriter, StorageFormat, open_tokens, record_writer
+from prep_assets.stores import h5
+from prep_assets.stores.tokens import BinWriter, StorageFormat, open_tokens, record_writer
 from prep_assets_tests.effort import examples
 from prep_assets_tests.peak import peak
 from prep_assets_tests.stores.payload import list_payload
@@ -56,12 +56,8 @@ def cut(records: Records, sizes: Sequence[int]) -> list[Records]:
 
 
 def write(directory: Path, storage: StorageFormat, records: Records, *, sizes: Sequence[int] = (), limit: int = 10**9) -> None:
-    made: BinWriter | H5Writer
-    made = (
-        H5Writer(directory / "train.h5", DTYPES) if storage == "h5" else BinWriter(directory / "train", DTYPES, max_tokens_per_shard=limit)
-    )
     row = 0
-    with RecordWriter(made, directory / "train.index") as writer:
+    with record_writer(storage, directory, "train", DTYPES, max_tokens_per_shard=limit) as writer:
         for batch in cut(records, sizes):
             block_of = {"tokens": np.array(flat(batch), np.uint32), "loss_mask": np.array(flat(mask_of(batch)), np.float32)}
             numbers = range(row, row + len(batch))
@@ -225,7 +221,7 @@ def test_an_index_cut_short_is_found_at_open(tmp_path: Path, part: str) -> None:
     write(tmp_path, "bin", [[1, 2, 3], [4, 5]])
     path = tmp_path / "train.index" / f"{part}.npy"
     np.save(path, np.load(path)[:-1])
-    with pytest.raises(StoreError, match=r"one of each for every record|its index says 3"):
+    with pytest.raises(StoreError, match="of different lengths"):
         open_tokens(tmp_path, "train")
 
 
@@ -244,8 +240,8 @@ def test_equal_records_give_equal_files_whatever_the_blocks_that_they_come_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: StorageFormat
 ) -> None:
     """The HDF5 library places data in the order of the calls: two keys that grew block by block stood differently in every file."""
-    monkeypatch.setattr(tokens, "H5_PIECE", 1000)
-    monkeypatch.setattr(tokens, "H5_CHUNK", 100)
+    monkeypatch.setattr(h5, "H5_PIECE", 1000)
+    monkeypatch.setattr(h5, "H5_CHUNK", 100)
     lengths = np.arange(1, 120)
     ids, ends = np.arange(lengths.sum(), dtype=np.int32), np.cumsum(lengths)
     found = set[str]()
