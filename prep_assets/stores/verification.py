@@ -421,14 +421,18 @@ def read_back(path: Path, expected: Expected | None) -> Sums:
     Raises:
         StoreError: it is not what was meant.
     """
-    with path.open("rb", buffering=0) as file:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
         try:
-            os.fsync(file.fileno())
+            os.fsync(handle)
         except OSError as error:
             raise named(error, path) from error
         if hasattr(os, "posix_fadvise"):  # what is in memory only would be compared with itself
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        sums = sums_of_stream(file)
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        with open(handle, "rb", buffering=0, closefd=False) as file:
+            sums = sums_of_stream(file)
+    finally:
+        os.close(handle)
     if expected is not None and sums.bytes != expected.bytes:
         raise StoreError(f"{path}: {sums.bytes:,} bytes on disk, {expected.bytes:,} were written. {FAULTY}")
     if expected is not None and (block := first_difference(sums.blocks, expected.blocks)) is not None:
