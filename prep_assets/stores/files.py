@@ -415,8 +415,7 @@ class Digests:
     """
 
     def __init__(self, *, numbered: bool = False) -> None:
-        self._slots, self._count = IN_MEMORY, 0
-        self._open(_empty(self._slots))
+        self._open(IN_MEMORY)
         self._shift = 64 - NUMBER if numbered else 64
         self._kept = (1 << self._shift) - 1
 
@@ -488,15 +487,27 @@ class Digests:
 
     def _make_room(self, more: int) -> None:
         while 3 * (self._count + more) > 2 * self._slots:
-            before, self._slots, self._count = self._pairs, 2 * self._slots, 0
-            self._open(_empty(self._slots))
+            before = self._pairs
+            self._open(2 * self._slots)
             for start in range(0, len(before), _AT_A_TIME):
                 part = before[start : start + _AT_A_TIME]
-                part = part[part[:, 0] != 0]
-                self._put(part)
+                self._put(part[part[:, 0] != 0])
 
-    def _open(self, table: memoryview) -> None:
-        self._table, self._pairs = table, np.frombuffer(table, np.uint64).reshape(-1, 2)
+    def _open(self, slots: int) -> None:
+        """An empty table."""
+        self._slots, self._count, size = slots, 0, slots * _SLOT
+        if slots <= IN_MEMORY:
+            self._table = memoryview(bytearray(size)).cast("Q")
+        else:
+            with tempfile.TemporaryFile() as file:
+                try:
+                    os.posix_fallocate(
+                        file.fileno(), 0, size
+                    )  # a disk that is full is told here, and not by a signal when a page is written
+                except OSError as error:
+                    raise named(error, Path(tempfile.gettempdir())) from error
+                self._table = memoryview(mmap.mmap(file.fileno(), size)).cast("Q")
+        self._pairs = np.frombuffer(self._table, np.uint64).reshape(-1, 2)
 
 
 def _leads(low: _Halves, high: _Halves) -> Ints:
@@ -514,15 +525,3 @@ def _leads(low: _Halves, high: _Halves) -> Ints:
 def _halves(digest: bytes) -> tuple[int, int]:
     low, high = _HALVES.unpack(digest)
     return low or 1, high
-
-
-def _empty(slots: int) -> memoryview:
-    size = slots * _SLOT
-    if slots <= IN_MEMORY:
-        return memoryview(bytearray(size)).cast("Q")
-    with tempfile.TemporaryFile() as file:
-        try:
-            os.posix_fallocate(file.fileno(), 0, size)  # a disk that is full is told here, and not by a signal when a page is written
-        except OSError as error:
-            raise named(error, Path(tempfile.gettempdir())) from error
-        return memoryview(mmap.mmap(file.fileno(), size)).cast("Q")

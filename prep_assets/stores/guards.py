@@ -56,28 +56,24 @@ class _Folder(NamedTuple):
 class Guard:
     """The blocks of one file of a store."""
 
-    def __init__(self, path: Path, entry: Mapping[str, Any], folder: _Folder) -> None:
+    def __init__(self, path: Path, entry: Mapping[str, Any], folder: _Folder, memory: npt.NDArray[np.uint8] | None) -> None:
         self.path, self.size = path, int(entry["bytes"])
         self.layout = entry.get("layout")
         self.hashes = hashes(entry["blocks"])
         self._seen = bytearray(len(self.hashes))
-        self._memory: npt.NDArray[np.uint8] | None = None
+        self._memory = memory
         self.unchecked = len(self.hashes)
         self._folder = folder
         if (found := path.stat().st_size) != self.size:
             raise StoreError(f"{path}: {found:,} bytes, {folder.who} says {self.size:,}. {folder.remedy}")
 
-    def over(self, memory: npt.NDArray[np.uint8]) -> Guard:
-        """Look at these bytes of the file, which are mapped already."""
-        self._memory = memory
-        return self
-
-    def check(self, begin: int, end: int) -> None:
-        """Compare the blocks that bytes ``begin … end - 1`` are in.
+    def check(self, begin: int = 0, end: int | None = None) -> None:
+        """Compare the blocks that bytes ``begin … end - 1`` are in; all where no end is given.
 
         Raises:
             StoreError: a block is not what the manifest says.
         """
+        end = self.size if end is None else end
         first, last, seen = begin >> _SHIFT, (end - 1) >> _SHIFT, self._seen
         if begin >= end or (last - first < 2 and seen[first] and seen[last]):
             return
@@ -90,10 +86,6 @@ class Guard:
                 seen[block] = 1
                 self.unchecked -= 1
                 went_through(BLOCK)
-
-    def check_all(self) -> None:
-        """Compare the whole file."""
-        self.check(0, self.size)
 
     def wrong(self, block: int) -> StoreError:
         """The error for a block that is not what the manifest says."""
@@ -147,13 +139,13 @@ class Guards:
                 raise StoreError(f"{version} is not what its manifest says:\n  " + "\n  ".join(faults) + f"\n{known.remedy}")
         return known
 
-    def guard(self, path: Path) -> Guard | None:
-        """Of a file; `None` where there is nothing to compare with."""
+    def guard(self, path: Path, memory: npt.NDArray[np.uint8] | None = None) -> Guard | None:
+        """Of a file; `None` where there is nothing to compare with. `memory`: its bytes, where they are mapped already."""
         if (place := self.hold(path.parent)) is None or self._verify == "off":
             return None
         folder, within = place
         entry = folder.files.get(posixpath.normpath(f"{within}/{path.name}"), {})
-        return Guard(path, entry, folder) if "blocks" in entry else None
+        return Guard(path, entry, folder, memory) if "blocks" in entry else None
 
     def whole(self, path: Path) -> Path:
         """`path`, after the whole file was compared.
@@ -162,7 +154,7 @@ class Guards:
             StoreError: it is not what the manifest says.
         """
         if guard := self.guard(path):
-            guard.check_all()
+            guard.check()
         return path
 
     def open(self, path: Path) -> io.BufferedIOBase:
@@ -257,9 +249,9 @@ def load_array(path: Path, guards: Guards) -> npt.NDArray[Any]:
         StoreError: it is missing or damaged, or holds no column of numbers.
     """
     try:
-        guard, memory = guards.guard(path), map_file(path)
-        if guard:
-            guard.over(memory).check_all()
+        memory = map_file(path)
+        if guard := guards.guard(path, memory):
+            guard.check()
         header = _OF_COLUMN.fullmatch(memory[:_HEADER].tobytes())
         if header and len(memory) - _HEADER == int(header[2]) * (dtype := np.dtype(header[1].decode())).itemsize:
             return memory[_HEADER:].view(dtype)

@@ -319,7 +319,7 @@ class Result(NamedTuple):
 def read_results(directory: Path, content_hash: str) -> Mapping[str, Result] | None:
     """By name, what the checks of the store in `directory` said of this content; `None` where they never looked at it."""
     try:
-        return parse_results(_beside(directory).read_bytes(), content_hash)
+        return parse_results(directory.with_name(directory.name + CHECKS).read_bytes(), content_hash)
     except OSError:
         return None
 
@@ -339,7 +339,7 @@ def write_results(directory: Path, content_hash: str, results: Mapping[str, Resu
     """Write it down, in one step; what is written already stays."""
     if read_results(directory, content_hash) == results:
         return
-    path = _beside(directory)
+    path = directory.with_name(directory.name + CHECKS)
     temporary = path.with_name(f".{path.name}-{os.getpid()}")
     write_text(temporary, results_text(content_hash, results))
     temporary.replace(path)
@@ -348,7 +348,3 @@ def write_results(directory: Path, content_hash: str, results: Mapping[str, Resu
 def results_text(content_hash: str, results: Mapping[str, Result]) -> str:
     """What the file holds."""
     return json.dumps({"content_hash": content_hash, "checks": {name: list(each) for name, each in results.items()}}, indent=1) + "\n"
-
-
-def _beside(directory: Path) -> Path:
-    return directory.with_name(directory.name + CHECKS)

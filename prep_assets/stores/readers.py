@@ -145,8 +145,8 @@ def read_bin(meta: Path, guards: Guards = UNGUARDED) -> Shard:
 
 def map_array(path: Path, dtype: npt.DTypeLike, guards: Guards) -> Any:
     """The elements that a file holds, mapped and under its guard."""
-    guard, memory = guards.guard(path), map_file(path)
-    return guarded(memory.view(dtype), guard and guard.over(memory))
+    memory = map_file(path)
+    return guarded(memory.view(dtype), guards.guard(path, memory))
 
 
 def _borders(entries: Mapping[str, Mapping[str, Any]], where: str) -> tuple[dict[str, Int64s], dict[str, Int64s]]:
@@ -215,9 +215,10 @@ def read_h5(path: Path, guards: Guards = UNGUARDED) -> Shard:
     row_len = 0
     _close_outdated(path)
     with readable(path), h5py.File(path, "r") as file:
-        guard, memory = guards.guard(path), map_file(path)
-        if guard is not None and (guard.over(memory).layout is None or _layout(file) != guard.layout):
-            guard.check_all()  # only HDF5 can read it, or the data does not lie where the manifest says
+        memory = map_file(path)
+        guard = guards.guard(path, memory)
+        if guard is not None and (guard.layout is None or _layout(file) != guard.layout):
+            guard.check()  # only HDF5 can read it, or the data does not lie where the manifest says
             guard = None
 
         def flat(dataset: Any) -> Any:

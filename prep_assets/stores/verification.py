@@ -81,8 +81,9 @@ def hashes(blocks: str) -> list[int]:
 
 def first_difference(blocks: str, expected: str) -> int | None:
     """The number of the first block that both have and whose hashes differ; `None` where there is none."""
-    pairs = zip(hashes(blocks), hashes(expected), strict=False)
-    return next((number for number, (one, other) in enumerate(pairs) if one != other), None)
+    common = min(len(blocks), len(expected))
+    one, other = (np.frombuffer(bytes.fromhex(each[:common]), ">u8") for each in (blocks, expected))
+    return int((one != other).argmax()) if (one != other).any() else None
 
 
 def span_of(block: int, size: int) -> str:
