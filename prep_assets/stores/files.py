@@ -264,6 +264,14 @@ FOLDER = "PREP_ASSETS_CACHE"
 _DIGEST = hashlib.sha256().digest_size
 
 
+def cache_folder() -> Path | None:
+    """Where this user's caches are; `None` where nothing is to be kept."""
+    named, base = os.environ.get(FOLDER), os.environ.get("XDG_CACHE_HOME")
+    if named is not None:
+        return Path(named).expanduser().absolute() if named else None
+    return (Path(base) if base else Path.home() / ".cache") / "prep-assets"
+
+
 @dataclass(frozen=True, slots=True)
 class Kept:
     """Files of one kind.
@@ -300,11 +308,8 @@ class Kept:
             return
 
     def _folder(self) -> Path | None:
-        named = os.environ.get(FOLDER)
-        if named is not None:
-            return Path(named) / self.kind if named else None
-        base = os.environ.get("XDG_CACHE_HOME")
-        return (Path(base) if base else Path.home() / ".cache") / "prep-assets" / self.kind
+        folder = cache_folder()
+        return None if folder is None else folder / self.kind
 
     def _drop_oldest(self, folder: Path) -> None:
         files = sorted((path.stat().st_mtime_ns, path) for path in folder.iterdir())

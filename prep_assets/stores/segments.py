@@ -45,21 +45,18 @@ class BinShard(AbstractContextManager["BinShard"]):
         self._files[key].write_array(np.asarray(values, self._dtypes[key]))
         self.sizes[key] += values.size
 
-    def close(self) -> None:
-        """Finish the files."""
-        self._close()
-        meta = {key: {"shape": [self.sizes[key]], "dtype": dtype.name, **self.borders.get(key, {})} for key, dtype in self._dtypes.items()}
-        write_text(self._folder / "meta.json", json.dumps(meta))
-
-    def _close(self) -> None:
+    def close(self, *, sound: bool = True) -> None:
+        """Finish the files; without ``meta.json`` where something went wrong."""
         for file in self._files.values():
             file.close()
+        if sound:
+            meta = {
+                key: {"shape": [self.sizes[key]], "dtype": dtype.name, **self.borders.get(key, {})} for key, dtype in self._dtypes.items()
+            }
+            write_text(self._folder / "meta.json", json.dumps(meta))
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._close()
+        self.close(sound=kind is None)
 
 
 def write_h5_shard(
