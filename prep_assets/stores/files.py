@@ -224,7 +224,7 @@ def mapped(array: np.memmap[Any, Any]) -> npt.NDArray[Any]:
 
 def map_file(path: Path) -> npt.NDArray[np.uint8]:
     """A file's bytes, mapped, read-only."""
-    return mapped(np.memmap(path, np.uint8, "r")) if path.stat().st_size else np.zeros(0, np.uint8)
+    return mapped(np.memmap(str(path), np.uint8, "r")) if path.stat().st_size else np.zeros(0, np.uint8)  # a `Path` would be resolved
 
 
 def went_through(count: int) -> None:
