@@ -68,13 +68,14 @@ class ImageWriter:
 
     def __init__(self, directory: Path, name: str) -> None:
         self._folder = directory / f"{name}.images"
+        self._lines: WrittenFile | None = None
         self._columns: Columns | None = None
 
     def append(self, block: ImageBlock, first: int) -> None:
         """Append the images of a batch whose first record has the number `first`."""
         if not len(block.images):
             return
-        if self._columns is None:
+        if self._lines is None or self._columns is None:
             self._columns = Columns(self._folder, dict.fromkeys(FIELDS, np.int64))
             self._lines = WrittenFile(self._folder / LINES)
         lines = [image.line() for image in block.images]
@@ -84,9 +85,9 @@ class ImageWriter:
 
     def close(self) -> None:
         """Finish the files."""
-        if self._columns is not None:
-            self._lines.close()
-            self._columns.close()
+        for file in (self._lines, self._columns):
+            if file is not None:
+                file.close()
 
 
 @dataclass(frozen=True)
