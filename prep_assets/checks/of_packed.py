@@ -19,8 +19,7 @@ from prep_assets.proofs.rows import check_packed, check_positions
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.stores.arrays import sizes
 from prep_assets.stores.guards import Guards
-from prep_assets.stores.packed import open_documents, open_packed
-from prep_assets.stores.readers import bin_rows, read_bin, shard_metas
+from prep_assets.stores.packed import open_documents, open_packed, open_rows
 from prep_assets.stores.tokens import TokenStore, open_tokens
 
 
@@ -40,8 +39,7 @@ def packed_rows(store: Store) -> Verdict:
 def _positions(store: Store, name: str) -> Verdict:
     """Position ids, which the format bin stores."""
     documents, _, row_len = open_documents(store.directory, name)
-    shards = read_bin(shard_metas(store.directory / name), Guards())
-    return check_positions(bin_rows(shards, "position_ids", row_len), documents, row_len)
+    return check_positions(open_rows(store.directory, name, row_len, Guards())["position_ids"], documents, row_len)
 
 
 def packed_mixture(store: Store) -> Verdict:
