@@ -39,14 +39,12 @@ from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of
 from prep_assets.pipeline.pairs import prompt_row
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.workspace import build_command
-from prep_assets.proofs.chat_blocks import Chat, ChatColumns, Claims, PlainBlocks
+from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answers_derivation
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.proofs.groups import Rollout, Scores, check_rewards, check_sampled
 from prep_assets.proofs.mask import Conversation, IdentityProof, Left, MaskProof, Row, Truncation, prove_identity, prove_masks
-from prep_assets.proofs.plain_forms import PlainDerivation, answers_derivation, roles_and_texts
 from prep_assets.proofs.rows import CONVERTED, Converted, as_number, check_golds, check_records, second_reading, stands_in, worked_out
 from prep_assets.proofs.second_reading import group_again, read_again
-from prep_assets.proofs.shaped_forms import outlined
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import ASSISTANT, TEXT, USER, Group, PlainChat, Prompt, Region, Sample, Turn
 from prep_assets.schemas.reader import apply
@@ -55,6 +53,7 @@ from prep_assets.stores.arrays import at, equals, numbers, where
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines, row_of
 from prep_assets.stores.tokens import TokenStore
+from prep_assets.text.chats import Chat, ChatColumns, outlined, plain_chat
 
 # Checks of tokenized conversations: chats, and the sides of preference pairs. Both proofs of one come of one reading of its source.
 
@@ -306,8 +305,7 @@ def _columns(example: Sample | PlainChat) -> Chat | None:
     """A conversation as its form and its texts; `None` for what has to be proven by itself."""
     if isinstance(example, PlainChat):
         return example
-    found = roles_and_texts(example)
-    return outlined(example) if found is None else PlainChat(found[0], tuple(found[1]))
+    return plain_chat(example) or outlined(example)
 
 
 # What checks compare stores of scored groups with: the sources, read again; and the checks of groups.

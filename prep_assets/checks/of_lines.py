@@ -27,7 +27,6 @@ from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.tokens import by_domain
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.merged import Asked, MergedRows, check_merged_lines, check_merged_records
-from prep_assets.proofs.plain_forms import ByteSearch
 from prep_assets.proofs.plain_reading import pair_lines, plain_contrast, plain_pair, plain_prompt
 from prep_assets.proofs.rows import Alike, Bools, Line, are_lines, check_lines, compared, lines_verdict
 from prep_assets.proofs.second_reading import MessageRows, Messages
@@ -41,6 +40,7 @@ from prep_assets.stores.groups import PROMPTS, STREAMS, GroupStore, open_groups
 from prep_assets.stores.lines import INDEX_FIELDS, Lines, open_lines
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
+from prep_assets.text.chats import ByteSearch
 
 # `source_match`: what the lines of a JSONL store say is what their rows say.
 

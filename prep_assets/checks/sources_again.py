@@ -29,12 +29,11 @@ from prep_assets.pipeline.examples import Stretch, converter, shards_of
 from prep_assets.pipeline.images import REMEMBERED, REMOTE
 from prep_assets.pipeline.sources import domain_of, pinned
 from prep_assets.proofs.accounting import find, places
-from prep_assets.proofs.chat_blocks import ChatColumns
+from prep_assets.proofs.chat_blocks import PlainDerivation
 from prep_assets.proofs.derive import MaskOptions, derive, examples_again
 from prep_assets.proofs.documents import documents_begin_with
 from prep_assets.proofs.image_tokens import Size, counted_again
 from prep_assets.proofs.mask import Conversation, Left, Truncation, left_of
-from prep_assets.proofs.plain_forms import PlainDerivation
 from prep_assets.proofs.rows import PAIR_FIELDS
 from prep_assets.proofs.second_reading import (
     ALL,
@@ -60,6 +59,7 @@ from prep_assets.stores.arrays import Spool, ahead, at, order, stretches
 from prep_assets.stores.lines import Lines, row_of
 from prep_assets.stores.segments import Window
 from prep_assets.stores.tokens import TokenStore
+from prep_assets.text.chats import ChatColumns
 from prep_assets.text.conversation import control_pattern, treat
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary

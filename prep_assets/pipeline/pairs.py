@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,9 +30,9 @@ from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Draft
 from prep_assets.stores.tokens import RecordWriter, record_writer
 from prep_assets.text.encode import Encoded, Encoder
-from prep_assets.text.layouts import FormCuts, Group, merged
+from prep_assets.text.forms import merged
 from prep_assets.text.render import InlineReasoning, render
-from prep_assets.text.spans import Cuts, MaskPolicy, Rendered
+from prep_assets.text.spans import Cuts, MaskPolicy, Rendered, of_rows
 from prep_assets.text.template import ChatTemplate
 
 # RL prompts: as lines with their gold answer, and as tokens up to where a model continues.
@@ -209,8 +209,8 @@ class PairEncoder:
 
     def _cuts(self, batch: Sequence[Mapping[str, Any]], refused: dict[int, Refused]) -> tuple[list[int], Cuts]:
         """Both sides of each pair that is not refused, one after the other, and which pairs these are."""
-        groups = self._plain.cut([side for row in batch for side in plain_sides(row, SIDES)])
-        texts = _texts(groups)
+        by_form = self._plain.cut([side for row in batch for side in plain_sides(row, SIDES)])
+        texts = {number: by_form.cuts.text(at) for at, number in enumerate(by_form.rows.tolist())}
         renders: dict[int, Rendered] = {}
         for pair, row in enumerate(batch):
             try:
@@ -222,9 +222,9 @@ class PairEncoder:
             except Refused as refusal:
                 refused[pair] = refusal
         left = [pair for pair in range(len(batch)) if pair not in refused]
-        new = {2 * pair + side: 2 * place + side for place, pair in enumerate(left) for side in (0, 1)}
-        rows = {new[number]: self._renderer.encoder.cutter.row(rendered) for number, rendered in renders.items() if number in new}
-        return left, merged(2 * len(left), rows, _renumbered(groups, new))
+        by_form = by_form.of(~np.isin(by_form.rows // 2, list(refused)))
+        rows = {number: self._renderer.encoder.cutter.row(rendered) for number, rendered in renders.items() if number // 2 not in refused}
+        return left, merged([(np.array(list(rows), np.int64), of_rows(list(rows.values()))), (by_form.rows, by_form.cuts)])
 
     def _rendered(self, row: Mapping[str, Any], side: str) -> Rendered:
         """A side by its marks, or else by its form, as `PlainChats.render` has it; its regions say what is trained."""
@@ -236,26 +236,6 @@ class PairEncoder:
                 raise
         turns = pair_sample(row, side).turns
         return replace(found, spans=tuple(replace(span, region=turns[span.turn].regions[0]) for span in found.spans))
-
-
-def _texts(groups: Iterable[tuple[list[int], FormCuts]]) -> dict[int, str]:
-    """What tells each side from the other of its pair: its answer where both are of one form, which have one prompt, else its render."""
-    texts: dict[int, str] = {}
-    for numbers, cut in groups:
-        here, order = set(numbers), cut.form.layout.order
-        for at, (side, answer) in enumerate(zip(numbers, cut.columns[order.index(len(order) - 1)], strict=True)):
-            texts[side] = answer if side ^ 1 in here else cut.text(at)
-    return texts
-
-
-def _renumbered(groups: Iterable[tuple[list[int], FormCuts]], new: Mapping[int, int]) -> list[Group]:
-    """The groups without what has no new number."""
-    found = []
-    for numbers, cut in groups:
-        left = [at for at, number in enumerate(numbers) if number in new]
-        if left:
-            found.append((np.array([new[numbers[at]] for at in left], np.int64), cut if len(left) == len(numbers) else cut.of(left)))
-    return found
 
 
 def rendered_pair(row: Mapping[str, Any], renderer: Proven, reasoning: InlineReasoning) -> tuple[Rendered, ...]:

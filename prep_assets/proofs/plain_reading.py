@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from prep_assets.proofs.plain_forms import ByteSearch
+from prep_assets.text.chats import ByteSearch
 
 Row = Mapping[str, Any]
 

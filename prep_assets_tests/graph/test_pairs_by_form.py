@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.caches import CACHES
-from prep_assets.pipeline import conversations as plain_chats
 from prep_assets.pipeline.pairs import PairEncoder
+from prep_assets.text import forms
 from prep_assets_tests.effort import examples
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 
@@ -58,11 +58,11 @@ def test_by_form_and_one_by_one(template: str, truncation: str, reasoning: str, 
     by_form = set()
 
     def encoded(rows: list[dict[str, Any]], learn_after: int) -> Any:
-        monkeypatch.setattr(plain_chats, "LEARN_AFTER", learn_after)
+        monkeypatch.setattr(forms, "LEARN_AFTER", learn_after)
         CACHES["plain chats"].clear()
         quarantine, encoder = Mock(), PairEncoder(workspace)
         kept, sides = encoder.encode(rows, 0, quarantine)
-        by_form.add((learn_after, encoder._plain.by_layout > 0))
+        by_form.add((learn_after, encoder._plain.compared > 0))
         columns = {side: [each.tolist() if isinstance(each, np.ndarray) else each for each in found] for side, found in sides.items()}
         return kept, columns, [call.args[:3] for call in quarantine.add.call_args_list]
 
