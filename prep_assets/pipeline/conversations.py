@@ -81,10 +81,11 @@ class Block:
 
     def cuts(self, cutter: Cutter) -> Cuts:
         """All of them, cut."""
-        by_form, rows = self.by_form, of_rows([cutter.row(rendered) for rendered in self.renders.values()])
-        if not self.renders:
+        numbers, by_form = sorted(self.renders), self.by_form  # examples that were put come later
+        if not numbers:
             return replace(by_form.cuts, segments=[*by_form.cuts.segments])
-        return merged([(np.array(list(self.renders), np.int64), rows), (by_form.rows, by_form.cuts)]) if len(by_form.rows) else rows
+        rows = of_rows([cutter.row(self.renders[number]) for number in numbers])
+        return merged([(np.array(numbers, np.int64), rows), (by_form.rows, by_form.cuts)]) if len(by_form.rows) else rows
 
     def put(self, number: int, rendered: Rendered) -> None:
         """Give an example another render."""
