@@ -31,13 +31,43 @@ from prep_assets.text.chats import Bools, ByteSearch, ChatColumns, Kind, Outline
 from prep_assets.text.conversation import SpecialInContent, control_pattern, plain_messages, shown_messages, tool_call, treat
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.environment import END, WHITE_TO_PYTHON, MessageForm, Spelled, blocks_of, only_writes
-from prep_assets.text.forms import Form, Learned, Located, agreed, merged, picked
+from prep_assets.text.forms import Form, Laid, Learned, Located, agreed
 from prep_assets.text.render import UNTEMPLATED, InlineReasoning, left_out, one_per_answer, render
-from prep_assets.text.spans import Cuts, Cutter, Ints, MaskPolicy, Rendered, Span, Stop, of_rows, rounds, steps, without_oldest_rounds
+from prep_assets.text.spans import Ints, MaskPolicy, Placed, Rendered, Span, Stop, bounds, rounds, steps, without_oldest_rounds
 from prep_assets.text.template import ChatTemplate
 
-# The examples of one block, in the order of their records: some with renders of their own, some written by their forms, some with the tokens that they
-# bring.
+# Parts of a block, each tokenized for itself: chats that are cut by form, those that have renders of their own, and rows that bring their tokens.
+
+
+def in_order(parts: Sequence[tuple[Ints, Encoded]], without: Ints | None = None) -> Encoded:
+    """Batches as one.
+
+    Args:
+        parts: where the examples of a batch stand among all, and the batch.
+        without: which of all are left out.
+    """
+    at = np.concatenate([places[encoded.kept] for places, encoded in parts])
+    order = np.argsort(at, kind="stable")
+    if without is not None:
+        order = order[~np.isin(at[order], without)]
+    elif len(parts) == 1 and np.array_equal(parts[0][0], np.arange(len(parts[0][0]))):
+        return parts[0][1]
+    lengths = np.concatenate([np.diff(encoded.offsets) for _, encoded in parts])
+    offsets = bounds(lengths[order])
+    tokens = np.repeat(bounds(lengths)[:-1][order] - offsets[:-1], lengths[order]) + np.arange(offsets[-1])
+    ids, loss, taken = (np.concatenate([getattr(encoded, name) for _, encoded in parts]) for name in ("ids", "loss", "taken"))
+    refused = [(int(places[number]), fault) for places, encoded in parts for number, fault in encoded.refused]
+    number, images = np.full(len(at), -1), [encoded.images for _, encoded in parts]
+    number[order] = np.arange(len(order))
+    first = bounds([len(encoded.kept) for _, encoded in parts]).tolist()
+    record = np.concatenate([number[each.record + before] for each, before in zip(images, first, strict=False)])
+    shown = np.argsort(record, kind="stable")
+    shown = shown[record[shown] >= 0]
+    start, length = (np.concatenate([getattr(each, name) for each in images])[shown] for name in ("start", "length"))
+    regions = [region for each in images for region in each.regions]
+    placed = Placed(record[shown], start, length, tuple([regions[image] for image in shown.tolist()]))
+    faults = tuple(sorted(refused, key=lambda each: each[0]))
+    return Encoded(ids[tokens], loss[tokens], offsets, at[order], faults, placed, taken[order])
 
 
 @dataclass(frozen=True)
@@ -46,17 +76,13 @@ class ByForm:
 
     Attributes:
         rows: int64[n], which they are, ascending.
-        cuts: their renders, cut.
+        laid: their renders.
         left_out: int64[n], how many turns of each lose their reasoning.
     """
 
     rows: Ints
-    cuts: Cuts
+    laid: Laid
     left_out: Ints
-
-    def of(self, chosen: Bools) -> ByForm:
-        """Only the chosen ones."""
-        return self if chosen.all() else ByForm(self.rows[chosen], picked(self.cuts, np.flatnonzero(chosen)), self.left_out[chosen])
 
 
 @dataclass
@@ -64,14 +90,14 @@ class Block:
     """Examples in the order of their records.
 
     Attributes:
-        by_form: those that are cut by form.
         at: the item of each.
-        renders: the renders of all others.
+        renders: the renders of those that are not cut by form.
+        cut: those that are, if any.
     """
 
-    by_form: ByForm
     at: list[Item] = field(default_factory=list)
     renders: dict[int, Rendered] = field(default_factory=dict)
+    cut: ByForm | None = None
 
     def kept(self, encoded: Encoded) -> list[Item]:
         """The items of those that are kept."""
@@ -79,60 +105,18 @@ class Block:
             return self.at
         return [self.at[number] for number in encoded.kept.tolist()]
 
-    def cuts(self, cutter: Cutter) -> Cuts:
-        """All of them, cut."""
-        numbers, by_form = sorted(self.renders), self.by_form  # examples that were put come later
-        if not numbers:
-            return replace(by_form.cuts, segments=[*by_form.cuts.segments])
-        rows = of_rows([cutter.row(self.renders[number]) for number in numbers])
-        return merged([(np.array(numbers, np.int64), rows), (by_form.rows, by_form.cuts)]) if len(by_form.rows) else rows
-
-    def put(self, number: int, rendered: Rendered) -> None:
-        """Give an example another render."""
-        self.renders[number] = rendered
-        self.by_form = self.by_form.of(self.by_form.rows != number)
-
-    def of(self, chosen: Sequence[int]) -> Block:
-        """Only the chosen examples, ascending."""
-        left = self.by_form.of(np.isin(self.by_form.rows, chosen))
-        renders = {new: self.renders[old] for new, old in enumerate(chosen) if old in self.renders}
-        return Block(replace(left, rows=np.searchsorted(chosen, left.rows)), [self.at[old] for old in chosen], renders)
+    def encoded(self, encoder: Encoder) -> Encoded:
+        """All of them, tokenized."""
+        parts = [] if self.cut is None else [(self.cut.rows, encoder.encode_cuts(self.cut.laid.cuts()))]
+        if self.renders or not parts:
+            parts.append((np.array(list(self.renders), np.int64), encoder.encode(list(self.renders.values()))))
+        return in_order(parts)
 
     def left_out(self, kept: Ints) -> int:
         """How many turns of these examples lost their reasoning."""
         own = ((self.at[number].given, self.renders[number]) for number in kept.tolist() if number in self.renders)
         count = sum(left_out(example, rendered) for example, rendered in own if isinstance(example, Sample))
-        return count + int(self.by_form.left_out[np.isin(self.by_form.rows, kept)].sum())
-
-
-_NO_PLACES = np.zeros(0, np.int64)
-NONE = ByForm(_NO_PLACES, of_rows([]), _NO_PLACES)
-
-
-Part = tuple[list[Item], Encoded]
-"""Kept items with their tokens."""
-
-
-def in_order(items: Sequence[Item], texts: Part, brought: Part) -> Part:
-    """Two parts of a block as one.
-
-    Args:
-        items: the whole block.
-        texts: the part that was tokenized; images stand in it alone.
-        brought: the part that brings its ids.
-    """
-    places, parts = {id(item.record): number for number, item in enumerate(items)}, (texts, brought)
-    found = sorted((places[id(item.record)], part, at) for part, (kept, _) in enumerate(parts) for at, item in enumerate(kept))
-    spans = [(parts[part][1], *parts[part][1].offsets[at : at + 2].tolist()) for _, part, at in found]
-    ids = np.concatenate([texts[1].ids[:0], *(each.ids[low:high] for each, low, high in spans)])
-    loss = np.concatenate([texts[1].loss[:0], *(each.loss[low:high] for each, low, high in spans)])
-    offsets = np.cumsum([0, *(high - low for _, low, high in spans)], dtype=np.int64)
-    taken = np.array([parts[part][1].taken[at] for _, part, at in found], np.int64)
-    images = texts[1].images
-    if len(images):
-        numbers = np.array([new for new, (_, part, _) in enumerate(found) if part == 0], np.int64)
-        images = replace(images, record=numbers[images.record])
-    return [parts[part][0][at] for _, part, at in found], Encoded(ids, loss, offsets, np.arange(len(found)), (), images, taken)
+        return count if self.cut is None else count + int(self.cut.left_out[np.isin(self.cut.rows, kept)].sum())
 
 
 def firsts(items: Sequence[Item]) -> npt.NDArray[np.bool_]:
@@ -276,12 +260,16 @@ class PlainChats:
         self._only_writes = template.form.content == "text" and only_writes(template.parsed)
         self._compared, self._by_jinja, self.compared = WeakSet[Located[Marked]](), False, 0
 
-    def cut(self, chats: Sequence[Chat | None]) -> ByForm:
-        """The chats that are cut by form. All others are rendered and taken apart one by one."""
+    def cut(self, chats: Sequence[Chat | None], *, whole: bool = False) -> ByForm | None:
+        """The chats that are cut by form, if any. All others are rendered and taken apart one by one.
+
+        Args:
+            whole: only those that lose no reasoning.
+        """
         columns = ChatColumns.of(chats)
         known = self._forms.known(columns, *self._allowed(columns))
         if not (known.form >= 0).any():
-            return NONE
+            return None
         laid, sampled = known.lay(columns), columns.sampled(ONE_IN)
         good = np.zeros(len(laid.rows), bool)
         for number, located in enumerate(known.located):
@@ -296,8 +284,14 @@ class PlainChats:
                 self._compare(located, chat)
             if own.size:
                 self._compared.add(located)
-        lost = np.array([each.words.left_out for each in known.located], np.int64)
-        return ByForm(laid.rows, laid.cuts(), lost[laid.form]).of(good)
+        lost = np.array([each.words.left_out for each in known.located], np.int64)[laid.form]
+        good &= (lost == 0) | (not whole)
+        if not good.any():
+            return None
+        if not good.all():
+            known.form[laid.rows[~good]] = -1
+            laid = known.lay(columns)
+        return ByForm(laid.rows, laid, lost[good])
 
     def render(self, sample: Sample) -> Rendered:
         """What `rendering.render` gives. Where that cannot follow its marks, it is by the form of the chat, if the template renders it so: whether a chat is
@@ -515,16 +509,20 @@ class Conversations:
     def encode(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
         """The kept items of a block and their tokens; the others are in quarantine."""
         ready = [item for item in items if isinstance(item.given, Sample) and item.given.tokenized is not None]
-        if not ready:
-            return self._texts(items)
-        if len(ready) == len(items):
+        if len(ready) == len(items) > 0:
             return self.tokenized.of(ready)
         brought = set(map(id, ready))
-        return in_order(items, self._texts([item for item in items if id(item) not in brought]), self.tokenized.of(ready))
-
-    def _texts(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
-        block, encoded = self._encoded(items)
-        return block.kept(encoded), encoded
+        block, encoded = self._encoded([item for item in items if id(item) not in brought])
+        texts = block.kept(encoded), encoded
+        if not ready:
+            return texts
+        own, numbers = self.tokenized.of(ready), {id(item.record): number for number, item in enumerate(items)}
+        parts = [
+            (np.array([numbers[id(item.record)] for item in some], np.int64), replace(each, kept=np.arange(len(some)), refused=()))
+            for some, each in (texts, own)
+        ]
+        items = sorted([*texts[0], *own[0]], key=lambda item: numbers[id(item.record)])
+        return items, replace(in_order(parts), kept=np.arange(len(items)))
 
     def _again(self, sample: Sample) -> Rendered:
         """The render of the messages of a row that brings its ids."""
@@ -538,25 +536,24 @@ class Conversations:
     def _encoded(self, items: Sequence[Item], *, by_form: bool = True) -> tuple[Block, Encoded]:
         """The examples of a block, and the tokens of those that are kept. Those that are not cut by form have renders."""
         examples = self._examples(items, by_form and self.special_in_content != "allow")
-        encoded = self.encoder.encode_cuts(examples.cuts(self.encoder.cutter))
+        encoded = examples.encoded(self.encoder)
         too_long = [position for position, refusal in encoded.refused if refusal.reason == "too_long"]
-        lengths: dict[int, int] = {}
         if self.encoder.truncation == "turns" and too_long:
+            lengths = np.zeros(len(examples.at), np.int64)
             for position in too_long:
                 item = examples.at[position]
                 assert isinstance(item.example, Sample)
                 whole = examples.renders.get(position) or self._render(item.example)
-                lengths[id(item)] = self.encoder.length(whole)
-                examples.put(position, without_too_many(item.example, whole, self._render, self.encoder))
-            encoded = self.encoder.encode_cuts(examples.cuts(self.encoder.cutter))
-        left = self._refuse_records(examples.at, encoded)
-        if len(left) != len(encoded.kept):
-            examples = examples.of(left)
-            encoded = self.encoder.encode_cuts(examples.cuts(self.encoder.cutter))
-        if lengths:
-            now = np.diff(encoded.offsets)
-            whole_rounds = [lengths.get(id(item), length) for item, length in zip(examples.kept(encoded), now.tolist(), strict=True)]
-            encoded = replace(encoded, taken=np.array(whole_rounds, np.int64) - now)
+                lengths[position] = self.encoder.length(whole)
+                examples.renders[position] = without_too_many(item.example, whole, self._render, self.encoder)
+            shorter = self.encoder.encode([examples.renders[position] for position in too_long])
+            others = replace(encoded, refused=tuple(each for each in encoded.refused if each[0] not in too_long))
+            encoded = in_order([(np.arange(len(examples.at)), others), (np.array(too_long), shorter)])
+            whole_rounds, now = lengths[encoded.kept], np.diff(encoded.offsets)
+            encoded = replace(encoded, taken=np.where(whole_rounds, whole_rounds - now, 0))
+        gone = self._refuse_records(examples.at, encoded)
+        if self.expand and gone:
+            encoded = in_order([(np.arange(len(examples.at)), encoded)], np.array(gone))
         if self.template.image:
             shown = sum(len(shown_images(item.example.turns)) for item in examples.kept(encoded) if isinstance(item.example, Sample))
             self.images_cut_away += shown - len(encoded.images)
@@ -566,12 +563,11 @@ class Conversations:
 
     def _examples(self, items: Sequence[Item], by_form: bool) -> Block:
         """The examples of a block: by their forms where these are known, all others rendered one by one."""
-        cut = self._plain_chats.cut([in_columns(item.given) for item in items]) if by_form else NONE
-        if self.expand:  # where a chat becomes several if it loses reasoning, those that lose some are rendered
-            cut = cut.of(cut.left_out == 0)
-        if len(cut.rows) == len(items):
-            return Block(cut, list(items))
-        examples, known = Block(cut), set(cut.rows.tolist())
+        # where a chat becomes several if it loses reasoning, those that lose some are rendered
+        cut = self._plain_chats.cut([in_columns(item.given) for item in items], whole=self.expand) if by_form else None
+        if cut is not None and len(cut.rows) == len(items):
+            return Block(list(items), {}, cut)
+        examples, known = Block(), set[int]() if cut is None else set(cut.rows.tolist())
         places: list[int] = []
         for number, item in enumerate(items):
             if number in known:
@@ -586,7 +582,7 @@ class Conversations:
                 for sample, rendered in renders:
                     examples.renders[len(examples.at)] = rendered
                     examples.at.append(Item(item.file, item.record, sample))
-        examples.by_form = replace(cut, rows=np.array(places, np.int64))
+        examples.cut = cut and replace(cut, rows=np.array(places, np.int64))
         return examples
 
     @cached_property
@@ -603,15 +599,12 @@ class Conversations:
         return [(sample, self._render(sample))]
 
     def _refuse_records(self, at: Sequence[Item], encoded: Encoded) -> list[int]:
-        """Put the record of each refused example into quarantine, once, and give the positions of the examples of all other records."""
+        """Put the record of each refused example into quarantine, once, and give the positions of all examples of these records."""
         faults: dict[int, Refused] = {}
         for position, fault in encoded.refused:
             if faults.setdefault(id(at[position].record), fault) is fault:
                 at[position].refuse(self.quarantine, fault)
-        if not self.expand:  # one example a record
-            kept: list[int] = encoded.kept.tolist()
-            return kept
-        return [position for position, item in enumerate(at) if id(item.record) not in faults]
+        return [position for position, item in enumerate(at) if id(item.record) in faults] if faults else []
 
     def _sample(self, item: Item) -> Sample:
         example = item.example

@@ -17,7 +17,7 @@ from prep_assets.config.models import Preference, Rl
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused
 from prep_assets.pipeline.asset import REASONING, TEMPLATE
-from prep_assets.pipeline.conversations import Proven, plain_chats_of
+from prep_assets.pipeline.conversations import Proven, in_order, plain_chats_of
 from prep_assets.pipeline.images import refuse_images
 from prep_assets.pipeline.lines import RowForm, extra_columns, pair_sample, plain_sides, sample_of, says_something, turns_of, written
 from prep_assets.pipeline.sources import inline_reasoning, reasoning_recipe
@@ -30,9 +30,8 @@ from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Draft
 from prep_assets.stores.tokens import RecordWriter, record_writer
 from prep_assets.text.encode import Encoded, Encoder
-from prep_assets.text.forms import merged
 from prep_assets.text.render import InlineReasoning, render
-from prep_assets.text.spans import Cuts, MaskPolicy, Rendered, of_rows
+from prep_assets.text.spans import MaskPolicy, Rendered
 from prep_assets.text.template import ChatTemplate
 
 # RL prompts: as lines with their gold answer, and as tokens up to where a model continues.
@@ -194,23 +193,21 @@ class PairEncoder:
             name: of their file, for quarantine.
         """
         refused: dict[int, Refused] = {}
-        at, cuts = self._cuts(batch, refused)
-        encoder = self._renderer.encoder
-        encoded = encoder.encode_cuts(cuts)
+        encoded, encoder = self._encoded(batch, refused), self._renderer.encoder
         for side, fault in encoded.refused:
-            refused.setdefault(at[side // 2], fault)
+            refused.setdefault(side // 2, fault)
         if encoder.truncation != "drop":
-            _refuse_equal_tokens(at, encoded, refused)
+            _refuse_equal_tokens(encoded, refused)
         for number, fault in sorted(refused.items()):
             quarantine.add(f"{name}.jsonl:{first + number}", fault.stage, fault.reason, fault.detail, batch[number])
-        kept = np.array([at[side // 2] not in refused for side in encoded.kept.tolist()], bool)
+        kept = np.array([side // 2 not in refused for side in encoded.kept.tolist()], bool)
         chosen = {side: _chosen(encoded, kept & (encoded.kept % 2 == number)) for number, side in enumerate(SIDES)}
-        return [number for number in at if number not in refused], chosen
+        return [number for number in range(len(batch)) if number not in refused], chosen
 
-    def _cuts(self, batch: Sequence[Mapping[str, Any]], refused: dict[int, Refused]) -> tuple[list[int], Cuts]:
-        """Both sides of each pair that is not refused, one after the other, and which pairs these are."""
-        by_form = self._plain.cut([side for row in batch for side in plain_sides(row, SIDES)])
-        texts = {number: by_form.cuts.text(at) for at, number in enumerate(by_form.rows.tolist())}
+    def _encoded(self, batch: Sequence[Mapping[str, Any]], refused: dict[int, Refused]) -> Encoded:
+        """Both sides of each pair that is not refused, one after the other: its number and the next of twice as many."""
+        cut = self._plain.cut([side for row in batch for side in plain_sides(row, SIDES)])
+        texts = {} if cut is None else {side: cut.laid.render(at).decode() for at, side in enumerate(cut.rows.tolist())}
         renders: dict[int, Rendered] = {}
         for pair, row in enumerate(batch):
             try:
@@ -221,10 +218,11 @@ class PairEncoder:
                 _refuse_equal_texts(texts[2 * pair], texts[2 * pair + 1])
             except Refused as refusal:
                 refused[pair] = refusal
-        left = [pair for pair in range(len(batch)) if pair not in refused]
-        by_form = by_form.of(~np.isin(by_form.rows // 2, list(refused)))
-        rows = {number: self._renderer.encoder.cutter.row(rendered) for number, rendered in renders.items() if number // 2 not in refused}
-        return left, merged([(np.array(list(rows), np.int64), of_rows(list(rows.values()))), (by_form.rows, by_form.cuts)])
+        renders = {side: rendered for side, rendered in renders.items() if side // 2 not in refused}
+        encoder = self._renderer.encoder
+        parts = [] if cut is None else [(cut.rows, encoder.encode_cuts(cut.laid.cuts()))]
+        parts.append((np.array(list(renders), np.int64), encoder.encode(list(renders.values()))))
+        return in_order(parts, np.array([2 * pair + side for pair in refused for side in (0, 1)], np.int64))
 
     def _rendered(self, row: Mapping[str, Any], side: str) -> Rendered:
         """A side by its marks, or else by its form, as `PlainChats.render` has it; its regions say what is trained."""
@@ -255,15 +253,15 @@ def _refuse_equal_texts(chosen: str, rejected: str) -> None:
         raise Refused("equal_answers", "the chat template renders both answers to the same text", stage="render")
 
 
-def _refuse_equal_tokens(at: Sequence[int], encoded: Encoded, refused: dict[int, Refused]) -> None:
+def _refuse_equal_tokens(encoded: Encoded, refused: dict[int, Refused]) -> None:
     """Two answers that differ only after the place where they are cut off teach nothing."""
     borders = encoded.offsets.tolist()
     sides = {side: encoded.ids[start:end] for side, start, end in zip(encoded.kept.tolist(), borders[:-1], borders[1:], strict=True)}
-    for pair, number in enumerate(at):
+    for pair in sorted({side // 2 for side in sides}):
         chosen, rejected = sides.get(2 * pair), sides.get(2 * pair + 1)
         if chosen is not None and rejected is not None and np.array_equal(chosen, rejected):
             detail = f"both sides have the same {len(chosen):,} tokens where truncation cuts them off"
-            refused.setdefault(number, Refused("equal_after_truncation", detail, stage="tokenize"))
+            refused.setdefault(pair, Refused("equal_after_truncation", detail, stage="tokenize"))
 
 
 def _chosen(encoded: Encoded, keep: npt.NDArray[np.bool_]) -> tuple[Any, Any, Any, int]:

@@ -21,14 +21,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate, chain, pairwise
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.stores.arrays import in_arrow
 from prep_assets.text.chats import Bools, ChatColumns, Ints, Kind, Outline, as_json, outline_of
-from prep_assets.text.spans import Cuts, Prompt, bounds, moved
+from prep_assets.text.spans import Cuts, Prompt, bounds
 
 T = TypeVar("T")
 
@@ -44,7 +44,8 @@ WRITERS: Mapping[str, Callable[[Any], str]] = {
 """Ways to write a value that is no text."""
 
 
-class Listed(NamedTuple):
+@dataclass(frozen=True)
+class Listed:
     """How arguments are listed.
 
     Attributes:
@@ -539,69 +540,3 @@ class Known(Generic[T]):
         ordered = listed[np.argsort(listed[:, 0])]
         steps = np.concatenate(breaks)[order]
         return Laid(rows, form, taken.buffers()[2].to_pybytes(), base, ordered, steps, np.concatenate(weights)[order], prompts)
-
-
-# Some renders of a batch that is cut, and batches as one.
-
-
-def picked(cuts: Cuts, which: Ints) -> Cuts:
-    """Some renders of a batch, in this order."""
-
-    def runs(borders: Ints) -> tuple[Ints, Ints]:
-        """Where what each render has stands, and how much it has."""
-        low, counts = borders[which], borders[which + 1] - borders[which]
-        return np.repeat(low - bounds(counts)[:-1], counts) + np.arange(counts.sum()), counts
-
-    items, per_item = runs(cuts.item_bounds)
-    segments, _ = runs(bounds((cuts.items < 0).astype(np.int64))[cuts.item_bounds])
-    breaks, per_break = runs(np.searchsorted(cuts.breaks, cuts.starts))
-    starts, item_bounds = bounds(np.diff(cuts.starts)[which]), bounds(per_item)
-    by, number = starts[:-1] - cuts.starts[which], {old: new for new, old in enumerate(which.tolist())}
-    return Cuts(
-        [cuts.segments[at] for at in segments.tolist()],
-        cuts.is_first[segments],
-        cuts.items[items],
-        cuts.item_ends[items] + np.repeat(by, per_item),
-        item_bounds,
-        starts,
-        cuts.breaks[breaks] + np.repeat(by, per_break),
-        cuts.weights[breaks],
-        {number[old]: moved(prompts, int(by[number[old]])) for old, prompts in cuts.prompts.items() if old in number},
-        [
-            (number[old], first - int(cuts.item_bounds[old]) + int(item_bounds[number[old]]), count, path)
-            for old, first, count, path in cuts.images
-            if old in number
-        ],
-        lambda new: cuts.text(int(which[new])),
-    )
-
-
-def merged(parts: Sequence[tuple[Ints, Cuts]]) -> Cuts:
-    """Several batches as one, in which renders stand by their numbers.
-
-    Args:
-        parts: the numbers of the renders of a batch, and the batch; at least one.
-    """
-    batches = [cuts for _, cuts in parts]
-    at, item = bounds([int(cuts.starts[-1]) for cuts in batches]), bounds([len(cuts.items) for cuts in batches])
-    first = bounds([len(numbers) for numbers, _ in parts])
-    shifted = list(zip(batches, at.tolist(), item.tolist(), first.tolist(), strict=False))
-
-    def text(number: int) -> str:
-        part = int(np.searchsorted(first, number, "right")) - 1
-        return batches[part].text(number - int(first[part]))
-
-    whole = Cuts(
-        [segment for cuts in batches for segment in cuts.segments],
-        np.concatenate([cuts.is_first for cuts in batches]),
-        np.concatenate([cuts.items for cuts in batches]),
-        np.concatenate([cuts.item_ends + by for cuts, by, *_ in shifted]),
-        np.concatenate([[0], *(cuts.item_bounds[1:] + by for cuts, _, by, _ in shifted)]),
-        np.concatenate([[0], *(cuts.starts[1:] + by for cuts, by, *_ in shifted)]),
-        np.concatenate([cuts.breaks + by for cuts, by, *_ in shifted]),
-        np.concatenate([cuts.weights for cuts in batches]),
-        {number + by: moved(prompts, start) for cuts, start, _, by in shifted for number, prompts in cuts.prompts.items()},
-        [(number + by, place + start, *more) for cuts, _, start, by in shifted for number, place, *more in cuts.images],
-        text,
-    )
-    return picked(whole, np.argsort(np.concatenate([numbers for numbers, _ in parts])))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import TemplateError
 from prep_assets.pipeline import conversations as plain_chats
-from prep_assets.pipeline.conversations import NONE, PlainChats
+from prep_assets.pipeline.conversations import PlainChats
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.chat_blocks import derived_forms, moved
 from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, USER, PlainChat, Region, Sample, Turn, turn
@@ -67,7 +67,7 @@ def test_in_batches_and_one_by_one(name: str) -> None:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(forms, "LEARN_AFTER", 1)
             batched = outcome(bound, samples, options, max_seq_len=limit, truncation=truncation)
-            patched.setattr(PlainChats, "cut", lambda self, chats: NONE)
+            patched.setattr(PlainChats, "cut", lambda self, chats, whole: None)
             assert batched == outcome(bound, samples, options, max_seq_len=limit, truncation=truncation)
 
     check()
@@ -82,7 +82,7 @@ def test_cut_to_length_in_batches_and_one_by_one(truncation: str, monkeypatch: p
     monkeypatch.setattr(forms, "LEARN_AFTER", 1)
     batched = outcome(bound, samples, MaskOptions(), max_seq_len=70, truncation=truncation)
     assert len(batched[0]) > 2
-    monkeypatch.setattr(PlainChats, "cut", lambda self, chats: NONE)
+    monkeypatch.setattr(PlainChats, "cut", lambda self, chats, whole: None)
     assert batched == outcome(bound, samples, MaskOptions(), max_seq_len=70, truncation=truncation)
 
 

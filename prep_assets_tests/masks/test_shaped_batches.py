@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.pipeline import conversations as plain_chats
-from prep_assets.pipeline.conversations import NONE, PlainChats, ShapedChat, in_columns
+from prep_assets.pipeline.conversations import PlainChats, ShapedChat, in_columns
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text import forms
@@ -74,9 +74,9 @@ def alike(bound: Bound, samples: Sequence[Sample], options: MaskOptions, **limit
     by_form: list[int] = []
     cut = PlainChats.cut
 
-    def counted(self: PlainChats, chats: Sequence[Any]) -> Any:
-        found = cut(self, chats)
-        by_form.append(len(found.rows))
+    def counted(self: PlainChats, chats: Sequence[Any], *, whole: bool) -> Any:
+        found = cut(self, chats, whole=whole)
+        by_form.append(0 if found is None else len(found.rows))
         return found
 
     with pytest.MonkeyPatch.context() as patched:
@@ -84,7 +84,7 @@ def alike(bound: Bound, samples: Sequence[Sample], options: MaskOptions, **limit
         patched.setattr(plain_chats, "ONE_IN", 1 << 40)
         patched.setattr(PlainChats, "cut", counted)
         batched = outcome(bound, list(samples), options, **limits)
-        patched.setattr(PlainChats, "cut", lambda self, chats: NONE)
+        patched.setattr(PlainChats, "cut", lambda self, chats, whole: None)
         assert batched == outcome(bound, list(samples), options, **limits)
     return sum(by_form)
 
