@@ -19,7 +19,7 @@ from prep_assets.proofs.mask import IdentityProof, MaskProof
 from prep_assets.samples import ASSISTANT, COMPLETION, PlainChat, Sample
 from prep_assets.text.chats import Bools, ByteSearch, ChatColumns, Ints, Kind, Outline, as_json, is_sampled, outline_of, plain_chat
 from prep_assets.text.environment import chat_template_utils
-from prep_assets.text.forms import Form, Laid, Learned, Located, agreed, form_of
+from prep_assets.text.forms import Form, Known, Laid, Learned, Located, agreed, form_of
 
 if TYPE_CHECKING:
     from prep_assets.text.template import ChatTemplate
@@ -229,12 +229,7 @@ class PlainBlocks:
 
     def prove(self, chats: ChatColumns, claims: Claims) -> Bools:
         """Which of the chats are proven."""
-        blank, edged = chats.white()
-        allowed = (chats.kind >= 0) & ~blank & ~chats.sampled(ONE_IN)
-        outlined = np.array([isinstance(kind, Outline) for kind in chats.kinds], bool)
-        for other in {*outlined.tolist()}:
-            allowed[chats.holding(self._suspects[other]) & (outlined[chats.kind] == other)] = False
-        known = self._derivation.forms.known(chats, allowed, edged)
+        known = self._known(chats)
         proven: Bools = known.form >= 0
         if not proven.any():
             return proven
@@ -249,6 +244,15 @@ class PlainBlocks:
             self._identities.proven(sum(counts))
         proven[proven] = good
         return proven
+
+    def _known(self, chats: ChatColumns) -> Known[Derived]:
+        """Which of the chats have a form."""
+        blank, edged = chats.white()
+        allowed = (chats.kind >= 0) & ~blank & ~chats.sampled(ONE_IN)
+        outlined = np.array([isinstance(kind, Outline) for kind in chats.kinds], bool)
+        for other in {*outlined.tolist()}:
+            allowed[chats.holding(self._suspects[other]) & (outlined[chats.kind] == other)] = False
+        return self._derivation.forms.known(chats, allowed, edged)
 
     def _ids_agree(self, laid: Laid, claims: Claims) -> Bools:
         """Of which rows the stored ids are the reference tokenizer's."""
