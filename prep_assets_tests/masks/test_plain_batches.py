@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from prep_assets.errors import TemplateError
 from prep_assets.pipeline import conversations as plain_chats
 from prep_assets.pipeline.conversations import PlainChats
-from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.chat_blocks import derived_forms, moved
+from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, USER, PlainChat, Region, Sample, Turn, turn
 from prep_assets.text import forms
 from prep_assets.text.certify import certify
