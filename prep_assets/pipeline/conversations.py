@@ -24,7 +24,7 @@ from prep_assets.pipeline.images import ImageFiles, ImageParts, shown_images, st
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation, derived_forms
-from prep_assets.proofs.derive import MaskOptions, derive, disagreement
+from prep_assets.proofs.derive import Derived, MaskOptions, derive, disagreement
 from prep_assets.samples import IMAGE, TOOL_CALL, PlainChat, Region, Sample
 from prep_assets.stores.tokens import RecordWriter
 from prep_assets.text.chats import Bools, ByteSearch, ChatColumns, Kind, Outline, OutlinedSample, as_json, outline_of, outlined, plain_chat
@@ -133,33 +133,35 @@ class Proven:
 
     Attributes:
         encoder: what makes their masks.
-        derivation: what derives these a second time.
     """
 
     template: ChatTemplate
     encoder: Encoder
-    derivation: PlainDerivation
 
-    @classmethod
-    def of(cls, template: ChatTemplate, encoder: Encoder) -> Proven:
-        """With a derivation of its own."""
-        return cls(template, encoder, answers_derivation(template))
+    @cached_property
+    def derivation(self) -> PlainDerivation:
+        """What derives their masks a second time."""
+        return answers_derivation(self.template)
 
     def render(self, sample: Sample) -> Rendered:
         """Its render.
 
         Raises:
-            Refused: as rendering says; ``mask_not_provable``, where the two derivations of its mask differ or the second has no answer.
+            Refused: as rendering and `check_mask` say.
         """
         rendered = render(sample, self.template)
-        try:
-            derived = self.derivation(sample)
-        except CheckFailed as error:
-            raise Refused("mask_not_provable", str(error), stage="render") from error
-        differs = disagreement(derived, rendered.text, self.encoder.trained(rendered))
-        if differs is not None:
-            raise Refused("mask_not_provable", differs, stage="render")
+        check_mask(rendered, self.encoder, lambda: self.derivation(sample))
         return rendered
+
+
+def check_mask(rendered: Rendered, encoder: Encoder, derived: Callable[[], Derived]) -> None:
+    """Refuse (``mask_not_provable``) a render of which two derivations of its mask differ, or the second has no answer."""
+    try:
+        differs = disagreement(derived(), rendered.text, encoder.trained(rendered))
+    except CheckFailed as error:  # such as a template that treats a text otherwise than another in its place
+        raise Refused("mask_not_provable", str(error), stage="render") from error
+    if differs is not None:
+        raise Refused("mask_not_provable", differs, stage="render")
 
 
 # Truncation by turns: a conversation that is too long is rendered anew without its oldest rounds.
@@ -625,15 +627,8 @@ class Conversations:
         self.encoder.policy.check_stops(rendered)
         if self.special_in_content == "allow":
             self._refuse_typed_images(sample)
-        try:
-            derived = derive(sample, self._options, self.template, rendered=rendered.text)
-        except CheckFailed as error:  # such as a template that treats a text otherwise than another in its place
-            raise Refused("mask_not_provable", str(error), stage="render") from error
-        rendered = replace(rendered, content=()) if self.special_in_content == "allow" else rendered
-        differs = disagreement(derived, rendered.text, self.encoder.trained(rendered))
-        if differs is not None:
-            raise Refused("mask_not_provable", differs, stage="render")
-        return rendered
+        check_mask(rendered, self.encoder, lambda: derive(sample, self._options, self.template, rendered=rendered.text))
+        return replace(rendered, content=()) if self.special_in_content == "allow" else rendered
 
     def _refuse_typed_images(self, sample: Sample) -> None:
         """Where typed control tokens are let through, one that stands for images would be an image that nobody has."""

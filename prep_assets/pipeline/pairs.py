@@ -163,7 +163,7 @@ def pair_renderer(workspace: Workspace) -> Proven:
     family = workspace.family(Preference)
     limit = family.preprocessing.max_seq_len
     encoder = Encoder(workspace.vocabulary(family), workspace.engines(family), answer_policy(), limit, truncation=family.truncation)
-    return Proven.of(workspace.template(family), encoder)
+    return Proven(workspace.template(family), encoder)
 
 
 def answer_policy() -> MaskPolicy:
