@@ -305,10 +305,5 @@ class ChatColumns:
         found, some = np.zeros(len(self), bool), self.count > 0
         last = (self.first + self.count)[some] - 1
         borders = zip(self.bounds[last].tolist(), self.bounds[last + 1].tolist(), strict=True)
-        found[some] = [is_sampled(self.data[low:high], one_in) for low, high in borders]
+        found[some] = [zlib.crc32(self.data[low:high]) % one_in == 0 for low, high in borders]
         return found
-
-
-def is_sampled(last: bytes, one_in: int) -> bool:
-    """Whether a chat with this last text is one in so many."""
-    return zlib.crc32(last) % one_in == 0

@@ -151,8 +151,8 @@ _STRIPPED: Mapping[tuple[bool, bool], Way] = {
     (True, True): str.strip,
 }
 """By whether white space at the beginning and at the end is left away."""
-_BLANKS = ("\n", " ", "\t", "\r\n", "\t \u3000\n")
-"""White space put around words. A template may strip all of it, or line breaks only."""
+_BLANKS = ("\n \r\t", " \t\n", "\t\u3000\n ")
+"""White space put around words: each of the common characters stands first and last in one. A template may strip all of it, or line breaks only."""
 _SORTS = 'It’s 5 o\'clock;\n\n* {{a}} <b>&amp; "q" \\n 中文 😀'
 
 
@@ -261,17 +261,17 @@ def form_of(kind: Kind, spaced: bool, write: Callable[[Texts], str]) -> Form | N
         return None
     starts, ends, order, ways = zip(*found, strict=True)
     frames = tuple([render[left:right] for left, right in zip((0, *ends), (*starts, None), strict=True)])
-    proven = [texts, invented(others, [f"{name}{_SORTS}{name}" for name in names])]
-    if spaced:
-        around = [tuple([f"{blank}{word}{blank}" for word in words]) for blank in _BLANKS]
-        render, blank = write(around[0]), _BLANKS[0]
-        proven += around
-        places = [render.find(words[number]) for number in order]
-        ways = tuple(
-            _STRIPPED[not render[:at].endswith(before + blank), not render.startswith(blank + after, at + len(words[number]))]
-            for at, number, before, after in zip(places, order, frames, frames[1:], strict=False)
-        )
-    return Form(frames, order, ways, tuple(proven))
+    words = [f"{name}{_SORTS}{name}" for name in names]
+    if not spaced:
+        return Form(frames, order, ways, (texts, invented(others, words)))
+    around = [tuple([f"{blank}{word}{blank}" for word in words]) for blank in _BLANKS]
+    render, blank = write(around[0]), _BLANKS[0]
+    places = [render.find(words[number]) for number in order]
+    ways = tuple(
+        _STRIPPED[not render[:at].endswith(before + blank), not render.startswith(blank + after, at + len(words[number]))]
+        for at, number, before, after in zip(places, order, frames, frames[1:], strict=False)
+    )
+    return Form(frames, order, ways, (texts, *around))
 
 
 def _found(outline: Outline, names: Sequence[str], texts: Texts, render: str, *, lists: bool) -> list[tuple[int, int, int, Way]] | None:
@@ -460,7 +460,7 @@ class Laid:
         edges = np.append(starts, len(self.data))
         pieces = pa.LargeStringArray.from_buffers(len(starts), pa.py_buffer(edges), pa.py_buffer(self.data))
         return Cuts(
-            pieces.filter(pa.array(ordinary)).to_pylist(),
+            pieces.take(in_arrow(np.flatnonzero(ordinary))).to_pylist(),
             np.isin(starts[ordinary], self.base),
             token,
             ends,
