@@ -6,7 +6,6 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -106,10 +105,12 @@ def derived_forms(template: ChatTemplate, options: MaskOptions, plain: MaskOptio
 
     def learn(kind: Kind, spaced: bool) -> Located[Derived] | None:
         outline, policy = outline_of(kind), options if isinstance(kind, Outline) else plain
+        answers: dict[tuple[str, ...], Derived] = {}
 
-        @cache
         def answer(texts: tuple[str, ...]) -> Derived:
-            return derive(outline.sample(texts), policy, template, prompted=prompted)
+            if texts not in answers:
+                answers[texts] = derive(outline.sample(texts), policy, template, prompted=prompted)
+            return answers[texts]
 
         try:
             form = form_of(kind, spaced, lambda texts: answer(texts).text)
