@@ -358,3 +358,24 @@ def test_tokens_without_attention() -> None:
 def test_wrong_attention(weights: dict[int, float], says: str) -> None:
     verdict = prove_masks([row(weights, (HIDDEN, ANSWER))], WORDS)
     assert verdict.worst is not None and says in verdict.worst.note
+
+
+HALF = Expected("Hello.<e>", 0.5, "<e>", 0, 9)
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected", "says"),
+    [
+        (dict.fromkeys(range(10, 14), -1.0), ANSWER, "no attention on 'Hello.<e>', to which the source gives 1"),
+        (dict.fromkeys(range(10, 14), 1.0), HALF, "loss weight 1 on 'Hello.<e>', to which the source gives 0.5"),
+        (dict.fromkeys(range(10, 14), 0.5), replace(HALF, text="Hallo.<e>"), "trained …'Hello.<e>'…, the source says …'Hallo.<e>'…"),
+        (
+            {3: 0.5, **dict.fromkeys(range(10, 14), 0.5)},
+            HALF,
+            "2 trained stretches, the source has 1 trained texts; trained: ['Hi', 'Hello.<e>']",
+        ),
+    ],
+)
+def test_weights_are_said_as_what_they_are(weights: dict[int, float], expected: Expected, says: str) -> None:
+    verdict = prove_masks([row(weights, (expected,))], WORDS)
+    assert verdict.worst is not None and verdict.worst.note.startswith(says)
