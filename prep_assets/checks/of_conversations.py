@@ -31,15 +31,13 @@ from prep_assets.pipeline.asset import Check, FromLines, Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.groups import conversation_of, conversations, splits
 from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of
-from prep_assets.proofs.chat_blocks import Chat, ChatColumns, Claims, PlainBlocks
+from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answer_chat, answers_derivation
 from prep_assets.proofs.derive import MaskOptions, derive, examples_again
 from prep_assets.proofs.groups import Rollout, Scores, check_rewards, check_sampled
 from prep_assets.proofs.mask import Conversation, IdentityProof, Left, MaskProof, Row, Truncation, left_of, prove_identity, prove_masks
-from prep_assets.proofs.plain_forms import PlainDerivation, answers_derivation, roles_and_answer, roles_and_texts
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.second_reading import MessageRows, Messages, group_again, read_again, utf8_of
 from prep_assets.proofs.selection import Selected
-from prep_assets.proofs.shaped_forms import outlined
 from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.samples import ASSISTANT, USER, Group, PlainChat, Sample
@@ -47,6 +45,7 @@ from prep_assets.schemas.reader import PlainMessages
 from prep_assets.stores.arrays import at, equals, in_arrow, where
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.tokens import TokenStore
+from prep_assets.text.chats import Chat, ChatColumns, outlined, plain_chat
 from prep_assets.text.conversation import control_pattern, treat
 from prep_assets.text.template import ChatTemplate
 
@@ -95,9 +94,9 @@ class Conversations(Derivation):
         super().__init__(store)
         self.vocabulary = store.vocabulary
 
-    def plain(self, sample: Sample) -> tuple[tuple[str, ...], list[str]] | None:
-        """Roles and texts of a conversation that is nothing else; `None` for any other."""
-        return roles_and_texts(sample)
+    def plain(self, sample: Sample) -> PlainChat | None:
+        """A conversation of one text a turn in columns; `None` for any other."""
+        return plain_chat(sample)
 
     def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
         """The sources of some rows, for the stream of a side; `identity` gives the id of each."""
@@ -152,8 +151,7 @@ class Conversations(Derivation):
         """A conversation as its form and its texts; `None` for what has to be proven by itself."""
         if isinstance(source, PlainChat):
             return source
-        found = self.plain(source)
-        return outlined(source) if found is None else PlainChat(found[0], tuple(found[1]))
+        return self.plain(source) or outlined(source)
 
     def left(self, source: Source, length: int) -> Left:
         """What a record must be, of its source and of how many tokens it has."""
@@ -394,9 +392,9 @@ class Sides(Conversations):
         first = np.concatenate([[0], np.cumsum(asked + answered)])
         return chat_columns(roles, texts, first, str, lambda roles: roles[-1] == ASSISTANT).only(answered == 1)
 
-    def plain(self, sample: Sample) -> tuple[tuple[str, ...], list[str]] | None:
+    def plain(self, sample: Sample) -> PlainChat | None:
         """Where the last turn is trained, and no other."""
-        return roles_and_answer(sample)
+        return answer_chat(sample)
 
     def identity(self, some: StoredRows) -> Callable[[int], str]:
         """By their lines."""

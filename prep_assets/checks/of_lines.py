@@ -26,7 +26,6 @@ from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.tokens import by_domain
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.merged import Asked, MergedRows, check_merged_lines, check_merged_records
-from prep_assets.proofs.plain_forms import ByteSearch
 from prep_assets.proofs.plain_reading import Texts, pair_line, plain_texts
 from prep_assets.proofs.rows import (
     CONVERTED,
@@ -56,6 +55,7 @@ from prep_assets.stores.groups import PROMPTS, STREAMS, GroupStore, open_groups
 from prep_assets.stores.lines import INDEX_FIELDS, Lines, open_lines
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
+from prep_assets.text.chats import ByteSearch
 
 # Lines of a JSONL store of one domain, joined with the rows that they come from.
 

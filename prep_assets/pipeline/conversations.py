@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, compress, repeat
-from typing import Any
+from itertools import compress
+from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from prep_assets.caches import bounded_cache
 from prep_assets.config.family import Domain
@@ -23,32 +23,66 @@ from prep_assets.pipeline.examples import Given, Item
 from prep_assets.pipeline.images import ImageFiles, ImageParts, shown_images, stored_image_id
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.chat_blocks import Bools, ChatColumns, Kind
-from prep_assets.proofs.derive import MaskOptions, derive, disagreement
-from prep_assets.proofs.plain_forms import (
-    MOST_KNOWN,
-    ByteSearch,
-    PlainDerivation,
-    PlainForm,
-    PlainForms,
-    answers_derivation,
-    derived_of,
-    forms_of,
-    plain_chat,
-)
-from prep_assets.proofs.shaped_forms import Listed, Outline, OutlinedSample, as_json, outlined
+from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation, derived_forms
+from prep_assets.proofs.derive import Derived, MaskOptions, derive, disagreement
 from prep_assets.samples import IMAGE, TOOL_CALL, PlainChat, Region, Sample
 from prep_assets.stores.tokens import RecordWriter
+from prep_assets.text.chats import Bools, ByteSearch, ChatColumns, Kind, Outline, OutlinedSample, as_json, outline_of, outlined, plain_chat
 from prep_assets.text.conversation import SpecialInContent, control_pattern, plain_messages, shown_messages, tool_call, treat
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.environment import END, WHITE_TO_PYTHON, MessageForm, Spelled, blocks_of, only_writes
-from prep_assets.text.layouts import Form, FormCuts, Layout, joined, merged, outline
+from prep_assets.text.forms import Form, Laid, Learned, Located, agreed
 from prep_assets.text.render import UNTEMPLATED, InlineReasoning, left_out, one_per_answer, render
-from prep_assets.text.spans import Cuts, Cutter, Ints, MaskPolicy, Rendered, rounds, without_oldest_rounds
+from prep_assets.text.spans import Ints, MaskPolicy, Placed, Rendered, Span, Stop, bounds, rounds, steps, without_oldest_rounds
 from prep_assets.text.template import ChatTemplate
 
-# The examples of one block, in the order of their records: some with renders of their own, some written by the layouts of their forms, some with the
-# tokens that they bring.
+# Parts of a block, each tokenized for itself: chats that are cut by form, those that have renders of their own, and rows that bring their tokens.
+
+
+def in_order(parts: Sequence[tuple[Ints, Encoded]], without: Ints | None = None) -> Encoded:
+    """Batches as one.
+
+    Args:
+        parts: where the examples of a batch stand among all, and the batch.
+        without: which of all are left out.
+    """
+    at = np.concatenate([places[encoded.kept] for places, encoded in parts])
+    order = np.argsort(at, kind="stable")
+    if without is not None:
+        order = order[~np.isin(at[order], without)]
+    elif len(parts) == 1 and np.array_equal(parts[0][0], np.arange(len(parts[0][0]))):
+        return parts[0][1]
+    lengths = np.concatenate([np.diff(encoded.offsets) for _, encoded in parts])
+    offsets = bounds(lengths[order])
+    tokens = np.repeat(bounds(lengths)[:-1][order] - offsets[:-1], lengths[order]) + np.arange(offsets[-1])
+    ids, loss, taken = (np.concatenate([getattr(encoded, name) for _, encoded in parts]) for name in ("ids", "loss", "taken"))
+    refused = [(int(places[number]), fault) for places, encoded in parts for number, fault in encoded.refused]
+    number, images = np.full(len(at), -1), [encoded.images for _, encoded in parts]
+    number[order] = np.arange(len(order))
+    first = bounds([len(encoded.kept) for _, encoded in parts]).tolist()
+    record = np.concatenate([number[each.record + before] for each, before in zip(images, first, strict=False)])
+    shown = np.argsort(record, kind="stable")
+    shown = shown[record[shown] >= 0]
+    start, length = (np.concatenate([getattr(each, name) for each in images])[shown] for name in ("start", "length"))
+    regions = [region for each in images for region in each.regions]
+    placed = Placed(record[shown], start, length, tuple([regions[image] for image in shown.tolist()]))
+    faults = tuple(sorted(refused, key=lambda each: each[0]))
+    return Encoded(ids[tokens], loss[tokens], offsets, at[order], faults, placed, taken[order])
+
+
+@dataclass(frozen=True)
+class ByForm:
+    """Chats that are cut by form.
+
+    Attributes:
+        rows: int64[n], which they are, ascending.
+        laid: their renders.
+        left_out: int64[n], how many turns of each lose their reasoning.
+    """
+
+    rows: Ints
+    laid: Laid
+    left_out: Ints
 
 
 @dataclass
@@ -57,18 +91,13 @@ class Block:
 
     Attributes:
         at: the item of each.
-        renders: the render of each; `None` for those in `groups`.
-        groups: which examples are of one form, and how these are cut.
+        renders: the renders of those that are not cut by form.
+        cut: those that are, if any.
     """
 
     at: list[Item] = field(default_factory=list)
-    renders: list[Rendered | None] = field(default_factory=list)
-    groups: list[tuple[Sequence[int], FormCuts]] = field(default_factory=list)
-
-    def add(self, item: Item, rendered: Rendered | None) -> None:
-        """One more example."""
-        self.at.append(item)
-        self.renders.append(rendered)
+    renders: dict[int, Rendered] = field(default_factory=dict)
+    cut: ByForm | None = None
 
     def kept(self, encoded: Encoded) -> list[Item]:
         """The items of those that are kept."""
@@ -76,65 +105,18 @@ class Block:
             return self.at
         return [self.at[number] for number in encoded.kept.tolist()]
 
-    def cuts(self, cutter: Cutter) -> Cuts:
-        """All of them, cut."""
-        rows = {number: cutter.row(rendered) for number, rendered in enumerate(self.renders) if rendered is not None}
-        return merged(len(self.at), rows, [(np.array(numbers, np.int64), cut) for numbers, cut in self.groups])
+    def encoded(self, encoder: Encoder) -> Encoded:
+        """All of them, tokenized."""
+        parts = [] if self.cut is None else [(self.cut.rows, encoder.encode_cuts(self.cut.laid.cuts()))]
+        if self.renders or not parts:
+            parts.append((np.array(list(self.renders), np.int64), encoder.encode(list(self.renders.values()))))
+        return in_order(parts)
 
-    def put(self, number: int, rendered: Rendered) -> None:
-        """Give an example another render."""
-        self.renders[number] = rendered
-        self._without({number})
-
-    def _without(self, gone: set[int]) -> None:
-        left = []
-        for numbers, cut in self.groups:
-            keep = [at for at, number in enumerate(numbers) if number not in gone]
-            if len(keep) == len(numbers):
-                left.append((numbers, cut))
-            elif keep:
-                left.append(([numbers[at] for at in keep], cut.of(keep)))
-        self.groups = left
-
-    def of(self, chosen: Sequence[int]) -> Block:
-        """Only the chosen examples."""
-        self._without(set(range(len(self.at))) - set(chosen))
-        number = {old: new for new, old in enumerate(chosen)}
-        groups = [([number[old] for old in numbers], cut) for numbers, cut in self.groups]
-        return Block([self.at[old] for old in chosen], [self.renders[old] for old in chosen], list(groups))
-
-    def left_out(self, kept: Sequence[int]) -> int:
+    def left_out(self, kept: Ints) -> int:
         """How many turns of these examples lost their reasoning."""
-        given = ((self.at[number].given, rendered) for number in kept if (rendered := self.renders[number]) is not None)
-        alone = sum(left_out(example, rendered) for example, rendered in given if isinstance(example, Sample))
-        groups = ((set(numbers), cut.form.layout.left_out) for numbers, cut in self.groups if cut.form.layout.left_out)
-        return alone + sum(count * len(numbers.intersection(kept)) for numbers, count in groups)
-
-
-Part = tuple[list[Item], Encoded]
-"""Kept items with their tokens."""
-
-
-def in_order(items: Sequence[Item], texts: Part, brought: Part) -> Part:
-    """Two parts of a block as one.
-
-    Args:
-        items: the whole block.
-        texts: the part that was tokenized; images stand in it alone.
-        brought: the part that brings its ids.
-    """
-    places, parts = {id(item.record): number for number, item in enumerate(items)}, (texts, brought)
-    found = sorted((places[id(item.record)], part, at) for part, (kept, _) in enumerate(parts) for at, item in enumerate(kept))
-    spans = [(parts[part][1], *parts[part][1].offsets[at : at + 2].tolist()) for _, part, at in found]
-    ids = np.concatenate([texts[1].ids[:0], *(each.ids[low:high] for each, low, high in spans)])
-    loss = np.concatenate([texts[1].loss[:0], *(each.loss[low:high] for each, low, high in spans)])
-    offsets = np.cumsum([0, *(high - low for _, low, high in spans)], dtype=np.int64)
-    taken = np.array([parts[part][1].taken[at] for _, part, at in found], np.int64)
-    images = texts[1].images
-    if len(images):
-        numbers = np.array([new for new, (_, part, _) in enumerate(found) if part == 0], np.int64)
-        images = replace(images, record=numbers[images.record])
-    return [parts[part][0][at] for _, part, at in found], Encoded(ids, loss, offsets, np.arange(len(found)), (), images, taken)
+        own = ((self.at[number].given, self.renders[number]) for number in kept.tolist() if number in self.renders)
+        count = sum(left_out(example, rendered) for example, rendered in own if isinstance(example, Sample))
+        return count if self.cut is None else count + int(self.cut.left_out[np.isin(self.cut.rows, kept)].sum())
 
 
 def firsts(items: Sequence[Item]) -> npt.NDArray[np.bool_]:
@@ -151,33 +133,35 @@ class Proven:
 
     Attributes:
         encoder: what makes their masks.
-        derivation: what derives these a second time.
     """
 
     template: ChatTemplate
     encoder: Encoder
-    derivation: PlainDerivation
 
-    @classmethod
-    def of(cls, template: ChatTemplate, encoder: Encoder) -> Proven:
-        """With a derivation of its own."""
-        return cls(template, encoder, answers_derivation(template))
+    @cached_property
+    def derivation(self) -> PlainDerivation:
+        """What derives their masks a second time."""
+        return answers_derivation(self.template)
 
     def render(self, sample: Sample) -> Rendered:
         """Its render.
 
         Raises:
-            Refused: as rendering says; ``mask_not_provable``, where the two derivations of its mask differ or the second has no answer.
+            Refused: as rendering and `check_mask` say.
         """
         rendered = render(sample, self.template)
-        try:
-            derived = self.derivation(sample)
-        except CheckFailed as error:
-            raise Refused("mask_not_provable", str(error), stage="render") from error
-        differs = disagreement(derived, rendered.text, self.encoder.trained(rendered))
-        if differs is not None:
-            raise Refused("mask_not_provable", differs, stage="render")
+        check_mask(rendered, self.encoder, lambda: self.derivation(sample))
         return rendered
+
+
+def check_mask(rendered: Rendered, encoder: Encoder, derived: Callable[[], Derived]) -> None:
+    """Refuse (``mask_not_provable``) a render of which two derivations of its mask differ, or the second has no answer."""
+    try:
+        differs = disagreement(derived(), rendered.text, encoder.trained(rendered))
+    except CheckFailed as error:  # such as a template that treats a text otherwise than another in its place
+        raise Refused("mask_not_provable", str(error), stage="render") from error
+    if differs is not None:
+        raise Refused("mask_not_provable", differs, stage="render")
 
 
 # Truncation by turns: a conversation that is too long is rendered anew without its oldest rounds.
@@ -202,16 +186,11 @@ def without_too_many(sample: Sample, whole: Rendered, render: Callable[[Sample],
 
 # Chats of a block, cut by form: each is rendered, and is cut by its form if the render is what the form says. So a template may ask what it likes.
 #
-# Where spans stand in a form is told by the marks of `render`, and by the second derivation, which also says how texts are written. Both must agree on it.
+# Where spans stand in a form is told by the marks of `render`, and by the second derivation. Both must agree on it.
 
 ONE_IN = 1024
 """Share of the chats cut by their form that are taken apart as well: one in so many, by a hash of their last texts, and the first of each form."""
-LEARN_AFTER = 3
-"""Chats of a form before its layout is learned, which takes the time of as many renders."""
-MOST_TEXTS = 1 << 15
-"""Texts of all forms that are remembered, each of which takes some 2 KB."""
 
-_SORTS = 'It’s 5 o\'clock;\n\n* {{a}} <b>&amp; "q" \\n 中文 😀'
 _NONCHARACTERS = "\ufdd0".encode()[:2]
 """How those begin in UTF-8 that no text may have."""
 _BARE = frozenset(UNTEMPLATED)
@@ -234,49 +213,87 @@ class ShapedChat(OutlinedSample, frozen=True):
     calls: tuple[dict[str, Any], ...]
 
 
+class Marked(NamedTuple):
+    """What `render` gives for a chat, but for its texts: the calls of a turn that are trained alike are one span, as where one ends between them makes no
+    difference; and how many of its turns lose their reasoning."""
+
+    rendered: Rendered
+    left_out: int
+
+    @classmethod
+    def of(cls, sample: Sample, rendered: Rendered) -> Marked:
+        """Of a sample and its render."""
+        spans: list[Span] = []
+        for span in rendered.spans:
+            lead, trail = (0, 0) if span.region.kind == TOOL_CALL else (span.lead, span.trail)
+            span = replace(span, region=replace(span.region, text=""), lead=lead, trail=trail)
+            last = spans[-1] if spans and span.region.kind == TOOL_CALL else None
+            if last and (last.turn, last.end, last.region) == (span.turn, span.start, span.region):
+                span = replace(spans.pop(), end=span.end)
+            spans.append(span)
+        return cls(replace(rendered, spans=tuple(spans), content=()), left_out(sample, rendered))
+
+    def moved(self, form: Form, shown: Sequence[str]) -> Marked:
+        """The same of a chat of a form, from its texts as the render shows them, if this is of the invented ones."""
+        at = form.mover(shown)
+        spans = tuple([replace(span, start=at(span.start), end=at(span.end)) for span in self.rendered.spans])
+        stops = tuple([Stop(stop.turn, at(stop.start), at(stop.end)) for stop in self.rendered.stops])
+        return Marked(Rendered(form.text(shown), spans, (), stops), self.left_out)
+
+
 Chat = PlainChat | ShapedChat
-_Known = tuple[Form, PlainForm]
-"""How chats of one form are cut, and the same derived a second time."""
 
 
-@dataclass
 class PlainChats:
     """Cuts chats, plain ones and those with tools, calls or reasoning.
 
     Attributes:
-        template, encoder: how they are rendered and tokenized.
-        options: the policy, for the second derivation.
-        looked_for: strings of which any text is taken apart by itself.
-        by_layout: how many chats were cut by their form so far.
-        compared: how many of these were taken apart as well.
+        compared: how many chats that were cut by form were taken apart as well.
     """
 
-    template: ChatTemplate
-    encoder: Encoder
-    options: MaskOptions
-    looked_for: tuple[str, ...]
-    by_layout: int = 0
-    compared: int = 0
-    _forms: dict[tuple[Kind, bool], _Known | None] = field(default_factory=dict)
-    _seen: dict[int, int] = field(default_factory=dict)
-    _texts: int = 0
-    _compared: set[Kind] = field(default_factory=set)
-    _by_jinja: bool = False
+    def __init__(self, template: ChatTemplate, encoder: Encoder, options: MaskOptions, looked_for: Iterable[str]) -> None:
+        """For a template, a tokenizer and a policy; `looked_for`: strings of which any text is taken apart by itself."""
+        self._template, self._encoder = template, encoder
+        self._second = derived_forms(template, options, options, prompted=False)
+        self._forms = Learned(self._learn, plain_at_once=False)
+        strings = {*looked_for}
+        strings |= {*map(str.strip, strings)} - {""}  # texts of outlines have no white space at their ends
+        self._search = ByteSearch(strings | {as_json(each)[1:-1] for each in strings} | {*WHITE_TO_PYTHON, END})
+        self._only_writes = template.form.content == "text" and only_writes(template.parsed)
+        self._compared, self._by_jinja, self.compared = WeakSet[Located[Marked]](), False, 0
 
-    def cut(self, chats: Sequence[Chat | None]) -> list[tuple[list[int], FormCuts]]:
-        """The chats that are cut by form, in groups: which they are, and how they are cut. All others are rendered and taken apart one by one."""
+    def cut(self, chats: Sequence[Chat | None], *, whole: bool = False) -> ByForm | None:
+        """The chats that are cut by form, if any. All others are rendered and taken apart one by one.
+
+        Args:
+            whole: only those that lose no reasoning.
+        """
         columns = ChatColumns.of(chats)
-        blank, spaced = columns.white()
-        left = (columns.kind >= 0) & ~blank & ~self._holding(columns)
-        keys, cuts = 2 * columns.kind + spaced, []
-        for kind, count in zip(columns.kinds, np.bincount(columns.kind[columns.kind >= 0]).tolist(), strict=True):
-            self._seen_again(kind, count)
-        for key in np.flatnonzero(np.bincount(keys[left])).tolist():
-            kind = columns.kinds[key >> 1]
-            known = self._form(kind, spaced=bool(key & 1))
-            if known is not None and (cut := self._cut(kind, *known, columns, np.flatnonzero(left & (keys == key)), chats)):
-                cuts.append(cut)
-        return cuts
+        known = self._forms.known(columns, *self._allowed(columns))
+        if not (known.form >= 0).any():
+            return None
+        laid, sampled = known.lay(columns), columns.sampled(ONE_IN)
+        good = np.zeros(len(laid.rows), bool)
+        for number, located in enumerate(known.located):
+            own = np.flatnonzero(laid.form == number)
+            if own.size and not self._needs_no_render(located, chats[laid.rows[own[0]]]):
+                listed = [chat for row in laid.rows[own].tolist() if (chat := chats[row])]
+                own = own[self._renders(located, listed, [laid.render(at).decode() for at in own.tolist()])]
+            good[own] = True
+            picked = sampled[laid.rows[own]]
+            picked[:1] |= located not in self._compared
+            for chat in [chats[row] for row in laid.rows[own[picked]].tolist()]:
+                self._compare(located, chat)
+            if own.size:
+                self._compared.add(located)
+        lost = np.array([each.words.left_out for each in known.located], np.int64)[laid.form]
+        good &= (lost == 0) | (not whole)
+        if not good.any():
+            return None
+        if not good.all():
+            known.form[laid.rows[~good]] = -1
+            laid = known.lay(columns)
+        return ByForm(laid.rows, laid, lost[good])
 
     def render(self, sample: Sample) -> Rendered:
         """What `rendering.render` gives. Where that cannot follow its marks, it is by the form of the chat, if the template renders it so: whether a chat is
@@ -286,7 +303,7 @@ class PlainChats:
             Refused: as `rendering.render`.
         """
         try:
-            return render(sample, self.template)
+            return render(sample, self._template)
         except Refused as refusal:
             found = self.by_form(sample) if refusal.reason in _BY_MARKS else None
             if found is None:
@@ -298,172 +315,109 @@ class PlainChats:
         if (chat := in_columns(sample)) is None:
             return None
         columns = ChatColumns.of([chat])
-        [blank], [spaced] = columns.white()
-        [kind] = columns.kinds
-        self._seen_again(kind, 0)
-        known = None if blank or self._holding(columns)[0] else self._form(kind, spaced=bool(spaced), at_once=True)
-        if known is None:
+        [allowed], [spaced] = self._allowed(columns)
+        located = self._forms.of(columns.kinds[0], bool(spaced), at_once=True) if allowed else None
+        if located is None or not located.form.holds(chat.texts):
             return None
-        form, derived = known
-        if _lists(derived) and not self._is_certain(form, derived, chat):
+        shown = located.form.shown(chat.texts)
+        found = located.words.moved(located.form, shown).rendered
+        if not self._needs_no_render(located, chat) and not self._renders(located, [chat], [found.text]).all():
             return None
-        shown = derived.shown(chat.texts)
-        return form.layout.render(shown) if self._is_render(kind, chat, joined(derived.frames, shown) + END) else None
+        ends = located.form.ends_of(shown)[1:]
+        return replace(found, content=tuple((end - len(text), end) for text, end in zip(shown, ends, strict=True)))
 
-    def _holding(self, columns: ChatColumns) -> Bools:
-        """Which chats hold something that only a template can be asked about."""
-        found = columns.holding(self._search)
-        return found | columns.holding(ByteSearch(map(chr, range(0xFDD0, 0xFDF0)))) if _NONCHARACTERS in columns.data else found
+    def _allowed(self, columns: ChatColumns) -> tuple[Bools, Bools]:
+        """Which chats hold nothing that only a template can be asked about, and which have white space at the ends of texts."""
+        blank, spaced = columns.white()
+        held = columns.holding(self._search)
+        if _NONCHARACTERS in columns.data:
+            held |= columns.holding(ByteSearch(map(chr, range(0xFDD0, 0xFDF0))))
+        return (columns.kind >= 0) & ~blank & ~held, spaced
 
-    def _seen_again(self, kind: Kind, count: int) -> None:
-        """Count chats of a form, and forget all forms where there are too many."""
-        if len(self._seen) >= MOST_KNOWN or self._texts >= MOST_TEXTS:
-            self._texts = 0
-            for each in (self._seen, self._forms, self._compared):
-                each.clear()
-        key = hash(kind)  # the shape of a long chat takes memory; of one that comes once nothing else is kept
-        self._seen[key] = self._seen.get(key, 0) + count
-
-    def _form(self, kind: Kind, *, spaced: bool, at_once: bool = False) -> _Known | None:
-        """How chats of this form are cut, with white space at the ends of their texts or without, once there were enough of them to learn it: what
-        becomes of white space takes longer than all else."""
-        if (kind, spaced) not in self._forms and (at_once or self._seen.get(hash(kind), 0) >= LEARN_AFTER):
-            self._texts += kind.size if isinstance(kind, Outline) else len(kind)
-            self._forms[kind, spaced] = self._learned(kind, spaced)
-        return self._forms.get((kind, spaced))
-
-    def _learned(self, kind: Kind, spaced: bool) -> _Known | None:
+    def _learn(self, kind: Kind, spaced: bool) -> Located[Marked] | None:
+        outline = outline_of(kind)
         if (
-            self.template.image
-            or not self._tells_apart(kind, spaced)
-            or (isinstance(kind, Outline) and {turn[0] for turn in kind.turns} & _BARE)
+            self._template.image
+            or not self._tells_apart(outline, spaced)
+            or (kind is outline and {turn[0] for turn in outline.turns} & _BARE)
         ):
             return None
-        derived = self._plain_forms.of(kind, spaced=spaced)
-        if derived is None or not derived.turns or (spaced and not derived.keeps_edges):
+        second = self._second.of(kind, spaced, at_once=True)
+        if second is None:
             return None
+
+        def answer(texts: Sequence[str]) -> Marked:
+            sample = outline.sample(texts)
+            rendered = render(sample, self._template)
+            if (chat := in_columns(sample)) and not _is_bare(chat):
+                self._by_jinja |= not self._is_block([chat], [rendered.text])
+            return Marked.of(sample, rendered)
+
         try:
-            layout = self._layout(kind, derived, spaced)
-            if layout is None:
+            words = agreed(second.form, answer, Marked.moved)
+            if words is None or disagreement(second.words, words.rendered.text, self._encoder.trained(words.rendered)) is not None:
                 return None
-            self.encoder.policy.check_stops(layout.words)
+            self._encoder.policy.check_stops(words.rendered)
         except Refused:
             return None
-        words = [layout.words.text[layout.start(number) : end] for number, end in enumerate(layout.ends)]
-        if disagreement(derived_of(derived, words), layout.words.text, self.encoder.trained(layout.words)) is not None:
-            return None
-        return Form.of(layout, self.encoder.cutter), derived
-
-    def _layout(self, kind: Kind, derived: PlainForm, spaced: bool) -> Layout | None:
-        """The layout by marks, with the frames of the second derivation, if all invented chats have it."""
-        layout: Layout | None = None
-        for texts in _invented(kind, spaced):
-            chat = in_columns(kind.sample(texts)) if isinstance(kind, Outline) else PlainChat(kind, tuple(texts))
-            assert chat is not None
-            sample = _sample(chat)
-            rendered, written = render(sample, self.template), derived.shown(texts)
-            if layout is None:
-                layout = Layout.of(rendered, derived.frames, derived.turns, written, left_out(sample, rendered))
-            if layout is None or outline(layout.render(written)) != outline(rendered):
-                return None
-            self._by_jinja |= not self._is_block(kind, [chat], rendered.text + END)
-        return layout
-
-    def _tells_apart(self, kind: Kind, spaced: bool) -> bool:
-        """Whether no control token can begin in JSON, or in white space at the end of a text, and end in what stands beside it."""
-        has_json = isinstance(kind, Outline) and bool(kind.json)
-        spaced |= isinstance(kind, Outline) and any(
-            what != TOOL_CALL and any(around) for *_, regions in kind.turns for what, _, around in regions
+        cutter = self._encoder.cutter
+        return Located.of(
+            second.form, words, cutter.controls(words.rendered), steps(words.rendered, cutter.policy), cutter.prompts_of(words.rendered)
         )
-        tokens = self.encoder.vocabulary.control if has_json or spaced else ()
-        return not any(token != token.strip() or (has_json and _OF_JSON.intersection(token)) for token in tokens)
 
-    @cached_property
-    def _only_writes(self) -> bool:
-        return self.template.form.content == "text" and only_writes(self.template.parsed)
+    def _tells_apart(self, outline: Outline, spaced: bool) -> bool:
+        """Whether no control token can begin in JSON, or in white space at the end of a text, and end in what stands beside it."""
+        spaced |= any(what != TOOL_CALL and any(around) for *_, regions in outline.turns for what, _, around in regions)
+        tokens = self._encoder.vocabulary.control if outline.json or spaced else ()
+        return not any(token != token.strip() or (outline.json and _OF_JSON.intersection(token)) for token in tokens)
 
-    @cached_property
-    def _plain_forms(self) -> PlainForms:
-        return forms_of(self.template, self.options, prompted=False)
+    def _needs_no_render(self, located: Located[Marked], chat: Chat | None) -> bool:
+        """Whether chats of a form cannot be rendered otherwise: no template is asked, or it does nothing but write their texts."""
+        return isinstance(chat, PlainChat) and (_is_bare(chat) or (self._only_writes and located in self._compared))
 
-    @cached_property
-    def _search(self) -> ByteSearch:
-        strings = {*self.looked_for, *filter(None, map(str.strip, self.looked_for))}  # texts of shapes have no white space at their ends
-        within_json = {as_json(each)[1:-1] for each in strings}
-        return ByteSearch(strings | within_json | {*WHITE_TO_PYTHON, END})
+    def _renders(self, located: Located[Marked], chats: Sequence[Chat], written: Sequence[str]) -> Bools:
+        """Which chats of a form are rendered as is written, for certain."""
+        good, tokens = np.ones(len(chats), bool), self._template.ends.pattern
+        if located.form.lists and tokens is not None:  # names of arguments may make a control token with what stands beside them
+            count = len(tokens.findall(located.words.rendered.text))
+            good = np.array([len(tokens.findall(text)) == count for text in written], bool)
+        if not good.all() or not self._is_block(chats, written):
+            for at in np.flatnonzero(good).tolist():
+                good[at] = self._is_block([chats[at]], [written[at]]) or self._is_of_jinja(chats[at], written[at])
+        return good
 
-    def _cut(
-        self, kind: Kind, form: Form, derived: PlainForm, columns: ChatColumns, own: Ints, every: Sequence[Chat | None]
-    ) -> tuple[list[int], FormCuts] | None:
-        """Those of the chats that are rendered as their form says."""
-        chats = [chat for number in own.tolist() if (chat := every[number])]
-        if _lists(derived):
-            own, chats = _some(own, chats, [self._is_certain(form, derived, chat) for chat in chats])
-        shown = derived.all_shown([chat.texts for chat in chats])
-        if not self._is_block(kind, chats, "".join(chain.from_iterable(_rows(derived.frames, shown)))):
-            written = map("".join, _rows(derived.frames, shown))
-            own, chats = _some(own, chats, [self._is_render(kind, chat, text) for chat, text in zip(chats, written, strict=True)])
-            shown = derived.all_shown([chat.texts for chat in chats])
-        if not chats:
-            return None
-        self._compare(form, derived, chats, is_first=kind not in self._compared)
-        self._compared.add(kind)
-        self.by_layout += len(chats)
-        as_it_is = not any(derived.spellings) and not any(map(any, derived.strips))
-        lengths = np.diff(columns.bounds)[columns.first[own] + np.array(derived.turns)[:, None]] if as_it_is else None
-        return own.tolist(), form.cut(shown, lengths)
-
-    def _is_block(self, kind: Kind, chats: Sequence[Chat], written: str) -> bool:
-        """Whether these are the renders of the chats, each with `END` after it."""
-        if not isinstance(kind, Outline) and (_BARE.issuperset(kind) or (self._only_writes and kind in self._compared)):
-            return True
-        blocks, form = None if self._by_jinja else blocks_of(self.template), self.template.form
+    def _is_block(self, chats: Sequence[Chat], written: Sequence[str]) -> bool:
+        """Whether MiniJinja renders the chats so."""
+        blocks = None if self._by_jinja else blocks_of(self._template)
         if blocks is None:
             return False
-        listed = [_messages(chat, form) for chat in chats]
+        listed = [_messages(chat, self._template.form) for chat in chats]
         tools = [chat.tools for chat in chats if isinstance(chat, ShapedChat) and chat.tools]
-        return blocks.text(listed, tools) == written
-
-    def _is_render(self, kind: Kind, chat: Chat, written: str) -> bool:
-        """Whether this is the render of a chat with `END` after it."""
-        return self._is_block(kind, [chat], written) or self._is_of_jinja(chat, written)
+        return blocks.text(listed, tools) == END.join([*written, ""])
 
     def _is_of_jinja(self, chat: Chat, written: str) -> bool:
         try:
             tools = chat.tools if isinstance(chat, ShapedChat) else ()
-            return self.template.render(_messages(chat, self.template.form), tools=tools) + END == written
+            return self._template.render(_messages(chat, self._template.form), tools=tools) == written
         except Refused:
             return False
 
-    def _is_certain(self, form: Form, derived: PlainForm, chat: Chat) -> bool:
-        """Whether arguments that are listed are of the sorts that are known, and their names make no control token with what stands beside them."""
-        if not derived.holds(chat.texts):
-            return False
-        tokens = self.template.ends.pattern
-        text = joined(derived.frames, derived.shown(chat.texts))
-        return tokens is None or len(tokens.findall(text)) == len(tokens.findall(form.layout.words.text))
-
-    def _compare(self, form: Form, derived: PlainForm, chats: Sequence[Chat], *, is_first: bool) -> None:
-        """Stop where the template itself renders one of a sample of the chats otherwise."""
-        hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, [chat.texts[-1].encode() for chat in chats]), np.uint64, len(chats))
-        sampled = hashes % ONE_IN == 0
-        sampled[0] |= is_first
-        for chat in [chats[number] for number in np.flatnonzero(sampled).tolist()]:
-            self.compared += 1
-            found = form.layout.render(derived.shown(chat.texts))
-            try:
-                rendered = render(_sample(chat), self.template)
-            except Refused as refusal:
-                if self._is_of_jinja(chat, found.text + END):  # it is the marks that cannot be followed
-                    continue
-                raise TemplateError(
-                    f"template {self.template.name} refuses {found.text[:300]!r} ({refusal}), which its layout gives"
-                ) from refusal
-            if outline(rendered) != outline(found):
-                raise TemplateError(
-                    f"chat template {self.template.name} renders {rendered.text[:300]!r} where its layout, learned from other chats of the "
-                    f"same form, gives {found.text[:300]!r}. This is a fault of prep-assets; please report it"
-                )
+    def _compare(self, located: Located[Marked], chat: Chat) -> None:
+        """Stop where the template itself renders a chat otherwise."""
+        self.compared += 1
+        sample, found = _sample(chat), located.words.moved(located.form, located.form.shown(chat.texts))
+        text, name = found.rendered.text, self._template.name
+        try:
+            marked = Marked.of(sample, render(sample, self._template))
+        except Refused as refusal:
+            if self._is_of_jinja(chat, text):  # it is the marks that cannot be followed
+                return
+            raise TemplateError(f"template {name} refuses {text[:300]!r} ({refusal}), which its layout gives") from refusal
+        if marked != found:
+            raise TemplateError(
+                f"chat template {name} renders {marked.rendered.text[:300]!r} where its layout, learned from other chats of the "
+                f"same form, gives {text[:300]!r}. This is a fault of prep-assets; please report it"
+            )
 
 
 def in_columns(sample: Given) -> Chat | None:
@@ -490,6 +444,11 @@ def in_columns(sample: Given) -> Chat | None:
     return ShapedChat(found.form, found.texts, sample, tools, tuple(called))
 
 
+def _is_bare(chat: Chat) -> bool:
+    """Whether no template renders a chat."""
+    return isinstance(chat, PlainChat) and _BARE.issuperset(chat.roles)
+
+
 def _sample(chat: Chat) -> Sample:
     return chat.sample() if isinstance(chat, PlainChat) else chat.whole
 
@@ -498,40 +457,13 @@ def _messages(chat: Chat, form: MessageForm) -> list[dict[str, Any]]:
     return plain_messages(chat, form) if isinstance(chat, PlainChat) else shown_messages(chat.whole.turns, chat.calls, form)
 
 
-def _lists(derived: PlainForm) -> bool:
-    """Whether a template lists arguments of calls."""
-    return any(isinstance(way, Listed) for way in derived.spellings)
-
-
-def _some(numbers: Ints, chats: Sequence[Chat], chosen: Sequence[bool]) -> tuple[Ints, list[Chat]]:
-    return numbers[np.array(chosen, bool)], list(compress(chats, chosen))
-
-
-def _rows(frames: Sequence[str], columns: Sequence[Sequence[str]]) -> Iterator[tuple[str, ...]]:
-    """The pieces of each chat: frames and the texts between them, and `END`."""
-    between = chain.from_iterable(zip(map(repeat, frames), columns, strict=False))
-    return zip(*between, repeat(frames[-1] + END), strict=False)
-
-
-def _invented(kind: Kind, spaced: bool) -> list[Sequence[str]]:
-    """Invented texts of a form: words, texts of all sorts, and where it is asked for words amid white space."""
-    size = kind.size if isinstance(kind, Outline) else len(kind)
-    words = [f"vx{number:04}xv" for number in range(size)]
-    sorts = [f"{each}{_SORTS}{each}" for each in words]
-    if isinstance(kind, Outline):
-        return [kind.texts(words, lambda each: {each: each, "n": 7}), kind.texts(sorts, _json_of_all_sorts)]
-    return [words, sorts, *([[f" \n\t{each}\t\n " for each in words]] if spaced else [])]
-
-
-def _json_of_all_sorts(each: str) -> dict[str, Any]:
-    return {"z": each, "a": [_SORTS, -1.5e-7, 10**20, True, None, {"": [], "a/b": {}, "\u2028\x7f": "'"}, each]}
-
-
-def _cut_alike(template: ChatTemplate, encoder: Encoder, options: MaskOptions, looked_for: tuple[str, ...]) -> str:
-    return repr((template.hash, template.control, options, encoder.policy, encoder.truncation, encoder.vocabulary.hash, looked_for))
-
-
-@bounded_cache("plain chats", 2, key=_cut_alike)
+@bounded_cache(
+    "plain chats",
+    2,
+    key=lambda template, encoder, options, looked_for: repr(
+        (template.hash, template.control, options, encoder.policy, encoder.truncation, encoder.vocabulary.hash, looked_for)
+    ),
+)
 def plain_chats_of(template: ChatTemplate, encoder: Encoder, options: MaskOptions, looked_for: tuple[str, ...]) -> PlainChats:
     """What cuts plain chats in this process: one for all shards and domains that are cut alike, so that each form is learned once."""
     return PlainChats(template, encoder, options, looked_for)
@@ -579,16 +511,20 @@ class Conversations:
     def encode(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
         """The kept items of a block and their tokens; the others are in quarantine."""
         ready = [item for item in items if isinstance(item.given, Sample) and item.given.tokenized is not None]
-        if not ready:
-            return self._texts(items)
-        if len(ready) == len(items):
+        if len(ready) == len(items) > 0:
             return self.tokenized.of(ready)
         brought = set(map(id, ready))
-        return in_order(items, self._texts([item for item in items if id(item) not in brought]), self.tokenized.of(ready))
-
-    def _texts(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
-        block, encoded = self._encoded(items)
-        return block.kept(encoded), encoded
+        block, encoded = self._encoded([item for item in items if id(item) not in brought])
+        texts = block.kept(encoded), encoded
+        if not ready:
+            return texts
+        own, numbers = self.tokenized.of(ready), {id(item.record): number for number, item in enumerate(items)}
+        parts = [
+            (np.array([numbers[id(item.record)] for item in some], np.int64), replace(each, kept=np.arange(len(some)), refused=()))
+            for some, each in (texts, own)
+        ]
+        items = sorted([*texts[0], *own[0]], key=lambda item: numbers[id(item.record)])
+        return items, replace(in_order(parts), kept=np.arange(len(items)))
 
     def _again(self, sample: Sample) -> Rendered:
         """The render of the messages of a row that brings its ids."""
@@ -597,51 +533,48 @@ class Conversations:
     def examples(self, items: Sequence[Item]) -> tuple[list[Item], list[Rendered], Encoded]:
         """As `encode`, with the render of each kept item."""
         block, encoded = self._encoded(items, by_form=False)
-        return block.kept(encoded), [rendered for position in encoded.kept.tolist() if (rendered := block.renders[position])], encoded
+        return block.kept(encoded), [block.renders[position] for position in encoded.kept.tolist()], encoded
 
     def _encoded(self, items: Sequence[Item], *, by_form: bool = True) -> tuple[Block, Encoded]:
         """The examples of a block, and the tokens of those that are kept. Those that are not cut by form have renders."""
         examples = self._examples(items, by_form and self.special_in_content != "allow")
-        encoded = self.encoder.encode_cuts(examples.cuts(self.encoder.cutter))
+        encoded = examples.encoded(self.encoder)
         too_long = [position for position, refusal in encoded.refused if refusal.reason == "too_long"]
-        lengths: dict[int, int] = {}
         if self.encoder.truncation == "turns" and too_long:
+            lengths = np.zeros(len(examples.at), np.int64)
             for position in too_long:
                 item = examples.at[position]
                 assert isinstance(item.example, Sample)
-                whole = examples.renders[position] or self._render(item.example)
-                lengths[id(item)] = self.encoder.length(whole)
-                examples.put(position, without_too_many(item.example, whole, self._render, self.encoder))
-            encoded = self.encoder.encode_cuts(examples.cuts(self.encoder.cutter))
-        left = self._refuse_records(examples.at, encoded)
-        if len(left) != len(encoded.kept):
-            examples = examples.of(left)
-            encoded = self.encoder.encode_cuts(examples.cuts(self.encoder.cutter))
-        if lengths:
-            now = np.diff(encoded.offsets)
-            whole_rounds = [lengths.get(id(item), length) for item, length in zip(examples.kept(encoded), now.tolist(), strict=True)]
-            encoded = replace(encoded, taken=np.array(whole_rounds, np.int64) - now)
+                whole = examples.renders.get(position) or self._render(item.example)
+                lengths[position] = self.encoder.length(whole)
+                examples.renders[position] = without_too_many(item.example, whole, self._render, self.encoder)
+            shorter = self.encoder.encode([examples.renders[position] for position in too_long])
+            others = replace(encoded, refused=tuple(each for each in encoded.refused if each[0] not in too_long))
+            encoded = in_order([(np.arange(len(examples.at)), others), (np.array(too_long), shorter)])
+            whole_rounds, now = lengths[encoded.kept], np.diff(encoded.offsets)
+            encoded = replace(encoded, taken=np.where(whole_rounds, whole_rounds - now, 0))
+        gone = self._refuse_records(examples.at, encoded)
+        if self.expand and gone:
+            encoded = in_order([(np.arange(len(examples.at)), encoded)], np.array(gone))
         if self.template.image:
             shown = sum(len(shown_images(item.example.turns)) for item in examples.kept(encoded) if isinstance(item.example, Sample))
             self.images_cut_away += shown - len(encoded.images)
         if not self.expand:
-            self.reasoning_left_out += examples.left_out(encoded.kept.tolist())
+            self.reasoning_left_out += examples.left_out(encoded.kept)
         return examples, encoded
 
     def _examples(self, items: Sequence[Item], by_form: bool) -> Block:
-        """The examples of a block: by their layouts where these are known, all others rendered one by one."""
-        chats = [in_columns(item.given) for item in items] if by_form else []
+        """The examples of a block: by their forms where these are known, all others rendered one by one."""
         # where a chat becomes several if it loses reasoning, those that lose some are rendered
-        groups = [group for group in self._plain_chats.cut(chats) if not (self.expand and group[1].form.layout.left_out)]
-        if sum(len(numbers) for numbers, _ in groups) == len(items):
-            return Block(list(items), [None] * len(items), list(groups))
-        by_layout = {number for numbers, _ in groups for number in numbers}
-        examples = Block()
-        places: dict[int, int] = {}
+        cut = self._plain_chats.cut([in_columns(item.given) for item in items], whole=self.expand) if by_form else None
+        if cut is not None and len(cut.rows) == len(items):
+            return Block(list(items), {}, cut)
+        examples, known = Block(), set[int]() if cut is None else set(cut.rows.tolist())
+        places: list[int] = []
         for number, item in enumerate(items):
-            if number in by_layout:
-                places[number] = len(examples.at)
-                examples.add(item, None)
+            if number in known:
+                places.append(len(examples.at))
+                examples.at.append(item)
                 continue
             try:
                 renders = self._renders(item)
@@ -649,8 +582,9 @@ class Conversations:
                 item.refuse(self.quarantine, refusal)
             else:
                 for sample, rendered in renders:
-                    examples.add(Item(item.file, item.record, sample), rendered)
-        examples.groups = [([places[number] for number in numbers], cut) for numbers, cut in groups]
+                    examples.renders[len(examples.at)] = rendered
+                    examples.at.append(Item(item.file, item.record, sample))
+        examples.cut = cut and replace(cut, rows=np.array(places, np.int64))
         return examples
 
     @cached_property
@@ -667,15 +601,12 @@ class Conversations:
         return [(sample, self._render(sample))]
 
     def _refuse_records(self, at: Sequence[Item], encoded: Encoded) -> list[int]:
-        """Put the record of each refused example into quarantine, once, and give the positions of the examples of all other records."""
+        """Put the record of each refused example into quarantine, once, and give the positions of all examples of these records."""
         faults: dict[int, Refused] = {}
         for position, fault in encoded.refused:
             if faults.setdefault(id(at[position].record), fault) is fault:
                 at[position].refuse(self.quarantine, fault)
-        if not self.expand:  # one example a record
-            kept: list[int] = encoded.kept.tolist()
-            return kept
-        return [position for position, item in enumerate(at) if id(item.record) not in faults]
+        return [position for position, item in enumerate(at) if id(item.record) in faults] if faults else []
 
     def _sample(self, item: Item) -> Sample:
         example = item.example
@@ -696,15 +627,8 @@ class Conversations:
         self.encoder.policy.check_stops(rendered)
         if self.special_in_content == "allow":
             self._refuse_typed_images(sample)
-        try:
-            derived = derive(sample, self._options, self.template, rendered=rendered.text)
-        except CheckFailed as error:  # such as a template that treats a text otherwise than another in its place
-            raise Refused("mask_not_provable", str(error), stage="render") from error
-        rendered = replace(rendered, content=()) if self.special_in_content == "allow" else rendered
-        differs = disagreement(derived, rendered.text, self.encoder.trained(rendered))
-        if differs is not None:
-            raise Refused("mask_not_provable", differs, stage="render")
-        return rendered
+        check_mask(rendered, self.encoder, lambda: derive(sample, self._options, self.template, rendered=rendered.text))
+        return replace(rendered, content=()) if self.special_in_content == "allow" else rendered
 
     def _refuse_typed_images(self, sample: Sample) -> None:
         """Where typed control tokens are let through, one that stands for images would be an image that nobody has."""

@@ -198,7 +198,7 @@ class Tokenize:
         self._logprobs = stores_logprobs(family)
         self.prompts = Encoder(vocabulary, engines, MaskPolicy({}, "mask", "none"), None, trains=False)
         self.whole = Encoder(vocabulary, engines, answer_policy(), family.preprocessing.max_seq_len)
-        self._proven = Proven.of(self._template, self.whole)
+        self._proven = Proven(self._template, self.whole)
 
     def __call__(self, items: Sequence[Item], quarantine: Quarantine) -> Iterator[tuple[Item, Scored]]:
         """The groups that are kept, with the items they come from; the others are in quarantine."""

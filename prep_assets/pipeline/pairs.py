@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,16 +12,15 @@ import numpy.typing as npt
 from prep_assets.config.models import Preference, Rl
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused
-from prep_assets.pipeline.conversations import Proven, plain_chats_of
+from prep_assets.pipeline.conversations import Proven, in_order, plain_chats_of
 from prep_assets.pipeline.lines import pair_sample, plain_sides, sample_of, turns_of
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import USER
 from prep_assets.text.encode import Encoded, Encoder
-from prep_assets.text.layouts import FormCuts, Group, merged
 from prep_assets.text.render import InlineReasoning, render
-from prep_assets.text.spans import Cuts, MaskPolicy, Rendered
+from prep_assets.text.spans import MaskPolicy, Rendered
 from prep_assets.text.template import ChatTemplate
 
 # Prompts, ended by the template's generation prompt.
@@ -85,7 +84,7 @@ def pair_renderer(workspace: Workspace) -> Proven:
     family = workspace.family(Preference)
     limit = family.preprocessing.max_seq_len
     encoder = Encoder(workspace.vocabulary(family), workspace.engines(family), answer_policy(), limit, truncation=family.truncation)
-    return Proven.of(workspace.template(family), encoder)
+    return Proven(workspace.template(family), encoder)
 
 
 def answer_policy() -> MaskPolicy:
@@ -111,21 +110,20 @@ class PairEncoder:
     ) -> tuple[list[int], list[tuple[Mapping[str, Any], Any, int]]]:
         """See `LineEncoder`: a pair is kept if both sides are."""
         refused: dict[int, Refused] = {}
-        at, cuts = self._cuts(batch, refused)
-        encoder = self._renderer.encoder
-        encoded = encoder.encode_cuts(cuts)
+        encoded, encoder = self._encoded(batch, refused), self._renderer.encoder
         for side, fault in encoded.refused:
-            refused.setdefault(at[side // 2], fault)
+            refused.setdefault(side // 2, fault)
         if encoder.truncation != "drop":
-            _refuse_equal_tokens(at, encoded, refused)
+            _refuse_equal_tokens(encoded, refused)
         refuse_lines(batch, first, refused, quarantine, name)
-        kept = np.array([at[side // 2] not in refused for side in encoded.kept.tolist()], bool)
-        return [number for number in at if number not in refused], [_chosen(encoded, kept & (encoded.kept % 2 == side)) for side in (0, 1)]
+        kept = np.array([side // 2 not in refused for side in encoded.kept.tolist()], bool)
+        chosen = [_chosen(encoded, kept & (encoded.kept % 2 == side)) for side in (0, 1)]
+        return [number for number in range(len(batch)) if number not in refused], chosen
 
-    def _cuts(self, batch: Sequence[Mapping[str, Any]], refused: dict[int, Refused]) -> tuple[list[int], Cuts]:
-        """Both sides of each pair that is not refused, one after the other, and which pairs these are."""
-        groups = self._plain.cut([side for row in batch for side in plain_sides(row, SIDES)])
-        texts = _texts(groups)
+    def _encoded(self, batch: Sequence[Mapping[str, Any]], refused: dict[int, Refused]) -> Encoded:
+        """Both sides of each pair that is not refused, one after the other: its number and the next of twice as many."""
+        cut = self._plain.cut([side for row in batch for side in plain_sides(row, SIDES)])
+        texts = {} if cut is None else {side: cut.laid.render(at).decode() for at, side in enumerate(cut.rows.tolist())}
         renders: dict[int, Rendered] = {}
         for pair, row in enumerate(batch):
             try:
@@ -136,10 +134,11 @@ class PairEncoder:
                 _refuse_equal_texts(texts[2 * pair], texts[2 * pair + 1])
             except Refused as refusal:
                 refused[pair] = refusal
-        left = [pair for pair in range(len(batch)) if pair not in refused]
-        new = {2 * pair + side: 2 * place + side for place, pair in enumerate(left) for side in (0, 1)}
-        rows = {new[number]: self._renderer.encoder.cutter.row(rendered) for number, rendered in renders.items() if number in new}
-        return left, merged(2 * len(left), rows, _renumbered(groups, new))
+        renders = {side: rendered for side, rendered in renders.items() if side // 2 not in refused}
+        encoder = self._renderer.encoder
+        parts = [] if cut is None else [(cut.rows, encoder.encode_cuts(cut.laid.cuts()))]
+        parts.append((np.array(list(renders), np.int64), encoder.encode(list(renders.values()))))
+        return in_order(parts, np.array([2 * pair + side for pair in refused for side in (0, 1)], np.int64))
 
     def _rendered(self, row: Mapping[str, Any], side: str) -> Rendered:
         """A side by its marks, or else by its form, as `PlainChats.render` has it; its regions say what is trained."""
@@ -151,26 +150,6 @@ class PairEncoder:
                 raise
         turns = pair_sample(row, side).turns
         return replace(found, spans=tuple(replace(span, region=turns[span.turn].regions[0]) for span in found.spans))
-
-
-def _texts(groups: Iterable[tuple[list[int], FormCuts]]) -> dict[int, str]:
-    """What tells each side from the other of its pair: its answer where both are of one form, which have one prompt, else its render."""
-    texts: dict[int, str] = {}
-    for numbers, cut in groups:
-        here, order = set(numbers), cut.form.layout.order
-        for at, (side, answer) in enumerate(zip(numbers, cut.columns[order.index(len(order) - 1)], strict=True)):
-            texts[side] = answer if side ^ 1 in here else cut.text(at)
-    return texts
-
-
-def _renumbered(groups: Iterable[tuple[list[int], FormCuts]], new: Mapping[int, int]) -> list[Group]:
-    """The groups without what has no new number."""
-    found = []
-    for numbers, cut in groups:
-        left = [at for at, number in enumerate(numbers) if number in new]
-        if left:
-            found.append((np.array([new[numbers[at]] for at in left], np.int64), cut if len(left) == len(numbers) else cut.of(left)))
-    return found
 
 
 def rendered_pair(row: Mapping[str, Any], renderer: Proven, reasoning: InlineReasoning) -> tuple[Rendered, ...]:
@@ -190,15 +169,15 @@ def _refuse_equal_texts(chosen: str, rejected: str) -> None:
         raise Refused("equal_answers", "the chat template renders both answers to the same text", stage="render")
 
 
-def _refuse_equal_tokens(at: Sequence[int], encoded: Encoded, refused: dict[int, Refused]) -> None:
+def _refuse_equal_tokens(encoded: Encoded, refused: dict[int, Refused]) -> None:
     """Two answers that differ only after the place where they are cut off teach nothing."""
     borders = encoded.offsets.tolist()
     sides = {side: encoded.ids[start:end] for side, start, end in zip(encoded.kept.tolist(), borders[:-1], borders[1:], strict=True)}
-    for pair, number in enumerate(at):
+    for pair in sorted({side // 2 for side in sides}):
         chosen, rejected = sides.get(2 * pair), sides.get(2 * pair + 1)
         if chosen is not None and rejected is not None and np.array_equal(chosen, rejected):
             detail = f"both sides have the same {len(chosen):,} tokens where truncation cuts them off"
-            refused.setdefault(number, Refused("equal_after_truncation", detail, stage="tokenize"))
+            refused.setdefault(pair, Refused("equal_after_truncation", detail, stage="tokenize"))
 
 
 def _chosen(encoded: Encoded, keep: npt.NDArray[np.bool_]) -> tuple[Mapping[str, Any], Any, int]:

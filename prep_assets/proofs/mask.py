@@ -127,14 +127,11 @@ class MaskProof:
     def add(self, part: Sequence[Row]) -> None:
         """Check some rows."""
         runs_of = [trained_runs(row, self.vocabulary) for row in part]
-        exact = _exact(part, runs_of, self.table)
-        decoded = iter(_decode_runs([each for each in zip(part, runs_of, exact, strict=True) if not each[2]], self.vocabulary))
-        for row, runs, is_exact in zip(part, runs_of, exact, strict=True):
+        listed = [row.ids[start:end].tolist() for row, runs in zip(part, runs_of, strict=True) for start, end in runs]
+        decoded = iter(self.vocabulary.decode_batch(listed))
+        for row, runs in zip(part, runs_of, strict=True):
             trained = sum(end - start for start, end in runs if row.mask[start] > 0)
             self.proven(1, trained, (), row.tagged, sum(end - start for start, end in runs) - trained)
-            if is_exact:
-                self.stops.update(expected.stop for expected in row.expected if expected.stop)
-                continue
             texts = [next(decoded) for _ in runs]
             fault = _compare(row, runs, texts, self.vocabulary, self.stops)
             if fault is not None:
@@ -225,31 +222,6 @@ def _length(text: str, ids: npt.NDArray[np.integer], vocabulary: Vocabulary) -> 
     while own > 0 and (blank := vocabulary.decode(ids[count : count + 1])).isspace():
         count, own = count + 1, own - len(blank)
     return count
-
-
-def _decode_runs(rows: Sequence[tuple[Row, Runs, bool]], vocabulary: Vocabulary) -> list[str]:
-    return vocabulary.decode_batch([row.ids[start:end].tolist() for row, runs, _ in rows for start, end in runs])
-
-
-def _exact(rows: Sequence[Row], runs_of: Sequence[Runs], table: ByteTable) -> list[bool]:
-    """Of which rows every trained run stands for the very bytes of its expected text, with its weight: what `_compare` finds no fault with."""
-    ends = np.cumsum([0, *(len(row.ids) for row in rows)])
-    looked_at = table.take(int(ends[-1]), lambda: np.concatenate([row.ids for row in rows]) if len(rows) > 1 else rows[0].ids)
-    if looked_at is None:
-        return [False] * len(rows)
-    data, bounds = looked_at
-    return [_is_exact(row, runs, data, bounds[first:]) for row, runs, first in zip(rows, runs_of, ends[:-1], strict=True)]
-
-
-def _is_exact(row: Row, runs: Runs, data: memoryview, bounds: npt.NDArray[Any]) -> bool:
-    if row.cut != "none" or row.weights is not None or len(runs) != len(row.expected) or len(row.mask) != len(row.ids):
-        return False
-    for (start, end), expected in zip(runs, row.expected, strict=True):
-        if np.float32(row.mask[start]) != np.float32(expected.weight) or not expected.text.rstrip().endswith(expected.stop):
-            return False
-        if data[bounds[start] : bounds[end]] != expected.text.encode():
-            return False
-    return True
 
 
 def _compare(row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary, stops: set[str]) -> str | None:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 # A sample as the messages that a chat template reads, with a numbered slot for each text of the source.
 #
-# Slots can be filled with the texts themselves or with words that stand for them. What a template makes of a conversation is then told apart from
-# what the conversation says: see `rebuilt`.
+# Words may stand there for the texts. What a template makes of a conversation is then told apart from what the conversation says.
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,49 +41,33 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class _Hole:
-    slot: int
-
-
-@dataclass(frozen=True, slots=True)
 class Slotted:
-    """Messages with slots.
+    """A sample as the messages that a template reads.
 
     Attributes:
-        slots: their slots.
-        messages: the messages, with holes where slots are.
+        sample: the sample.
+        form: of the messages.
+        image: what stands for each image in a text.
+        slots: the texts in the messages.
+        messages: the messages.
     """
 
+    sample: Sample
+    form: MessageForm
+    image: str
     slots: tuple[Slot, ...]
-    messages: tuple[dict[str, Any], ...]
+    messages: list[dict[str, Any]]
 
     def filled(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """The messages with a text for each slot."""
-        return [{key: _filled(value, texts) for key, value in message.items()} for message in self.messages]
+        """The messages with another text for each slot."""
+        return slotted(self.sample, self.form, self.image, texts).messages
 
 
-def _filled(value: Any, texts: Sequence[str]) -> Any:
-    if isinstance(value, _Hole):
-        return texts[value.slot]
-    if isinstance(value, _Json):
-        return dumps(_filled(value.value, texts))
-    if isinstance(value, dict):
-        return {key: _filled(inner, texts) for key, inner in value.items()}
-    return [_filled(inner, texts) for inner in value] if isinstance(value, list) else value
-
-
-@dataclass(frozen=True, slots=True)
-class _Json:
-    """A value that is given to the template as JSON text."""
-
-    value: Any
-
-
-def slotted(sample: Sample, form: MessageForm, image: str) -> Slotted:
-    """The messages of a sample in the form that a template reads; `image` stands for each image in a text."""
-    made = _Maker(form, image, [])
-    messages = tuple(made.message(number, turn) for number, turn in enumerate(sample.turns))
-    return Slotted(tuple(made.slots), messages)
+def slotted(sample: Sample, form: MessageForm, image: str, texts: Sequence[str] | None = None) -> Slotted:
+    """The messages of a sample in the form that a template reads; `texts` stand in place of the sample's own, `image` for each image in a text."""
+    made = _Maker(form, image, texts, [])
+    messages = [made.message(number, turn) for number, turn in enumerate(sample.turns)]
+    return Slotted(sample, form, image, tuple(made.slots), messages)
 
 
 Numbered = Sequence[tuple[int, Region]]
@@ -94,6 +77,7 @@ Numbered = Sequence[tuple[int, Region]]
 class _Maker:
     form: MessageForm
     image: str
+    texts: Sequence[str] | None
     slots: list[Slot]
 
     def message(self, number: int, turn: Turn) -> dict[str, Any]:
@@ -136,33 +120,35 @@ class _Maker:
         if run:
             yield {"type": "text", "text": self._slot(number, TEXT, run)}
 
-    def _slot(self, number: int, kind: str, regions: Numbered) -> _Hole:
+    def _slot(self, number: int, kind: str, regions: Numbered) -> str:
         parts: list[tuple[int, int, int]] = []
         text = ""
         for at, region in regions:
             own = self.image if region.kind == IMAGE else region.text
             parts.append((at, len(text), len(text) + len(own)))
             text += own
-        self.slots.append(Slot(number, kind, text, tuple(parts)))
-        return _Hole(len(self.slots) - 1)
+        return self._put(Slot(number, kind, text, tuple(parts)))
+
+    def _put(self, slot: Slot) -> str:
+        self.slots.append(slot)
+        return slot.text if self.texts is None else self.texts[len(self.slots) - 1]
 
     def _call(self, number: int, at: int, region: Region) -> dict[str, Any]:
-        def holes(value: Any) -> Any:
+        def put(value: Any) -> Any:
             if isinstance(value, str):
-                self.slots.append(Slot(number, TOOL_CALL, value, ((at, 0, len(value)),)))
-                return _Hole(len(self.slots) - 1)
+                return self._put(Slot(number, TOOL_CALL, value, ((at, 0, len(value)),)))
             if isinstance(value, dict):
-                return {key: holes(inner) for key, inner in value.items()}
-            return [holes(inner) for inner in value] if isinstance(value, list) else value
+                return {key: put(inner) for key, inner in value.items()}
+            return [put(inner) for inner in value] if isinstance(value, list) else value
 
         try:
             call = json.loads(region.text)
             name, arguments = call["name"], call["arguments"]
         except (ValueError, TypeError, KeyError) as error:
             raise CheckFailed(f"turn {number}: {region.text[:80]!r} is not a tool call") from error
-        name, given = holes(name), holes(arguments)
+        name, given = put(name), put(arguments)
         if self.form.arguments == "text" and not isinstance(arguments, str):
-            given = _Json(given)
+            given = dumps(given)
         identity = {"id": call["id"]} if call.get("id") else {}
         return {"type": "function", **identity, "function": {"name": name, "arguments": given}}
 
@@ -332,13 +318,12 @@ class Rebuilder:
         """
         made = slotted(sample, self.template.form, self.template.image_token)
         chat = _Chat(sample, self.template, made)
-        messages = made.filled([slot.text for slot in made.slots])
         if rendered is None or _TAGS.search(self.template.source):
-            text, tagged = chat.render(messages, prompted)
+            text, tagged = chat.render(made.messages, prompted)
         else:
             text, tagged = rendered, None
         if self.template.training:
-            tagged = chat.marked_by_variant(messages, prompted, text)
+            tagged = chat.marked_by_variant(made.messages, prompted, text)
         shape = self._shape(chat, prompted)
         places = _put_together(self.template.name, made, text, shape.text, shape.places)
         return Rebuilt(text, made, places, shape.places, shape.text, shape.margins, tagged, chat)

@@ -18,7 +18,7 @@ from prep_assets.proofs.words import UNSPACED, Words, cuts_before_spaces, cuts_u
 from prep_assets.stores.arrays import stretches
 from prep_assets.stores.files import key_of
 from prep_assets.text.engines import Engines, choose_engine
-from prep_assets.text.ids import NO_TEXTS, Engine, Flat
+from prep_assets.text.ids import NO_TEXTS, Engine, Flat, interleaved
 from prep_assets.text.vocabulary import Vocabulary
 
 # Ids of parts of texts, put together as those of the texts.
@@ -54,16 +54,6 @@ def put_together(known: Flat, counts: npt.NDArray[np.int32], which: npt.NDArray[
         low, high = np.searchsorted(borders, [part.start, part.stop], "right")
         offsets[low:high] = filled + ends[borders[low:high] - part.start - 1]
         filled += total
-    return Flat(ids, offsets)
-
-
-def interleaved(yes: Flat, no: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:
-    """Two results as one, in the order of the texts; `chosen` says which are of the first."""
-    counts = np.empty_like(yes.offsets, shape=len(chosen))
-    counts[chosen], counts[~chosen] = np.diff(yes.offsets), np.diff(no.offsets)
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    ids, of_first = np.empty_like(yes.ids, shape=offsets[-1]), np.repeat(chosen, counts)
-    ids[of_first], ids[~of_first] = yes.ids, no.ids
     return Flat(ids, offsets)
 
 

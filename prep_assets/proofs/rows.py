@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.proofs.chat_blocks import ChatColumns
-from prep_assets.proofs.plain_forms import ByteSearch
 from prep_assets.proofs.plain_reading import as_text
 from prep_assets.proofs.second_reading import MessageFields, MessageRows, Messages, Strings, fingerprint
 from prep_assets.proofs.verdict import Verdict, Worst, fails, shown, some_fail
@@ -23,6 +21,7 @@ from prep_assets.stores.arrays import before, sizes, stretches
 from prep_assets.stores.files import Digests, dumps
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import ATTENTION, TokenStore
+from prep_assets.text.chats import ByteSearch, ChatColumns
 
 # Row integrity: shapes, dtypes, ids inside the vocabulary, something trained in every row, document borders that add up.
 

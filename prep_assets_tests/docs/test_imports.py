@@ -108,8 +108,9 @@ def test_heavy_packages_are_imported_where_they_are_used() -> None:
     assert [found for found in imports() if found.package in HEAVY and found.top and found.here != "training"] == []
 
 
-FACTS = {"text.environment", "text.vocabulary", "text.engines", "text.ids"}
-"""What proofs may know of the rooms that made what they prove: what a template's messages look like, what it runs in, and the reference tokenizer."""
+FACTS = {"text.environment", "text.vocabulary", "text.engines", "text.ids", "text.chats", "text.forms"}
+"""What proofs may know of the rooms that made what they prove: what a template's messages look like, what it runs in, the reference tokenizer, and how texts
+stand among the frames of a form. What is trained there they say themselves."""
 MADE_IT = {"text", "schemas", "pipeline", "checks", "graph", "packing", "exports"}
 
 

@@ -26,7 +26,6 @@ from prep_assets.exports import export
 from prep_assets.exports.readable import Pairs, open_source
 from prep_assets.graph.graph import EVERY
 from prep_assets.graph.selftest import selftest
-from prep_assets.pipeline import conversations as plain_chats
 from prep_assets.pipeline.pairs import PairEncoder
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs import second_reading as source_rows
@@ -36,6 +35,7 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.open import open_store
 from prep_assets.stores.tokens import open_tokens
+from prep_assets.text import forms
 from prep_assets.training import PairDataset
 from prep_assets_tests.effort import examples
 from prep_assets_tests.graph.conftest import Make
@@ -228,11 +228,11 @@ def test_by_form_and_one_by_one(template: str, truncation: str, reasoning: str, 
     by_form = set()
 
     def encoded(rows: list[dict[str, Any]], learn_after: int) -> Any:
-        monkeypatch.setattr(plain_chats, "LEARN_AFTER", learn_after)
+        monkeypatch.setattr(forms, "LEARN_AFTER", learn_after)
         CACHES["plain chats"].clear()
         quarantine, encoder = Mock(), PairEncoder(workspace)
         kept, sides = encoder.encode(rows, 0, quarantine)
-        by_form.add((learn_after, encoder._plain.by_layout > 0))
+        by_form.add((learn_after, encoder._plain.compared > 0))
         columns = {side: [each.tolist() if isinstance(each, np.ndarray) else each for each in found] for side, found in sides.items()}
         return kept, columns, [call.args[:3] for call in quarantine.add.call_args_list]
 

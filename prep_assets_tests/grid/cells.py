@@ -15,9 +15,9 @@ from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.pipeline.conversations import Conversations
 from prep_assets.pipeline.examples import Item
 from prep_assets.pipeline.images import ImageFiles, ImageParts
+from prep_assets.proofs.chat_blocks import PlainDerivation
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.proofs.mask import Conversation, Row, prove_identity, prove_masks
-from prep_assets.proofs.plain_forms import PlainDerivation
 from prep_assets.samples import Record, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with

@@ -10,6 +10,7 @@ import pytest
 from prep_assets.caches import CACHES
 from prep_assets.pipeline import conversations as plain_chats
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, PlainChat, Sample
+from prep_assets.text import forms
 from prep_assets.text.environment import chat_template_utils
 from prep_assets_tests.masks.bound import bind_source, prove, run, trained
 
@@ -155,7 +156,7 @@ def test_how_many_chats_come_before_changes_nothing(body: str, monkeypatch: pyte
     kept = []
     monkeypatch.setattr(plain_chats, "ONE_IN", 1)  # what marks cannot follow stops no build
     for after in (0, 3, 1 << 40):
-        monkeypatch.setattr(plain_chats, "LEARN_AFTER", after)
+        monkeypatch.setattr(forms, "LEARN_AFTER", after)
         CACHES["plain chats"].clear()
         outcome = run(bound, SAMPLES)
         kept.append((outcome.kept, outcome.encoded.ids.tolist(), outcome.encoded.loss.tolist(), outcome.refused))

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from prep_assets.errors import TemplateError
 from prep_assets.pipeline import conversations as plain_chats
 from prep_assets.pipeline.conversations import PlainChats
+from prep_assets.proofs.chat_blocks import derived_forms, moved
 from prep_assets.proofs.derive import MaskOptions, derive
-from prep_assets.proofs.plain_forms import PlainForms, derived_of
 from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, USER, PlainChat, Region, Sample, Turn, turn
+from prep_assets.text import forms
 from prep_assets.text.certify import certify
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, bind, bind_source, run
@@ -64,9 +65,9 @@ def test_in_batches_and_one_by_one(name: str) -> None:
         if certify(bound.template).faults(train_on_eos=options.train_on_eos, train_headers=options.train_headers):
             options = MaskOptions()
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(plain_chats, "LEARN_AFTER", 1)
+            patched.setattr(forms, "LEARN_AFTER", 1)
             batched = outcome(bound, samples, options, max_seq_len=limit, truncation=truncation)
-            patched.setattr(PlainChats, "cut", lambda self, chats: [])
+            patched.setattr(PlainChats, "cut", lambda self, chats, whole: None)
             assert batched == outcome(bound, samples, options, max_seq_len=limit, truncation=truncation)
 
     check()
@@ -78,31 +79,30 @@ def test_cut_to_length_in_batches_and_one_by_one(truncation: str, monkeypatch: p
     said = ["Short.", "One two three four five six seven. " * 6, "Éé 中文 eins zwei drei. " * 5, "Hm? " * 60]
     samples = [Sample((turn(SYSTEM, "Be kind."), *(turn(role, text) for _ in range(2) for role in (USER, ASSISTANT)))) for text in said]
     samples += [Sample((turn(USER, text), turn(ASSISTANT, "Yes."))) for text in said]
-    monkeypatch.setattr(plain_chats, "LEARN_AFTER", 1)
+    monkeypatch.setattr(forms, "LEARN_AFTER", 1)
     batched = outcome(bound, samples, MaskOptions(), max_seq_len=70, truncation=truncation)
     assert len(batched[0]) > 2
-    monkeypatch.setattr(PlainChats, "cut", lambda self, chats: [])
+    monkeypatch.setattr(PlainChats, "cut", lambda self, chats, whole: None)
     assert batched == outcome(bound, samples, MaskOptions(), max_seq_len=70, truncation=truncation)
 
 
 @pytest.mark.parametrize("name", sorted(CONTROL))
 def test_the_second_derivation_by_form_is_that_of_each_chat(name: str) -> None:
     bound = bind(SHIPPED, name)
-    forms = PlainForms(bound.template, MaskOptions(train_on_eos="all"))
+    options = MaskOptions(train_on_eos="all")
+    known = derived_forms(bound.template, options, options, prompted=False)
 
     @settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
     @given(ROLES, st.data())
     def check(roles: tuple[str, ...], data: st.DataObject) -> None:
         texts = [data.draw(st.text(" a\né.", min_size=1).filter(str.strip)) for _ in roles]
-        form = forms.of(roles)
-        if form is None or not (form.keeps_edges or all(text == text.strip() for text in texts)):
-            return
-        found = derived_of(form, form.shown(texts))
-        expected = derive(PlainChat(roles, tuple(texts)).sample(), forms.options, bound.template)
-        assert (found.text, found.expected, found.controls) == (expected.text, expected.expected, expected.controls)
+        located = known.of(roles, any(text != text.strip() for text in texts))
+        if located is not None:
+            found = moved(located.words, located.form, located.form.shown(texts))
+            assert found == derive(PlainChat(roles, tuple(texts)).sample(), options, bound.template)
 
     check()
-    assert forms.of((USER, ASSISTANT)) is not None
+    assert known.of((USER, ASSISTANT), False) is not None
 
 
 LOOKS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.replace('needle', 'pin') }}<|im_end|>\n{% endfor %}"
@@ -115,7 +115,7 @@ def test_a_text_that_the_template_changes_is_refused() -> None:
 
 def test_another_render_by_the_library_stops_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = [Sample((turn(USER, "Hi"), turn(ASSISTANT, text))) for text in ("Hello", "Well", "a needle", "Bye")]
-    monkeypatch.setattr(PlainChats, "_is_block", lambda self, kind, chats, written: True)
+    monkeypatch.setattr(PlainChats, "_is_block", lambda self, chats, written: True)
     monkeypatch.setattr(plain_chats, "ONE_IN", 1)
     with pytest.raises(TemplateError, match=r"refuses .*a needle"):
         run(bind_source(LOOKS), samples)

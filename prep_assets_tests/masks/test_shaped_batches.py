@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from prep_assets.pipeline import conversations as plain_chats
 from prep_assets.pipeline.conversations import PlainChats, ShapedChat, in_columns
-from prep_assets.proofs.chat_blocks import kind_of
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
+from prep_assets.text import forms
 from prep_assets.text.certify import certify
+from prep_assets.text.chats import ChatColumns, outline_of
 from prep_assets_tests.effort import SOAK, examples
 from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source
 from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES
@@ -73,17 +74,17 @@ def alike(bound: Bound, samples: Sequence[Sample], options: MaskOptions, **limit
     by_form: list[int] = []
     cut = PlainChats.cut
 
-    def counted(self: PlainChats, chats: Sequence[Any]) -> Any:
-        found = cut(self, chats)
-        by_form.append(sum(len(numbers) for numbers, _ in found))
+    def counted(self: PlainChats, chats: Sequence[Any], *, whole: bool) -> Any:
+        found = cut(self, chats, whole=whole)
+        by_form.append(0 if found is None else len(found.rows))
         return found
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(plain_chats, "LEARN_AFTER", 1)
+        patched.setattr(forms, "LEARN_AFTER", 1)
         patched.setattr(plain_chats, "ONE_IN", 1 << 40)
         patched.setattr(PlainChats, "cut", counted)
         batched = outcome(bound, list(samples), options, **limits)
-        patched.setattr(PlainChats, "cut", lambda self, chats: [])
+        patched.setattr(PlainChats, "cut", lambda self, chats, whole: None)
         assert batched == outcome(bound, list(samples), options, **limits)
     return sum(by_form)
 
@@ -213,7 +214,8 @@ def test_a_control_token_that_json_or_white_space_may_begin(token: str, of_json:
     encoder: Any = SimpleNamespace(vocabulary=SimpleNamespace(control={token: 1}))
     cutter = PlainChats(bind(SHIPPED, "qwen").template, encoder, MaskOptions(), ())
     assert [
-        chat is not None and cutter._tells_apart(kind_of(chat), spaced) for chat, spaced in zip(chats, (False, True, False), strict=True)
+        cutter._tells_apart(outline_of(ChatColumns.of([chat]).kinds[0]), spaced)
+        for chat, spaced in zip(chats, (False, True, False), strict=True)
     ] == [of_json, of_space, True]
 
 
@@ -227,6 +229,6 @@ def test_a_needle_that_begins_in_white_space_is_found() -> None:
 
 
 def test_forms_are_forgotten_when_they_hold_too_many_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_chats, "MOST_TEXTS", 8)
+    monkeypatch.setattr(forms, "MOST_TEXTS", 8)
     few = Sample((turn(USER, "Hi"), Turn(ASSISTANT, (Region("text", "Well", 0.5),))))
     assert alike(bind(SHIPPED, "qwen3"), [ACTS, few, CALLED, ACTS, few] * 2, MaskOptions()) == 10

@@ -273,77 +273,6 @@ def test_a_row_that_says_its_weights_has_them_token_by_token(weights: dict[int, 
     assert short is not None and short.note == "15 mask values, the row brings 14"
 
 
-# -- rows that are proven by the bytes of their ids --------------------------------------------------------------------------------------
-
-
-class Table:
-    """The bytes of each id, as a `ByteTable` gives them once they are proven."""
-
-    def __init__(self, _: Any) -> None:
-        self.asked: list[int] = []
-
-    def take(self, count: int, ids: Any) -> Any:
-        self.asked.append(count)
-        data = [TOKENS[each].encode() for each in ids()]
-        assert len(data) == count
-        return memoryview(b"".join(data)), np.cumsum([0, *map(len, data)])
-
-
-@pytest.fixture
-def by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ByteTable", Table)
-
-
-@pytest.mark.parametrize(
-    ("given", "exact"),
-    [
-        (RIGHT, True),
-        (row(range(0), ()), True),
-        (row({3: 1, 4: 1, 10: 0.5, 11: 0.5}, (Expected("Hi there"), Expected("Hello", 0.5))), True),
-        (row(range(9, 15), (Expected("\nHello.<e>\n", 1.0, "<e>"),)), True),
-        (row(range(10, 14), (Expected("Hello.<e>", 1.0, "."),)), False),
-        (row(range(10, 14), (Expected("Hello!<e>", 1.0, "<e>"),)), False),
-        (row(dict.fromkeys(range(10, 14), 0.5)), False),
-        (row(range(10, 14), (Expected("Hello.<e>", 0.5, "<e>"),)), False),
-        (row(range(10, 13)), False),
-        (row(range(9, 14)), False),
-        (row(range(10, 15)), False),
-        (row(range(10, 14), (ANSWER, ANSWER)), False),
-        (row(range(10, 14), ()), False),
-        (row(range(10, 14), cut="end"), False),
-        (row(range(10, 14), cut="start"), False),
-        (row(range(10, 14), weights=RIGHT.mask), False),
-        (Row("a:0", RIGHT.ids, np.append(RIGHT.mask, 0), (ANSWER,)), False),
-        (row({3: 1, 4: 1, 10: 1, 11: 1}, (Expected("Hi there"), Expected("Hey"))), False),
-        (row({3: 1, 4: 1, 10: 1, 11: 1}, (Expected("Hey there"), Expected("Hello"))), False),
-    ],
-)
-def test_rows_whose_bytes_are_those_of_the_source(given: Row, exact: bool) -> None:
-    """Wherever it stands among others; all that is not exact is decoded and compared."""
-    short = row(range(1, 2), (Expected("Hi"),), ["<s>", "Hi"])
-    for rows in ([short, given, row(range(0), (), []), RIGHT], [given, RIGHT], [given]):
-        wanted = [exact if each is given else True for each in rows]
-        assert module._exact(rows, [module._runs(each.mask) for each in rows], Table(None)) == wanted  # type: ignore[arg-type]
-
-
-@pytest.mark.usefixtures("by_bytes")
-def test_only_rows_that_are_not_exact_are_decoded() -> None:
-    decoded: list[int] = []
-    words = vocabulary(*TOKENS)
-    decode = words.decode_batch
-    words.decode_batch = lambda rows: decoded.append(len(rows)) or decode(rows)
-    stop = row(
-        {3: 1, 4: 1, 5: 1, 10: 1, 11: 1}, (Expected("Hi there<s>", 1.0, "<s>"), Expected("Hello")), [*RENDER[:5], "<s>", *RENDER[6:]]
-    )
-    says = "13 trained tokens of 3 rows decode to exactly the trained texts and their stop tokens '<e>', '<s>'"
-    assert prove_masks([RIGHT, stop, RIGHT], words) == Verdict(True, says, {"rows_checked": 3, "rows_failed": 0, "trained_tokens": 13})
-    assert decoded == [0]
-    wrong = row({3: 1, 10: 1, 11: 1, 12: 1, 13: 1})
-    verdict = prove_masks([RIGHT, wrong, RIGHT, row(range(10, 13)), RIGHT], words)
-    assert decoded == [0, 3] and verdict.numbers["rows_failed"] == 2
-    assert verdict.worst is not None and verdict.worst.note.startswith("2 trained stretches, the source has 1")
-
-
 def test_rows_come_in_batches_of_512() -> None:
     decoded: list[int] = []
     words = vocabulary(*TOKENS)
@@ -371,7 +300,7 @@ def test_weights_are_compared_as_they_are_stored() -> None:
     given = Row("a:0", np.array([0, 5]), tenth, (Expected("Hi", 0.1),), weights=tenth.astype(np.float32))
     assert prove_masks([given], WORDS).passed
     stored = Row("a:0", np.array([0, 5]), tenth.astype(np.float32), (Expected("Hi", 0.1),))
-    assert module._exact([stored], [[(1, 2)]], Table(None)) == [True]  # type: ignore[arg-type]
+    assert prove_masks([stored], WORDS).passed
 
 
 def test_white_space_is_shown_beside_long_texts_ends() -> None:
@@ -429,3 +358,24 @@ def test_tokens_without_attention() -> None:
 def test_wrong_attention(weights: dict[int, float], says: str) -> None:
     verdict = prove_masks([row(weights, (HIDDEN, ANSWER))], WORDS)
     assert verdict.worst is not None and says in verdict.worst.note
+
+
+HALF = Expected("Hello.<e>", 0.5, "<e>", 0, 9)
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected", "says"),
+    [
+        (dict.fromkeys(range(10, 14), -1.0), ANSWER, "no attention on 'Hello.<e>', to which the source gives 1"),
+        (dict.fromkeys(range(10, 14), 1.0), HALF, "loss weight 1 on 'Hello.<e>', to which the source gives 0.5"),
+        (dict.fromkeys(range(10, 14), 0.5), replace(HALF, text="Hallo.<e>"), "trained …'Hello.<e>'…, the source says …'Hallo.<e>'…"),
+        (
+            {3: 0.5, **dict.fromkeys(range(10, 14), 0.5)},
+            HALF,
+            "2 trained stretches, the source has 1 trained texts; trained: ['Hi', 'Hello.<e>']",
+        ),
+    ],
+)
+def test_weights_are_said_as_what_they_are(weights: dict[int, float], expected: Expected, says: str) -> None:
+    verdict = prove_masks([row(weights, (expected,))], WORDS)
+    assert verdict.worst is not None and verdict.worst.note.startswith(says)

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.proofs.plain_forms import ByteSearch
 from prep_assets.proofs.rows import PAIR_FIELDS, are_lines
 from prep_assets.proofs.second_reading import MessageRows
+from prep_assets.text.chats import ByteSearch
 
 TAG = "<t>"
 SEARCHED = ByteSearch([TAG])

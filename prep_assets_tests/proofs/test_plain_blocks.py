@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,13 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.proofs import chat_blocks as module
-from prep_assets.proofs import plain_forms
-from prep_assets.proofs.chat_blocks import ChatColumns, Claims, PlainBlocks
+from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, Row, prove_identity, prove_masks
 from prep_assets.proofs.mutations import MUTATIONS, Mutation
-from prep_assets.proofs.plain_forms import PlainDerivation
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, PlainChat
+from prep_assets.text.chats import ChatColumns
 from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source, run
 from prep_assets_tests.masks.test_plain_batches import TEXTS
 
@@ -33,7 +33,7 @@ TALKS = [
 @pytest.fixture(autouse=True)
 def no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """No chat is left to the proofs of single rows because its hash says so."""
-    monkeypatch.setattr(plain_forms, "ONE_IN", 1 << 40)
+    monkeypatch.setattr(module, "ONE_IN", 1 << 40)
 
 
 def rows_of(bound: Bound, chats: Sequence[PlainChat], options: MaskOptions) -> tuple[list[PlainChat], list[Row], list[Conversation]]:
@@ -173,7 +173,7 @@ def claims(bound: Bound, chats: Sequence[PlainChat]) -> tuple[list[PlainChat], C
 
 def laid_of(blocks: PlainBlocks, chats: Sequence[PlainChat | None]) -> Any:
     columns = ChatColumns.of(chats)
-    return module._laid(columns, blocks._known(columns))
+    return blocks._known(columns).lay(columns)
 
 
 def test_few_tokens_are_for_the_proofs_of_single_rows(bound: Bound) -> None:
@@ -185,32 +185,25 @@ def test_few_tokens_are_for_the_proofs_of_single_rows(bound: Bound) -> None:
 
 
 def test_which_chats_have_a_form(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
-    def form(*spellings: Any) -> Any:
-        return SimpleNamespace(form=SimpleNamespace(spellings=spellings, holds=bool))
+    def form(*ways: Any) -> Any:
+        return SimpleNamespace(form=SimpleNamespace(ways=ways, lists=False))
 
-    bare, full, spaced = form({}, {}), form({}, {"sort_keys": True}), form()
+    bare, full, spaced = form(None, None), form(None, str.upper), form(None, None)
     forms = {(ASKED, False): bare, (TALK, False): full, (TALK, True): spaced}
-    monkeypatch.setattr(blocks, "_form", lambda *asked: forms.get(asked))
+    monkeypatch.setattr(blocks._derivation.forms, "of", lambda kind, spaced, count: forms.get((kind, spaced)))
     edged, blank = PlainChat(ASKED, ("a", "b ")), PlainChat(TALK, ("a", "b", " \t", "d", "e"))
     longer = PlainChat(TALK, (" a", "b", "c", "d", "e"))
     chats = [TALKS[0], edged, None, PlainChat((), ()), TALKS[1], blank, longer, PlainChat((USER,), ("So?",))]
     found = blocks._known(ChatColumns.of(chats))
-    assert [None if form < 0 else found.forms[form] for form in found.form] == [bare, None, None, None, full, None, spaced, None]
-    assert found.altered[found.form >= 0].tolist() == [False, True, True]
+    assert [None if form < 0 else found.located[form] for form in found.form] == [bare, None, None, None, full, None, spaced, None]
+    assert found.altered[found.form >= 0].tolist() == [False, True, False]
 
 
 def test_which_chats_are_derived_by_themselves_as_well(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_forms, "ONE_IN", 3)
+    monkeypatch.setattr(module, "ONE_IN", 3)
     chats = [PlainChat(ASKED, ("b", f"{number} \u00e9")) for number in range(40)]
-    alone = [PlainDerivation.in_sample(chat.texts) for chat in chats]
+    alone = [zlib.crc32(chat.texts[-1].encode()) % 3 == 0 for chat in chats]
     assert (blocks._known(ChatColumns.of(chats)).form < 0).tolist() == alone and {*alone} == {True, False}
-
-
-def test_roles_without_a_form(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(blocks._derivation, "form", lambda roles, *, edged: asked.append((roles, edged)))
-    assert [blocks._form(ASKED, edged) for edged in (True, False, True, False)] == [None] * 4
-    assert asked == [(ASKED, True), (ASKED, False)]
 
 
 def test_ids_of_each_row(bound: Bound, blocks: PlainBlocks) -> None:
@@ -277,16 +270,16 @@ def test_a_run_is_told_with_its_first_and_its_last_token(bound: Bound, blocks: P
     table, trained = bound.vocabulary.token_bytes or (), np.flatnonzero(mask[length:])
     bounds = np.cumsum([0, *(len(table[token]) for token in right.ids[length:])])
     begin, end = int(trained[0]), int(trained[-1]) + 1
-    assert told == [[[1, bounds[begin], bounds[end]], laid.stretches[1].tolist(), bounds[begin + 1], bounds[end - 1]]]
+    assert told == [[[1, bounds[begin], bounds[end]], module._stretches(laid)[0][1].tolist(), bounds[begin + 1], bounds[end - 1]]]
 
 
 def test_stretches_of_many_rows_are_in_order(blocks: PlainBlocks) -> None:
     """Forms of several roles are placed one after the other."""
     chats = [TALKS[number % 2] for number in range(60)]
     laid = laid_of(blocks, chats)
-    assert laid.stretches[:, 0].tolist() == [row for row in range(60) for _ in range(1 + row % 2)]
-    alone = [laid_of(blocks, [chat]) for chat in TALKS[:2]]
-    assert laid.stretches[:, 1:].tolist() == [place for row in range(60) for place in alone[row % 2].stretches[:, 1:].tolist()]
+    stretches, alone = module._stretches(laid)[0], [laid_of(blocks, [chat]) for chat in TALKS[:2]]
+    assert stretches[:, 0].tolist() == [row for row in range(60) for _ in range(1 + row % 2)]
+    assert stretches[:, 1:].tolist() == [place for row in range(60) for place in module._stretches(alone[row % 2])[0][:, 1:].tolist()]
     assert laid.data == b"".join(alone[row % 2].data for row in range(60))
 
 

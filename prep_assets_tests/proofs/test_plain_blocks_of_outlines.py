@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prep_assets.caches import CACHES
 from prep_assets.proofs import chat_blocks as module
-from prep_assets.proofs import plain_forms
-from prep_assets.proofs.chat_blocks import ChatColumns, Claims, PlainBlocks
+from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, Row, prove_identity, prove_masks
-from prep_assets.proofs.plain_forms import PlainDerivation
-from prep_assets.proofs.shaped_forms import outlined
 from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, turn
+from prep_assets.text import forms
+from prep_assets.text.chats import ChatColumns, outlined
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source, run
 from prep_assets_tests.masks.test_shaped_batches import ACTS, CALLED, CALLS, TOOLS, rich_chats
@@ -28,8 +28,8 @@ from prep_assets_tests.masks.test_shaped_batches import ACTS, CALLED, CALLS, TOO
 @pytest.fixture(autouse=True)
 def learned_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forms are learned of the first sample, and none is left to the proofs of single rows because its hash says so."""
-    monkeypatch.setattr(plain_forms, "ONE_IN", 1 << 40)
-    monkeypatch.setattr(module, "LEARN_AFTER", 1)
+    monkeypatch.setattr(module, "ONE_IN", 1 << 40)
+    monkeypatch.setattr(forms, "LEARN_AFTER", 1)
 
 
 class Built:
@@ -181,7 +181,8 @@ def test_weights_of_a_sample_count() -> None:
 
 
 def test_a_form_is_learned_of_an_outline_that_comes_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LEARN_AFTER", 3)
+    monkeypatch.setattr(forms, "LEARN_AFTER", 3)
+    CACHES["derived forms"].clear()
     blocks = Built(bind(SHIPPED, "qwen3"), []).blocks
     often, seldom = outlined(thinks("So.")), outlined(ACTS)
 
@@ -191,15 +192,16 @@ def test_a_form_is_learned_of_an_outline_that_comes_often(monkeypatch: pytest.Mo
     assert known(often, often, seldom) == [False] * 3
     assert known(seldom, often) == [False, True]
     assert known(None, seldom) == [False, True]
-    assert set(blocks._forms) == {(each.form, False) for each in (often, seldom) if each}
-    assert blocks._texts == sum(each.form.size for each in (often, seldom) if each)
-    monkeypatch.setattr(module, "MOST_TEXTS", blocks._texts)
+    learned = blocks._derivation.forms
+    assert set(learned._forms) == {(each.form, False) for each in (often, seldom) if each}
+    assert learned._texts == sum(each.form.size for each in (often, seldom) if each)
+    monkeypatch.setattr(forms, "MOST_TEXTS", learned._texts)
     assert known(often, seldom) == [False] * 2
-    assert (blocks._forms, blocks._texts, len(blocks._seen)) == ({}, 0, 2)
+    assert (learned._forms, learned._texts, len(learned._seen)) == ({}, 0, 2)
     assert known(often, often) == [True] * 2
-    monkeypatch.setattr(module, "MOST_KNOWN", 2)
+    monkeypatch.setattr(forms, "MOST_KNOWN", 2)
     assert known(often, often) == [False] * 2
-    assert (blocks._forms, blocks._texts, len(blocks._seen)) == ({}, 0, 1)
+    assert (learned._forms, learned._texts, len(learned._seen)) == ({}, 0, 1)
 
 
 def test_tools_are_laid_out_as_the_template_spells_them() -> None:
@@ -208,7 +210,7 @@ def test_tools_are_laid_out_as_the_template_spells_them() -> None:
     built = Built(bind_source(source), [chat])
     assert built.proven() == [True]
     columns = ChatColumns.of([outlined(chat)])
-    laid = module._laid(columns, built.blocks._known(columns))
+    laid = built.blocks._known(columns).lay(columns)
     assert laid.data.decode() == built.bound.template.render(
         [{"role": USER, "content": "Hi"}, {"role": ASSISTANT, "content": "Well."}], tools=list(TOOLS)
     )

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from prep_assets.proofs import chat_blocks as module
-from prep_assets.proofs.chat_blocks import ChatColumns, PlainBlocks
+from prep_assets.proofs.chat_blocks import PlainBlocks, PlainDerivation
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.proofs.mask import IdentityProof, MaskProof
-from prep_assets.proofs.plain_forms import PlainDerivation
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, PlainChat
+from prep_assets.text.chats import ChatColumns
 from prep_assets_tests.masks.bound import SHIPPED, bind
 
 RENDER = b"x  yz  w"

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.plain_forms import roles_and_answer, roles_and_texts, searching
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, TEXT, THINKING, USER, Region, Sample, Tokenized, Turn, turn
+from prep_assets.proofs.chat_blocks import answer_chat
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, TEXT, THINKING, USER, PlainChat, Region, Sample, Tokenized, Turn, turn
+from prep_assets.text.chats import plain_chat
 
 CHAT = Sample((turn(USER, "Why?"), turn(ASSISTANT, "So.")))
 ROLES = (USER, ASSISTANT)
 
 
 def test_plain_chats() -> None:
-    assert roles_and_texts(CHAT) == (ROLES, ["Why?", "So."])
-    assert roles_and_texts(Sample(())) == ((), [])
+    assert plain_chat(CHAT) == PlainChat(ROLES, ("Why?", "So."))
+    assert plain_chat(Sample(())) == PlainChat((), ())
 
 
 @pytest.mark.parametrize(
@@ -30,16 +31,14 @@ def test_plain_chats() -> None:
     ],
 )
 def test_something_beside_the_turns(changed: dict[str, Any]) -> None:
-    assert roles_and_texts(replace(CHAT, **changed)) is None
-    assert roles_and_answer(replace(answered(), **changed)) is None
+    assert plain_chat(replace(CHAT, **changed)) is None
+    assert answer_chat(replace(answered(), **changed)) is None
 
 
 @pytest.mark.parametrize(
     "odd",
     [
         Turn(USER, ()),
-        turn(USER, ""),
-        turn(USER, " \n"),
         Turn(USER, (Region(TEXT, "a"), Region(TEXT, "b"))),
         Turn(USER, (Region(THINKING, "a"),)),
         turn(USER, "a", loss_weight=1.0),
@@ -53,7 +52,7 @@ def test_something_beside_the_turns(changed: dict[str, Any]) -> None:
 def test_a_turn_that_is_more_than_a_text(odd: Turn, at: int) -> None:
     turns = list(CHAT.turns)
     turns[at] = odd
-    assert roles_and_texts(Sample(tuple(turns))) is None
+    assert plain_chat(Sample(tuple(turns))) is None
 
 
 def answered(first: float | None = 0.0, last: float | None = 1.0, role: str = ASSISTANT) -> Sample:
@@ -61,9 +60,9 @@ def answered(first: float | None = 0.0, last: float | None = 1.0, role: str = AS
 
 
 def test_a_trained_answer() -> None:
-    assert roles_and_answer(answered()) == (ROLES, ["Why?", "So."])
-    assert roles_and_answer(answered(role=COMPLETION)) == ((USER, COMPLETION), ["Why?", "So."])
-    assert roles_and_answer(Sample((turn(ASSISTANT, "So.", loss_weight=1.0),))) == ((ASSISTANT,), ["So."])
+    assert answer_chat(answered()) == PlainChat(ROLES, ("Why?", "So."))
+    assert answer_chat(answered(role=COMPLETION)) == PlainChat((USER, COMPLETION), ("Why?", "So."))
+    assert answer_chat(Sample((turn(ASSISTANT, "So.", loss_weight=1.0),))) == PlainChat((ASSISTANT,), ("So.",))
 
 
 @pytest.mark.parametrize(
@@ -79,19 +78,8 @@ def test_a_trained_answer() -> None:
         answered(role=PROMPT),
         Sample((turn(USER, "a", loss_weight=0.0), Turn(ASSISTANT, (Region(TEXT, "b", 1.0), Region(TEXT, "c", 1.0))))),
         Sample((turn(USER, "a", loss_weight=0.0), Turn(ASSISTANT, (Region(TEXT, "b", 1.0), Region(TEXT, "c", 0.0))))),
-        Sample((turn(USER, " ", loss_weight=0.0), turn(ASSISTANT, "b", loss_weight=1.0))),
         Sample((Turn(USER, (Region(TEXT, "a", 0.0),), name="Ada"), turn(ASSISTANT, "b", loss_weight=1.0))),
     ],
 )
 def test_other_weights_and_roles(sample: Sample) -> None:
-    assert roles_and_answer(sample) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [("a <e> b", "<e>"), ("<e>>", "<e>"), ("a.c", "a.c"), ("abc", None), ("", None), ("x\ud800", "\ud800"), ("\udfff", "\udfff")],
-)
-def test_strings_and_halves_of_pairs(text: str, found: str | None) -> None:
-    match = searching(["<e>>", "a.c", "<e>"]).search(text)
-    assert (match and match[0]) == found
-    assert searching([]).search("\ue000 \ud7ff") is None
+    assert answer_chat(sample) is None

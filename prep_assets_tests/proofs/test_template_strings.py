@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prep_assets.proofs.plain_forms import strings_looked_for
+from prep_assets.proofs.chat_blocks import strings_looked_for
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from prep_assets.proofs.plain_forms import strings_looked_for
     ],
 )
 def test_strings_that_a_template_only_writes_are_not_looked_for(source: str, written: tuple[str, ...]) -> None:
-    assert strings_looked_for([source]) == written
+    assert strings_looked_for(source) == written
 
 
 def test_strings_of_all_sources_are_sorted_and_short_ones_and_names_left_out() -> None:
@@ -38,4 +38,4 @@ def test_strings_of_all_sources_are_sorted_and_short_ones_and_names_left_out() -
         "{% if '</b>' in m or 'role' in m or ' x ' in m %}{% endif %}",
         "{% if '<a>' in m or '</b>' in m or 7 in m or '::' in m %}{% endif %}",
     ]
-    assert strings_looked_for(sources) == ("::", "</b>", "<a>")
+    assert strings_looked_for(*sources) == ("::", "</b>", "<a>")

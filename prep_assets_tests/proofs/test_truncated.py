@@ -298,3 +298,8 @@ def test_ids_of_what_begins_a_conversation() -> None:
     derived = Derived("ab<s>c", (), ((2, 5),), 0, ())
     assert module.ids_of(derived, VOCABULARY).tolist() == [5, 97, 98, 1, 99]
     assert module._spans(derived, VOCABULARY).tolist() == [[0, 0], [0, 1], [1, 2], [2, 5], [5, 6]]
+
+
+def test_a_stretch_of_which_half_a_character_is_left() -> None:
+    """It has no text any more, and a trained token."""
+    assert left(chat("a", "é_b"), 16, Truncation("start", 4)) == ("é_b<e>", ["…", "b<e>"], "start", 7)

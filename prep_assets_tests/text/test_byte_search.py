@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.proofs.plain_forms import ByteSearch
+from prep_assets.text.chats import ByteSearch
 
 CHARACTERS = "<|>a/\0é中\u0fff\ud7ff"
 

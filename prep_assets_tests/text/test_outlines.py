@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from prep_assets.proofs.shaped_forms import MOST_BLANKS, outlined
 from prep_assets.samples import ASSISTANT, TOOL, TOOL_CALL, USER, Region, Sample, Tokenized, Turn, turn
+from prep_assets.text.chats import MOST_BLANKS, outline_of, outlined, plain_chat
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.test_shaped_batches import ACTS, TOOLS, rich_chats
 
@@ -59,8 +59,15 @@ def test_what_is_a_text_and_what_is_not() -> None:
         {"id": "c1", "name": "get", "arguments": {"x": "é"}},
         {"name": "get", "arguments": {}},
     ]
-    words = [f"w{number}" for number in range(10)]
-    assert form.texts(words, lambda word: [word, "é"]) == ['["w0", "é"]', *words[1:5], '["w5", "é"]', *words[6:]]
+    assert outline_of(form) is form
+
+
+def test_the_outline_of_a_plain_chat_takes_any_texts() -> None:
+    sample = Sample((turn(USER, " Hi\n"), turn(ASSISTANT, "")))
+    chat = plain_chat(sample)
+    assert chat is not None and chat.roles == (USER, ASSISTANT) and chat.sample() == sample
+    outline = outline_of(chat.roles)
+    assert (outline.size, outline.json, outline.tools, outline.sample(chat.texts)) == (2, (), 0, sample)
 
 
 @pytest.mark.parametrize(

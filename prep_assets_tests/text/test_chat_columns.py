@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.proofs import plain_forms
-from prep_assets.proofs.chat_blocks import ChatColumns
-from prep_assets.proofs.plain_forms import ByteSearch, PlainDerivation
-from prep_assets.proofs.shaped_forms import Outline, OutlinedSample
 from prep_assets.samples import ASSISTANT, USER, PlainChat
+from prep_assets.text.chats import ByteSearch, ChatColumns, Outline, OutlinedSample
 
 ASKED = (USER, ASSISTANT)
 NONE = PlainChat((), ())
@@ -30,7 +28,7 @@ def test_suspects_among_many() -> None:
     texts = ChatColumns.of([plain, None, plain, half, plain, closes, NONE, apart, typed, plain, first, last])
     search = ByteSearch(["</think>", "<|im_end|>"])
     assert np.flatnonzero(texts.holding(search)).tolist() == [3, 5, 7, 8, 10, 11], "what stands across two texts counts"
-    assert texts.holding(search).dtype == texts.sampled().dtype == np.bool_
+    assert texts.holding(search).dtype == texts.sampled(3).dtype == np.bool_
     assert np.flatnonzero(ChatColumns.of([first, plain]).holding(search)).tolist() == [0]
     for some in ([], [None], [NONE]):
         assert ChatColumns.of(some).holding(search).tolist() == [False] * len(some)
@@ -67,12 +65,11 @@ def test_half_a_pair_is_kept() -> None:
     assert replace(columns, texts=None).own(0) == columns.own(0) == ["a\ud800", "b"]
 
 
-def test_which_chats_are_derived_by_themselves_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_forms, "ONE_IN", 3)
+def test_one_chat_in_so_many_by_its_last_text() -> None:
     chats = [chat(*"ab"[: number % 3], f"{number} \u00e9") for number in range(40)]
-    alone = [PlainDerivation.in_sample(each.texts) for each in chats]
-    assert {*alone} == {True, False}
-    assert ChatColumns.of([*chats, None, NONE]).sampled().tolist() == [*alone, False, False]
+    alone = [zlib.crc32(each.texts[-1].encode()) % 3 == 0 for each in chats]
+    assert {*alone} == {True, False} and 5 < sum(alone) < 25
+    assert ChatColumns.of([*chats, None, NONE]).sampled(3).tolist() == [*alone, False, False]
 
 
 @given(
@@ -92,8 +89,8 @@ def test_joined_and_taken_chats_are_the_same_chats(parts: list[list[list[str] | 
     found, expected = whole.taken(np.array(which, np.int64)), ChatColumns.of([every[at] for at in which])
     search = ByteSearch(["</think>"])
     assert [found.own(at) for at in range(len(found))] == [expected.own(at) for at in range(len(expected))]
-    assert [each.tolist() for each in (*found.white(), found.sampled(), found.holding(search))] == [
-        each.tolist() for each in (*expected.white(), expected.sampled(), expected.holding(search))
+    assert [each.tolist() for each in (*found.white(), found.sampled(2), found.holding(search))] == [
+        each.tolist() for each in (*expected.white(), expected.sampled(2), expected.holding(search))
     ]
     kinds = [[None if number < 0 else columns.kinds[number] for number in columns.kind] for columns in (found, expected)]
     assert kinds[0] == kinds[1]
