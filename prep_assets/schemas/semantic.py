@@ -66,7 +66,7 @@ def semantic(
 
 
 def _document(turns: Sequence[Mapping[str, Any]], where: str, defaults: RegionDefaults) -> Sample:
-    regions = [region for i, turn in enumerate(turns) for region in defaults.regions(turn, f"{where}[{i}]", pretraining=True)]
+    regions = [part for i, turn in enumerate(turns) for part in defaults.regions(turn, f"{where}[{i}]", pretraining=True)]
     if not any(region.text.strip() for region in regions):
         raise Refused("empty_text", f"{where!r} has no content")
     return Sample((Turn(DOCUMENT, tuple(regions)),))

@@ -244,7 +244,7 @@ def llava(
             stripped_regions = (
                 replace(region, text=region.text.strip()) if region.kind == TEXT else region for region in images.split(text, None)
             )
-            return tuple(replace(region, drop=phase == 1 and region.kind == TEXT) for region in stripped_regions if region.text)
+            return tuple(replace(stripped, drop=phase == 1 and stripped.kind == TEXT) for stripped in stripped_regions if stripped.text)
         if not count:
             return (Region(TEXT, needed(text, "empty_answer" if role == ASSISTANT else "empty_turn", where).strip()),)
         if count > 1 or role != USER:
