@@ -18,7 +18,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, refuse, refuse_long
+from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, reject_long_row, reject_row
 from prep_assets.data.files import WHOLE, Part, SourceFile, error_text, file_name, is_remote, open_stored
 from prep_assets.errors import PrepAssetsError, SourceError
 from prep_assets.samples import Record
@@ -440,7 +440,7 @@ def read_text_lines(stream: Stream, index: int, block_bytes: int, max_record_byt
         for i, line in enumerate(lines.lines):
             row = lines.start + i
             if i in lines.too_long:
-                unreadable.append(refuse_long(index, row, line, lines.too_long[i], max_record_bytes))
+                unreadable.append(reject_long_row(index, row, line, lines.too_long[i], max_record_bytes))
             elif line.strip():
                 _add(records, unreadable, index, row, line.removesuffix(b"\r"))
 
@@ -455,7 +455,7 @@ def read_text_file(stream: Stream, index: int, max_record_bytes: int) -> Iterato
     text = start + stream.read_fully(max_record_bytes + 1 - len(start))
     if len(text) > max_record_bytes:
         rest = sum(len(part) for part in iter(lambda: stream.read(_SKIPPED), b""))
-        unreadable.append(refuse_long(index, 0, text, len(text) + rest, max_record_bytes))
+        unreadable.append(reject_long_row(index, 0, text, len(text) + rest, max_record_bytes))
     elif text.strip():
         _add(records, unreadable, index, 0, text)
     yield Block(records, unreadable, stream.stored)
@@ -465,4 +465,4 @@ def _add(records: list[Record], unreadable: list[Unreadable], index: int, row: i
     try:
         records.append(Record(index, row, {"text": raw.decode()}))
     except UnicodeDecodeError as error:
-        unreadable.append(refuse(index, row, "invalid_utf8", invalid_byte(error, raw), raw))
+        unreadable.append(reject_row(index, row, "invalid_utf8", invalid_byte(error, raw), raw))

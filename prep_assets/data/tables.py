@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import IO, Any, Literal
 
-from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, refuse
+from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, reject_row
 from prep_assets.data.files import WHOLE, Part, SourceFile, file_name, is_remote
 from prep_assets.data.stream import Stream, read_lines, seekable
 from prep_assets.errors import SourceError
@@ -40,7 +40,7 @@ def read_delimited(stream: Stream, index: int, delimiter: str, block_bytes: int,
         if problem is None:
             records.append(Record(index, row, dict(zip(header, fields, strict=True))))
         else:
-            unreadable.append(refuse(index, row, *problem, rows.raw))
+            unreadable.append(reject_row(index, row, *problem, rows.raw))
         row += 1
         stream.rows = row
         size += len(rows.raw)
