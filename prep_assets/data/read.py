@@ -15,7 +15,17 @@ import numpy.typing as npt
 
 from prep_assets.data.blocks import Block, Unreadable, invalid_byte, reject_long_row, reject_row
 from prep_assets.data.files import WHOLE, Part, SourceFile
-from prep_assets.data.stream import Lines, Places, Stream, blocks_of, blocks_of_lines, places, read_text_file, read_text_lines, text_start
+from prep_assets.data.stream import (
+    Lines,
+    Offsets,
+    Stream,
+    blocks_of,
+    blocks_of_lines,
+    offsets_where,
+    read_text_file,
+    read_text_lines,
+    text_start,
+)
 from prep_assets.data.tables import read_arrow, read_delimited, read_parquet
 from prep_assets.errors import ConfigError
 from prep_assets.samples import Record
@@ -78,7 +88,7 @@ def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: i
     return blocks_of_lines(stream, block_bytes, max_record_bytes, add)
 
 
-def _decode_object_lines(text: bytes, ends: Places) -> list[dict[str, Any]] | None:
+def _decode_object_lines(text: bytes, ends: Offsets) -> list[dict[str, Any]] | None:
     """The objects of `text`, one a line; `None` if a line is not exactly one object.
 
     No value continues from a line that ends in a brace to a line that begins with one: strings have no newlines, and inside an object or a list a comma
@@ -103,7 +113,7 @@ def drop_unfit(file: int, rows: list[Record], texts: list[bytes], unreadable: li
 
 
 def _drop_unfit(
-    file: int, rows: list[Record], payloads: Sequence[Mapping[str, Any]], text: bytes, ends: Places, unreadable: list[Unreadable]
+    file: int, rows: list[Record], payloads: Sequence[Mapping[str, Any]], text: bytes, ends: Offsets, unreadable: list[Unreadable]
 ) -> list[Record]:
     reasons = unfit(text, ends, payloads)
     if not reasons:
@@ -115,12 +125,12 @@ def _drop_unfit(
     return [row for position, row in enumerate(rows) if position not in reasons]
 
 
-def _ends(lines: Sequence[bytes]) -> Places:
+def _ends(lines: Sequence[bytes]) -> Offsets:
     """The offset of the end of each line in the joined text: int64[lines]."""
     return np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)) + 1) - 1
 
 
-def _line(text: bytes, ends: Places, position: int) -> bytes:
+def _line(text: bytes, ends: Offsets, position: int) -> bytes:
     return text[int(ends[position - 1]) + 1 if position else 0 : int(ends[position])]
 
 
@@ -134,13 +144,13 @@ def undecodable(file: int, row: int, raw: bytes, error: Exception) -> Unreadable
         if not may_be_too_deep(raw):  # the caller's stack is too deep, not the row
             raise error
         return reject_row(file, row, "invalid_json", f"{TOO_DEEP} ({len(raw):,} bytes)", raw)
-    lone_surrogate = next((match for match in _ESCAPE.finditer(raw) if match[1]), None)
-    if lone_surrogate is not None:
+    lone = next((match for match in _ESCAPE.finditer(raw) if match[1]), None)
+    if lone is not None:
         return reject_row(
             file,
             row,
             "invalid_json",
-            f"byte {lone_surrogate.start()} of {len(raw)}: \\{lone_surrogate[1].decode()} is half a surrogate pair",
+            f"byte {lone.start()} of {len(raw)}: \\{lone[1].decode()} is half a surrogate pair",
             raw,
         )
     return reject_row(file, row, "invalid_json", _what_is_malformed(raw, error), raw)
@@ -164,7 +174,7 @@ def no_object(file: int, row: int, raw: bytes, value: Any) -> Unreadable:
     return reject_row(file, row, "not_an_object", f"needs an object {{...}}, is {kind}", raw)
 
 
-def unfit(text: bytes, ends: Places, rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+def unfit(text: bytes, ends: Offsets, rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
     """Position → reason of the rows that are rejected although they can be decoded.
 
     Args:
@@ -174,20 +184,20 @@ def unfit(text: bytes, ends: Places, rows: Sequence[Mapping[str, Any]]) -> dict[
     if not len(rows):
         return {}
     raw = np.frombuffer(text, np.uint8)
-    brackets = _count_by_line(places(lambda part: part | _BRACKET_TO_BRACE == _BRACE, raw), ends)
+    brackets = _count_by_line(offsets_where(lambda part: part | _BRACKET_TO_BRACE == _BRACE, raw), ends)
     deep = {position: TOO_DEEP for position in np.flatnonzero(brackets > MOST_NESTED).tolist() if is_too_deep(rows[position])}
     shallow = [{} if position in deep else row for position, row in enumerate(rows)] if deep else rows
     return {**_rows_with_repeated_keys(text, ends, shallow), **deep}
 
 
-def _count_by_line(offsets: Places, ends: Places) -> Places:
+def _count_by_line(offsets: Offsets, ends: Offsets) -> Offsets:
     """The number of ascending `offsets` in each line: int64[lines]."""
     return np.diff(np.searchsorted(offsets, ends), prepend=0)
 
 
-def _rows_with_repeated_keys(text: bytes, ends: Places, rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+def _rows_with_repeated_keys(text: bytes, ends: Offsets, rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
     raw, least_keys, reasons = np.frombuffer(text, np.uint8), _least_keys(rows), {}
-    colons = places(lambda part: part == _COLON, raw)
+    colons = offsets_where(lambda part: part == _COLON, raw)
     if len(colons) == least_keys.sum():
         return {}
     colons_by_row = _count_by_line(_may_end_keys(raw, colons), ends)
@@ -203,7 +213,7 @@ def _rows_with_repeated_keys(text: bytes, ends: Places, rows: Sequence[Mapping[s
     return reasons
 
 
-def _may_end_keys(raw: npt.NDArray[np.uint8], colons: Places) -> Places:
+def _may_end_keys(raw: npt.NDArray[np.uint8], colons: Offsets) -> Offsets:
     """The offsets of colons that end a key of JSON text. A few inside strings are among them: after many blanks, some after quotes."""
     before = colons - 1
     for _ in range(_MOST_BLANKS):
@@ -211,11 +221,11 @@ def _may_end_keys(raw: npt.NDArray[np.uint8], colons: Places) -> Places:
             break
         before -= blank
     escaped = (raw[before - 1] == _BACKSLASH) & (raw[before - 2] != _BACKSLASH)  # a quote inside a string
-    key_colons: Places = colons[((raw[before] == _QUOTE) & ~escaped & ~_opens_value(raw, before)) | (raw[before] <= _SPACE)]
+    key_colons: Offsets = colons[((raw[before] == _QUOTE) & ~escaped & ~_opens_value(raw, before)) | (raw[before] <= _SPACE)]
     return key_colons
 
 
-def _opens_value(raw: npt.NDArray[np.uint8], quotes: Places) -> npt.NDArray[np.bool_]:
+def _opens_value(raw: npt.NDArray[np.uint8], quotes: Offsets) -> npt.NDArray[np.bool_]:
     """Whether each quote ends a sequence of letter, quote, colon, and maybe a space: bool[quotes]. The first quote closes a string, since outside of
     strings no quote follows a letter; so the colon ends a key, and the second quote opens its value."""
     before = quotes - 1
@@ -225,7 +235,7 @@ def _opens_value(raw: npt.NDArray[np.uint8], quotes: Places) -> npt.NDArray[np.b
     return opens
 
 
-def _least_keys(rows: Sequence[Mapping[str, Any]]) -> Places:
+def _least_keys(rows: Sequence[Mapping[str, Any]]) -> Offsets:
     """A lower bound on the keys of each row: its own, and those of objects in its lists, such as messages: int64[rows]."""
     count = np.fromiter(map(len, rows), np.int64, len(rows))
     for name, value in rows[0].items():
