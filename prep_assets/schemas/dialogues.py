@@ -156,7 +156,7 @@ def hh(
     Options:
         chosen_key: field with the dialogue that ends with the better answer.
         rejected_key: field with the dialogue that ends with the worse answer.
-        prompt_check: ``strict`` rejects dialogues whose prompts differ; ``chosen`` takes the chosen one's, as train-llm-from-scratch does.
+        prompt_check: ``strict`` refuses dialogues whose prompts differ; ``chosen`` takes the chosen one's, as train-llm-from-scratch does.
         split_turns: make a chat of the prompt; otherwise it is one user turn, with its ``Human:`` and ``Assistant:`` marks.
     """
 
@@ -337,7 +337,7 @@ def ultra_chat_common_words_mask_hook(
     Options:
         prompt_key: field with the prompt.
         completion_key: field with the array of messages.
-        later_messages: whether a chat of more than two messages is rejected, or what comes after the second is left out.
+        later_messages: whether a chat of more than two messages is refused, or what comes after the second is left out.
     """
 
     def convert(row: Row) -> Sample:

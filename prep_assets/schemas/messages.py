@@ -180,7 +180,7 @@ def messages(
         tools_key: column with the tools on offer, an array or its JSON text.
         images_key: column with the paths of the images that `image_token` or image parts place in the text; without one called ``images``, ``image`` is read.
         image_token: the mark of an image in text, read only where the row has the images column.
-        order: ``any``, or ``alternate`` to reject anything but system?, (user or tool, assistant)+.
+        order: ``any``, or ``alternate`` to refuse what is not system?, (user or tool, assistant)+.
     """
     form = ChatFormat(role_key, content_key, {**OPENAI_ROLES, **(roles or {})})
 

@@ -211,9 +211,9 @@ def ultrafeedback(
         prompt_key: field with the prompt.
         chosen_key: field with the messages that end with the better answer.
         rejected_key: field with the messages that end with the worse answer.
-        prompt_check: ``strict`` rejects a side whose messages are not the prompt and one answer; ``column`` does not look at them.
-        min_margin: reject pairs with ``score_chosen - score_rejected`` below this; null asks only that the better answer scores no less.
-        completions_key: field with completions, their scores and ratings; a score that contradicts its ratings rejects the row.
+        prompt_check: ``strict`` refuses a side whose messages are not the prompt and one answer; ``column`` does not look at them.
+        min_margin: refuse pairs with ``score_chosen - score_rejected`` below this; null asks only that the better answer scores no less.
+        completions_key: field with completions, their scores and ratings; a score that contradicts its ratings refuses the row.
     """
 
     def convert(row: Row) -> Pair:

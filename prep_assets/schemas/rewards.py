@@ -314,7 +314,7 @@ _QUESTION = re.compile(r"What is (?:(\d{1,18}) ([+*-]) (\d{1,18})|\((\d{1,18}) (
 
 @schema("arithmetic", gives=Prompt, example={"prompt": "What is 12 + 13?", "gold": "25", "level": "seed"})
 def arithmetic(*, prompt_key: str = "prompt", gold_key: str = "gold") -> Convert:
-    """A generated question as an RL prompt. The gold is recomputed: a row with another one is rejected (``wrong_gold``).
+    """A generated question as an RL prompt. The gold is worked out again: a row that says otherwise is refused (``wrong_gold``).
 
     Options:
         prompt_key: field with the question.
