@@ -153,10 +153,10 @@ def undecodable(file: int, row: int, raw: bytes, error: Exception) -> Unreadable
             f"byte {lone.start()} of {len(raw)}: \\{lone[1].decode()} is half a surrogate pair",
             raw,
         )
-    return reject_row(file, row, "invalid_json", _what_is_malformed(raw, error), raw)
+    return reject_row(file, row, "invalid_json", _json_fault(raw, error), raw)
 
 
-def _what_is_malformed(raw: bytes, error: Exception) -> str:
+def _json_fault(raw: bytes, error: Exception) -> str:
     """The error of the standard library, which says what it expected; that of msgspec, which is stricter, if only msgspec fails."""
     text = raw.decode()
     try:

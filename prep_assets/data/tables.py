@@ -58,7 +58,7 @@ class _Rows:
         csv.field_size_limit(max(csv.field_size_limit(), max_record_bytes))
         self._stream, self._limit = stream, max_record_bytes
         self._lines = read_lines(stream, block_bytes, max_record_bytes)
-        self._reader = csv.reader(self._text(), delimiter=delimiter, strict=True)
+        self._reader = csv.reader(self._decoded_lines(), delimiter=delimiter, strict=True)
         self._parts: list[bytes] = []
         self._size = 0
         self._line = 0
@@ -83,7 +83,7 @@ class _Rows:
             if fields:
                 return fields, None
 
-    def _text(self) -> Iterator[str]:
+    def _decoded_lines(self) -> Iterator[str]:
         for block in self._lines:
             for number, line in enumerate(block.lines):
                 if not self._parts:
@@ -393,7 +393,7 @@ class LineCuts:
     def __call__(self, data: bytes) -> None:
         """Scan the next bytes, any number of them."""
         scanned = 0
-        while (newline := data.find(b"\n", max(scanned, self._next - 1 - self.seen))) >= 0:
+        while (newline := data.find(b"\n", max(scanned, self._next_cut_from - 1 - self.seen))) >= 0:
             start = newline + 1
             self._rows += data.count(b"\n", scanned, start)
             self.found_cuts.append((self.seen + start, self._rows))
@@ -407,7 +407,7 @@ class LineCuts:
         return [cut for cut in self.found_cuts if cut[0] < self.seen]
 
     @property
-    def _next(self) -> int:
+    def _next_cut_from(self) -> int:
         """The byte at or after which the next cut begins."""
         return (self.found_cuts[-1][0] // self.size + 1) * self.size if self.found_cuts else self.size
 

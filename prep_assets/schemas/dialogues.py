@@ -79,14 +79,14 @@ def moss(*, chat_key: str = "chat", system_key: str | None = None, plugins: bool
             turns.append(turn(SYSTEM, needed(text_of(row, system_key), "empty_prompt", system_key).strip()))
         for name, exchange in as_mapping(value_at(row, chat_key), chat_key).items():
             if exchange:
-                turns.extend(_exchange(as_mapping(exchange, f"{chat_key}.{name}"), f"{chat_key}.{name}", plugins))
+                turns.extend(_exchange_turns(as_mapping(exchange, f"{chat_key}.{name}"), f"{chat_key}.{name}", plugins))
         require_answer(turns)
         return Sample(tuple(turns))
 
     return convert
 
 
-def _exchange(exchange: Mapping[str, Any], where: str, plugins: bool) -> list[Turn]:
+def _exchange_turns(exchange: Mapping[str, Any], where: str, plugins: bool) -> list[Turn]:
     human, answer = texts_of(exchange, "Human", "MOSS")
     user = needed(human.replace("<eoh>", "").replace("<|Human|>: ", "").strip(), "empty_turn", f"{where}.Human")
     text = needed(answer.replace("<|MOSS|>:", "").replace("<eom>", "").strip(), "empty_answer", f"{where}.MOSS")
@@ -102,7 +102,7 @@ def _plugin_use(exchange: Mapping[str, Any], where: str) -> tuple[tuple[Region, 
     texts_and_marks = zip(texts_of(exchange, "Inner Thoughts", "Commands", "Tool Responses"), marks, strict=True)
     thought, commands, results = (text.replace(opening, "").replace(closing, "").strip() for text, (opening, closing) in texts_and_marks)
     thinking = (Region(THINKING, thought),) if thought not in ("", NOTHING) else ()
-    texts = _calls(commands, f"{where}.Commands")
+    texts = _call_texts(commands, f"{where}.Commands")
     if not texts:
         if results not in ("", NOTHING):
             raise Refused("role_order", f"{where!r} has results of tools and no commands: {results[:60]!r}")
@@ -111,7 +111,7 @@ def _plugin_use(exchange: Mapping[str, Any], where: str) -> tuple[tuple[Region, 
     return thinking, (Turn(ASSISTANT, (*thinking, *calls)), turn(TOOL, results))
 
 
-def _calls(commands: str, where: str) -> list[str]:
+def _call_texts(commands: str, where: str) -> list[str]:
     """The texts of calls written as ``Search("a"), Calculate("1+1")``, also one a line.
 
     An argument is taken verbatim up to the next quotation mark without a backslash, since its backslashes are LaTeX. A ``None`` instead of calls or
@@ -124,8 +124,10 @@ def _calls(commands: str, where: str) -> list[str]:
             position = nothing.end()
             continue
         if call is None:
-            why = f"{where!r} has something other than {', '.join(PARAMETERS)} of one string: {commands[:60]!r}"
-            raise Refused("bad_tool_call", f"{why}. Write such calls, or None, or leave out the plugins of all rows with plugins: false")
+            problem = f"{where!r} has something other than {', '.join(PARAMETERS)} of one string: {commands[:60]!r}"
+            raise Refused(
+                "bad_tool_call", f"{problem}. Write such calls, or None, or leave out the plugins of all rows with plugins: false"
+            )
         texts.append(call_text({"name": call[1], "arguments": {PARAMETERS[call[1]]: call[2]}}, where))
         position = call.end()
     return texts
@@ -163,7 +165,7 @@ def hh(
     keys = (chosen_key, rejected_key)
 
     def convert(row: Row) -> Pair:
-        chosen, rejected = (_split(text, key) for text, key in zip(texts_of(row, *keys), keys, strict=True))
+        chosen, rejected = (_split_answer(text, key) for text, key in zip(texts_of(row, *keys), keys, strict=True))
         if chosen[0].strip() != rejected[0].strip() and prompt_check == "strict":
             raise Refused("prompts_differ", f"the prompts end {chosen[0][-50:]!r} and {rejected[0][-50:]!r}")
         if not rejected[0].strip():
@@ -183,7 +185,7 @@ def hh(
     return convert if split_turns else reads_plain(convert, PlainPairs(frozenset(keys), split))
 
 
-def _split(text: str, key: str) -> tuple[str, str]:
+def _split_answer(text: str, key: str) -> tuple[str, str]:
     prompt, mark, answer = text.rpartition(ASSISTANT_MARK)
     if not mark:
         raise Refused("no_assistant_turn", f"{key!r} has no {ASSISTANT_MARK!r}; it ends {text[-50:]!r}")

@@ -226,13 +226,13 @@ def chat_read_hook(
 
     def convert(row: Row) -> Sample:
         sample = read(row)
-        turns = tuple(_stripped(turn) for turn in sample.turns if turn.role != SYSTEM or turn.text.strip())
+        turns = tuple(_strip_turn(turn) for turn in sample.turns if turn.role != SYSTEM or turn.text.strip())
         return replace(sample, turns=turns)
 
     return convert
 
 
-def _stripped(turn: Turn) -> Turn:
+def _strip_turn(turn: Turn) -> Turn:
     if turn.role not in (USER, ASSISTANT):
         return turn
     return replace(turn, regions=tuple(replace(region, text=region.text.strip()) for region in turn.regions))

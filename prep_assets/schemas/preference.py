@@ -88,11 +88,11 @@ def preference(
             if isinstance(prompt, str):
                 prompt_turns: tuple[Turn, ...] = (turn(USER if template else PROMPT, prompt),)
             else:
-                require_open_end(prompt_turns := _messages(prompt, str(prompt_key)), str(prompt_key))
-            return pair_of(row, prompt_turns, *(_answer(row[key], key, prompt_turns) for key in keys), tools_key=tools_key)
+                require_open_end(prompt_turns := _as_turns(prompt, str(prompt_key)), str(prompt_key))
+            return pair_of(row, prompt_turns, *(_answer_turns(row[key], key, prompt_turns) for key in keys), tools_key=tools_key)
         if isinstance(chosen, str):
             return pair_of(row, *common_prompt(*(turns_of(split_marked(row[key], marks, key)) for key in keys)), tools_key=tools_key)
-        return pair_of(row, *common_prompt(*(_messages(row[key], key) for key in keys)), tools_key=tools_key)
+        return pair_of(row, *common_prompt(*(_as_turns(row[key], key) for key in keys)), tools_key=tools_key)
 
     def split(row: Row) -> tuple[PlainChat | None, object, object]:
         prompt, chosen, rejected = row[str(prompt_key)], row[chosen_key], row[rejected_key]
@@ -101,7 +101,7 @@ def preference(
         else:
             prompt_chat = plain_chat(prompt, "role", "content", _PLAIN_TAGS)
         strings = isinstance(chosen, str) and isinstance(rejected, str)
-        return (prompt_chat, chosen, rejected) if strings else (prompt_chat, _one_answer(chosen), _one_answer(rejected))
+        return (prompt_chat, chosen, rejected) if strings else (prompt_chat, _single_answer(chosen), _single_answer(rejected))
 
     return (
         convert
@@ -113,7 +113,7 @@ def preference(
 _PLAIN_TAGS = plain_roles(OPENAI_ROLES)
 
 
-def _one_answer(messages: object) -> str | None:
+def _single_answer(messages: object) -> str | None:
     """The text of `messages` where they are one plain assistant message; `None` otherwise."""
     chat = plain_chat(messages, "role", "content", _PLAIN_TAGS)
     return chat.texts[0] if chat is not None and chat.roles == (ASSISTANT,) else None
@@ -127,15 +127,15 @@ def _with_system_of(row: Row, key: str | None, example: Pair) -> Pair:
     return replace(example, prompt=prompt)
 
 
-def _answer(answer: object, key: str, prompt: tuple[Turn, ...]) -> tuple[Turn, ...]:
+def _answer_turns(answer: object, key: str, prompt: tuple[Turn, ...]) -> tuple[Turn, ...]:
     """The turns of one side, without the prompt where the side repeats it."""
     if isinstance(answer, str):
         return (turn(COMPLETION if prompt[0].role == PROMPT else ASSISTANT, answer),)
-    turns = _messages(answer, key)
+    turns = _as_turns(answer, key)
     return turns[len(prompt) :] if content_of(turns[: len(prompt)]) == content_of(prompt) else turns
 
 
-def _messages(value: object, key: str) -> tuple[Turn, ...]:
+def _as_turns(value: object, key: str) -> tuple[Turn, ...]:
     return ChatFormat().turns([value] if isinstance(value, Mapping) else value, key)
 
 
@@ -162,14 +162,14 @@ def dpo_read_hook(
         if prompt_key is not None:
             prompt = as_text(value_at(row, prompt_key), prompt_key)
         else:
-            prompt, chosen, rejected = _cut(chosen, rejected, assistant_role)
+            prompt, chosen, rejected = _cut_at_mark(chosen, rejected, assistant_role)
         pair = pair_of(row, *((turn(role, text.strip()),) for role, text in ((USER, prompt), (ASSISTANT, chosen), (ASSISTANT, rejected))))
         return _with_system_of(row, "system", pair)
 
     return convert
 
 
-def _cut(chosen: str, rejected: str, mark: str) -> tuple[str, str, str]:
+def _cut_at_mark(chosen: str, rejected: str, mark: str) -> tuple[str, str, str]:
     marks = list(re.finditer(re.escape(mark), chosen, re.IGNORECASE))
     if not marks:
         raise Refused("no_assistant_turn", f"chosen has no {mark!r}; it ends {chosen[-50:]!r}")
@@ -253,9 +253,9 @@ def _last_answer(row: Row, key: str, prompt: str | None) -> str:
     messages = list(objects(value_at(row, key), key))
     if not messages:
         raise Refused("empty_answer", f"{key!r} has no messages")
-    *before, (role, answer) = [texts_of(message, "role", "content") for _, message in messages]
-    if prompt is not None and [(asker, text.strip()) for asker, text in before] != [("user", prompt)]:
-        raise Refused("prompts_differ", f"{key!r} has {len(before)} messages before its answer; they are not the prompt")
+    *earlier, (role, answer) = [texts_of(message, "role", "content") for _, message in messages]
+    if prompt is not None and [(asker, text.strip()) for asker, text in earlier] != [("user", prompt)]:
+        raise Refused("prompts_differ", f"{key!r} has {len(earlier)} messages before its answer; they are not the prompt")
     if role != "assistant":
         raise Refused("no_assistant_turn", f"{key!r} ends with a message of {role!r}")
     return answer.strip()
@@ -302,7 +302,7 @@ def rated(row: Row, key: str) -> list[tuple[str, float]]:
     completions = []
     for where, completion in objects([] if row.get(key) is None else row[key], key):
         score = as_number(value_at(completion, "overall_score", where), f"{where}.overall_score")
-        ratings, fine = _ratings(completion, where), completion.get("fine-grained_score")
+        ratings, fine = _ratings_of(completion, where), completion.get("fine-grained_score")
         mean = as_number(fine, f"{where}.fine-grained_score") if fine is not None else sum(ratings) / len(ratings) if ratings else None
         if mean is not None and score >= BEST_SCORE and mean <= BAD_RATING:
             detail = f"{where} scores {score:g} over all and {mean:g} in its ratings: a score of 1 that was written as 10"
@@ -311,7 +311,7 @@ def rated(row: Row, key: str) -> list[tuple[str, float]]:
     return completions
 
 
-def _ratings(completion: Row, where: str) -> list[float]:
+def _ratings_of(completion: Row, where: str) -> list[float]:
     """The ratings of the aspects, written as numbers or as text; ``N/A`` is left out."""
     ratings = []
     aspects = completion.get("annotations")
@@ -361,10 +361,10 @@ def contrastive(
     def convert(row: Row) -> Contrast:
         _, query = _only_field(row, [query_key] if query_key else QUERIES)
         positive, positives = _only_field(row, [positive_key] if positive_key else POSITIVES)
-        texts = _texts(positives, positive)
+        texts = _as_texts(positives, positive)
         if not texts:
             raise Refused("empty_positive", f"{positive!r} has no text")
-        negatives = tuple(text for key in _negative_keys(row, negative_key) for text in _texts(row[key], key))
+        negatives = tuple(text for key in _negative_keys(row, negative_key) for text in _as_texts(row[key], key))
         instruction = None if row.get(instruction_key) is None else as_text(row[instruction_key], instruction_key)
         scores = (_scores(row, "pos_scores", len(texts)), _scores(row, "neg_scores", len(negatives)))
         return Contrast(needed(as_text(query, "query"), "empty_query", "query"), texts, negatives, None, instruction or None, *scores)
@@ -389,18 +389,18 @@ def _negative_keys(row: Row, key: str | None) -> list[str]:
     return [*named, *(column for column in numbered if row[column] is not None)]
 
 
-def _texts(value: object, where: str) -> tuple[str, ...]:
+def _as_texts(value: object, where: str) -> tuple[str, ...]:
     values: Sequence[Any] = as_list(value, where) if isinstance(value, list | tuple) else [value]
     texts = []
     for index, text in enumerate(values):
         place = f"{where}[{index}]"
         if isinstance(text, Mapping):
-            text = _passage(text, place)
+            text = _passage_text(text, place)
         texts.append(needed(as_text(text, place), "empty_text", place))
     return tuple(texts)
 
 
-def _passage(value: Mapping[str, Any], where: str) -> str:
+def _passage_text(value: Mapping[str, Any], where: str) -> str:
     """The text of a passage of DPR or Tevatron: its title, a line break, its text."""
     title, text = as_mapping(value, where).get("title"), value_at(value, "text", where)
     for key in ("docid", "passage_id", "psg_id"):

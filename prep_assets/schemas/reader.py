@@ -503,8 +503,8 @@ def _reject_unstorable(example: Example) -> None:
 
 def _reject_weighted_space(turn: Turn) -> None:
     """Reject white space next to reasoning or a tool call with another weight or attention: a render does not tell it from the template's white space."""
-    for left, right in pairwise(turn.regions):
-        for space, neighbour in ((left, right), (right, left)):
+    for first, second in pairwise(turn.regions):
+        for space, neighbour in ((first, second), (second, first)):
             is_beside = space.kind == TEXT and space.text.isspace() and neighbour.kind in (THINKING, TOOL_CALL)
             if is_beside and (space.loss_weight, space.attend) != (neighbour.loss_weight, neighbour.attend):
                 weights = [f"{region.loss_weight}{'' if region.attend else ' and no attention'}" for region in (space, neighbour)]

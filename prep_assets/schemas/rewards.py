@@ -38,10 +38,10 @@ def gold_number(answer: str) -> str:
 
 def final_text(answer: str) -> str:
     """The text after the first ``####`` up to the end of its line, or to another mark, stripped."""
-    _, mark, rest = answer.partition(MARK)
+    _, mark, after_mark = answer.partition(MARK)
     if not mark:
         raise Refused("no_gold", f"the answer has no {MARK!r}; it ends {answer[-60:]!r}")
-    lines = rest.partition(MARK)[0].strip().splitlines()
+    lines = after_mark.partition(MARK)[0].strip().splitlines()
     return lines[0].strip() if lines else ""
 
 
@@ -234,10 +234,10 @@ class Level:
         for _ in range(self.steps):
             index, operator = divmod(index, len(self.operators))
             operators.append(self.operators[operator])
-        value = _apply(operands[0], operators[0], operands[1])
+        value = _compute(operands[0], operators[0], operands[1])
         text = f"{operands[0]} {operators[0]} {operands[1]}"
         if self.steps == 2:
-            value, text = _apply(value, operators[1], operands[2]), f"({text}) {operators[1]} {operands[2]}"
+            value, text = _compute(value, operators[1], operands[2]), f"({text}) {operators[1]} {operands[2]}"
         return f"What is {text}?", value
 
 
@@ -289,7 +289,7 @@ def _questions(name: str, n: int, largest: int, seed: int) -> Iterator[tuple[str
     draw = random.Random(seed)
     for _ in range(n):
         a, b, operator = draw.randint(0, largest), draw.randint(0, largest), draw.choice(level.operators)
-        yield f"What is {a} {operator} {b}?", _apply(a, operator, b)
+        yield f"What is {a} {operator} {b}?", _compute(a, operator, b)
 
 
 def _unique_questions(name: str, n: int, largest: int, seed: int, asked: set[str]) -> list[tuple[str, int]]:
@@ -305,7 +305,7 @@ def _unique_questions(name: str, n: int, largest: int, seed: int, asked: set[str
     return unasked[:n]
 
 
-def _apply(a: int, operator: str, b: int) -> int:
+def _compute(a: int, operator: str, b: int) -> int:
     return a + b if operator == "+" else a - b if operator == "-" else a * b
 
 
@@ -328,17 +328,17 @@ def arithmetic(*, prompt_key: str = "prompt", gold_key: str = "gold") -> Convert
         if match is None:
             raise Refused("not_arithmetic", f"{question[:60]!r} is not 'What is a + b?' or 'What is (a + b) * c?'")
         prompt = read(row)
-        if Decimal(prompt.gold) != (answer := _answer(match)):
+        if Decimal(prompt.gold) != (answer := _compute_answer(match)):
             raise Refused("wrong_gold", f"{question!r} is {answer}, {gold_key!r} says {prompt.gold}")
         return Prompt((turn(USER, question.strip()),), prompt.gold)
 
     return convert
 
 
-def _answer(match: re.Match[str]) -> int:
+def _compute_answer(match: re.Match[str]) -> int:
     if match[1]:
-        return _apply(int(match[1]), match[2], int(match[3]))
-    return _apply(_apply(int(match[4]), match[5], int(match[6])), match[7], int(match[8]))
+        return _compute(int(match[1]), match[2], int(match[3]))
+    return _compute(_compute(int(match[4]), match[5], int(match[6])), match[7], int(match[8]))
 
 
 # ``group``: a prompt with several responses and a reward for each (offline GRPO).

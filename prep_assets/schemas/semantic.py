@@ -60,7 +60,7 @@ def semantic(
             return _document(turns, array_key, defaults)
         if not all(typed):
             raise Refused("mixed_types", f"{array_key}[{typed.index(False)}] has no 'type', other turns have one")
-        return _typed(turns, array_key, defaults)
+        return _typed_example(turns, array_key, defaults)
 
     return convert
 
@@ -72,8 +72,8 @@ def _document(turns: Sequence[Mapping[str, Any]], where: str, defaults: RegionDe
     return Sample((Turn(DOCUMENT, tuple(regions)),))
 
 
-def _typed(turns: Sequence[Mapping[str, Any]], where: str, defaults: RegionDefaults) -> Sample | Pair:
-    types = [_type(turn, f"{where}[{i}]") for i, turn in enumerate(turns)]
+def _typed_example(turns: Sequence[Mapping[str, Any]], where: str, defaults: RegionDefaults) -> Sample | Pair:
+    types = [_checked_type(turn, f"{where}[{i}]") for i, turn in enumerate(turns)]
     regions = [defaults.regions(turn, f"{where}[{i}]", pretraining=False) for i, turn in enumerate(turns)]
     if any(kind in ANSWER_TYPES for kind in types):
         return _pair(types, regions, where)
@@ -87,7 +87,7 @@ def _typed(turns: Sequence[Mapping[str, Any]], where: str, defaults: RegionDefau
     return sample
 
 
-def _type(turn: Row, where: str) -> str:
+def _checked_type(turn: Row, where: str) -> str:
     kind = as_text(turn["type"], f"{where}.type")
     if kind not in TYPES:
         raise Refused("unknown_role", f"{where} has type {kind!r}{nearest(kind, TYPES)}; known: {', '.join(TYPES)}")
@@ -100,10 +100,10 @@ def _pair(types: Sequence[str], regions: Sequence[Sequence[Region]], where: str)
         raise Refused("role_order", f"{where!r} must be a prompt, then one chosen and one rejected; its types are {' '.join(types)}")
     roles = {PROMPT: USER, "chosen": ASSISTANT, "rejected": ASSISTANT}
     turns = [Turn(roles.get(kind, kind), tuple(region)) for kind, region in zip(types, regions, strict=True)]
-    sides = dict(zip(types[-2:], turns[-2:], strict=True))
+    answers = dict(zip(types[-2:], turns[-2:], strict=True))
     for turn in turns[:-2]:
         needed(turn.text, "empty_prompt", where)
-    return pair(tuple(turns[:-2]), (sides["chosen"],), (sides["rejected"],))
+    return pair(tuple(turns[:-2]), (answers["chosen"],), (answers["rejected"],))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class RegionDefaults:
     def regions(self, turn: Row, where: str, *, pretraining: bool) -> list[Region]:
         """The regions of `turn`. An empty region is rejected (``empty_region``), or left out in pretraining."""
         content = as_list(value_at(turn, "content", where), f"{where}.content")
-        weights, drops, attends = (_mask(turn, key, where, len(content)) for key in ("loss_weight", "drop_mask", "attention_mask"))
+        weights, drops, attends = (_mask_of(turn, key, where, len(content)) for key in ("loss_weight", "drop_mask", "attention_mask"))
         regions: list[Region] = []
         for number, named_region in enumerate(content):
             place = f"{where}.content[{number}]"
@@ -142,12 +142,12 @@ class RegionDefaults:
             drop = _flag(self.drop.get(name, False) if drops is None else drops[number], place)
             attend = _flag(self.attend.get(name, True) if attends is None else attends[number], place)
             untagged = Region(name, text, weight, attend, drop)
-            regions.extend(self._tagged(untagged, pretraining) if tagged else [untagged])
+            regions.extend(self._add_tags(untagged, pretraining) if tagged else [untagged])
         if not regions and not pretraining:
             raise Refused("empty_region", f"{where}.content has no regions")
         return regions
 
-    def _tagged(self, region: Region, pretraining: bool) -> list[Region]:
+    def _add_tags(self, region: Region, pretraining: bool) -> list[Region]:
         """`region` between tags of its name. An image, whose text is a path, gets them as text regions around it."""
         name, weight, attend, drop = region.kind, region.loss_weight, region.attend, region.drop
         opening, closing = (f"<|{name}|>", f"<|{name}|>") if pretraining else (f"<{name}>", f"</{name}>")
@@ -156,7 +156,7 @@ class RegionDefaults:
         return [Region(TEXT, opening, weight, attend, drop), region, Region(TEXT, closing, weight, attend, drop)]
 
 
-def _mask(turn: Row, key: str, where: str, regions: int) -> Sequence[Any] | None:
+def _mask_of(turn: Row, key: str, where: str, regions: int) -> Sequence[Any] | None:
     value = turn.get(f"semantic_{key}")
     if value is None:
         return None

@@ -136,8 +136,8 @@ def _merge_masks_and_labels(weights: Floats | None, labels: Ints | None) -> Floa
         return trained.astype(np.float64)
     differing = np.flatnonzero((weights != 0) != trained)
     if len(differing) and not trained.all():
-        at = int(differing[0])
-        raise Refused("masks_disagree", f"token {at} weighs {weights[at]:g} by its mask, and its label is {labels[at]}")
+        index = int(differing[0])
+        raise Refused("masks_disagree", f"token {index} weighs {weights[index]:g} by its mask, and its label is {labels[index]}")
     return weights
 
 
@@ -173,14 +173,14 @@ def _shift_right(ids: Ints, weights: Floats, labels: Ints | None) -> tuple[Ints,
 def _check_labels(labels: Ints, ids: Ints, weights: Floats, shifted: bool, key: str) -> None:
     """Reject trained tokens whose label is another id (``labels_shifted``, ``labels_differ``)."""
     trained = weights != 0
-    wrong = np.flatnonzero(trained & (labels != ids))
-    if not len(wrong):
+    differing = np.flatnonzero(trained & (labels != ids))
+    if not len(differing):
         return
-    before = np.flatnonzero(trained[:-1])
-    if not shifted and len(before) and (labels[before] == ids[before + 1]).all():
+    trained_before = np.flatnonzero(trained[:-1])
+    if not shifted and len(trained_before) and (labels[trained_before] == ids[trained_before + 1]).all():
         raise Refused("labels_shifted", f"{key!r} are the ids one place further on. If the source means that, set shifted: true")
-    at = int(wrong[0])
-    raise Refused("labels_differ", f"token {at} is {ids[at]}, and its label is {labels[at]}")
+    index = int(differing[0])
+    raise Refused("labels_differ", f"token {index} is {ids[index]}, and its label is {labels[index]}")
 
 
 def _reject_packed_row(row: Row) -> None:
@@ -190,9 +190,9 @@ def _reject_packed_row(row: Row) -> None:
         raise Refused("packed_row", f"'seq_lengths' lists {len(lengths)} examples; bring each as a row of its own")
     if positions is not None:
         position_ids = integers(positions, "position_ids")
-        if len(wrong := np.flatnonzero(position_ids != np.arange(len(position_ids)))):
+        if len(breaks := np.flatnonzero(position_ids != np.arange(len(position_ids)))):
             raise Refused(
-                "packed_row", f"'position_ids' has {position_ids[wrong[0]]} at token {wrong[0]}; bring each example as a row of its own"
+                "packed_row", f"'position_ids' has {position_ids[breaks[0]]} at token {breaks[0]}; bring each example as a row of its own"
             )
 
 
