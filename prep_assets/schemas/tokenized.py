@@ -1,7 +1,7 @@
 """``tokenized``: rows with token ids and their labels or masks, as TRL, SkyRL, unsloth, AstrAI and Cerebras' nlg hook write them.
 
-This module does not know the tokenizer. `prep_assets.pipeline.documents` proves, when it stores the ids, that they are inside its vocabulary, say
-to the row's text, and change their mask where words begin.
+This module does not know the tokenizer. `prep_assets.pipeline.documents` proves, when it stores the ids, that they are inside its vocabulary, encode
+the text of the row, and carry their mask from the beginning of words.
 """
 
 from __future__ import annotations
