@@ -1,7 +1,7 @@
-"""The two ways in which data work ends early.
+"""Errors of records and of builds.
 
-`Refused` is about **one record**: the record goes to quarantine with its id, stage, reason and payload, and the build goes on.
-`PrepAssetsError` is about **the build**: it stops, and says what is wrong, where, with which numbers, and how to fix it.
+`Refused` rejects **one record**: it goes to quarantine with its id, stage, reason and payload, and the build goes on.
+`PrepAssetsError` stops **the build**, and says what is wrong, where, with which numbers, and how to fix it.
 """
 
 from __future__ import annotations
@@ -15,43 +15,43 @@ from typing import Any
 
 
 class PrepAssetsError(Exception):
-    """A build that cannot go on. The message says what, where, the numbers and the remedy, and no credentials, wherever it came from."""
+    """A build that cannot go on. The message says what, where, the numbers and the remedy; credentials are removed from it."""
 
     def __init__(self, message: object = "") -> None:
         super().__init__(without_secrets(str(message)))
 
 
 class ConfigError(PrepAssetsError):
-    """A configuration that means nothing, or contradicts itself."""
+    """A configuration that is invalid or contradicts itself."""
 
 
 class SourceError(PrepAssetsError):
-    """A source file that is missing, empty, cut short or changed under our feet."""
+    """A source file that is missing, empty, cut short or changed during the build."""
 
 
 class SourceUnavailable(SourceError):
-    """A source whose server does not answer now. Another attempt may succeed; Dagster makes two."""
+    """A source whose server does not answer now. A retry may succeed; Dagster makes two."""
 
 
 class TemplateError(PrepAssetsError):
-    """A chat template that cannot be rendered, or that cannot support what the configuration asks of it."""
+    """A chat template that cannot be rendered, or does not support the configuration."""
 
 
 class StoreError(PrepAssetsError):
-    """A store that is missing, half-written, altered, or not what its manifest says."""
+    """A store that is missing, half-written, altered, or differs from its manifest."""
 
 
 class CheckFailed(PrepAssetsError):
-    """A quality check that does not hold on the data."""
+    """A quality check that fails on the data."""
 
 
 class Refused(Exception):
-    """One record that is not used.
+    """The rejection of one record.
 
     Attributes:
-        reason: a short slug that is counted, e.g. ``missing_field``.
+        reason: a short counted slug, e.g. ``missing_field``.
         detail: what exactly is wrong with this record, for a person.
-        stage: where on its way the record was refused; the caller fills it in when it is empty.
+        stage: the stage that rejected the record; the caller fills it in when it is empty.
     """
 
     def __init__(self, reason: str, detail: str, *, stage: str = "") -> None:
@@ -61,20 +61,20 @@ class Refused(Exception):
         self.stage = stage
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """It travels between processes as its parts."""
+        """Pickle by its three parts, which `Exception` would not restore."""
         return partial(Refused, stage=self.stage), (self.reason, self.detail)
 
 
 _SECRET = re.compile(r"SECRET|TOKEN(?!IZER)|PASSWORD|CREDENTIAL|ACCESS_KEY|SAS|ACCOUNT_KEY", re.IGNORECASE)
-"""In names of variables whose values are secret."""
+"""Matches names of environment variables with secret values."""
 SHORTEST = 8
-"""Characters of such a value; a shorter one may be a word of any message."""
+"""Fewest characters of a secret that is removed; a shorter one may be a word of any message."""
 _USER = re.compile(r"\b((?:https?|s?ftps?|s3a?|gs|smtps?|webdavs?|hdfs|smb)://)[^/@\s'\"]*@")
 _QUERY = re.compile(r"\b(https?://[^\s?#'\"]+)[?#][^\s'\"]*")
 
 
 def without_secrets(text: str) -> str:
-    """A text without names and passwords in addresses, without what follows ``?`` in those of the web, and without secrets of the environment."""
+    """`text` without users and passwords in URLs, without queries and fragments of web addresses, and without secrets of the environment."""
     if "://" in text:
         text = _QUERY.sub(r"\1", _USER.sub(r"\1", text))
     secrets = {value for name, value in os.environ.items() if len(value) >= SHORTEST and _SECRET.search(name)}
@@ -84,6 +84,6 @@ def without_secrets(text: str) -> str:
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:
-    """A hint such as ``; did you mean 'messages'?``, or an empty string where nothing allowed is near `word`."""
-    found = get_close_matches(word, [str(name) for name in allowed], n=1, cutoff=0.6)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    """A hint such as ``; did you mean 'messages'?``, or an empty string if no allowed word is near `word`."""
+    matches = get_close_matches(word, [str(name) for name in allowed], n=1, cutoff=0.6)
+    return f"; did you mean {matches[0]!r}?" if matches else ""

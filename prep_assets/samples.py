@@ -1,10 +1,10 @@
-"""The vocabulary of all rooms: the forms that one example takes on its way from a file to a token store.
+"""Records and examples, the data model of all rooms.
 
     Record ──schema──▶ Sample | Pair | Prompt | Group ──template──▶ Rendered ──tokenizer──▶ Encoded (arrays, in batches)
 
-All text data has one canonical form: a list of `Turn`s, each a list of `Region`s. It is the *semantic data array* of Cerebras Model Zoo,
-typed. Every class here is frozen and slotted; none knows of files, tokenizers or Dagster. Those that every row needs are msgspec's structs, which are made
-several times as fast as data classes; nothing that they hold refers back to them, so that no search for garbage has to look at them.
+All text data has one canonical form: a list of `Turn`s, each a list of `Region`s. It is the *semantic data array* of Cerebras Model Zoo, typed. All classes
+are frozen and slotted; none knows of files, tokenizers or Dagster. Those that every row needs are msgspec structs, which are created several times as fast
+as dataclasses; they are never part of a reference cycle, so the garbage collector skips them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ PROMPT = "prompt"
 COMPLETION = "completion"
 
 UNATTENDED = -1.0
-"""The weight of a token that is not attended. Such a token is never trained, so one number says both: above 0 trained, 0 not, below 0 not attended."""
+"""The weight of a token that is not attended to. Such a token is never trained, so one number is enough: above 0 trained, 0 not trained, below 0 not
+attended to."""
 
 
 class Record(Struct, frozen=True, gc=False):
@@ -38,7 +39,7 @@ class Record(Struct, frozen=True, gc=False):
     Attributes:
         file: position of the file in its domain's sorted file list.
         row: zero-based row within the file (a line of JSONL, an element of a JSON list, a row of a table).
-        payload: the row itself, as its format's reader gives it.
+        payload: the row, as the reader of its format returns it.
     """
 
     file: int
@@ -48,17 +49,17 @@ class Record(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A stretch of text inside a turn that is treated alike.
+    """A part of a turn whose text is treated uniformly.
 
     Attributes:
         kind: `TEXT`, `THINKING` (reasoning before an answer), `TOOL_CALL` (text is the JSON ``{"name", "arguments"}``), `IMAGE`
-            (text is a path), or a name of the data set's own, which is treated as text. The JSON of a call may hold an ``"id"`` too.
-        text: the content, exactly as the source has it.
+            (text is a path), or a name that the data set chooses, which is treated as text. The JSON of a call may have an ``"id"`` too.
+        text: the content, exactly as in the source.
         loss_weight: weight of its tokens in the loss; `None` leaves it to the mask policy of the turn's role.
-        attend: whether its tokens are attended to. What is not attended to is never trained.
+        attend: whether its tokens are attended to. Tokens that are not are never trained.
         drop: whether it is left out before rendering (LLaVA's first phase drops the prompt's text).
-        size: width and height of an image in pixels, as its row or its file says; `None` where neither does.
-        placeholder: what stands for an image in the render, where that depends on its size; ``""`` where all images have the same.
+        size: width and height of an image in pixels, from its row or its file; `None` if unknown.
+        placeholder: the text in place of an image in the render, if it depends on the image's size; ``""`` if all images have the same.
     """
 
     kind: str
@@ -76,10 +77,10 @@ class Turn:
 
     Attributes:
         role: `SYSTEM`, `USER`, `ASSISTANT`, `TOOL` (rendered by the chat template); `DOCUMENT` (pretraining text), `PROMPT` and
-            `COMPLETION` (tokenized as they are, no template); or a role of the data set's own, passed to the template as it is.
+            `COMPLETION` (tokenized verbatim, without a template); or a role that the data set chooses, passed to the template unchanged.
         regions: its content in order.
-        name: name of the speaker or the tool, where the source gives one.
-        tool_call_id: which call a `TOOL` turn answers, where the source gives one.
+        name: name of the speaker or the tool, if the source has one.
+        tool_call_id: the call that a `TOOL` turn answers, if the source has one.
     """
 
     role: str
@@ -89,18 +90,18 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """The text of all regions that are not dropped, joined; of an image that is its path, which is not text to train on."""
+        """The joined text of all regions that are not dropped. For an image it is the path, which is not text to train on."""
         return "".join(region.text for region in self.regions if not region.drop)
 
 
 @dataclass(frozen=True, slots=True)
 class Tokenized:
-    """The token ids and loss weights that a row brings ready made.
+    """Token ids and loss weights from a row that is tokenized already.
 
     Attributes:
-        ids: of the whole example.
+        ids: the token ids of the whole example.
         weights: the loss weight of each id.
-        text: what the ids say, control tokens written out; `None` where the row has no such text.
+        text: the text of the ids, with control tokens written out; `None` if the row has none.
     """
 
     ids: tuple[int, ...]
@@ -113,12 +114,12 @@ class Sample:
     """A document, an instruction with its answer, or a chat.
 
     Attributes:
-        turns: at least one; none are needed where `tokenized` is there.
-        tools: JSON schemas of the tools on offer, passed to the chat template.
-        label: desirable or not, for unpaired preference data (KTO); `None` elsewhere.
-        documents: what an answer may be drawn from, passed to the chat template.
-        template_options: variables of the chat template for this row alone (its ``chat_template_kwargs``).
-        tokenized: ids and weights, stored as they are; `turns` then only prove them. `None` where the turns are tokenized.
+        turns: one or more; may be empty with `tokenized`.
+        tools: JSON schemas of the available tools, passed to the chat template.
+        label: desirable or not, for unpaired preference data (KTO); `None` for other data.
+        documents: sources for an answer (RAG), passed to the chat template.
+        template_options: variables of the chat template for this row only (its ``chat_template_kwargs``).
+        tokenized: ids and weights to store unchanged, which `turns` only prove; `None` if the turns are to be tokenized.
     """
 
     turns: tuple[Turn, ...]
@@ -130,17 +131,17 @@ class Sample:
 
 
 class PlainChat(Struct, frozen=True, gc=False):
-    """A sample whose turns are one text each, with nothing beside: the form of most rows, in two columns.
+    """A sample whose turns have one text each and nothing else, as most rows do, in two columns.
 
     Attributes:
-        roles, texts: of each turn.
+        roles, texts: role and text of each turn.
     """
 
     roles: tuple[str, ...]
     texts: tuple[str, ...]
 
     def sample(self) -> Sample:
-        """The sample that it is."""
+        """The same chat as a `Sample`."""
         return Sample(tuple(turn(role, text) for role, text in zip(self.roles, self.texts, strict=True)))
 
 
@@ -150,7 +151,7 @@ class Pair:
 
     Attributes:
         tools, documents, template_options: as of a `Sample`.
-        margin: by how much the reward of `chosen` must lie above that of `rejected`, where the source says so.
+        margin: the margin by which the reward of `chosen` must exceed that of `rejected`, if the source has one.
     """
 
     prompt: tuple[Turn, ...]
@@ -163,24 +164,24 @@ class Pair:
 
 
 class PlainPair(Struct, frozen=True, gc=False):
-    """A pair in which each turn is one text and nothing more: a prompt in columns, and two answers of one turn each."""
+    """A pair whose turns have one text each and nothing else: a prompt in columns, and two answers of one turn each."""
 
     prompt: PlainChat
     chosen: str
     rejected: str
 
     def pair(self) -> Pair:
-        """The pair that it is."""
+        """The same pair as a `Pair`."""
         return Pair(self.prompt.sample().turns, (turn(ASSISTANT, self.chosen),), (turn(ASSISTANT, self.rejected),))
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """An RL prompt: a sample without its answer, and what a right answer is.
+    """An RL prompt with its gold answer and verifier.
 
     Attributes:
-        gold: the answer as an exact string (a decimal for numbers, never a float); ``""`` where a reward model judges.
-        verifier: which verifier compares an answer with `gold`.
+        gold: the answer as an exact string (a decimal for numbers, never a float); ``""`` if a reward model judges.
+        verifier: name of the verifier that compares answers with `gold`.
         tools, documents, template_options: as of a `Sample`.
     """
 
@@ -198,8 +199,8 @@ class Sampled:
 
     Attributes:
         responses: ids of each response.
-        prompt: ids of the prompt; `None` where the template gives them.
-        logprobs: of each response, the log-probability of each of its tokens; `None` where the source has none.
+        prompt: ids of the prompt; `None` if they come from the template.
+        logprobs: the log-probability of each token of each response; `None` if the source has none.
     """
 
     responses: tuple[tuple[int, ...], ...]
@@ -212,7 +213,7 @@ class Group:
     """A prompt with several responses and a reward for each (offline GRPO).
 
     Attributes:
-        sampled: the token ids of a rollout, which are stored as they are; `None` where the texts are tokenized.
+        sampled: the token ids of a rollout, stored unchanged; `None` if the texts are to be tokenized.
         tools, documents, template_options: as of a `Sample`.
     """
 
@@ -227,13 +228,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """A query with texts that belong to it and texts that do not, for embedding models.
+    """A query with positive and negative texts, for embedding models.
 
     Attributes:
-        positives, negatives: the texts. A text that is only to be embedded has neither, and an `id`.
-        id: what a text that is only to be embedded is called.
-        instruction: what queries are asked for, where the source says so.
-        positive_scores, negative_scores: a teacher's score of each text; none where the source has none.
+        positives, negatives: the texts; empty for a text that is only to be embedded, which has an `id`.
+        id: id of a text that is only to be embedded.
+        instruction: the instruction of queries, if the source has one.
+        positive_scores, negative_scores: a teacher's score of each text; empty if the source has none.
     """
 
     query: str
@@ -252,7 +253,7 @@ _Example = TypeVar("_Example", Sample, Pair, Prompt, Group, Example)
 
 
 def over_turns(example: _Example, change: Callable[[Sequence[Turn]], tuple[Turn, ...]]) -> _Example:
-    """`example` with each of its conversations changed; one of anything else as it is."""
+    """`example` with `change` applied to each of its conversations; unchanged if it has none."""
     if isinstance(example, Sample):
         return replace(example, turns=change(example.turns))
     if isinstance(example, Prompt):
@@ -261,7 +262,7 @@ def over_turns(example: _Example, change: Callable[[Sequence[Turn]], tuple[Turn,
         return replace(example, prompt=change(example.prompt), chosen=change(example.chosen), rejected=change(example.rejected))
     if isinstance(example, Group):
         return replace(example, prompt=change(example.prompt), responses=tuple(map(change, example.responses)))
-    return example  # a schema of somebody's own may give anything; the family says what it needs
+    return example  # a user's schema may return anything; the family checks what it needs
 
 
 def turn(role: str, text: str, *, loss_weight: float | None = None) -> Turn:

@@ -1,1 +1,1 @@
-"""What a user writes in `configs/*.yaml`, read into frozen, typed models."""
+"""The configuration in `configs/*.yaml` as frozen, typed models."""

@@ -1,4 +1,4 @@
-"""What every model of the configuration has, the largest values of its numbers, and the rules of images."""
+"""The base of all configuration models, the largest values of numbers, and the rules for image tokens."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
-# What every model of the configuration has, and the largest values of its numbers.
+# The base model, and the largest values of numbers.
 
 MOST, LONGEST = 10**12, 1 << 24
-"""The largest number of things that a number may ask for; of tokens that are held at a time."""
+"""The largest value of a count; the largest number of tokens held in memory at a time."""
 MOST_WORKERS, MOST_EPOCHS, MOST_PATCHES, MOST_DOMAINS, MOST_SEED = 4096, 10_000, 65_536, 10_000, 2**63 - 1
 
 
@@ -22,18 +22,18 @@ class Model(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        found = value.values() if isinstance(value, Mapping) else (value,)
-        if any(isinstance(each, bool) for each in found) and _is_numeric(cls.model_fields[str(info.field_name)].annotation):
+        values = value.values() if isinstance(value, Mapping) else (value,)
+        if any(isinstance(element, bool) for element in values) and _is_numeric(cls.model_fields[str(info.field_name)].annotation):
             raise ValueError("needs a number, not true or false")
         return value
 
 
 def _is_numeric(hint: Any) -> bool:
-    """Whether a field holds a number, or a mapping to numbers, or null."""
-    return hint in (int, float) or any(_is_numeric(each) for each in get_args(hint))
+    """Whether a type hint is a number, a mapping to numbers, or one of these or null."""
+    return hint in (int, float) or any(_is_numeric(argument) for argument in get_args(hint))
 
 
-# How many tokens stand for an image: the rules of processors, with the numbers and names that their own files have.
+# The number of tokens of an image: the rules of processors, with the field names and numbers of their files.
 
 Side = Annotated[int, Field(ge=1, le=MOST_PATCHES)]
 Count = Annotated[int, Field(ge=1, le=MOST_PATCHES)]
@@ -119,25 +119,25 @@ class Idefics3(Model):
 
 
 LARGEST_SIDE = 4096
-"""Idefics 3 resizes no image beyond it."""
+"""The longest side to which Idefics 3 resizes an image."""
 
 
 def tokens_around(rule: ImageRule) -> tuple[str, ...]:
-    """The tokens beside the image token that may stand in a placeholder, or for it."""
+    """The tokens other than the image token that a placeholder may contain, and the mark that a template writes for it."""
     if isinstance(rule, Idefics3):
-        most = -(-min(rule.longest_edge, LARGEST_SIDE) // rule.tile) if rule.do_image_splitting else 0
-        places = (f"<row_{row + 1}_col_{column + 1}>" for row in range(most) for column in range(most))
-        return (rule.fake_image_token, rule.global_image_token, *places)
+        most_tiles = -(-min(rule.longest_edge, LARGEST_SIDE) // rule.tile) if rule.do_image_splitting else 0
+        tile_tokens = (f"<row_{row + 1}_col_{column + 1}>" for row in range(most_tiles) for column in range(most_tiles))
+        return (rule.fake_image_token, rule.global_image_token, *tile_tokens)
     texts = (rule.begin, rule.end) if isinstance(rule, Fixed | InternVL) else ()
     mark = rule.mark if isinstance(rule, Fixed) else None
     return tuple(dict.fromkeys(text.strip() for text in (*texts, mark or "") if text.strip()))
 
 
 ImageRule = Fixed | Qwen2VL | LlavaNext | InternVL | Idefics3
-RULES = {get_args(each.model_fields["rule"].annotation)[0]: each for each in (FromProcessor, *get_args(ImageRule))}
+RULES = {get_args(model.model_fields["rule"].annotation)[0]: model for model in (FromProcessor, *get_args(ImageRule))}
 
 
-def _rule_of(value: object) -> object:
+def _rule_name(value: object) -> object:
     return value.get("rule") if isinstance(value, Mapping) else getattr(value, "rule", None)
 
 
@@ -148,5 +148,5 @@ ImageTokens = Annotated[
     | Annotated[LlavaNext, Tag("llava_next")]
     | Annotated[InternVL, Tag("internvl")]
     | Annotated[Idefics3, Tag("idefics3")],
-    Discriminator(_rule_of, custom_error_type="rule", custom_error_message=f"needs a rule, one of {', '.join(RULES)}"),
+    Discriminator(_rule_name, custom_error_type="rule", custom_error_message=f"needs a rule, one of {', '.join(RULES)}"),
 ]

@@ -1,4 +1,4 @@
-"""The parts of a family in the configuration: domains, sections, options that exclude each other, and what families share."""
+"""Parts of a family's configuration: domains, sections, options that exclude each other, and the base classes of families."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, field_valida
 from prep_assets.config.base import LONGEST, MOST, MOST_DOMAINS, MOST_EPOCHS, MOST_PATCHES, MOST_SEED, MOST_WORKERS, ImageTokens, Model
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, PROMPT, SYSTEM, TOOL, USER
 
-# A data set of a family: its files, and how their rows are read.
+# Domains: the data sets of a family, with their files and schemas.
 
 DOMAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 RESERVED = ("current", "candidate", "draft", "damaged", "versions")
-"""What stands in the folder of a store: a domain of that name would be taken for it."""
+"""Names of folders inside a store, which no domain may have."""
 
 
 def can_name_a_domain(name: str) -> bool:
-    """Whether a text may be the name of a domain, which becomes a folder and a partition key."""
+    """Whether `name` is valid for a domain, which becomes a folder and a partition key."""
     return DOMAIN_NAME.fullmatch(name) is not None and ".." not in name and name not in RESERVED
 
 
@@ -35,7 +35,7 @@ def _domain_name(name: str) -> str:
 
 DomainName = Annotated[str, AfterValidator(_domain_name)]
 Licence = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+-]*$", max_length=60)]
-"""An identifier in small letters, as the Hugging Face Hub writes them."""
+"""A lower-case identifier, as on the Hugging Face Hub."""
 
 
 class Domain(Model):
@@ -87,36 +87,36 @@ class Domain(Model):
 
     @property
     def reading(self) -> list[Any]:
-        """What decides which examples its files give, for recipes. What is in the folder of images is pinned with the files."""
+        """The options that decide which examples the files give, for recipes. The content of the image folder is pinned with the files."""
         rows = [self.format, self.txt, self.where, self.max_items, self.domain_key, self.domain_value]
-        further = {
+        extra_options = {
             "ignore": sorted(self.ignore),
             "forgotten": sorted(self._forgotten),
             "speaker_names": self.speaker_names if self.speaker_names != "keep" else None,
             "weigh": self.weigh,
             "tokenized_by": self.tokenized_by,
         }
-        return [self.schema_name, self.options, *rows, *({name: value} for name, value in further.items() if value)]
+        return [self.schema_name, self.options, *rows, *({name: value} for name, value in extra_options.items() if value)]
 
     def value(self, name: str) -> str:
-        """What `domain_key` holds in the rows of this domain, called `name`."""
+        """The value of `domain_key` in the rows of this domain, called `name`."""
         return name if self.domain_value is None else self.domain_value
 
     _forgotten: frozenset[str] = PrivateAttr(default=frozenset())
 
     @property
     def forgotten(self) -> frozenset[str]:
-        """Digests of rows that are left out permanently, see `prep_assets.config.loading`."""
+        """Digests of permanently removed rows, see `prep_assets.config.loading`."""
         return self._forgotten
 
     def forgetting(self, digests: frozenset[str]) -> Domain:
-        """The domain without these rows."""
+        """A copy of the domain that leaves out the rows with these digests."""
         copy = self.model_copy()
         copy._forgotten = digests
         return copy
 
 
-# Sections that several families have: preprocessing, output, packing, exports, refresh, cluster.
+# Sections of several families: preprocessing, output, packing, exports, refresh, cluster.
 
 StorageFormat = Literal["bin", "h5"]
 EXPORT_NAME = re.compile(r"[A-Za-z0-9_]{1,60}")
@@ -252,9 +252,9 @@ class Cluster(Model):
     )
 
 
-# Options that mean nothing beside the others: refused when the configuration loads, because an option that is ignored is a promise broken.
+# Options that have no effect with the others: loading raises for them, because an ignored option is a broken promise.
 #
-# Only a value other than the default counts, so a configuration may spell out defaults.
+# Only values other than the default count, so a configuration may spell out defaults.
 
 ROLES = (SYSTEM, USER, ASSISTANT, TOOL, PROMPT, COMPLETION, DOCUMENT)
 TAGS = {
@@ -263,14 +263,14 @@ TAGS = {
     **dict.fromkeys(("gpt", "bot", "model", "ai", "chatbot"), ASSISTANT),
     **dict.fromkeys(("function", "observation", "ipython"), TOOL),
 }
-"""What data sets call a role → the role."""
+"""Role tags of data sets → roles."""
 
 TOKENIZED = ("tokenized", "nlg_read_hook")
 """Schemas whose rows may bring token ids."""
 
 
 class Rule(NamedTuple):
-    """An option of a family, as its path; when it means nothing; why, and the remedy."""
+    """The path of an option, a test for configurations in which it has no effect, and the reason with the remedy."""
 
     path: str
     idle: Callable[[Any], bool]
@@ -379,12 +379,12 @@ RULES = (
         "image_tokens says how many tokens stand for an image. Leave one of the two out",
     ),
     *(
-        Rule(path, lambda family: _holds_texts_alone(family), "a contrastive store holds lines of text and no tokens. Leave it out")
+        Rule(path, lambda family: _stores_text(family), "a contrastive store holds lines of text and no tokens. Leave it out")
         for path in ("output.storage_format", "output.dtype", "output.max_tokens_per_shard", "pad_vocab_to", "engine")
     ),
     Rule(
         "output.max_tokens_per_shard",
-        # tokens of a domain are always `bin`, but for those of pretraining, which nothing merges
+        # tokens of a domain are always `bin`, except in pretraining, where domains are not merged
         lambda family: family.output.storage_format == "h5" and not hasattr(family, "template"),
         "an h5 store is one file. Leave it out, or set storage_format: bin",
     ),
@@ -398,24 +398,24 @@ DOMAIN_RULES = (
 
 
 def faults(family: Any) -> Iterator[str]:
-    """What is wrong with a family's options as a whole: one line each, beginning with the option's path."""
+    """The faults of a family's options in combination: one line each, beginning with the option's path."""
     for rule in RULES:
-        yield from _idle(family, rule, family)
+        yield from _apply_rule(family, rule, family)
     for name, domain in family.domains.items():
         for rule in DOMAIN_RULES:
-            yield from _idle(domain, rule, domain, f"domains.{name}.")
+            yield from _apply_rule(domain, rule, domain, f"domains.{name}.")
         if domain.image_dir is not None and not _takes_images(family):
             remedy = "Set image_token" if hasattr(family, "image_token") else "Leave it out"
             yield f"domains.{name}.image_dir: means nothing here: records with images are refused. {remedy}"
-        yield from (f"domains.{name}.{fault}" for fault in _of_ids_and_weights(family, domain))
+        yield from (f"domains.{name}.{fault}" for fault in _faults_of_domain(family, domain))
     if hasattr(family, "mask"):
         yield from _unknown_roles(family)
     if hasattr(family, "packing"):
         yield from _unknown_domains(family)
 
 
-def _of_ids_and_weights(family: Any, domain: Any) -> Iterator[str]:
-    """What is wrong with a domain about rows that bring token ids, and about the weights and names of turns."""
+def _faults_of_domain(family: Any, domain: Any) -> Iterator[str]:
+    """The faults of a domain's options for token ids, for weights of turns and for speaker names."""
     sft, schema = hasattr(family, "mask"), domain.schema_name
     if schema == "tokenized" and not sft:
         yield "schema: tokenized brings token ids, which only sft takes"
@@ -433,18 +433,18 @@ def _of_ids_and_weights(family: Any, domain: Any) -> Iterator[str]:
         yield f"speaker_names: leave_out cannot count the names that {schema!r} reads. Leave them out in that function"
 
 
-def _idle(model: BaseModel, rule: Rule, shown_to: Any, prefix: str = "") -> Iterator[str]:
-    *above, name = rule.path.split(".")
-    for key in above:
+def _apply_rule(model: BaseModel, rule: Rule, subject: Any, prefix: str = "") -> Iterator[str]:
+    *sections, name = rule.path.split(".")
+    for key in sections:
         if key not in type(model).model_fields:
             return
         model = getattr(model, key)
     field = type(model).model_fields.get(name)
-    if field is not None and (value := getattr(model, name)) != field.get_default() and rule.idle(shown_to):
+    if field is not None and (value := getattr(model, name)) != field.get_default() and rule.idle(subject):
         yield f"{prefix}{rule.path}: {value!r} means nothing here: {rule.why}"
 
 
-def _holds_texts_alone(family: Any) -> bool:
+def _stores_text(family: Any) -> bool:
     return not (hasattr(family, "template") or hasattr(family, "bos"))
 
 
@@ -453,33 +453,33 @@ def _takes_images(family: Any) -> bool:
 
 
 def _unknown_roles(family: Any) -> Iterator[str]:
-    """Roles that no turn can have. A function of the user's own may give turns of any role, but hardly one that is nearly a known one."""
-    named: set[str] = set()
+    """The faults of roles that no turn can have. A user's schema may give turns of any role, but one close to a known role is taken for a typo."""
+    schema_roles: set[str] = set()
     for domain in family.domains.values():
         roles = domain.options.get("roles")
-        named.update(map(str, roles.values()) if isinstance(roles, Mapping) else ())
-    own = any(":" in domain.schema_name for domain in family.domains.values())
+        schema_roles.update(map(str, roles.values()) if isinstance(roles, Mapping) else ())
+    has_user_schema = any(":" in domain.schema_name for domain in family.domains.values())
     if SYSTEM in family.truncation_keeps:
         yield f"truncation_keeps.{SYSTEM}: means nothing here: system turns stay whole. Leave it out"
     for option, role in (*(("mask", role) for role in family.mask), *(("truncation_keeps", role) for role in family.truncation_keeps)):
-        if role in ROLES or role in named:
+        if role in ROLES or role in schema_roles:
             continue
-        near = TAGS.get(role) or next(iter(get_close_matches(role, ROLES, n=1, cutoff=0.75)), None)
-        if near or not own:
-            hint = f"did you mean {near!r}? " if near else ""
+        suggestion = TAGS.get(role) or next(iter(get_close_matches(role, ROLES, n=1, cutoff=0.75)), None)
+        if suggestion or not has_user_schema:
+            hint = f"did you mean {suggestion!r}? " if suggestion else ""
             yield f"{option}.{role}: no turn has this role; {hint}Roles: {', '.join(ROLES)}, and those that a schema's option `roles` names"
 
 
 def _unknown_domains(family: Any) -> Iterator[str]:
     if family.finds_domains:
-        return  # which domains there are, only the files say
+        return  # the domains are only known from the files
     for name in ("weights", "epochs", "max_items"):
         for domain in getattr(family.packing, name) or ():
             if domain not in family.domains:
                 yield f"packing.{name}: names {domain!r}, which is not a domain. Domains: {', '.join(family.domains)}"
 
 
-# What families have in common: all of them, those whose records may hold images, and those that render conversations.
+# The base classes of families: all of them, those whose records may have images, and those that render conversations.
 
 Workers = Annotated[int, Field(ge=1, le=MOST_WORKERS)] | Literal["auto"]
 
@@ -544,14 +544,14 @@ class Family(Model):
 
     @property
     def finds_domains(self) -> bool:
-        """Whether some of its domains are found in files."""
+        """Whether some of its domains are found in files (`domains: auto`)."""
         return any(domain.domains for domain in self.domains.values())
 
     @model_validator(mode="after")
     def _every_option_means_something(self) -> Self:
-        found = list(faults(self))
-        if found:
-            raise ValueError("\n  ".join(found))
+        problems = list(faults(self))
+        if problems:
+            raise ValueError("\n  ".join(problems))
         return self
 
 

@@ -1,7 +1,7 @@
 """Typed models of `configs/{pretrain,sft,preference,rl}.yaml`.
 
-One file describes one family. Every model is frozen and refuses unknown keys; every field has a description, which is what the launchpad
-and the reference page of the documentation show.
+One file describes one family. All models are frozen and raise for unknown keys. The launchpad and the reference page of the documentation show the
+descriptions of fields.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prep_assets.errors import ConfigError
 
 Action = Literal["train", "mask"]
 Bos = Annotated[Literal["auto", "true", "false"], BeforeValidator(lambda value: str(value).lower() if isinstance(value, bool) else value)]
-"""YAML's true and false are meant by their words."""
+"""Accepts YAML's true and false as the words."""
 
 
 class Pretrain(Images, Family):
@@ -155,27 +155,27 @@ FAMILIES: Mapping[str, type[Family]] = {"pretrain": Pretrain, "sft": Sft, "prefe
 
 
 def family_name(kind: type[Family]) -> str:
-    """The name of a family, which is that of its configuration file."""
+    """The name of a family, after its configuration file."""
     return next(name for name, model in FAMILIES.items() if model is kind)
 
 
 def image_token(family: Family) -> str | None:
-    """The control token that stands for an image; `None` where the family refuses images. ``template_options.image_token`` counts as well.
+    """The control token of images; `None` if the family rejects images. ``template_options.image_token`` counts as well.
 
     Raises:
-        ConfigError: two different ones.
+        ConfigError: two different tokens.
     """
     if not isinstance(family, Pretrain | Sft):
         return None
-    older = family.template_options.get("image_token") if isinstance(family, Sft) else None
-    if family.image_token and older and family.image_token != older:
-        raise ConfigError(f"image_token is {family.image_token!r}, template_options.image_token {older!r}. Leave the second one out")
-    return family.image_token or older
+    legacy = family.template_options.get("image_token") if isinstance(family, Sft) else None
+    if family.image_token and legacy and family.image_token != legacy:
+        raise ConfigError(f"image_token is {family.image_token!r}, template_options.image_token {legacy!r}. Leave the second one out")
+    return family.image_token or legacy
 
 
 def image_placeholder(family: Family, rule: ImageRule | None) -> str:
-    """What stands in a text for an image: its token, once for each patch; where a `rule` says how many, the one token that the template itself
-    writes. ``""`` where the family refuses images."""
+    """The text in place of an image: its token, once for each patch, or with a `rule`, which counts the tokens, the single token that the template
+    writes. ``""`` if the family rejects images."""
     token = image_token(family) or ""
     if rule is not None:
         return rule.mark or token if isinstance(rule, Fixed) else token

@@ -1,1 +1,1 @@
-"""Files to records, in bounded memory: finding, pinning and reading source files, and the quarantine."""
+"""From files to records in bounded memory: finding, pinning and reading source files, and the quarantine."""

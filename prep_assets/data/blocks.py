@@ -1,4 +1,4 @@
-"""Blocks of records, filters of the configuration on them, and the size of an image."""
+"""Blocks of records, the filters of `where`, and the size of an image."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import Any
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.samples import Record
 
-# What readers give: blocks of records, with the rows that could not be read.
+# Blocks: the records that a reader gives, and the rows that it rejects.
 
 PAYLOAD_CHARACTERS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A row that is refused at reading.
+    """A row that is rejected at reading.
 
     Attributes:
         file: position of the file in its domain's sorted file list.
         row: zero-based row within the file, counted as `Record.row` is.
-        reason: slug that is counted: `invalid_json`, `invalid_utf8`, `not_an_object`, `too_long`, `ragged_row`, `invalid_csv`,
+        reason: counted slug: `invalid_json`, `invalid_utf8`, `not_an_object`, `too_long`, `ragged_row`, `invalid_csv`,
             `unreadable_value`, `filtered_by_where`, `where_wrong_type`.
         detail: what exactly is wrong, for a person.
-        payload: start of the raw text, at most 2000 characters, invalid bytes as backslash escapes. Empty where a filter refuses the row.
+        payload: start of the raw text, at most 2000 characters, invalid bytes as backslash escapes. Empty where a filter rejects the row.
         length: full length of the row in bytes, where it has one.
     """
 
@@ -43,11 +43,11 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some consecutive rows of a file.
+    """Consecutive rows of a file.
 
     Attributes:
         records: the readable rows, in file order.
-        unreadable: the refused rows, in file order.
+        unreadable: the rejected rows, in file order.
         bytes_read: bytes of the stored (compressed) file consumed up to the end of this block.
     """
 
@@ -61,18 +61,18 @@ def shown(raw: bytes) -> str:
     return raw[: 4 * PAYLOAD_CHARACTERS].decode("utf-8", "backslashreplace")[:PAYLOAD_CHARACTERS]
 
 
-def refuse(file: int, row: int, reason: str, detail: str, raw: bytes) -> Unreadable:
-    """The refusal of a row whose raw bytes are known."""
+def reject_row(file: int, row: int, reason: str, detail: str, raw: bytes) -> Unreadable:
+    """The rejection of a row with the raw bytes `raw`."""
     return Unreadable(file, row, reason, detail, shown(raw), len(raw))
 
 
 def invalid_byte(error: UnicodeDecodeError, raw: bytes) -> str:
-    """Where and how `raw` is no UTF-8."""
+    """Where and why `raw` is not UTF-8."""
     return f"byte {error.start} of {len(raw)} (0x{raw[error.start]:02x}): {error.reason}"
 
 
-def refuse_long(file: int, row: int, start: bytes, length: int, limit: int) -> Unreadable:
-    """The refusal of a row over the size limit; only its start is at hand."""
+def reject_long_row(file: int, row: int, start: bytes, length: int, limit: int) -> Unreadable:
+    """The rejection of a row over the size limit, of which only the start is in memory."""
     return Unreadable(file, row, "too_long", f"{length:,} bytes; the limit is {limit:,} (max_record_bytes)", shown(start), length)
 
 
@@ -84,7 +84,7 @@ OPERATORS = ("==", "!=", "in", "not_in", *_ORDER, "exists")
 FILTERED, WRONG_TYPE = "filtered_by_where", "where_wrong_type"
 FORGOTTEN = "forgotten"
 MISSED = (FILTERED, WRONG_TYPE, FORGOTTEN)
-"""Reasons of rows that do not pass."""
+"""Reasons for which filters reject rows."""
 
 _ABSENT = object()
 
@@ -100,7 +100,7 @@ class Condition:
     Attributes:
         field: name of the field; `meta.language` reaches into nested objects where no field has that whole name.
         operator: one of `OPERATORS`.
-        value: what the field is compared with.
+        value: the value to compare with.
     """
 
     field: str
@@ -116,65 +116,65 @@ class Condition:
         Raises:
             WrongType: an order operator meets a value of another type, e.g. the string of a CSV column against a number.
         """
-        value = _lookup(payload, self.field)
+        value = _value_at(payload, self.field)
         if self.operator == "exists":
             return (value is not _ABSENT) is self.value
         if self.operator in ("==", "!="):
-            return _same(value, self.value) is (self.operator == "==")
+            return _is_equal(value, self.value) is (self.operator == "==")
         if self.operator in ("in", "not_in"):
-            return any(_same(value, one) for one in self.value) is (self.operator == "in")
+            return any(_is_equal(value, candidate) for candidate in self.value) is (self.operator == "in")
         if value is _ABSENT or value is None:
             return False
-        if _kind(value) != _kind(self.value):
-            raise WrongType(f"{self} needs a {_kind(self.value)}, the record has {type(value).__name__} {str(value)[:80]!r}")
+        if _json_type(value) != _json_type(self.value):
+            raise WrongType(f"{self} needs a {_json_type(self.value)}, the record has {type(value).__name__} {str(value)[:80]!r}")
         return _ORDER[self.operator](value, self.value)
 
 
 def conditions(where: Mapping[str, Any]) -> tuple[Condition, ...]:
-    """The conditions of a `where` mapping: field -> value (equality) or field -> `{operator: value}`.
+    """Parse the conditions of a `where` mapping: field -> value (equality) or field -> `{operator: value}`.
 
     Raises:
         ConfigError: an unknown operator (with the nearest match), or a value that the operator cannot take.
     """
-    found: list[Condition] = []
+    parsed: list[Condition] = []
     for field, spec in where.items():
-        tests = spec if isinstance(spec, Mapping) else {"==": spec}
-        if not tests:
+        operators = spec if isinstance(spec, Mapping) else {"==": spec}
+        if not operators:
             raise ConfigError(f"where: {field!r} has no condition. Operators: {', '.join(OPERATORS)}")
-        found += [_condition(field, word, value) for word, value in tests.items()]
-    return tuple(found)
+        parsed += [_condition(field, name, value) for name, value in operators.items()]
+    return tuple(parsed)
 
 
-def _condition(field: str, word: Any, value: Any) -> Condition:
+def _condition(field: str, name: Any, value: Any) -> Condition:
     where = f"where: {field!r}"
-    if word not in OPERATORS:
-        raise ConfigError(f"{where} has no operator {word!r}{nearest(str(word), OPERATORS) or '.'} Operators: {', '.join(OPERATORS)}")
-    if word == "exists" and not isinstance(value, bool):
+    if name not in OPERATORS:
+        raise ConfigError(f"{where} has no operator {name!r}{nearest(str(name), OPERATORS) or '.'} Operators: {', '.join(OPERATORS)}")
+    if name == "exists" and not isinstance(value, bool):
         raise ConfigError(f"{where}: exists takes true or false, not {value!r}")
-    if word in ("in", "not_in"):
+    if name in ("in", "not_in"):
         if not isinstance(value, list | tuple) or not value:
-            raise ConfigError(f"{where}: {word} takes a list of at least one value, not {value!r}")
-        return Condition(field, word, tuple(value))
-    if word in ("==", "!=") and isinstance(value, list | tuple | Mapping):
-        raise ConfigError(f"{where}: {word} takes one value, not {value!r}. For several: {{in: [...]}}")
-    if word in _ORDER and _kind(value) not in ("number", "string"):
-        raise ConfigError(f"{where}: {word} takes a number or a string, not {value!r}")
-    return Condition(field, word, value)
+            raise ConfigError(f"{where}: {name} takes a list of at least one value, not {value!r}")
+        return Condition(field, name, tuple(value))
+    if name in ("==", "!=") and isinstance(value, list | tuple | Mapping):
+        raise ConfigError(f"{where}: {name} takes one value, not {value!r}. For several: {{in: [...]}}")
+    if name in _ORDER and _json_type(value) not in ("number", "string"):
+        raise ConfigError(f"{where}: {name} takes a number or a string, not {value!r}")
+    return Condition(field, name, value)
 
 
-def _lookup(payload: Any, field: str) -> Any:
+def _value_at(payload: Any, field: str) -> Any:
     if field in payload:
         return payload[field]
     value = payload
-    for part in field.split("."):
-        if not isinstance(value, Mapping) or part not in value:
+    for key in field.split("."):
+        if not isinstance(value, Mapping) or key not in value:
             return _ABSENT
-        value = value[part]
+        value = value[key]
     return value
 
 
-def _kind(value: Any) -> str:
-    """True is no 1, as in JSON."""
+def _json_type(value: Any) -> str:
+    """The JSON type of a value: as in JSON, `True` is no number."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int | float):
@@ -182,28 +182,28 @@ def _kind(value: Any) -> str:
     return "string" if isinstance(value, str) else type(value).__name__
 
 
-def _same(value: Any, other: Any) -> bool:
-    return bool(_kind(value) == _kind(other) and value == other)
+def _is_equal(value: Any, expected: Any) -> bool:
+    return bool(_json_type(value) == _json_type(expected) and value == expected)
 
 
 def filter_blocks(blocks: Iterator[Block], tests: Sequence[Condition]) -> Iterator[Block]:
-    """`blocks` with the records that miss a condition moved to the refused rows, which stay in file order."""
+    """`blocks` with the records that miss a condition moved to the rejected rows, which stay in file order."""
     for block in blocks:
-        kept: list[Record] = []
+        passing: list[Record] = []
         missed: list[Unreadable] = []
         for record in block.records:
-            if (refusal := _first_miss(record, tests)) is None:
-                kept.append(record)
+            if (rejection := _reject_on_miss(record, tests)) is None:
+                passing.append(record)
             else:
-                missed.append(refusal)
-        yield Block(kept, sorted([*block.unreadable, *missed], key=lambda each: each.row), block.bytes_read)
+                missed.append(rejection)
+        yield Block(passing, sorted([*block.unreadable, *missed], key=lambda rejected: rejected.row), block.bytes_read)
 
 
-def _first_miss(record: Record, tests: Sequence[Condition]) -> Unreadable | None:
+def _reject_on_miss(record: Record, tests: Sequence[Condition]) -> Unreadable | None:
     for test in tests:
         try:
             if not test.holds(record.payload):
-                # No payload: a filter refuses rows by the million, and they are still in the source file.
+                # No payload: a filter rejects rows by the million, and they are still in the source file.
                 return Unreadable(record.file, record.row, FILTERED, str(test), "")
         except WrongType as error:
             return Unreadable(record.file, record.row, WRONG_TYPE, str(error), "")
@@ -214,13 +214,13 @@ def _first_miss(record: Record, tests: Sequence[Condition]) -> Unreadable | None
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 FAULTS = (OSError, ValueError, SyntaxError, LookupError, TypeError, ArithmeticError, EOFError, struct.error, zlib.error)
-"""What Pillow raises for bytes that are not a picture."""
+"""The exceptions that Pillow raises for bytes that are not an image."""
 ORIENTATION = 0x0112
-"""The EXIF tag that says how a camera was held; from 5 on width and height change places."""
+"""The EXIF tag of the camera's orientation; from 5 on width and height are swapped."""
 
 
 def resolution_of(path: Path) -> tuple[int, int]:
-    """Width and height in pixels, turned as its EXIF orientation says, which is how processors see it.
+    """Width and height of an image in pixels, after its EXIF orientation is applied, as image processors see it.
 
     Raises:
         Refused: ``unreadable_image``.
@@ -244,13 +244,13 @@ def resolution_of(path: Path) -> tuple[int, int]:
 
 
 def _orientation(image: Any) -> int:
-    """What the header says; a PNG's `getexif` would decode its pixels to look behind them."""
+    """The EXIF orientation in the header, 1 to 8. A PNG's `getexif` would decode its pixels to read the data after them."""
     from PIL import Image
 
     if image.format != "PNG":
-        found = image.getexif().get(ORIENTATION, 1)
+        orientation = image.getexif().get(ORIENTATION, 1)
     else:
         exif = Image.Exif()
         exif.load(image.info.get("exif"))
-        found = exif.get(ORIENTATION, 1)
-    return found if isinstance(found, int) else 1
+        orientation = exif.get(ORIENTATION, 1)
+    return orientation if isinstance(orientation, int) else 1

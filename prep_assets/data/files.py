@@ -1,4 +1,4 @@
-"""The source files of a domain: patterns, URLs, data sets of the hub, folders of images; their names and their pins."""
+"""Source files of a domain: patterns, URLs, hub data sets and image folders, with their names and pins."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from prep_assets.errors import ConfigError, SourceError, SourceUnavailable, near
 from prep_assets.stores.files import loads
 from prep_assets.stores.verification import BLOCK, Sums, hashes, proven, sums_of_stream
 
-# Files behind an fsspec URL (`s3://`, `https://`, `memory://` ...): listing, opening, and what identifies a version of one.
+# Files behind an fsspec URL (`s3://`, `https://`, `memory://` ...): listing, opening, and the sign of a version.
 
-# What the file systems of fsspec call "this is another version", the strongest first.
+# Keys with which the file systems of fsspec identify a version, the strongest first.
 _VERSION_KEYS = ("ETag", "etag", "md5Hash", "Content-MD5", "version_id", "generation", "mtime", "LastModified", "Last-Modified", "created")
 
 
@@ -43,7 +43,7 @@ def is_http(url: str) -> bool:
 
 
 def file_name(url: str) -> str:
-    """The part of `url` that names the file: without the query of an HTTP address, and who asks there."""
+    """`url` without the query, fragment and user of an HTTP address."""
     if not is_http(url):
         return url
     parts = urlsplit(url)
@@ -51,104 +51,104 @@ def file_name(url: str) -> str:
 
 
 def error_text(error: Exception, url: str) -> str:
-    """Kind and text of an error, without the query of an HTTP address, which may hold a signature."""
+    """Type and text of an error, without the query of an HTTP address, which may hold a signature."""
     query = urlsplit(url).query if is_http(url) else ""
     text = str(error).replace(f"?{query}", "") if query else str(error)
     return f"{type(error).__name__}: {text}"
 
 
-_PASSING = re.compile("^(?!.*Certificate).*(Connect|Timeout|Disconnected|Transport|SlowDown)")
-"""Names of errors, in any library, of a server that was not reached."""
+_TRANSIENT = re.compile("^(?!.*Certificate).*(Connect|Timeout|Disconnected|Transport|SlowDown)")
+"""Names of errors, in any library, of a server that could not be reached."""
 
 
 def unreadable(error: Exception, message: str) -> SourceError:
-    """What to raise where a source cannot be fetched: `SourceUnavailable` where its server was not reached, is busy or failed."""
-    chain, seen = list[BaseException](), error.__cause__ or error.__context__
-    while seen is not None and seen not in chain:
-        chain.append(seen)
-        seen = seen.__cause__ or seen.__context__
-    answers = [_status(each) for each in (error, *chain)]
-    stated = [status for status in answers if status is not None]
-    passing = [status in (408, 425, 429) or status >= 500 for status in stated] or [
-        bool(_PASSING.match(type(each).__name__)) for each in (error, *chain)
+    """The error for a source that cannot be fetched: `SourceUnavailable` if its server was not reached, is busy or failed, else `SourceError`."""
+    chain, cause = list[BaseException](), error.__cause__ or error.__context__
+    while cause is not None and cause not in chain:
+        chain.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    statuses = [_status(link) for link in (error, *chain)]
+    known_statuses = [status for status in statuses if status is not None]
+    transient = [status in (408, 425, 429) or status >= 500 for status in known_statuses] or [
+        bool(_TRANSIENT.match(type(link).__name__)) for link in (error, *chain)
     ]
-    return SourceUnavailable(message) if any(passing) else SourceError(message)
+    return SourceUnavailable(message) if any(transient) else SourceError(message)
 
 
 def _status(error: BaseException) -> int | None:
-    """What an HTTP server answered, where an error says so."""
-    own = getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None)
-    return own if isinstance(own, int) else None
+    """The HTTP status in an error; `None` if it has none."""
+    status = getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None)
+    return status if isinstance(status, int) else None
 
 
-class Listed(NamedTuple):
-    """What a list says of a file: its size, -1 where it says none, and what `fingerprint` would say of it, empty where it does not."""
+class ListedFile(NamedTuple):
+    """A file in a remote listing: its size (-1 if not listed) and its `fingerprint` (empty if not listed)."""
 
     url: str
     size: int = -1
     fingerprint: str = ""
 
 
-def list_remote(url: str) -> list[Listed]:
-    """The files that `url` (one file, a glob, or a folder) stands for, by URL. A bucket is asked for one list, and for none of its objects.
+def list_remote(url: str) -> list[ListedFile]:
+    """The files that `url` (one file, a glob, or a folder) matches, by URL. In a bucket it lists objects and requests none of them.
 
     Raises:
-        SourceError: the file system is not installed, does not answer, or wants credentials.
+        SourceError: the file system is not installed, does not answer, or needs credentials.
     """
     try:
         system, path = _file_system(url)
-        system.invalidate_cache()  # a listing kept from before would hide what is new
+        system.invalidate_cache()  # a cached listing would hide new files
         if "*" in url or ("[" in url and not is_http(url)):
-            found = _matching(system, path)
+            infos = _glob_remote(system, path)
         elif url.endswith("/") or (not is_http(url) and system.isdir(path)):
-            found = _below(system, path)
+            infos = _files_below(system, path)
         else:
-            found = {path: {}} if _exists(system, path, url) else {}
-        says_size = not is_http(url)
+            infos = {path: {}} if _exists(system, path, url) else {}
+        has_sizes = not is_http(url)
         return sorted(
-            Listed(
+            ListedFile(
                 str(system.unstrip_protocol(path)),
-                *((info["size"], _sign(info)) if says_size and isinstance(info.get("size"), int) else ()),
+                *((info["size"], _version_sign(info)) if has_sizes and isinstance(info.get("size"), int) else ()),
             )
-            for path, info in found.items()
+            for path, info in infos.items()
         )
     except Exception as error:  # each remote file system raises its own kinds
         message = f"cannot list {url!r}: {error}. Check the address, the credentials and that the file system is installed"
         raise unreadable(error, message) from error
 
 
-def _matching(system: Any, pattern: str) -> dict[str, Any]:
-    """The files that a glob stands for."""
+def _glob_remote(system: Any, pattern: str) -> dict[str, Any]:
+    """The files that a glob matches: path -> info."""
     from fsspec.utils import glob_translate
 
     root = pattern[: pattern.rfind("/", 0, re.search(r"[*?[]", pattern).start()) + 1]  # type: ignore[union-attr]
     depth = None if "**" in pattern else pattern.count("/", len(root)) + 1
-    meant = re.compile(glob_translate(pattern))
-    return {path: info for path, info in _below(system, root, depth).items() if meant.match(path)}
+    matcher = re.compile(glob_translate(pattern))
+    return {path: info for path, info in _files_below(system, root, depth).items() if matcher.match(path)}
 
 
-def _below(system: Any, folder: str, depth: int | None = None) -> dict[str, Any]:
-    """Every file below a folder, at most so many levels down, with what the list says of it.
+def _files_below(system: Any, folder: str, depth: int | None = None) -> dict[str, Any]:
+    """All files below a folder, at most `depth` levels down: path -> info.
 
-    fsspec's own walk, and so its glob, leaves out each folder whose list fails: its files would be taken for removed. A system that lists
-    everything at once has no such walk.
+    fsspec's generic walk, and so its glob, skips folders whose listing fails: their files would look removed. A system with its own `find` does
+    not use that walk.
     """
-    if depth is None and _lists_at_once(system):
-        found: dict[str, Any] = system.find(folder, detail=True)
-        return found
-    found, waiting = {}, [(folder.rstrip("/"), 1)]
-    while waiting:
-        here, level = waiting.pop()
+    if depth is None and _has_native_find(system):
+        infos: dict[str, Any] = system.find(folder, detail=True)
+        return infos
+    infos, pending = {}, [(folder.rstrip("/"), 1)]
+    while pending:
+        current, level = pending.pop()
         with suppress(FileNotFoundError):
-            for info in system.ls(here, detail=True):
+            for info in system.ls(current, detail=True):
                 if info["type"] != "directory":
-                    found[info["name"]] = info
-                elif info["name"].rstrip("/") != here and (depth is None or level < depth):
-                    waiting.append((info["name"].rstrip("/"), level + 1))
-    return found
+                    infos[info["name"]] = info
+                elif info["name"].rstrip("/") != current and (depth is None or level < depth):
+                    pending.append((info["name"].rstrip("/"), level + 1))
+    return infos
 
 
-def _lists_at_once(system: Any) -> bool:
+def _has_native_find(system: Any) -> bool:
     from fsspec.asyn import AsyncFileSystem
     from fsspec.spec import AbstractFileSystem
 
@@ -158,12 +158,12 @@ def _lists_at_once(system: Any) -> bool:
 
 
 def _exists(system: Any, path: str, url: str) -> bool:
-    """Whether there is such a file.
+    """Whether the file exists.
 
-    fsspec's `exists` says no whatever went wrong on the way: a certificate, a refused connection, a broken server.
+    fsspec's `exists` returns false for every failure: a bad certificate, a refused connection, a broken server.
 
     Raises:
-        Exception: unknown, because the server does not answer properly.
+        Exception: the server does not answer properly, so existence is unknown.
     """
     try:
         system.info(path)
@@ -181,7 +181,7 @@ def remote_size(url: str) -> int:
     """Size in bytes.
 
     Raises:
-        SourceError: the server states none, so that a download cut short could not be told from a whole one.
+        SourceError: the server states none, so a truncated download could not be detected.
     """
     size = _info(url).get("size")
     if not isinstance(size, int):
@@ -189,14 +189,14 @@ def remote_size(url: str) -> int:
     return size
 
 
-def _sign(info: Mapping[str, Any]) -> str:
-    """What changes when a remote file changes: its size with an ETag, a checksum or a time. Empty where the source gives none of these."""
+def _version_sign(info: Mapping[str, Any]) -> str:
+    """A sign that changes with a remote file: its size and an ETag, a checksum or a time. Empty if the source gives none of these."""
     size, version = info.get("size"), next((f"{key}={info[key]}" for key in _VERSION_KEYS if info.get(key)), "")
     return f"{size}:{version}" if isinstance(size, int) and version else ""
 
 
 def open_remote(url: str) -> BinaryIO:
-    """The stored bytes of `url` from the start. HTTP is read as one plain stream, which every server can do."""
+    """The stored bytes of `url` from the start. HTTP is read as one plain stream, which every server supports."""
     system, path = _file_system(url)
     options: dict[str, Any] = {"block_size": 0} if is_http(url) else {}
     return cast(BinaryIO, system.open(path, "rb", **options))
@@ -212,15 +212,15 @@ def _file_system(url: str) -> tuple[Any, str]:
 def _info(url: str) -> dict[str, Any]:
     try:
         system, path = _file_system(url)
-        system.invalidate_cache()  # a listing kept from before would hide that a file has changed since
+        system.invalidate_cache()  # a cached listing would hide that a file has changed
         return dict(system.info(path))
     except Exception as error:  # each remote file system raises its own kinds
         raise unreadable(error, f"cannot look at {url!r}: {error}. Check the address and the credentials") from error
 
 
-# What a pattern of the configuration stands for: a file, a glob, a folder, a saved Hugging Face data set, or a URL.
+# Patterns of the configuration: a file, a glob, a folder, a saved Hugging Face data set, or a URL.
 
-# Descriptions of data sets, which `datasets` writes beside the data.
+# Descriptions that `datasets` writes next to the data.
 _METADATA = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 _UNFINISHED = (".part", ".tmp", ".crdownload", ".incomplete")
 FORMATS = {
@@ -238,110 +238,114 @@ SUFFIXES = f"{', '.join(FORMATS)}, each also with {', '.join(COMPRESSIONS)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A file behind a pattern.
+class MatchedFile:
+    """A file that a pattern matches.
 
     Attributes:
-        url: where it is opened.
-        place: the same on every machine up to a common prefix; names and the order of files come from it.
-        group: folder of a saved data set, whose files keep the order that the data set gives them; empty elsewhere.
+        url: the path or URL that opens it.
+        place: path or address from which names and the order of files are derived; the same on every machine up to a common prefix.
+        group: folder of a saved data set, whose files keep the order of the data set; empty for others.
         position: position in that order.
-        listed: what a list of remote files said of it.
+        listed: its entry in a remote listing.
     """
 
     url: str
     place: str
     group: str = ""
     position: int = 0
-    listed: Listed | None = None
+    listed: ListedFile | None = None
 
 
-def find(pattern: str, base: Path) -> list[Found]:
-    """The files that `pattern` stands for, seen from `base`.
+def find(pattern: str, base: Path) -> list[MatchedFile]:
+    """The files that `pattern` matches, relative to `base`.
 
     Raises:
-        SourceError: it stands for none.
+        SourceError: it matches none, or a folder cannot be read.
     """
     if "://" in pattern and not pattern.startswith("file://"):
-        listed = (each for each in list_remote(pattern) if pattern.endswith(each.url) or is_data(each.url.rpartition("/")[2]))
-        found = [Found(each.url, each.url, listed=each) for each in listed]
-        if not found:
+        listed_files = (
+            listed_file
+            for listed_file in list_remote(pattern)
+            if pattern.endswith(listed_file.url) or is_data(listed_file.url.rpartition("/")[2])
+        )
+        matches = [MatchedFile(listed_file.url, listed_file.url, listed=listed_file) for listed_file in listed_files]
+        if not matches:
             raise SourceError(f"{pattern!r} matches no file. Check the address, or list the files one by one")
-        return found
+        return matches
     path = Path(pattern.removeprefix("file://")).expanduser()
-    here = Path(os.path.normpath(base / path))
+    local_path = Path(os.path.normpath(base / path))
     try:
-        if here.is_file():
-            found = [Found(str(here), here.as_posix())]
+        if local_path.is_file():
+            matches = [MatchedFile(str(local_path), local_path.as_posix())]
         else:
-            found = (list(walk(here)) if here.is_dir() else []) or _globbed(path, base)
+            matches = (list(walk(local_path)) if local_path.is_dir() else []) or _glob_local(path, base)
     except OSError as error:
         raise SourceError(f"{pattern!r}: cannot read {error.filename}: {error.strerror}. Make it readable, or name other files") from error
-    if not found:
-        raise SourceError(_nothing(pattern, here, base))
-    return found
+    if not matches:
+        raise SourceError(_no_match_message(pattern, local_path, base))
+    return matches
 
 
 def is_data(name: str) -> bool:
-    """Whether a file that a folder or a glob turns up is meant: not hidden, not unfinished, no description of a data set."""
+    """Whether a file in a folder or a glob is data: not hidden, not unfinished, no description of a data set."""
     return not (name.startswith(".") or name.endswith(_UNFINISHED) or name in _METADATA)
 
 
-def _globbed(pattern: Path, base: Path) -> list[Found]:
+def _glob_local(pattern: Path, base: Path) -> list[MatchedFile]:
     anchor = Path(pattern.anchor) if pattern.anchor else base
     parts = pattern.relative_to(pattern.anchor).parts
-    paths = sorted({Path(os.path.normpath(path)) for path in _matches(anchor, parts)})
-    return [Found(str(path), path.as_posix()) for path in paths if path.is_file() and is_data(path.name)]
+    paths = sorted({Path(os.path.normpath(path)) for path in _glob_below(anchor, parts)})
+    return [MatchedFile(str(path), path.as_posix()) for path in paths if path.is_file() and is_data(path.name)]
 
 
-def _matches(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
-    """What the rest of a glob matches in a folder. Python's own leave out a folder that cannot be read, whose files would be taken for removed, and follow
-    links that lead back, again and again.
+def _glob_below(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
+    """The paths in a folder that the remaining `parts` of a glob match. Python's globs skip unreadable folders, whose files would look removed, and
+    follow cyclic links endlessly.
 
     Raises:
-        OSError: such a folder.
+        OSError: a folder cannot be read.
     """
     if not parts:
         yield folder
     elif not folder.is_dir():
         return
     elif parts[0] == "**":
-        for below in _folders(folder, folder):
-            yield from _matches(below, parts[1:] or ("*",))
+        for subfolder in _folders(folder, folder):
+            yield from _glob_below(subfolder, parts[1:] or ("*",))
     elif not glob.has_magic(parts[0]):
-        yield from _matches(folder / parts[0], parts[1:])
+        yield from _glob_below(folder / parts[0], parts[1:])
     else:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if not entry.name.startswith(".") or parts[0].startswith(".")]
         for name in fnmatch.filter(names, parts[0]):
             if parts[1:] and (folder / name).is_dir():
                 os.scandir(folder / name).close()
-            yield from _matches(folder / name, parts[1:])
+            yield from _glob_below(folder / name, parts[1:])
 
 
 def _folders(folder: Path, start: Path) -> Iterator[Path]:
-    """A folder and all below it that are not hidden, none over a link that leads back."""
+    """A folder and all folders below it, without hidden ones and links to ancestors."""
     yield folder
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     for name in names:
-        if not _goes_round(folder / name, start):
+        if not _links_to_ancestor(folder / name, start):
             yield from _folders(folder / name, start)
 
 
-def _goes_round(folder: Path, start: Path) -> bool:
-    """Whether a folder is a link to one that it is in, or that the way from `start` came through."""
+def _links_to_ancestor(folder: Path, start: Path) -> bool:
+    """Whether a folder is a link to a folder that contains it, or to one on the way from `start`."""
     if not folder.is_symlink():
         return False
-    way = {each.resolve() for each in folder.parents if each == start or start in each.parents}
-    return folder.resolve() in {*way, *folder.parent.resolve().parents}
+    ancestors = {parent.resolve() for parent in folder.parents if parent == start or start in parent.parents}
+    return folder.resolve() in {*ancestors, *folder.parent.resolve().parents}
 
 
-def walk(folder: Path, start: Path | None = None) -> Iterator[Found]:
+def walk(folder: Path, start: Path | None = None) -> Iterator[MatchedFile]:
     """The data files under `folder`: known suffixes, nothing hidden or unfinished; saved data sets in their own order.
 
     Args:
-        start: where the walk began, where that is above.
+        start: the folder at which the walk began, if not `folder`.
     """
     start = start or folder
     if (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file():
@@ -351,10 +355,10 @@ def walk(folder: Path, start: Path | None = None) -> Iterator[Found]:
         if not is_data(path.name):
             continue
         if path.is_dir():
-            if not _goes_round(path, start):
+            if not _links_to_ancestor(path, start):
                 yield from walk(path, start)
         elif format_of(path.name)[0]:
-            yield Found(str(path), path.as_posix())
+            yield MatchedFile(str(path), path.as_posix())
 
 
 class _DataFile(msgspec.Struct):
@@ -365,7 +369,7 @@ class _State(msgspec.Struct):
     data_files: list[_DataFile] = msgspec.field(name="_data_files")
 
 
-def _saved_data_set(folder: Path) -> Iterator[Found]:
+def _saved_data_set(folder: Path) -> Iterator[MatchedFile]:
     """The Arrow files of a folder that `datasets.Dataset.save_to_disk` wrote, in the order of its `state.json`."""
     try:
         state = msgspec.convert(loads((folder / "state.json").read_bytes()), _State)
@@ -377,28 +381,28 @@ def _saved_data_set(folder: Path) -> Iterator[Found]:
             raise SourceError(
                 f"{folder / 'state.json'} names {data_file.filename!r}, which is missing: the copy is incomplete, fetch it again"
             )
-        yield Found(str(path), path.as_posix(), folder.as_posix(), position)
+        yield MatchedFile(str(path), path.as_posix(), folder.as_posix(), position)
 
 
-def _nothing(pattern: str, path: Path, base: Path) -> str:
-    """What to say of a local pattern that stands for no file."""
+def _no_match_message(pattern: str, path: Path, base: Path) -> str:
+    """The error message for a local pattern without a file."""
     if path.is_dir():
         return f"{pattern!r}: the folder {path} has no data file. Known suffixes are in docs/sources.md; name other files one by one"
     if not glob.has_magic(str(path)):
-        from_where = "" if Path(pattern.removeprefix("file://")).expanduser().is_absolute() else f"; it is looked up from the folder {base}"
-        return f"{pattern!r}: there is no file {path}. Check the name{from_where}"
-    looked_in = next(parent for parent in path.parents if not glob.has_magic(str(parent)))
-    there = "" if looked_in.is_dir() else ", which does not exist"
-    return f"{pattern!r} matches no file in {looked_in}{there}. Check the pattern; end it with /** to reach files of sub-folders"
+        base_hint = "" if Path(pattern.removeprefix("file://")).expanduser().is_absolute() else f"; it is looked up from the folder {base}"
+        return f"{pattern!r}: there is no file {path}. Check the name{base_hint}"
+    parent_folder = next(parent for parent in path.parents if not glob.has_magic(str(parent)))
+    missing_hint = "" if parent_folder.is_dir() else ", which does not exist"
+    return f"{pattern!r} matches no file in {parent_folder}{missing_hint}. Check the pattern; end it with /** to reach files of sub-folders"
 
 
 def stable_names(places: Iterable[str]) -> dict[str, str]:
-    """Place -> path from the common parent folder of all places.
+    """Place -> path relative to the common parent folder of all places.
 
-    Places of several kinds (local, `s3`, `hub` ...) have no common parent, so that each kind becomes a folder of its own.
+    Places of several kinds (local, `s3`, `hub` ...) have no common parent, so each kind becomes a top-level folder.
 
     Raises:
-        SourceError: two places have one name, e.g. web addresses that differ in their query only.
+        SourceError: two places have one name, e.g. web addresses that differ only in their query.
     """
     by_kind: dict[str, dict[str, PurePosixPath]] = {}
     for place in places:
@@ -409,21 +413,21 @@ def stable_names(places: Iterable[str]) -> dict[str, str]:
         parent = os.path.commonpath([path.parent for path in paths.values()])
         prefix = f"{kind}/" if len(by_kind) > 1 else ""
         names |= {place: f"{prefix}{path.relative_to(parent)}" for place, path in paths.items()}
-    twice = [name for name, count in Counter(names.values()).items() if count > 1]
-    if twice:
-        same = sorted(file_name(place) for place, name in names.items() if name == twice[0])
-        raise SourceError(f"{', '.join(same)} would have the same name {twice[0]!r}: keep one of them")
+    repeated = [name for name, count in Counter(names.values()).items() if count > 1]
+    if repeated:
+        places_of_name = sorted(file_name(place) for place, name in names.items() if name == repeated[0])
+        raise SourceError(f"{', '.join(places_of_name)} would have the same name {repeated[0]!r}: keep one of them")
     return names
 
 
-def order(one: Found, names: dict[str, str]) -> tuple[str, int]:
-    """Sort key: the name; but the files of a saved data set stand at its folder's name, in the order that the data set gives them."""
-    name = names[one.place]
-    return (name, -1) if not one.group else (name[: name.rfind("/") + 1], one.position)
+def order(match: MatchedFile, names: dict[str, str]) -> tuple[str, int]:
+    """Sort key: the name; for files of a saved data set the name of its folder, then their position in the data set."""
+    name = names[match.place]
+    return (name, -1) if not match.group else (name[: name.rfind("/") + 1], match.position)
 
 
 def format_of(name: str) -> tuple[str | None, str | None]:
-    """`(format, compression)` of a file called `name`; the format is `None` where the suffix says nothing."""
+    """`(format, compression)` of a file called `name`; the format is `None` for an unknown suffix."""
     stem = name.lower()
     compression = next((suffix for suffix in COMPRESSIONS if stem.endswith(suffix)), None)
     stem = stem.removesuffix(compression or "")
@@ -433,8 +437,8 @@ def format_of(name: str) -> tuple[str | None, str | None]:
 
 # Data sets of the Hugging Face hub: `hub://owner/name@commit` or `hub://owner/name@commit/path/*.parquet`.
 #
-# The commit is written out in full, so that the address always means the same bytes. `@follow:BRANCH` instead means the newest commit of a branch, as a file
-# in a bucket means its newest content. Files land in the cache of `huggingface_hub`, which answers offline when it has all of those of a commit.
+# The commit is written in full, so that the address always means the same bytes. `@follow:BRANCH` means the newest commit of a branch instead, as a file in
+# a bucket means its newest content. Files are kept in the cache of `huggingface_hub`, which works offline once it has all files of a commit.
 
 SCHEME = "hub://"
 FOLLOW = "follow:"
@@ -450,7 +454,7 @@ class HubAddress:
         repository: `owner/name`.
         commit: full commit, 40 hexadecimal digits; `None` where the address follows a branch.
         path: file, folder or glob within it; `None` for every data file.
-        branch: the branch or tag that it follows.
+        branch: the branch or tag that it follows; `None` for a commit.
     """
 
     repository: str
@@ -468,7 +472,7 @@ def hub_address(text: str) -> HubAddress:
     """The parts of a `hub://` address.
 
     Raises:
-        ConfigError: it has another form, or its revision is a branch, a tag or a short commit, which may mean other bytes tomorrow.
+        ConfigError: it is malformed, or its revision is a branch, a tag or a short commit, which may mean other bytes tomorrow.
     """
     match = _ADDRESS.fullmatch(text)
     if match is None or ".." in (match["path"] or "").split("/"):
@@ -484,44 +488,44 @@ def hub_address(text: str) -> HubAddress:
     return HubAddress(match["repository"], revision, match["path"])
 
 
-def find_on_hub(pattern: str, *, fetch: bool = True) -> list[Found]:
-    """The local copies of the files that a `hub://` address stands for.
+def find_on_hub(pattern: str, *, fetch: bool = True) -> list[MatchedFile]:
+    """The local copies of the files that a `hub://` address matches.
 
     Args:
-        fetch: download what is not here yet; if not, it is listed as its address, with the commit as its fingerprint.
+        fetch: whether to download missing files; if not, the address is listed as one file, with the commit as its fingerprint.
 
     Raises:
-        ConfigError: an address of another form.
+        ConfigError: a malformed address.
         SourceError: no such data set or commit, no connection and no full copy in the cache, or no file that matches.
     """
     address = hub_address(pattern)
-    commit = address.commit or _newest(address)
+    commit = address.commit or _newest_commit(address)
     folder = _snapshot(address, commit, fetch)
     if folder is None:
-        return [Found(pattern, pattern, listed=Listed(pattern, 1, f"commit={commit}"))]
+        return [MatchedFile(pattern, pattern, listed=ListedFile(pattern, 1, f"commit={commit}"))]
     root = f"{SCHEME}{address.repository}"
     if address.path is None or (folder / address.path).is_dir():
-        local = list(walk(folder / (address.path or "")))
+        matches = list(walk(folder / (address.path or "")))
     else:
         paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
         expected = [name for name in fnmatch.filter(paths, address.path) if is_data(paths[name].name)]
         names = [name for name in paths if name == address.path or name in expected]
-        local = [Found(str(paths[name]), paths[name].as_posix()) for name in names]
-    if not local:
+        matches = [MatchedFile(str(paths[name]), paths[name].as_posix()) for name in names]
+    if not matches:
         raise SourceError(f"{pattern!r} matches no file of the data set at commit {commit}. Check the path on the hub's page of it")
 
     def on_hub(path: str) -> str:
         return f"{root}/{Path(path).relative_to(folder).as_posix()}".removesuffix("/.")
 
-    return [Found(one.url, on_hub(one.place), on_hub(one.group) if one.group else "", one.position) for one in local]
+    return [MatchedFile(match.url, on_hub(match.place), on_hub(match.group) if match.group else "", match.position) for match in matches]
 
 
-def _newest(address: HubAddress) -> str:
-    """The commit that a branch is at. The hub alone knows: what its cache remembers of a branch may be of yesterday."""
+def _newest_commit(address: HubAddress) -> str:
+    """The commit of a branch, always from the hub: the cache may hold an older one."""
     try:
         from huggingface_hub import HfApi
     except ImportError as error:
-        raise _not_installed() from error
+        raise _hub_not_installed() from error
     where = f"branch {address.branch!r} of the hub data set {address.repository!r}"
     try:
         commit = HfApi().dataset_info(address.repository, revision=address.branch).sha
@@ -535,12 +539,12 @@ def _newest(address: HubAddress) -> str:
 
 
 def _snapshot(address: HubAddress, commit: str, fetch: bool) -> Path | None:
-    """A local folder with the files of `address`, downloaded where they are not in the cache; `None` where that is not wanted."""
+    """The local folder with the files of `address`, downloaded if `fetch` and not in the cache; `None` if missing and not `fetch`."""
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import LocalEntryNotFoundError
     except ImportError as error:
-        raise _not_installed() from error
+        raise _hub_not_installed() from error
     allow = None if address.path is None else [address.path, f"{address.path.rstrip('/')}/**"]
     kind, name = "dataset", address.repository
     try:
@@ -552,23 +556,23 @@ def _snapshot(address: HubAddress, commit: str, fetch: bool) -> Path | None:
         raise unreadable(error, f"cannot fetch {where}: {error}. Check the name, the access token (HF_TOKEN) and the connection") from error
 
 
-def _not_installed() -> SourceError:
+def _hub_not_installed() -> SourceError:
     return SourceError("reading hub:// addresses needs huggingface_hub: pip install huggingface_hub")
 
 
-# A folder of files pinned as a whole: one hash over the names, sizes and contents of everything in it.
+# Folders pinned as a whole: one hash over the names, sizes and contents of all files below.
 #
-# It is for folders of images, which may hold millions of files. So nothing is kept of them: the folder is walked in a fixed order, and what was known of it
-# before, a file in the same order, is read beside it. A file that looks untouched is not hashed again.
+# This is for folders of images, which may hold millions of files. So no list of them is kept in memory: the folder is walked in a fixed order, in step with
+# a cache file in the same order. A file that looks unchanged is not hashed again.
 
 
 @dataclass(frozen=True, slots=True)
 class FolderPin:
-    """What a folder held.
+    """The content of a folder.
 
     Attributes:
-        files, bytes: how many files there are below it, and their size.
-        sha256: hash over the relative path, size and content hash of each of them.
+        files, bytes: number and total size of the files below it.
+        sha256: hash over the relative path, size and content hash of each file.
     """
 
     files: int
@@ -577,62 +581,62 @@ class FolderPin:
 
     @property
     def identity(self) -> dict[str, str | int]:
-        """What goes into a build's identity: the same on every machine."""
+        """Its part of a build's identity, the same on every machine."""
         return asdict(self)
 
 
 def folder_sign(folder: Path) -> str:
-    """A cheap sign of whether anything below `folder` may have changed: over names, sizes and times of change. It differs between machines.
+    """A cheap sign that changes if anything below `folder` does: a hash of names, sizes and modification times. It differs between machines.
 
     Raises:
         SourceError: it cannot be read, or is empty.
     """
     digest, files = hashlib.sha256(), 0
-    with _readable(folder):
-        for name, status in _walk(folder, "", ()):
+    with _os_errors_as_source_errors(folder):
+        for name, status in _walk_files(folder, "", ()):
             digest.update(json.dumps([name, status.st_size, status.st_mtime_ns]).encode() + b"\n")
             files += 1
-    _check_any(folder, files)
+    _require_files(folder, files)
     return digest.hexdigest()
 
 
-def pin_folder(folder: Path, known: Path) -> FolderPin:
+def pin_folder(folder: Path, cache: Path) -> FolderPin:
     """Pin everything below `folder`; links are followed.
 
     Args:
-        known: file in which hashes are remembered between calls; deleting it only costs time.
+        cache: file in which hashes are kept between calls; deleting it only costs time.
 
     Raises:
         SourceError: no such folder, an empty one, a file that cannot be read, or one that changes while it is hashed.
     """
     if not folder.is_dir():
         raise SourceError(f"no folder of images at {folder}. Make it, or set image_dir to another one")
-    known.parent.mkdir(parents=True, exist_ok=True)
-    temporary, digest = known.with_name(f".{os.getpid()}-{threading.get_ident()}-{known.name}"), hashlib.sha256()
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    temporary, digest = cache.with_name(f".{os.getpid()}-{threading.get_ident()}-{cache.name}"), hashlib.sha256()
     files = total = 0
     try:
-        with _readable(folder), temporary.open("w", encoding="utf-8") as out:
-            remembered = _remembered(known)
-            before = next(remembered, None)
-            for name, status in _walk(folder, "", ()):
+        with _os_errors_as_source_errors(folder), temporary.open("w", encoding="utf-8") as out:
+            cached = _read_cache(cache)
+            cached_entry = next(cached, None)
+            for name, status in _walk_files(folder, "", ()):
                 sign = f"{status.st_size}:{status.st_mtime_ns}"
-                while before is not None and before[0].split("/") < name.split("/"):
-                    before = next(remembered, None)
-                looks_as_it_did = before is not None and before[:2] == (name, sign)
-                sha256 = before[2] if before is not None and looks_as_it_did else _hash(folder / name, sign)
+                while cached_entry is not None and cached_entry[0].split("/") < name.split("/"):
+                    cached_entry = next(cached, None)
+                is_unchanged = cached_entry is not None and cached_entry[:2] == (name, sign)
+                sha256 = cached_entry[2] if cached_entry is not None and is_unchanged else _hash(folder / name, sign)
                 out.write(json.dumps([name, sign, sha256]) + "\n")
                 digest.update(json.dumps([name, status.st_size, sha256]).encode() + b"\n")
                 files, total = files + 1, total + status.st_size
-        with _readable(folder):
-            temporary.replace(known)
+        with _os_errors_as_source_errors(folder):
+            temporary.replace(cache)
     finally:
         temporary.unlink(missing_ok=True)
-    _check_any(folder, files)
+    _require_files(folder, files)
     return FolderPin(files, total, digest.hexdigest())
 
 
 @contextmanager
-def _readable(folder: Path) -> Iterator[None]:
+def _os_errors_as_source_errors(folder: Path) -> Iterator[None]:
     """Raises:
     SourceError: something below the folder cannot be read.
     """
@@ -644,9 +648,9 @@ def _readable(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _check_any(folder: Path, files: int) -> None:
+def _require_files(folder: Path, files: int) -> None:
     """Raises:
-    SourceError: an empty folder, as a drive leaves it that is not mounted. Its images are not taken for removed.
+    SourceError: an empty folder, such as the mount point of a missing drive. Its images are not considered removed.
     """
     if not files:
         raise SourceError(
@@ -654,18 +658,18 @@ def _check_any(folder: Path, files: int) -> None:
         )
 
 
-def _walk(folder: Path, below: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, os.stat_result]]:
-    """Relative path and status of every file, in the order of the parts of their paths. `above` are the folders on the way, so that a link into one ends."""
-    here = folder.stat()
-    mark = here.st_dev, here.st_ino
-    if mark in above:
+def _walk_files(folder: Path, prefix: str, ancestors: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, os.stat_result]]:
+    """Relative path and status of all files below `folder`, ordered by the parts of their paths. `ancestors` are the inodes on the way, to end cycles."""
+    status = folder.stat()
+    inode = status.st_dev, status.st_ino
+    if inode in ancestors:
         return
-    with os.scandir(folder) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
+    with os.scandir(folder) as scan:
+        entries = sorted(scan, key=lambda entry: entry.name)
     for entry in entries:
-        name = f"{below}{entry.name}"
+        name = f"{prefix}{entry.name}"
         if entry.is_dir():
-            yield from _walk(Path(entry.path), f"{name}/", (*above, mark))
+            yield from _walk_files(Path(entry.path), f"{name}/", (*ancestors, inode))
         elif entry.is_file():
             yield name, entry.stat()
 
@@ -679,8 +683,8 @@ def _hash(path: Path, sign: str) -> str:
     return sha256
 
 
-def _remembered(path: Path) -> Iterator[tuple[str, str, str]]:
-    """Name, sign and hash of the files of an earlier walk, in its order."""
+def _read_cache(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Name, sign and hash of the files of the last walk, in its order."""
     try:
         with path.open(encoding="utf-8") as lines:
             for line in lines:
@@ -690,7 +694,7 @@ def _remembered(path: Path) -> Iterator[tuple[str, str, str]]:
         return
 
 
-# The source files of a domain: which they are, their stable names, and what they hold.
+# The source files of a domain, their stable names and contents.
 
 
 @dataclass(frozen=True, slots=True)
@@ -703,10 +707,10 @@ class SourceFile:
         size: size in bytes, as stored.
         format: `jsonl`, `json`, `csv`, `tsv`, `parquet`, `arrow` or `txt`.
         compression: `gzip`, `zstd`, `bz2`, `xz`, or `None`.
-        blocks: hashes of what is stored (see `prep_assets.stores.verification`), once it is pinned: what is read is compared with them.
+        blocks: hashes of the stored bytes (see `prep_assets.stores.verification`), once pinned; reading verifies them.
         remedy: the command that pins it again.
-        listed: its `fingerprint`, as the list in which it was found had it; empty where that says none.
-        sound: its raw asset looked at every row of it, pinned as `blocks` say, and refused none.
+        listed: its `fingerprint` from the listing in which it was found; empty if that had none.
+        sound: whether its raw asset checked all rows of the content with these `blocks` and rejected none.
     """
 
     name: str
@@ -722,11 +726,11 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of a file.
+    """A consecutive part of a file.
 
     Attributes:
-        start: where it begins, a decompressed byte of a file of lines, a row of a table.
-        stop: where it ends; `None`: at the end of the file.
+        start: its beginning: a decompressed byte of a file of lines, a row of a table.
+        stop: its end, likewise; `None` for the end of the file.
         row: number of its first row.
     """
 
@@ -744,13 +748,13 @@ def record_id(file: SourceFile, row: int) -> str:
 
 
 def find_files(patterns: Sequence[str], base: Path, *, format: str | None = None, fetch: bool = True) -> tuple[SourceFile, ...]:
-    """The files that `patterns` stand for, sorted by name, each once.
+    """The files that `patterns` match, sorted by name, without duplicates.
 
     Args:
         patterns: files, globs, folders (searched recursively for known suffixes), fsspec URLs, addresses on the hub (`hub://owner/name@commit`).
-        base: folder that relative patterns are looked up from.
-        format: the format of all files; their suffixes decide where it is `None`. Compression always comes from the suffix.
-        fetch: whether a data set of the hub is downloaded; if not, one that is not here yet is one file with its address, to look at only.
+        base: folder of relative patterns.
+        format: the format of all files; `None` derives it from suffixes. Compression always comes from the suffix.
+        fetch: whether hub data sets are downloaded; if not, a missing one is listed as one file with its address, which cannot be read.
 
     Raises:
         SourceError: a pattern without a file; a file that is empty or of unknown suffix.
@@ -761,25 +765,25 @@ def find_files(patterns: Sequence[str], base: Path, *, format: str | None = None
         raise ConfigError(f"no format {format!r}{nearest(format, known) or '.'} Known: {', '.join(known)}")
     if isinstance(patterns, str):
         patterns = (patterns,)
-    by_url: dict[str, tuple[str, Found]] = {}
+    by_url: dict[str, tuple[str, MatchedFile]] = {}
     for pattern in patterns:
-        for one in find_on_hub(pattern, fetch=fetch) if is_hub(pattern) else find(pattern, base.absolute()):
-            if one.url not in by_url or one.group:
-                by_url[one.url] = (pattern, one)
+        for match in find_on_hub(pattern, fetch=fetch) if is_hub(pattern) else find(pattern, base.absolute()):
+            if match.url not in by_url or match.group:
+                by_url[match.url] = (pattern, match)
     if not by_url:
         raise SourceError("no source files: the list of patterns is empty. Name at least one file, folder or glob")
-    names = stable_names(one.place for _, one in by_url.values())
-    found = sorted(by_url.values(), key=lambda each: order(each[1], names))
-    return tuple(_source_file(pattern, one, names[one.place], format) for pattern, one in found)
+    names = stable_names(match.place for _, match in by_url.values())
+    matches = sorted(by_url.values(), key=lambda entry: order(entry[1], names))
+    return tuple(_source_file(pattern, match, names[match.place], format) for pattern, match in matches)
 
 
 def stored_sums(file: SourceFile) -> Sums:
-    """Size and hashes of what is stored now, which may differ from `file.size` and `file.blocks`. Streams the file.
+    """Size and hashes of the bytes stored now, which may differ from `file.size` and `file.blocks`. Streams the file.
 
     Raises:
-        SourceError: the file cannot be opened, or reading it fails on the way.
+        SourceError: the file cannot be opened or read.
     """
-    with _opened(file) as stream:
+    with _open(file) as stream:
         try:
             return sums_of_stream(stream)
         except Exception as error:  # each remote file system raises its own kinds
@@ -790,37 +794,37 @@ def stored_sums(file: SourceFile) -> Sums:
 
 
 def fingerprint(file: SourceFile) -> str:
-    """A cheap sign of whether `file` may have changed: when it is equal the content is taken to be equal, else it is hashed again.
+    """A cheap sign of a file's content: if it is equal the content is assumed equal, otherwise it is hashed again.
 
-    Size and time of change (ns) of a local file; size and ETag, checksum or time of a remote one. Empty where a remote source gives none of
-    these, which means: hash again. It differs between machines, so that it never goes into a build's identity.
+    Size and modification time (ns) of a local file; size and ETag, checksum or time of a remote one. Empty if a remote source gives none of
+    these, which means: hash again. It differs between machines, so it never enters a build's identity.
     """
     if is_remote(file.url):
-        return _sign(_info(file.url))
+        return _version_sign(_info(file.url))
     status = _stat(file.url)
     return f"{status.st_size}:{status.st_mtime_ns}"
 
 
 def open_stored(file: SourceFile) -> BinaryIO:
-    """The stored bytes of `file`, compressed as they are. Those of a pinned one are compared with its hashes, a block at a time.
+    """The stored bytes of `file`, not decompressed. Those of a pinned file are compared with its hashes, a block at a time.
 
     Raises:
-        SourceError: the file cannot be opened; while it is read: a block is not what it was.
+        SourceError: the file cannot be opened; while reading: a block differs from its pin.
     """
     known = hashes(file.blocks)
-    return proven(_opened(file), file.size, known, partial(_altered, file)) if known else _opened(file)
+    return proven(_open(file), file.size, known, partial(_altered_error, file)) if known else _open(file)
 
 
-def _altered(file: SourceFile, block: int) -> SourceError:
+def _altered_error(file: SourceFile, block: int) -> SourceError:
     begin, end = block * BLOCK, min((block + 1) * BLOCK, file.size)
-    where, touched = file_name(file.url), "" if is_remote(file.url) else f"touch {shlex.quote(file.url)} && "
+    where, touch_command = file_name(file.url), "" if is_remote(file.url) else f"touch {shlex.quote(file.url)} && "
     return SourceError(
         f"{file.name}: bytes {begin:,} to {end:,} are not what they were when the file was pinned, though it looks untouched ({where}): the disk "
-        f"or the memory altered them, or somebody did. Restore the file; or, where the change is meant, pin it again:\n  {touched}{file.remedy}"
+        f"or the memory altered them, or somebody did. Restore the file; or, where the change is meant, pin it again:\n  {touch_command}{file.remedy}"
     )
 
 
-def _opened(file: SourceFile) -> BinaryIO:
+def _open(file: SourceFile) -> BinaryIO:
     try:
         return open_remote(file.url) if is_remote(file.url) else Path(file.url).open("rb")
     except Exception as error:  # each remote file system raises its own kinds
@@ -835,22 +839,22 @@ def _stat(path: str) -> os.stat_result:
         raise SourceError(f"cannot look at {path}: {error}. Fetch it again or leave it out of the configuration") from error
 
 
-def _source_file(pattern: str, one: Found, name: str, format: str | None) -> SourceFile:
-    suffix_format, compression = format_of(file_name(one.place))
-    if format is None and suffix_format is None and not is_hub(one.url):
-        raise SourceError(f"{one.url} (of {pattern!r}): its suffix says nothing of its format. Known: {SUFFIXES}; or set `format`")
-    listed = one.listed or Listed(one.url)
-    size = listed.size if listed.size >= 0 else remote_size(one.url) if is_remote(one.url) else _stat(one.url).st_size
-    if size == 0 and not (is_remote(one.url) or Path(one.url).is_file()):
-        raise SourceError(f"{one.url} (of {pattern!r}) is a pipe, a socket or a device. Save what it gives to a file, or leave it out")
+def _source_file(pattern: str, match: MatchedFile, name: str, format: str | None) -> SourceFile:
+    suffix_format, compression = format_of(file_name(match.place))
+    if format is None and suffix_format is None and not is_hub(match.url):
+        raise SourceError(f"{match.url} (of {pattern!r}): its suffix says nothing of its format. Known: {SUFFIXES}; or set `format`")
+    listed = match.listed or ListedFile(match.url)
+    size = listed.size if listed.size >= 0 else remote_size(match.url) if is_remote(match.url) else _stat(match.url).st_size
+    if size == 0 and not (is_remote(match.url) or Path(match.url).is_file()):
+        raise SourceError(f"{match.url} (of {pattern!r}) is a pipe, a socket or a device. Save what it gives to a file, or leave it out")
     if size == 0:
-        raise SourceError(f"{one.url} (of {pattern!r}) is empty (0 bytes). Fetch it again or leave it out")
-    return SourceFile(name, one.url, size, format or suffix_format or "", compression, listed=listed.fingerprint)
+        raise SourceError(f"{match.url} (of {pattern!r}) is empty (0 bytes). Fetch it again or leave it out")
+    return SourceFile(name, match.url, size, format or suffix_format or "", compression, listed=listed.fingerprint)
 
 
-# Pins: what the source files of a domain held when a build read them.
+# Pins: the content of a domain's source files at the time of a build.
 
-_SHOWN = 5
+_MOST_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -862,8 +866,8 @@ class Pin:
         size: size in bytes, as stored.
         sha256: hash of the stored bytes, in hex.
         blocks: hashes of its blocks, see `prep_assets.stores.verification`.
-        fingerprint: cheap sign of a change, valid on this machine only (see `fingerprint`); no part of a build's identity.
-        url_hint: where a remote file came from, for people; `None` for a local one. No part of a build's identity.
+        fingerprint: cheap sign of a change, valid on this machine only (see `fingerprint`); not in a build's identity.
+        url_hint: address of a remote file, for people; `None` for a local one. Not in a build's identity.
     """
 
     name: str
@@ -875,7 +879,7 @@ class Pin:
 
     @property
     def identity(self) -> dict[str, str | int]:
-        """What goes into a build's identity: the same on every machine."""
+        """Its part of a build's identity, the same on every machine."""
         return {"name": self.name, "size": self.size, "sha256": self.sha256}
 
 
@@ -896,37 +900,39 @@ def pin_files(files: Iterable[SourceFile], known: Sequence[Pin] = ()) -> tuple[P
 
 
 def verify_pins(files: Sequence[SourceFile], pins: Sequence[Pin]) -> None:
-    """Check that `files` hold what `pins` say. Only files whose fingerprint differs are hashed.
+    """Check that `files` match `pins`. Only files whose fingerprint differs are hashed.
 
     Raises:
-        SourceError: a file that changed, is missing or is new; with the size and hash expected and found.
+        SourceError: a file changed, is missing or is new; with the expected and actual size and hash.
     """
-    found, expected = {file.name: file for file in files}, {pin.name: pin for pin in pins}
-    wrong = [f"{name}: pinned, but no longer there" for name in expected if name not in found]
-    wrong += [f"{name}: there, but not pinned" for name in found if name not in expected]
-    for name, pin in expected.items():
-        if name in found and (now := _pin(found[name], pin)).identity != pin.identity:
-            wrong.append(f"{name}: expected {pin.size:,} bytes with sha256 {pin.sha256}, found {now.size:,} bytes with sha256 {now.sha256}")
-    if wrong:
-        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+    files_by_name, pins_by_name = {file.name: file for file in files}, {pin.name: pin for pin in pins}
+    problems = [f"{name}: pinned, but no longer there" for name in pins_by_name if name not in files_by_name]
+    problems += [f"{name}: there, but not pinned" for name in files_by_name if name not in pins_by_name]
+    for name, pin in pins_by_name.items():
+        if name in files_by_name and (actual := _pin(files_by_name[name], pin)).identity != pin.identity:
+            problems.append(
+                f"{name}: expected {pin.size:,} bytes with sha256 {pin.sha256}, found {actual.size:,} bytes with sha256 {actual.sha256}"
+            )
+    if problems:
+        and_more = f"; and {len(problems) - _MOST_SHOWN} more" if len(problems) > _MOST_SHOWN else ""
         raise SourceError(
-            f"the source files changed since they were pinned: {'; '.join(wrong[:_SHOWN])}{more}. Pin them again, or restore the old files"
+            f"the source files changed since they were pinned: {'; '.join(problems[:_MOST_SHOWN])}{and_more}. Pin them again, or restore the old files"
         )
 
 
 def _pin_by_listing(file: SourceFile, known: Pin | None) -> Pin:
-    """The pin of a file that was just listed: where the list says that it is what it was, nothing is asked of it."""
+    """The pin of a file that was just listed. If its listed fingerprint is unchanged, the file is not accessed."""
     return known if known is not None and file.listed and known.fingerprint == file.listed else _pin(file, known)
 
 
 def _pin(file: SourceFile, known: Pin | None) -> Pin:
-    before = fingerprint(file)
-    if known is not None and before and known.fingerprint == before:
+    sign = fingerprint(file)
+    if known is not None and sign and known.fingerprint == sign:
         return known
-    found = stored_sums(file)
-    if fingerprint(file) != before:
+    sums = stored_sums(file)
+    if fingerprint(file) != sign:
         raise SourceError(
             f"{file.name}: the file changes while it is read ({file_name(file.url)}). Wait until it is written, then build again"
         )
     # The query of an address may hold a signature, which must stay private.
-    return Pin(file.name, *found, before, file_name(file.url) if is_remote(file.url) else None)
+    return Pin(file.name, *sums, sign, file_name(file.url) if is_remote(file.url) else None)

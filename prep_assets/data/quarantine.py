@@ -1,4 +1,4 @@
-"""The quarantine: a JSONL file of every record that was refused, in the order in which they were."""
+"""The quarantine: a JSONL file of all rejected records, in the order of their rejection."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Refusal:
 
     Attributes:
         id: id of the record, `<file name>:<row>`.
-        stage: where on its way it was refused: `records`, `schema`, `template` ...
-        reason: slug that is counted.
+        stage: the stage that rejected it: `records`, `schema`, `template` ...
+        reason: counted slug.
         detail: what exactly is wrong with it.
         payload: its content as text (JSON where it was readable), at most 2000 characters.
         payload_length: length of the whole payload: characters, or bytes where the row could not be read as text.
@@ -45,14 +45,14 @@ class Refusal:
 
 
 _TEXT = msgspec.json.Encoder().encode
-"""Of a string or a number what `_JSON` gives, in a tenth of the time."""
+"""Encodes strings and numbers as `_JSON` does, in a tenth of the time."""
 _LINE = b"{%s}\n" % b", ".join(b'"%s": %%s' % name.encode() for name in Refusal.__slots__)
 
 
 class Quarantine:
-    """Writes refused records to `path` as they come, and counts them.
+    """Writes rejected records to `path` as they come, and counts them.
 
-    A context manager. Leaves no file where nothing was refused, and replaces the file of an earlier run. The same refusals give the same
+    A context manager. Leaves no file if nothing was rejected, and replaces the file of an earlier run. The same rejections give the same
     bytes.
     """
 
@@ -60,7 +60,7 @@ class Quarantine:
         self._path = path
         self._file: WrittenFile | None = None
         self._counts: Counter[str] = Counter()
-        self._held: list[Refusal] | None = None
+        self._buffer: list[Refusal] | None = None
 
     def __enter__(self) -> Quarantine:
         self._path.unlink(missing_ok=True)
@@ -72,84 +72,84 @@ class Quarantine:
 
     @property
     def counts(self) -> dict[str, int]:
-        """`stage/reason` -> number of refused records, sorted."""
+        """`stage/reason` -> number of rejected records, sorted."""
         return dict(sorted(self._counts.items()))
 
     def add(self, id: str, stage: str, reason: str, detail: str, payload: Any, *, length: int | None = None) -> None:
-        """Write one refusal.
+        """Write one rejection.
 
         Args:
-            payload: a string is written as it is, anything else as JSON (what JSON does not have, as its `str`).
+            payload: a string is written as it is, anything else as JSON (types that JSON lacks as their `str`).
             length: length of the whole payload, where `payload` is only its start.
         """
         self.write(refusal(id, stage, reason, detail, payload, length=length))
 
     def add_unreadable(self, file: SourceFile, rows: Iterable[Unreadable]) -> None:
-        """Write rows of `file` that were refused at reading, as stage `records`."""
+        """Write rows of `file` that were rejected at reading, as stage `records`."""
         for row in rows:
             self.write(unreadable(file, row))
 
-    def append(self, other: BufferedIOBase, counts: Mapping[str, int]) -> None:
-        """Write all refusals of another quarantine file, which counted them."""
-        shutil.copyfileobj(other, self._opened())
+    def append(self, lines: BufferedIOBase, counts: Mapping[str, int]) -> None:
+        """Append the lines of another quarantine file and add its counts."""
+        shutil.copyfileobj(lines, self._open_file())
         self._counts.update(counts)
 
-    def write(self, refusal: Refusal) -> None:
-        """Write one refusal that `refusal` or `unreadable` made, for those who refuse in one thread and write in another."""
-        self._counts[f"{refusal.stage}/{refusal.reason}"] += 1
-        if self._held is not None:
-            self._held.append(refusal)
+    def write(self, rejection: Refusal) -> None:
+        """Write one rejection from `refusal` or `unreadable`, for callers that reject in one thread and write in another."""
+        self._counts[f"{rejection.stage}/{rejection.reason}"] += 1
+        if self._buffer is not None:
+            self._buffer.append(rejection)
         else:
-            self._opened().write(_line(refusal))
+            self._open_file().write(_line(rejection))
 
     @contextmanager
     def by_row(self) -> Iterator[None]:
-        """What is refused meanwhile, of rows of one file, is written in the order of the rows, whichever stage refuses them."""
-        self._held = []
+        """Buffer the rejections of one file's rows and write them in row order at the end, whichever stage rejected them."""
+        self._buffer = []
         try:
             yield
         finally:
-            held, self._held = self._held, None
-            if held:
-                self._opened().write(b"".join(map(_line, sorted(held, key=_row))))
+            buffer, self._buffer = self._buffer, None
+            if buffer:
+                self._open_file().write(b"".join(map(_line, sorted(buffer, key=_row_number))))
 
-    def _opened(self) -> WrittenFile:
+    def _open_file(self) -> WrittenFile:
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = WrittenFile(self._path)
         return self._file
 
 
-def _line(refusal: Refusal) -> bytes:
-    return _LINE % tuple(_TEXT(getattr(refusal, name)) for name in Refusal.__slots__)
+def _line(rejection: Refusal) -> bytes:
+    return _LINE % tuple(_TEXT(getattr(rejection, name)) for name in Refusal.__slots__)
 
 
-def _row(refusal: Refusal) -> int:
-    return int(refusal.id.rpartition(":")[2])
+def _row_number(rejection: Refusal) -> int:
+    return int(rejection.id.rpartition(":")[2])
 
 
 def refusal(id: str, stage: str, reason: str, detail: str, payload: Any, *, length: int | None = None) -> Refusal:
-    """The refusal that `Quarantine.add` writes for these."""
+    """Build the line that `Quarantine.add` writes for these arguments."""
     text = payload if isinstance(payload, str) else _JSON(payload)
-    shown = _encodable(text[:PAYLOAD_CHARACTERS])
-    return Refusal(id, stage, reason, _encodable(detail), shown, len(text) if length is None else length)
+    start = _encodable(text[:PAYLOAD_CHARACTERS])
+    return Refusal(id, stage, reason, _encodable(detail), start, len(text) if length is None else length)
 
 
 def unreadable(file: SourceFile, row: Unreadable) -> Refusal:
-    """The refusal of a row of `file` that could not be read, of stage `records`."""
+    """Build the line for a row of `file` that could not be read, of stage `records`."""
     return refusal(record_id(file, row.row), "records", row.reason, row.detail, row.payload, length=row.length)
 
 
 def _encodable(text: str) -> str:
-    """`text` with half surrogate pairs, which a Python string may hold but UTF-8 cannot, as backslash escapes."""
+    """`text` with lone surrogates, which UTF-8 cannot encode, as backslash escapes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def read_quarantine(path: Path) -> Iterator[Refusal]:
-    """The refusals in a quarantine file; without a file there are none, because nothing was refused.
+    """The rejections in a quarantine file; none if the file does not exist, because then nothing was rejected.
 
     Raises:
-        StoreError: a line is not a refusal, e.g. the last one of a killed run.
+        StoreError: a line cannot be decoded, e.g. the last one of a killed run.
     """
     if not path.is_file():
         return

@@ -1,4 +1,4 @@
-"""The bytes of a source file, decompressed; their lines; plain text."""
+"""Decompressed bytes of source files, their lines, and the readers of plain text."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from typing import IO, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, refuse, refuse_long
+from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, reject_long_row, reject_row
 from prep_assets.data.files import WHOLE, Part, SourceFile, error_text, file_name, is_remote, open_stored
 from prep_assets.errors import PrepAssetsError, SourceError
 from prep_assets.samples import Record
 from prep_assets.stores.arrays import ahead
 
-# Decoders of the ways in which source files are compressed, with one interface.
+# Decompressors, behind one interface.
 
 
 class Decompressor(Protocol):
@@ -56,14 +56,14 @@ class _Gzip:
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         out = self._decoder.decompress(self._decoder.unconsumed_tail + data, max_length)
-        # A full answer may leave output inside zlib although all input is consumed.
+        # A full result may leave output inside zlib although all input is consumed.
         self.needs_input = not self._decoder.unconsumed_tail and len(out) < max_length
         return out
 
 
 def _zstd() -> Any:
     zstd = _zstd_module()
-    # Windows of up to 2 GiB (`zstd --long=31`) are common for large text corpora; the memory is taken only for files that ask for it.
+    # Windows of up to 2 GiB (`zstd --long=31`) are common for large text corpora; only files that use them take the memory.
     return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 31})
 
 
@@ -78,11 +78,9 @@ _DECOMPRESSORS: dict[str, Callable[[], Decompressor]] = {
     "xz": lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ),
     "zstd": _zstd,
 }
+"""Compression -> the decoder of one member or frame."""
 
-
-"""A decoder for one member or frame of each compression."""
-
-# The bytes of a source file, decompressed while they are read, and proven to be all there.
+# Streams: the decompressed bytes of a source file, proven to be complete.
 
 _STORED_CHUNK = 1 << 18
 _COPY_CHUNK = 1 << 20
@@ -90,21 +88,21 @@ _FETCH_AGAIN = "The download is incomplete or damaged: fetch it again"
 
 
 class Stream:
-    """The decompressed bytes of a file, from the start to the end, or those of a part of it.
+    """The decompressed bytes of a file, or of a part of it.
 
-    A compressed file may have several members or frames one after the other. Every one must be whole, nothing foreign may follow, and the
-    stored bytes must be as many as `file.size` says; else `read` raises instead of ending early.
+    A compressed file may have several members or frames. All of them must be whole, nothing else may follow, and the stored bytes must be
+    `file.size`; otherwise `read` raises instead of ending early.
 
     Attributes:
-        part: which bytes.
-        stored: bytes of the stored file consumed so far, for all that was given.
-        rows: rows of the file before the place where reading is; readers set it, error messages state it.
+        part: the part that is read.
+        stored: bytes of the stored file that the output so far has consumed.
+        rows: rows before the current position, for error messages; readers set it.
     """
 
     def __init__(self, file: SourceFile, part: Part = WHOLE, watch: Callable[[bytes], None] | None = None) -> None:
         """
         Args:
-            watch: is shown all bytes as they go by.
+            watch: called with all bytes as they are read.
         """
         self.part = part
         self._watch = watch
@@ -113,27 +111,27 @@ class Stream:
         self._decompressor: Decompressor | None = None
         self._pending = b""
         self._damage = (zlib.error, lzma.LZMAError, _zstd_module().ZstdError, OSError, ValueError, EOFError)
-        self._at = self._taken = 0
+        self._position = self._consumed = 0
         self.stored = 0
         self.rows = part.row
         if part.start:
-            self._go_to(part.start)
+            self._seek(part.start)
 
     @classmethod
     def of(cls, file: SourceFile, part: Part = WHOLE, watch: Callable[[bytes], None] | None = None) -> Stream:
-        """As the class itself; what is compressed is not decompressed from its beginning for each part, where parts come in order."""
-        if not (part.start and _WAITING and _WAITING[0]._file == file and _WAITING[0]._at <= part.start):
+        """A stream of `file`. For parts of a compressed file in order, it continues the last stream instead of decompressing from the beginning."""
+        if not (part.start and _WAITING and _WAITING[0]._file == file and _WAITING[0]._position <= part.start):
             return cls(file, part, watch)
         stream = _WAITING.pop()
         stream.part, stream._watch, stream.rows = part, watch, part.row
-        stream._go_to(part.start)
+        stream._seek(part.start)
         return stream
 
     def __enter__(self) -> Stream:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is None and self._file.compression is not None and self._at == self.part.stop:
+        if error is None and self._file.compression is not None and self._position == self.part.stop:
             while _WAITING:
                 _WAITING.pop().close()
             _WAITING.append(self)
@@ -150,68 +148,68 @@ class Stream:
         Raises:
             SourceError: the file is cut short, damaged, or cannot be read.
         """
-        with self._told():
-            return self._next(size)
+        with self._faults_as_errors():
+            return self._read_within_part(size)
 
     def pieces(self, size: int) -> Iterator[bytes]:
-        """All bytes from here on, `size` at a time. Those of a whole file that is compressed are decompressed by a thread of its own.
+        """The remaining bytes, `size` at a time. A separate thread decompresses a whole compressed file.
 
         Raises:
-            SourceError: as `read`, after the pieces that come before.
+            SourceError: as `read`, after the pieces before the fault.
         """
         if self._file.compression is None or self.part != WHOLE:
             while piece := self.read_fully(size):
                 yield piece
             return
-        with self._told(), closing(ahead(self._taken_pieces(size))) as pieces:
+        with self._faults_as_errors(), closing(ahead(self._read_pieces(size))) as pieces:
             for piece, self.stored in pieces:
                 yield piece
 
-    def _taken_pieces(self, size: int) -> Iterator[tuple[bytes, int]]:
-        while piece := _fully(self._next, size):
-            yield piece, self._taken
+    def _read_pieces(self, size: int) -> Iterator[tuple[bytes, int]]:
+        while piece := _read_fully(self._read_within_part, size):
+            yield piece, self._consumed
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Say in words where reading failed: by the rows and bytes that were given before."""
+    def _faults_as_errors(self) -> Iterator[None]:
+        """Turn a `_Fault` into the `SourceError` that says after how many rows and bytes reading failed."""
         try:
             yield
         except _Fault as fault:
-            self.stored = self._taken
+            self.stored = self._consumed
             raise self.broken(*fault.args) from fault.__cause__
-        self.stored = self._taken
+        self.stored = self._consumed
 
-    def _next(self, size: int) -> bytes:
+    def _read_within_part(self, size: int) -> bytes:
         if self.part.stop is not None:
-            size = min(size, self.part.stop - self._at)
+            size = min(size, self.part.stop - self._position)
             if size <= 0:
                 return b""
         data = self._read_stored(size) if self._file.compression is None else self._read_compressed(size)
-        self._at += len(data)
+        self._position += len(data)
         if self._watch is not None:
             self._watch(data)
         return data
 
-    def _go_to(self, start: int) -> None:
-        """Pass over the bytes before `start`. What is compressed must be decompressed for it."""
+    def _seek(self, start: int) -> None:
+        """Skip the bytes before `start`. Compressed ones must be decompressed for it."""
         if self._file.compression is None and self._raw.seekable():
-            self._at = self._taken = self.stored = self._raw.seek(start)
+            self._position = self._consumed = self.stored = self._raw.seek(start)
             return
-        with self._told():
-            while self._at < start:
+        with self._faults_as_errors():
+            while self._position < start:
                 read = self._read_stored if self._file.compression is None else self._read_compressed
-                if not (data := read(min(_COPY_CHUNK, start - self._at))):
+                if not (data := read(min(_COPY_CHUNK, start - self._position))):
                     raise _Fault(f"the file ends before byte {start:,} of its text")
-                self._at += len(data)
+                self._position += len(data)
 
     def read_fully(self, size: int) -> bytes:
-        """`size` bytes, or all that are left."""
-        return _fully(self.read, size)
+        """The next `size` bytes, or fewer at the end of the file."""
+        return _read_fully(self.read, size)
 
-    def broken(self, what: str, remedy: str = _FETCH_AGAIN) -> SourceError:
-        """The error for a file that cannot be read on: which file, how far reading came, and the remedy."""
-        at = f"after {self.rows:,} rows, at byte {self.stored:,} of {self._file.size:,}"
-        return SourceError(f"{self._file.name}: {what} {at} ({file_name(self._file.url)}). {remedy}")
+    def broken(self, problem: str, remedy: str = _FETCH_AGAIN) -> SourceError:
+        """The error for a file that cannot be read further, with the file, the progress and the remedy."""
+        progress = f"after {self.rows:,} rows, at byte {self.stored:,} of {self._file.size:,}"
+        return SourceError(f"{self._file.name}: {problem} {progress} ({file_name(self._file.url)}). {remedy}")
 
     def _read_stored(self, size: int) -> bytes:
         try:
@@ -220,8 +218,8 @@ class Stream:
             raise
         except Exception as error:  # each remote file system raises its own kinds
             raise _Fault(f"reading failed ({error_text(error, self._file.url)})") from error
-        self._taken += len(data)
-        if not data and self._taken != self._file.size:
+        self._consumed += len(data)
+        if not data and self._consumed != self._file.size:
             raise _Fault("the file ends early")
         return data
 
@@ -237,7 +235,7 @@ class Stream:
                 return out
 
     def _next_member(self) -> bool:
-        """Start on the next member or frame; false where the file ends with the last one."""
+        """Start the next member or frame; false at the end of the file."""
         data = self._pending or self._read_stored(_STORED_CHUNK)
         if self._decompressor is not None and self._file.compression in ("gzip", "xz"):
             while data and not (data := data.lstrip(b"\0")):  # both formats allow zeros as padding after a member
@@ -258,10 +256,10 @@ class Stream:
 
 
 class _Fault(Exception):
-    """What is wrong with the stored bytes, as `Stream.broken` is told."""
+    """A fault in the stored bytes; its arguments are those of `Stream.broken`."""
 
 
-def _fully(read: Callable[[int], bytes], size: int) -> bytes:
+def _read_fully(read: Callable[[int], bytes], size: int) -> bytes:
     parts: list[bytes] = []
     while size > 0 and (part := read(size)):
         parts.append(part)
@@ -270,20 +268,20 @@ def _fully(read: Callable[[int], bytes], size: int) -> bytes:
 
 
 _WAITING: list[Stream] = []
-"""The stream that stopped last at the end of a part that was decompressed, for the next reader of a later part of that file in this process."""
+"""The last stream that stopped at the end of a part of a compressed file, for the next reader of a later part in this process."""
 
 
 def blocks_of(
     read: Callable[[Stream], Iterator[Block]], file: SourceFile, part: Part = WHOLE, watch: Callable[[bytes], None] | None = None
 ) -> Iterator[Block]:
-    """What a reader makes of the bytes of a file or of a part of it."""
+    """The blocks that `read` gives for a file or a part of it."""
     with Stream.of(file, part, watch) as stream:
         yield from read(stream)
 
 
 @contextmanager
 def seekable(file: SourceFile) -> Iterator[IO[bytes]]:
-    """`file`, decompressed, open for reading at any position. What is remote or compressed is copied to a temporary file, not to memory."""
+    """Open `file`, decompressed, for reading at any position. A remote or compressed file is copied to a temporary file, not to memory."""
     if file.compression is None and not is_remote(file.url):
         with open_stored(file) as stored:
             yield stored
@@ -296,18 +294,18 @@ def seekable(file: SourceFile) -> Iterator[IO[bytes]]:
         yield copy
 
 
-# Lines of a byte stream, in pieces of bounded size, the blocks of records that they become, and plain text: one document a line, or one a file.
+# Lines of a stream, in pieces of bounded size, their blocks of records, and plain text: one document a line, or one a file.
 
-Places = npt.NDArray[np.int64]
+Offsets = npt.NDArray[np.int64]
 _NEWLINE = ord("\n")
 _PART = 1 << 16
 _BOM = b"\xef\xbb\xbf"
-_HEAD = 8
-# Lines are split and decoded this much at a time, which the processor's cache can hold, however large the blocks are.
+_MAGIC_BYTES = 8
+# Lines are split and decoded in pieces of this size, which fit into the processor's cache, whatever the size of blocks.
 _PIECE = 1 << 20
-_KEPT = 4 * PAYLOAD_CHARACTERS  # of a line that is too long: enough for the text that a refusal shows
+_KEPT_OF_LONG = 4 * PAYLOAD_CHARACTERS  # bytes kept of a line that is too long: enough for the text that its rejection shows
 
-# How files start whose name promises text but whose content is something else.
+# Magic numbers of files whose name says text but whose content is something else.
 _NO_UTF8_TEXT = {
     b"\xff\xfe": ("is UTF-16 text", "Convert it to UTF-8"),
     b"\xfe\xff": ("is UTF-16 text", "Convert it to UTF-8"),
@@ -321,19 +319,19 @@ _NO_UTF8_TEXT = {
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Some consecutive lines.
+    """Consecutive lines.
 
     Attributes:
         start: zero-based number of the first line.
-        text: the lines, blank ones too, with a newline between each and the next. A line that is too long is cut to its start.
-        ends: int64[lines], where each line ends in `text`: at a newline, the last one maybe at the end.
-        size: their bytes, about.
+        text: the lines, blank ones too, separated by newlines. A line that is too long is cut to its start.
+        ends: int64[lines], the offset in `text` where each line ends: a newline, or for the last one maybe the end.
+        size: their approximate bytes.
         too_long: number among these lines -> full length in bytes, of the lines over the limit.
     """
 
     start: int
     text: bytes
-    ends: Places
+    ends: Offsets
     size: int
     too_long: Mapping[int, int]
 
@@ -344,34 +342,34 @@ class Lines:
 
 
 def text_start(stream: Stream) -> bytes:
-    """The first bytes of a text file, without a byte order mark, or of a part of one.
+    """The first bytes of a text file or of a part of one, without a byte order mark.
 
     Raises:
-        SourceError: the file is no UTF-8 text at all, but UTF-16 or compressed.
+        SourceError: the file is not UTF-8 text, but UTF-16, compressed or Parquet.
     """
-    head = stream.read_fully(_HEAD)
+    head = stream.read_fully(_MAGIC_BYTES)
     if stream.part.start:
         return head
-    for magic, (what, remedy) in _NO_UTF8_TEXT.items():
+    for magic, (problem, remedy) in _NO_UTF8_TEXT.items():
         if head.startswith(magic):
-            raise stream.broken(what, remedy)
+            raise stream.broken(problem, remedy)
     return head.removeprefix(_BOM)
 
 
 def read_lines(stream: Stream, block_bytes: int, max_line_bytes: int) -> Iterator[Lines]:
-    """The lines of a text file, split at newlines (`\\n`), at most about `block_bytes` at a time.
+    """The lines of a text file, split at newlines (`\\n`), about `block_bytes` at a time or less.
 
-    Holds at most one piece and one line of `max_line_bytes`; a longer line is passed over up to its newline without being kept. The size of
-    pieces changes neither which lines there are nor which of them are too long.
+    Holds at most one piece and one line of `max_line_bytes`; the rest of a longer line is skipped. The size of pieces changes neither the lines
+    nor which of them are too long.
     """
     number = stream.part.row
-    unfinished: list[bytes | memoryview] = []  # the last line so far in parts, so that a long one is joined once
+    unfinished: list[bytes | memoryview] = []  # the pieces of the last line so far, so that a long one is joined once
     length = 0
     for chunk in chain([text_start(stream)], stream.pieces(min(block_bytes, _PIECE))):
         if end := chunk.rfind(b"\n") + 1:
-            first, text = length + chunk.find(b"\n"), b"".join([*unfinished, memoryview(chunk)[:end]])
+            first_length, text = length + chunk.find(b"\n"), b"".join([*unfinished, memoryview(chunk)[:end]])
             unfinished, length = [chunk[end:]], len(chunk) - end
-            lines = _lines(number, text, len(chunk), first, max_line_bytes)
+            lines = _split_lines(number, text, len(chunk), first_length, max_line_bytes)
             del text
             yield lines
             number += len(lines.ends)
@@ -379,50 +377,50 @@ def read_lines(stream: Stream, block_bytes: int, max_line_bytes: int) -> Iterato
             unfinished.append(chunk)
             length += len(chunk)
         if length > max_line_bytes:
-            unfinished = [b"".join(unfinished)[:_KEPT]]
+            unfinished = [b"".join(unfinished)[:_KEPT_OF_LONG]]
     if length:
-        yield _lines(number, b"".join(unfinished), length, length, max_line_bytes)
+        yield _split_lines(number, b"".join(unfinished), length, length, max_line_bytes)
 
 
-def _lines(start: int, text: bytes, size: int, first_length: int, limit: int) -> Lines:
-    """The lines of a text, those over the limit cut. The first may have lost bytes already, so that its length is given."""
+def _split_lines(start: int, text: bytes, size: int, first_length: int, limit: int) -> Lines:
+    """Split `text` into lines, and cut those over `limit`. The first may have lost bytes already, so its length is passed in."""
     ends = _ends(text)
     lengths = np.diff(ends, prepend=-1) - 1
     lengths[0] = first_length
     if lengths.max() <= limit:
         return Lines(start, text, ends, size, {})
-    too_long = {at: int(lengths[at]) for at in np.flatnonzero(lengths > limit).tolist()}
+    too_long = {number: int(lengths[number]) for number in np.flatnonzero(lengths > limit).tolist()}
     lines = text.split(b"\n")
-    for at in too_long:
-        lines[at] = lines[at][:_KEPT]
+    for number in too_long:
+        lines[number] = lines[number][:_KEPT_OF_LONG]
     text = b"\n".join(lines)
     return Lines(start, text, _ends(text), size, too_long)
 
 
-def _ends(text: bytes) -> Places:
-    newlines = places(lambda part: part == _NEWLINE, np.frombuffer(text, np.uint8))
+def _ends(text: bytes) -> Offsets:
+    newlines = offsets_where(lambda part: part == _NEWLINE, np.frombuffer(text, np.uint8))
     return newlines if text.endswith(b"\n") else np.append(newlines, len(text))
 
 
-def places(true: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.bool_]], raw: npt.NDArray[np.uint8]) -> Places:
-    """Where something is true of a byte, looked at in parts that the processor's cache holds."""
+def offsets_where(matches: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.bool_]], raw: npt.NDArray[np.uint8]) -> Offsets:
+    """The offsets of bytes for which `matches` is true: int64[matches]. Works in parts that fit into the processor's cache."""
     parts = range(0, len(raw), _PART)
-    return np.concatenate([np.flatnonzero(true(raw[start : start + _PART])) + start for start in parts])
+    return np.concatenate([np.flatnonzero(matches(raw[start : start + _PART])) + start for start in parts])
 
 
 AddLines = Callable[[Lines, list[Record], list[Unreadable]], None]
-"""What a format does with lines: each becomes a record, a refused row, or, where it is blank, nothing."""
+"""Adds lines of a format to records or unreadable rows; blank ones to neither."""
 
 
 def blocks_of_lines(stream: Stream, block_bytes: int, max_line_bytes: int, add: AddLines) -> Iterator[Block]:
-    """The lines of a text file as blocks of about `block_bytes`."""
+    """The lines of a text file as blocks of about `block_bytes`, through `add`."""
     records: list[Record] = []
     unreadable: list[Unreadable] = []
     size = 0
     for lines in read_lines(stream, block_bytes, max_line_bytes):
-        before = len(records) + len(unreadable)
+        count_before = len(records) + len(unreadable)
         add(lines, records, unreadable)
-        stream.rows += len(records) + len(unreadable) - before
+        stream.rows += len(records) + len(unreadable) - count_before
         size += lines.size
         if size >= block_bytes:
             yield Block(records, unreadable, stream.stored)
@@ -430,39 +428,39 @@ def blocks_of_lines(stream: Stream, block_bytes: int, max_line_bytes: int, add: 
     yield Block(records, unreadable, stream.stored)
 
 
-_SKIPPED = 1 << 20
+_SKIP_CHUNK = 1 << 20
 
 
 def read_text_lines(stream: Stream, index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Block]:
-    """Payloads `{"text": line}` without `\\n` or `\\r\\n`. `Record.row` is the line's number; blank lines are skipped."""
+    """Read payloads `{"text": line}` without `\\n` or `\\r\\n`. `Record.row` is the line number; blank lines are skipped."""
 
     def add(lines: Lines, records: list[Record], unreadable: list[Unreadable]) -> None:
-        for i, line in enumerate(lines.lines):
-            row = lines.start + i
-            if i in lines.too_long:
-                unreadable.append(refuse_long(index, row, line, lines.too_long[i], max_record_bytes))
+        for number, line in enumerate(lines.lines):
+            row = lines.start + number
+            if number in lines.too_long:
+                unreadable.append(reject_long_row(index, row, line, lines.too_long[number], max_record_bytes))
             elif line.strip():
-                _add(records, unreadable, index, row, line.removesuffix(b"\r"))
+                _add_text(records, unreadable, index, row, line.removesuffix(b"\r"))
 
     return blocks_of_lines(stream, block_bytes, max_record_bytes, add)
 
 
 def read_text_file(stream: Stream, index: int, max_record_bytes: int) -> Iterator[Block]:
-    """One payload `{"text": whole file}`, row 0; no row where the file has white space only."""
+    """Read one payload `{"text": whole file}`, row 0; no row if the file is only white space."""
     records: list[Record] = []
     unreadable: list[Unreadable] = []
     start = text_start(stream)
     text = start + stream.read_fully(max_record_bytes + 1 - len(start))
     if len(text) > max_record_bytes:
-        rest = sum(len(part) for part in iter(lambda: stream.read(_SKIPPED), b""))
-        unreadable.append(refuse_long(index, 0, text, len(text) + rest, max_record_bytes))
+        skipped = sum(len(part) for part in iter(lambda: stream.read(_SKIP_CHUNK), b""))
+        unreadable.append(reject_long_row(index, 0, text, len(text) + skipped, max_record_bytes))
     elif text.strip():
-        _add(records, unreadable, index, 0, text)
+        _add_text(records, unreadable, index, 0, text)
     yield Block(records, unreadable, stream.stored)
 
 
-def _add(records: list[Record], unreadable: list[Unreadable], index: int, row: int, raw: bytes) -> None:
+def _add_text(records: list[Record], unreadable: list[Unreadable], index: int, row: int, raw: bytes) -> None:
     try:
         records.append(Record(index, row, {"text": raw.decode()}))
     except UnicodeDecodeError as error:
-        unreadable.append(refuse(index, row, "invalid_utf8", invalid_byte(error, raw), raw))
+        unreadable.append(reject_row(index, row, "invalid_utf8", invalid_byte(error, raw), raw))

@@ -1,4 +1,4 @@
-"""Chats in forms of their own: ``moss``, ``hh``, ``belle``, ``llama3_chat``, ``common_words_mask``."""
+"""Chats in formats of their own: ``moss``, ``hh``, ``belle``, ``llama3_chat``, ``common_words_mask``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _BETWEEN = r"\s*(?:[,，;；]\s*)?"
 _COMMAND = re.compile(rf'({"|".join(PARAMETERS)})\("((?:[^"\\]|\\.)*)"\){_BETWEEN}', re.DOTALL)
 _NO_COMMAND = re.compile(rf"None\b(?:\.\s*\Z)?{_BETWEEN}(?=\Z|{'|'.join(PARAMETERS)})")
 NOTHING = "None"
-"""What stands in a field that has nothing to say. A tool may well answer it."""
+"""The text of an empty field. A tool may answer with it, too."""
 
 MOSS_EXAMPLE = {
     "meta_instruction": "You are an AI assistant whose name is MOSS.\n",
@@ -79,30 +79,30 @@ def moss(*, chat_key: str = "chat", system_key: str | None = None, plugins: bool
             turns.append(turn(SYSTEM, needed(text_of(row, system_key), "empty_prompt", system_key).strip()))
         for name, exchange in as_mapping(value_at(row, chat_key), chat_key).items():
             if exchange:
-                turns.extend(_exchange(as_mapping(exchange, f"{chat_key}.{name}"), f"{chat_key}.{name}", plugins))
+                turns.extend(_exchange_turns(as_mapping(exchange, f"{chat_key}.{name}"), f"{chat_key}.{name}", plugins))
         require_answer(turns)
         return Sample(tuple(turns))
 
     return convert
 
 
-def _exchange(exchange: Mapping[str, Any], where: str, plugins: bool) -> list[Turn]:
+def _exchange_turns(exchange: Mapping[str, Any], where: str, plugins: bool) -> list[Turn]:
     human, answer = texts_of(exchange, "Human", "MOSS")
     user = needed(human.replace("<eoh>", "").replace("<|Human|>: ", "").strip(), "empty_turn", f"{where}.Human")
     text = needed(answer.replace("<|MOSS|>:", "").replace("<eom>", "").strip(), "empty_answer", f"{where}.MOSS")
-    before, tool_turns = _plugin_use(exchange, where) if plugins else ((), ())
+    thinking, tool_turns = _plugin_use(exchange, where) if plugins else ((), ())
     if tool_turns:
         return [turn(USER, user), *tool_turns, turn(ASSISTANT, text)]
-    return [turn(USER, user), Turn(ASSISTANT, (*before, Region(TEXT, text)))]
+    return [turn(USER, user), Turn(ASSISTANT, (*thinking, Region(TEXT, text)))]
 
 
 def _plugin_use(exchange: Mapping[str, Any], where: str) -> tuple[tuple[Region, ...], tuple[Turn, ...]]:
-    """The thought of an exchange, and where commands were run the assistant turn that calls and the tool turn that answers."""
+    """The thinking region of an exchange, and the assistant and tool turns of its commands; both may be empty."""
     marks = (("<|Inner Thoughts|>:", "<eot>"), ("<|Commands|>:", "<eoc>"), ("<|Results|>:", "<eor>"))
-    marked = zip(texts_of(exchange, "Inner Thoughts", "Commands", "Tool Responses"), marks, strict=True)
-    thought, commands, results = (text.replace(opening, "").replace(closing, "").strip() for text, (opening, closing) in marked)
+    texts_and_marks = zip(texts_of(exchange, "Inner Thoughts", "Commands", "Tool Responses"), marks, strict=True)
+    thought, commands, results = (text.replace(opening, "").replace(closing, "").strip() for text, (opening, closing) in texts_and_marks)
     thinking = (Region(THINKING, thought),) if thought not in ("", NOTHING) else ()
-    texts = _calls(commands, f"{where}.Commands")
+    texts = _call_texts(commands, f"{where}.Commands")
     if not texts:
         if results not in ("", NOTHING):
             raise Refused("role_order", f"{where!r} has results of tools and no commands: {results[:60]!r}")
@@ -111,10 +111,12 @@ def _plugin_use(exchange: Mapping[str, Any], where: str) -> tuple[tuple[Region, 
     return thinking, (Turn(ASSISTANT, (*thinking, *calls)), turn(TOOL, results))
 
 
-def _calls(commands: str, where: str) -> list[str]:
-    """Commands are written ``Search("a"), Calculate("1+1")``, also below each other. An argument is taken as it stands up to the next quotation mark
-    without a backslash, since its backslashes are LaTeX. A ``None`` in their place or among them is skipped: the published results answer the others. A
-    call of anything else than one string (two of them, ``"{}".format(2)``) is refused: no published result says what it means."""
+def _call_texts(commands: str, where: str) -> list[str]:
+    """The texts of calls written as ``Search("a"), Calculate("1+1")``, also one a line.
+
+    An argument is taken verbatim up to the next quotation mark without a backslash, since its backslashes are LaTeX. A ``None`` instead of calls or
+    among them is skipped: the published results answer the others. A call of anything but one string (two of them, ``"{}".format(2)``) is rejected:
+    no published result says what it means."""
     texts, position = [], 0
     while position < len(commands):
         call = _COMMAND.match(commands, position)
@@ -122,14 +124,16 @@ def _calls(commands: str, where: str) -> list[str]:
             position = nothing.end()
             continue
         if call is None:
-            why = f"{where!r} has something other than {', '.join(PARAMETERS)} of one string: {commands[:60]!r}"
-            raise Refused("bad_tool_call", f"{why}. Write such calls, or None, or leave out the plugins of all rows with plugins: false")
+            problem = f"{where!r} has something other than {', '.join(PARAMETERS)} of one string: {commands[:60]!r}"
+            raise Refused(
+                "bad_tool_call", f"{problem}. Write such calls, or None, or leave out the plugins of all rows with plugins: false"
+            )
         texts.append(call_text({"name": call[1], "arguments": {PARAMETERS[call[1]]: call[2]}}, where))
         position = call.end()
     return texts
 
 
-# ``hh`` and ``belle``: chats that are written as one text, with a mark before each turn.
+# ``hh`` and ``belle``: chats written as one text, with a mark before each turn.
 
 HUMAN_MARK = "\n\nHuman:"
 ASSISTANT_MARK = "\n\nAssistant:"
@@ -161,7 +165,7 @@ def hh(
     keys = (chosen_key, rejected_key)
 
     def convert(row: Row) -> Pair:
-        chosen, rejected = (_split(text, key) for text, key in zip(texts_of(row, *keys), keys, strict=True))
+        chosen, rejected = (_split_answer(text, key) for text, key in zip(texts_of(row, *keys), keys, strict=True))
         if chosen[0].strip() != rejected[0].strip() and prompt_check == "strict":
             raise Refused("prompts_differ", f"the prompts end {chosen[0][-50:]!r} and {rejected[0][-50:]!r}")
         if not rejected[0].strip():
@@ -172,16 +176,16 @@ def hh(
     def split(row: Row) -> tuple[PlainChat | None, object, object] | None:
         if type(row[chosen_key]) is not str or type(row[rejected_key]) is not str:
             return None
-        (prompt, mark, chosen), (other, other_mark, rejected) = (row[key].rpartition(ASSISTANT_MARK) for key in keys)
+        (prompt, mark, chosen), (rejected_prompt, rejected_mark, rejected) = (row[key].rpartition(ASSISTANT_MARK) for key in keys)
         prompt = prompt.strip()
-        if not mark or not other_mark or not prompt or prompt != other.strip():
+        if not mark or not rejected_mark or not prompt or prompt != rejected_prompt.strip():
             return None
         return PlainChat((USER,), (prompt,)), chosen.strip(), rejected.strip()
 
     return convert if split_turns else reads_plain(convert, PlainPairs(frozenset(keys), split))
 
 
-def _split(text: str, key: str) -> tuple[str, str]:
+def _split_answer(text: str, key: str) -> tuple[str, str]:
     prompt, mark, answer = text.rpartition(ASSISTANT_MARK)
     if not mark:
         raise Refused("no_assistant_turn", f"{key!r} has no {ASSISTANT_MARK!r}; it ends {text[-50:]!r}")
@@ -189,18 +193,18 @@ def _split(text: str, key: str) -> tuple[str, str]:
 
 
 def split_marked(text: str, marks: Mapping[str, str], where: str) -> list[tuple[str, str]]:
-    """``(role, text)`` of each turn in `text`, whose turns begin with one of `marks` (mark to role); texts are stripped.
+    """Split `text` at `marks` (mark to role) into ``(role, text)`` of each turn; texts are stripped.
 
     Raises:
-        Refused: ``leading_text`` where something stands before the first mark.
+        Refused: ``leading_text`` where text comes before the first mark.
     """
     pattern = re.compile("|".join(re.escape(mark) for mark in marks))
-    found = list(pattern.finditer(text))
-    leading = text[: found[0].start()] if found else text
+    matches = list(pattern.finditer(text))
+    leading = text[: matches[0].start()] if matches else text
     if leading.strip():
         raise Refused("leading_text", f"{where!r} begins {leading[:60]!r}, before the first of {', '.join(map(repr, marks))}")
-    ends = [match.start() for match in found[1:]] + [len(text)] * bool(found)
-    return [(marks[match[0]], text[match.end() : end].strip()) for match, end in zip(found, ends, strict=True)]
+    ends = [match.start() for match in matches[1:]] + [len(text)] * bool(matches)
+    return [(marks[match[0]], text[match.end() : end].strip()) for match, end in zip(matches, ends, strict=True)]
 
 
 BELLE = {"instruction": "Human:你好\nAssistant:你好！有什么可以帮你？\nHuman:讲个笑话\nAssistant:", "input": "", "output": "从前有座山……"}
@@ -263,9 +267,9 @@ def llama3_chat(*, text_key: str = "text", strip: bool = True) -> Convert:
             content = match[2].strip() if strip else match[2]
             turns.append(turn(role, needed(content, "empty_answer", where) if role == "assistant" else content))
             position = match.end()
-        rest = text[_end_of(_AROUND, text, position) :]
-        if rest:
-            raise Refused("leftover_text", f"{text_key!r} has text outside of any turn: {rest[:60]!r}")
+        leftover = text[_end_of(_AROUND, text, position) :]
+        if leftover:
+            raise Refused("leftover_text", f"{text_key!r} has text outside of any turn: {leftover[:60]!r}")
         require_answer(turns)
         return Sample(tuple(turns))
 
@@ -310,7 +314,7 @@ def common_words_mask(*, prompt_key: str = "prompt", completion_key: str = "comp
 
 
 def weighted(prompt: str, completion: str, words: Sequence[str]) -> Sample:
-    """The two turns. Space before a word belongs to the word; no character is lost or changed."""
+    """A prompt turn and a completion turn in runs of common words and others. Space before a word belongs to it; no character is lost or changed."""
     needed(prompt, "empty_prompt", "the prompt")
     needed(completion, "empty_answer", "the completion")
     common = frozenset(words)
@@ -339,7 +343,7 @@ def ultra_chat_common_words_mask_hook(
     """
 
     def convert(row: Row) -> Sample:
-        messages = [as_mapping(each, completion_key) for each in as_list(value_at(row, completion_key), completion_key)]
+        messages = [as_mapping(value, completion_key) for value in as_list(value_at(row, completion_key), completion_key)]
         prompt = text_of(row, prompt_key)
         if len(messages) < 2:
             raise Refused("no_assistant_turn", f"{completion_key!r} has {len(messages)} messages, the answer is the second")

@@ -1,4 +1,4 @@
-"""Fields of raw rows: names with a known meaning, values of a type, the view that notes what is read, loss weights."""
+"""Fields of raw rows: well-known names, typed access, the view that tracks which fields are read, loss weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prep_assets.samples import Turn
 Row = Mapping[str, Any]
 """A raw row, or an object inside one."""
 
-# Names of fields whose meaning is known wherever they stand.
+# Field names with a known meaning, at every level of a row.
 
 NEUTRAL = frozenset(
     {
@@ -24,10 +24,10 @@ NEUTRAL = frozenset(
         *("hash", "md5", "sha1", "sha256"),
     }
 )
-"""They say where a row comes from and nothing that a model reads. Passed over and counted, in lower or upper case, at every level."""
+"""Fields that identify a row and say nothing that a model reads. Passed over and counted, in lower or upper case, at every level."""
 
 MEDIA = ("images", "image", "videos", "video", "audios", "audio")
-"""Columns of media. Without them a text is another text."""
+"""Columns of media. A text loses its meaning without them."""
 
 REASONING = ("reasoning_content", "reasoning", "thinking", "thought", "tool_plan", "Complex_CoT")
 """Spellings of an assistant's reasoning, one text each. OpenRouter's ``reasoning_details`` is an array of parts."""
@@ -54,13 +54,13 @@ DECISIVE = frozenset(
         *("history", "input", "context", "margin", "refusal", "prefix"),
     }
 )
-"""They decide what is trained, or are part of what an answer answers. A row is refused where its schema cannot carry one of them."""
+"""Fields that decide what is trained, or that are part of a prompt. A row is rejected where its schema has no place for one of them."""
 
 
-# Values of a raw row, each with the type that a schema needs.
+# Typed access to the values of a raw row.
 #
-# Rows are arbitrary JSON. Every function here returns a value of the type that its name says, or refuses the record with ``missing_field`` or ``wrong_type``
-# and the place where the value stands.
+# Rows are arbitrary JSON. Each of these functions returns a value of the type in its name, or rejects the record with ``missing_field`` or ``wrong_type``
+# and the path of the value.
 
 _JSON_TYPES = (
     (bool, "true or false"),
@@ -70,22 +70,22 @@ _JSON_TYPES = (
     (Mapping, "an object"),
     (list | tuple, "an array"),
 )
-"""Types of Python in the words of JSON. A bool is an int too, so it comes first."""
+"""Python types and their names in JSON. A bool is an int too, so it comes first."""
 
 
 def wrong_type(value: object, where: str, needed: str) -> NoReturn:
-    """Refuse `value`, which stands at `where` and is not what is `needed`."""
-    found = next((words for kind, words in _JSON_TYPES if isinstance(value, kind)), "null" if value is None else type(value).__name__)
-    raise Refused("wrong_type", f"{where!r} is {found}, needs {needed}")
+    """Reject the record because of `value` at `where`, which is not what is `needed`."""
+    actual = next((words for kind, words in _JSON_TYPES if isinstance(value, kind)), "null" if value is None else type(value).__name__)
+    raise Refused("wrong_type", f"{where!r} is {actual}, needs {needed}")
 
 
 def inside(where: str, key: str) -> str:
-    """The place of field `key` of what stands at `where`; ``""`` is the row itself."""
+    """The path of field `key` of the object at `where`; ``""`` is the row itself."""
     return f"{where}.{key}" if where else key
 
 
 def value_at(row: Mapping[str, Any], key: str, where: str = "") -> Any:
-    """What stands under `key`; absent and null are refused alike."""
+    """The value under `key`; absent and null are both rejected (``missing_field``)."""
     value = row.get(key)
     if value is None:
         place = f"{where} " if where else ""
@@ -104,17 +104,17 @@ def as_mapping(value: object, where: str) -> Mapping[str, Any]:
 
 
 def as_list(value: object, where: str, needed: str = "an array") -> Sequence[Any]:
-    """`value` as a JSON array. `needed` says what else the place may hold, for the error."""
+    """`value` as a JSON array. `needed` names all allowed types for the error."""
     return value if isinstance(value, list | tuple) else wrong_type(value, where, needed)
 
 
 def as_integer(value: object, where: str) -> int:
-    """`value` as an integer. Booleans are refused."""
+    """`value` as an integer. Booleans are rejected."""
     return value if isinstance(value, int) and not isinstance(value, bool) else wrong_type(value, where, "an integer")
 
 
 def as_number(value: object, where: str) -> float:
-    """`value` as a finite float. Booleans are refused."""
+    """`value` as a finite float. Booleans are rejected."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         wrong_type(value, where, "a number")
     try:
@@ -127,12 +127,12 @@ def as_number(value: object, where: str) -> float:
 
 
 def text_of(row: Row, key: str, where: str = "", *, required: bool = True) -> str:
-    """The string under `key` of what stands at `where`. Refuses a missing key, null, or a value that is not a string; an optional one gives ``""``."""
+    """The string under `key` of the object at `where`. Rejects a missing key, null and other types; with `required` false, missing and null give ``""``."""
     return "" if not required and row.get(key) is None else as_text(value_at(row, key, where), inside(where, key))
 
 
 def objects(value: object, where: str, needed: str = "an array") -> Iterator[tuple[str, Row]]:
-    """The place and the fields of each object of an array, one after the other. `needed` says what else may stand there, for the error."""
+    """The path and the fields of each object of an array. `needed` names all allowed types for the error."""
     for number, element in enumerate(as_list(value, where, needed)):
         place = f"{where}[{number}]"
         yield place, as_mapping(element, place)
@@ -144,30 +144,30 @@ def texts_of(row: Mapping[str, Any], *keys: str) -> tuple[str, ...]:
 
 
 def needed(text: str, reason: str, where: str) -> str:
-    """`text`, refused with `reason` where it is empty or only whitespace."""
+    """`text`, rejected with `reason` where it is empty or only whitespace."""
     if not text.strip():
         raise Refused(reason, f"{where!r} is {'empty' if not text else 'only whitespace'}")
     return text
 
 
-# A row that notes which of its fields are taken, and the objects inside it likewise: messages, content parts, tool calls.
+# Views: rows, and the objects inside them (messages, content parts, tool calls), that track which of their fields are read.
 #
-# A schema sees a view in place of the row. A view is a `dict` in every respect, so a schema of one's own needs to know nothing of it. What takes every field
-# (`items`, `values`, ``**row``, a copy, `json.dumps`, `repr`) counts as reading them all. Looking whether a key is there takes nothing.
+# A schema sees a view in place of the row. A view is a `dict` in every respect, so a user's schema need not know about it. Whatever takes every field
+# (`items`, `values`, ``**row``, a copy, `json.dumps`, `repr`) counts as reading them all. Testing for a key reads nothing.
 
-_get = dict.__getitem__
-_put = dict.__setitem__
+_get_item = dict.__getitem__
+_set_item = dict.__setitem__
 
 
 @dataclass(slots=True)
 class Book:
-    """What is known of one row.
+    """The state that all views of one row share.
 
     Attributes:
-        ignore: path of an object → its keys that are left out, as if the row did not have them.
-        dropped: paths of fields with content that were left out.
-        views: the objects of the row that a schema came to.
-        by_name: whether only a field that is asked for by its name counts as taken: a function of the user's own may go through all of them.
+        ignore: path of an object → its keys to hide, as if the row did not have them.
+        dropped: paths of hidden fields with content.
+        views: the objects of the row that a schema has reached.
+        by_name: whether a field counts as read only when it is accessed by name: a user's function may loop over all of them.
     """
 
     ignore: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -180,10 +180,10 @@ class View(dict[str, Any]):
     """One object of a row.
 
     Attributes:
-        left: keys not taken yet.
-        path: where the object stands, dotted, without positions in arrays: ``messages.tool_calls``; ``""`` for the row itself.
-        book: what is known of the row.
-        listed: whether its keys were listed, so that a field asked for by its name may be one of a loop over all of them.
+        left: keys not read yet.
+        path: dotted path of the object, without array positions: ``messages.tool_calls``; ``""`` for the row itself.
+        book: the state of the row.
+        listed: whether its keys were listed, so that an access by name may come from a loop over all of them.
     """
 
     __slots__ = ("book", "left", "listed", "path")
@@ -196,7 +196,7 @@ class View(dict[str, Any]):
     def __getitem__(self, key: str) -> Any:
         if key in self.left:
             self._take(key, key)
-        return _get(self, key)
+        return _get_item(self, key)
 
     def get(self, key: str, default: Any = None) -> Any:
         if key in self.left:
@@ -206,9 +206,9 @@ class View(dict[str, Any]):
     def _take(self, key: str, shown: str, *, named: bool = True) -> None:
         if not self.book.by_name or (named and not self.listed):
             self.left.discard(key)
-        value = _get(self, key)
+        value = _get_item(self, key)
         if type(value) is dict or type(value) is list:
-            _put(self, key, _inside(value, join(self.path, shown), self.book))
+            _set_item(self, key, _with_views(value, join(self.path, shown), self.book))
 
     # without an `__iter__` of its own, Python copies a dict past `__getitem__`
     def __iter__(self) -> Iterator[str]:
@@ -220,7 +220,7 @@ class View(dict[str, Any]):
         return super().keys()
 
     def items(self) -> Any:
-        # the keys of an object that is gone through are data, such as the names of turns; those of the row are its columns
+        # the keys of an object that is iterated are data, such as the names of turns; those of the row are its columns
         for key in list(self.left):
             self._take(key, "*" if self.path and not self.book.by_name else key, named=False)
         return super().items()
@@ -279,16 +279,16 @@ def _view(value: Mapping[str, Any], path: str, book: Book) -> View:
 
 
 def peek(row: Mapping[str, Any], key: str) -> Any:
-    """A field, or `None`; looking at it does not count as reading it, so its user has to take it."""
+    """A field, or `None`, without counting it as read; whoever uses the value has to read it."""
     return dict.get(row, key) if isinstance(row, dict) else row.get(key)
 
 
 def expand(row: View) -> None:
-    """Put views into the place of all objects of a row, and take none of its fields: for readers that go past a view."""
+    """Replace all objects of a row by views without reading a field: for libraries that bypass a view's methods."""
     row.book.by_name = True
-    for view in row.book.views:  # which grows
+    for view in row.book.views:  # grows in this loop
         for key in dict.keys(view):
-            _put(view, key, _inside(_get(view, key), join(view.path, key), row.book))
+            _set_item(view, key, _with_views(_get_item(view, key), join(view.path, key), row.book))
 
 
 def join(path: str, key: str) -> str:
@@ -296,64 +296,66 @@ def join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _inside(value: Any, path: str, book: Book) -> Any:
+def _with_views(value: Any, path: str, book: Book) -> Any:
     if type(value) is dict:
         return _view(value, path, book)
-    return [_inside(each, path, book) for each in value] if type(value) is list else value
+    return [_with_views(element, path, book) for element in value] if type(value) is list else value
 
 
 def whole(value: Any) -> Any:
-    """`value` without views, every field of it taken: for what is passed on as it is, such as the description of a tool."""
+    """`value` as plain dicts, all of its fields read: for values that are passed on unchanged, such as the description of a tool."""
     if isinstance(value, View):
         return {key: whole(inner) for key, inner in value.items()}
-    return [whole(each) for each in value] if type(value) is list else value
+    return [whole(element) for element in value] if type(value) is list else value
 
 
 def has_content(value: object) -> bool:
-    """Whether a field says anything: null, ``""``, ``[]`` and ``{}`` do not."""
+    """Whether a field is anything but null, ``""``, ``[]`` or ``{}``."""
     return value is not None and value != "" and value != [] and value != {}
 
 
 def unread(row: View) -> list[tuple[str, Any]]:
-    """Path and value of each field with content that was not taken.
+    """Path and value of each field with content that was not read.
 
-    An object without any taken field is one unread value, under the name of the field that holds it.
+    An object without any field that was read is one unread value, under the name of the field that holds it.
     """
-    found: list[tuple[str, Any]] = []
+    fields: list[tuple[str, Any]] = []
     for view in row.book.views:
         if not view.left:
             continue
         if view is not row and len(view.left) == len(view):
-            plain = dict(super(View, view).items())
-            if any(map(has_content, plain.values())):
-                found.append((view.path, plain))
+            unread_object = dict(super(View, view).items())
+            if any(map(has_content, unread_object.values())):
+                fields.append((view.path, unread_object))
             continue
         for key in view:
-            if key in view.left and has_content(value := _get(view, key)):
-                found.append((join(view.path, key), value))
-    return found
+            if key in view.left and has_content(value := _get_item(view, key)):
+                fields.append((join(view.path, key), value))
+    return fields
 
 
-# Loss weights that a row gives to its own messages.
+# Loss weights in rows.
 
 
 def loss_weight_of(message: Mapping[str, Any], where: str) -> float | None:
-    """The weight that `message` (or a content part, or a row) asks for, `None` where it asks for none.
+    """The loss weight that a message, a content part or a row sets; `None` where it sets none.
 
-    Read are ``loss_weight`` (LLaMA-Factory v1), ``weight`` (OpenAI fine-tuning) and ``loss_mask``, and the booleans ``train`` and ``training``
-    (Axolotl) and ``loss`` (ms-swift). Refuses a weight that `as_weight` does not take (``bad_weight``) and two fields that disagree (``conflicting_weights``).
+    Reads ``loss_weight`` (LLaMA-Factory v1), ``weight`` (OpenAI fine-tuning), ``loss_mask``, and the booleans ``train`` and ``training`` (Axolotl) and
+    ``loss`` (ms-swift). Rejects a weight that `as_weight` does not accept (``bad_weight``) and two fields that disagree (``conflicting_weights``).
     """
-    asked = {key: as_weight(message[key], inside(where, key)) for key in WEIGHTS if message.get(key) is not None}
+    weights = {key: as_weight(message[key], inside(where, key)) for key in WEIGHTS if message.get(key) is not None}
     for key in FLAGS:
         if (flag := message.get(key)) is not None:
-            asked[key] = float(flag) if isinstance(flag, bool) else wrong_type(flag, inside(where, key), "true or false")
-    if len(set(asked.values())) > 1:
-        raise Refused("conflicting_weights", f"{where or 'the record'}: {', '.join(f'{key} = {value:g}' for key, value in asked.items())}")
-    return next(iter(asked.values()), None)
+            weights[key] = float(flag) if isinstance(flag, bool) else wrong_type(flag, inside(where, key), "true or false")
+    if len(set(weights.values())) > 1:
+        raise Refused(
+            "conflicting_weights", f"{where or 'the record'}: {', '.join(f'{key} = {value:g}' for key, value in weights.items())}"
+        )
+    return next(iter(weights.values()), None)
 
 
 LEAST, MOST = 1e-30, 1e30
-"""Weights that are stored as float32; of a smaller one nothing would be left, and a larger one would be infinite."""
+"""Bounds of weights, which are stored as float32: smaller ones would become 0, larger ones infinite."""
 
 
 def as_weight(value: object, where: str) -> float:
@@ -365,5 +367,5 @@ def as_weight(value: object, where: str) -> float:
 
 
 def weighted(turn: Turn, weight: float) -> Turn:
-    """`turn` with this weight wherever the row itself gives none, such as 0 for an answer that is part of a prompt."""
+    """`turn` with `weight` on each region that has none from the row, such as 0 for an answer inside a prompt."""
     return replace(turn, regions=tuple(r if r.loss_weight is not None else replace(r, loss_weight=weight) for r in turn.regions))

@@ -1,4 +1,4 @@
-"""Instructions: ``alpaca``, ``alpaca_pairwise``, ``dolly``, and ModelLink's handlers of their like."""
+"""Instructions: ``alpaca``, ``alpaca_pairwise``, ``dolly``, and ModelLink's handlers of this kind."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def alpaca(
     def convert(row: Row) -> Sample:
         prompt = alpaca_prompt(row, prompt_key, query_key, system_key, history_key, join, strip)
         answer = needed(text_of(row, response_key), "empty_answer", response_key)
-        said = Region(TEXT, answer.strip() if strip else answer)
-        return chat_sample(row, (*prompt, Turn(ASSISTANT, (*reasoning_regions(row, "", None), said))))
+        answer_region = Region(TEXT, answer.strip() if strip else answer)
+        return chat_sample(row, (*prompt, Turn(ASSISTANT, (*reasoning_regions(row, "", None), answer_region))))
 
     return convert
 
 
-def require_joined(is_other: bool, query_key: str | None) -> None:
-    """Stop where a `join` is asked for and nothing is joined."""
-    if is_other and query_key is None:
+def require_joined(is_set: bool, query_key: str | None) -> None:
+    """Raise where `join` is set (`is_set`) and there is no second field to join."""
+    if is_set and query_key is None:
         raise ConfigError(
             "join stands between the instruction and a second field, which null ignores here. Name the field, or leave join out"
         )
@@ -63,18 +63,18 @@ def require_joined(is_other: bool, query_key: str | None) -> None:
 def alpaca_prompt(
     row: Row, prompt_key: str, query_key: str | None, system_key: str | None, history_key: str | None, join: str, strip: bool
 ) -> tuple[Turn, ...]:
-    """The turns before the answer."""
+    """The turns before the answer of an Alpaca row: [system], [history], user."""
 
-    def tidy(text: str) -> str:
+    def normalize(text: str) -> str:
         return text.strip() if strip else text
 
     instruction = text_of(row, prompt_key)
-    question = join.join(tidy(text) for text in (instruction, _optional(row, query_key)) if text.strip())
+    question = join.join(normalize(text) for text in (instruction, _optional(row, query_key)) if text.strip())
     needed(question, "empty_prompt", prompt_key)
-    system = tidy(_optional(row, system_key))
+    system = normalize(_optional(row, system_key))
     history = _history(row, history_key)
-    past = (turn(role, tidy(text)) for pair in history for role, text in zip((USER, ASSISTANT), pair, strict=True))
-    return with_system((*past, turn(USER, question)), system)
+    history_turns = (turn(role, normalize(text)) for pair in history for role, text in zip((USER, ASSISTANT), pair, strict=True))
+    return with_system((*history_turns, turn(USER, question)), system)
 
 
 def _optional(row: Row, key: str | None) -> str:
@@ -96,7 +96,7 @@ def _history(row: Row, key: str | None) -> list[tuple[str, str]]:
 
 
 def alpaca_keys(map_keys: Mapping[str, str] | None, answers: tuple[str, ...]) -> dict[str, Any]:
-    """ModelLink's ``--map-keys`` for Alpaca rows as option names of this schema.
+    """ModelLink's ``--map-keys`` for Alpaca rows as options of `alpaca`.
 
     Raises:
         ConfigError: a key that the handler does not have.
@@ -207,7 +207,7 @@ _ALPACA = (
 _STACK_OVERFLOW = "In python, {title}\n### Question:\n{question}\n### Response:\n{answer}\n"
 _ALPACA_KEYS = {"prompt_key": "instruction", "query_key": "input", "system_key": "system", "history_key": "history"}
 REFERENCE = "reference"
-"""The verifier of handlers that store a reference answer and leave it to the trainer how to compare."""
+"""The verifier of handlers that store a reference answer and leave the comparison to the trainer."""
 
 
 @schema("AlpacaPretrainHandler", gives=Sample, example={"instruction": "Add 2 and 2.", "input": "", "output": "4"})
@@ -216,8 +216,8 @@ def alpaca_pretrain_handler() -> Convert:
 
     def convert(row: Row) -> Sample:
         instruction, response = (needed(text_of(row, key), "empty_text", key) for key in ("instruction", "output"))
-        given = text_of(row, "input", required=False)
-        section = f"### Input:\n{given}\n\n" if given else ""
+        query = text_of(row, "input", required=False)
+        section = f"### Input:\n{query}\n\n" if query else ""
         return document(_ALPACA.format(instruction=instruction, given=section, response=response))
 
     return convert

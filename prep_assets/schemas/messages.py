@@ -68,8 +68,8 @@ def prompt_completion(
                 turns = (replace(turns[0], regions=(*turns[0].regions, Region(SEPARATOR, separator, 0.0))), turns[1])
             return chat_sample(row, with_system_of(row, turns), tools_key) if template else plain_sample(row, turns)
         if isinstance(prompt, str) != isinstance(completion, str):
-            other = completion if isinstance(prompt, str) else prompt
-            wrong_type(other, completion_key if isinstance(prompt, str) else prompt_key, "a string, as the other side is one")
+            mismatched = completion if isinstance(prompt, str) else prompt
+            wrong_type(mismatched, completion_key if isinstance(prompt, str) else prompt_key, "a string, as the other side is one")
         if separator:
             wrong_type(prompt, prompt_key, "a string, because the option separator stands between texts")
         return chat_sample(row, with_system_of(row, _chat(row, prompt_key, completion_key)), tools_key)
@@ -119,16 +119,16 @@ def nlg_read_hook(*, context_key: str = "context", completion_key: str = "comple
         context_key: field with the context.
         completion_key: field with the completion.
     """
-    read = prompt_completion(prompt_key=context_key, completion_key=completion_key)
-    ids = convert_with("tokenized", {"prompt_ids_key": context_key, "completion_ids_key": completion_key})
+    read_text = prompt_completion(prompt_key=context_key, completion_key=completion_key)
+    read_ids = convert_with("tokenized", {"prompt_ids_key": context_key, "completion_ids_key": completion_key})
 
     def convert(row: Row) -> Example | None:
         if all(isinstance(row.get(key), list | tuple) for key in (context_key, completion_key)):
-            return ids(row)
+            return read_ids(row)
         for key in (context_key, completion_key):
             if not isinstance(row.get(key), str | None):
                 wrong_type(row.get(key), key, "a string, or token ids as the other side")
-        return read(row)
+        return read_text(row)
 
     return convert
 
@@ -195,18 +195,20 @@ def messages(
         images.require_all_taken()
         check(turns)
         sample = chat_sample(row, turns, tools_key)
-        tools = _with_own_tools(row[messages_key], sample.tools, messages_key)
+        tools = _tools_with_messages(row[messages_key], sample.tools, messages_key)
         return sample if tools is sample.tools else replace(sample, tools=tools)
 
     return reads_plain(convert, PlainMessages(messages_key, role_key, content_key, plain_roles(form.roles), check))
 
 
-def _with_own_tools(messages: Sequence[Mapping[str, Any]], tools: Tools, where: str) -> Tools:
-    """The tools that a message offers itself, as OLMo's system messages do under ``functions``, where the row has none."""
-    own = [found for message in messages if any(map(message.__contains__, TOOLS)) and (found := tools_of(message, TOOLS[0]))]
-    if own and any(found != (tools or own[0]) for found in own):
+def _tools_with_messages(messages: Sequence[Mapping[str, Any]], tools: Tools, where: str) -> Tools:
+    """The row's `tools`, or those in its messages (OLMo's system messages have ``functions``). Different lists are rejected."""
+    tool_lists = [
+        message_tools for message in messages if any(map(message.__contains__, TOOLS)) and (message_tools := tools_of(message, TOOLS[0]))
+    ]
+    if tool_lists and any(message_tools != (tools or tool_lists[0]) for message_tools in tool_lists):
         raise Refused("conflicting_tools", f"{where!r} offers other tools in one place than in another")
-    return tools or (own[0] if own else ())
+    return tools or (tool_lists[0] if tool_lists else ())
 
 
 @schema("chat_read_hook", gives=Sample, example=MESSAGES_EXAMPLE)
@@ -224,13 +226,13 @@ def chat_read_hook(
 
     def convert(row: Row) -> Sample:
         sample = read(row)
-        turns = tuple(_stripped(turn) for turn in sample.turns if turn.role != SYSTEM or turn.text.strip())
+        turns = tuple(_strip_turn(turn) for turn in sample.turns if turn.role != SYSTEM or turn.text.strip())
         return replace(sample, turns=turns)
 
     return convert
 
 
-def _stripped(turn: Turn) -> Turn:
+def _strip_turn(turn: Turn) -> Turn:
     if turn.role not in (USER, ASSISTANT):
         return turn
     return replace(turn, regions=tuple(replace(region, text=region.text.strip()) for region in turn.regions))
@@ -328,7 +330,7 @@ def sharegpt(
     """
     tags = {user_tag: USER, assistant_tag: ASSISTANT, observation_tag: TOOL, function_tag: ASSISTANT, system_tag: SYSTEM}
     form = ChatFormat(role_tag, content_tag, tags, function_tag)
-    both = form == ChatFormat("from", "value", TAG_ROLES, "function_call")
+    has_default_tags = form == ChatFormat("from", "value", TAG_ROLES, "function_call")
 
     def check(turns: Sequence[Turn]) -> None:
         if not any(turn.role == ASSISTANT for turn in turns):
@@ -338,7 +340,7 @@ def sharegpt(
     def convert(row: Row) -> Sample:
         images = Images(row, images_key, image_token)
         messages = value_at(row, messages_key)
-        turns = (ChatFormat() if both and _in_roles(messages) else form).turns(messages, messages_key, images)
+        turns = (ChatFormat() if has_default_tags and _has_openai_keys(messages) else form).turns(messages, messages_key, images)
         images.require_all_taken()
         turns = with_system_of(row, turns, system_key)
         check(turns)
@@ -350,8 +352,8 @@ def sharegpt(
 TAG_ROLES = {"human": USER, "gpt": ASSISTANT, "observation": TOOL, "function_call": ASSISTANT, "system": SYSTEM}
 
 
-def _in_roles(messages: object) -> bool:
-    """Whether a chat is written with ``role`` and ``content``: its first message decides, so that a mixture is refused."""
+def _has_openai_keys(messages: object) -> bool:
+    """Whether a chat uses ``role`` and ``content``. Its first message decides, so that a mixture is rejected."""
     first = messages[0] if isinstance(messages, list | tuple) and messages else None
     return isinstance(first, Mapping) and "role" in first and "from" not in first
 
@@ -360,20 +362,20 @@ TAGS = ("role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag
 
 
 def sharegpt_options(map_keys: Mapping[str, Any] | None, answers: tuple[str, ...]) -> dict[str, Any]:
-    """ModelLink's ``--map-keys`` for ShareGPT rows as options of this schema. Tags that are not listed keep their default.
+    """ModelLink's ``--map-keys`` for ShareGPT rows as options of `sharegpt`. Tags that are not listed keep their default.
 
     Raises:
         ConfigError: a key or a tag that the handler does not have.
     """
-    given = dict(map_keys or {})
-    tags = given.pop("tags", None) or {}
+    columns = dict(map_keys or {})
+    tags = columns.pop("tags", None) or {}
     allowed = ("messages", "system", "tools", *answers)
     if not isinstance(tags, Mapping):
         raise ConfigError(f"map_keys 'tags' is {tags!r}, needs a mapping of {', '.join(TAGS)}")
-    for key, names in [*((key, allowed) for key in given), *((tag, TAGS) for tag in tags)]:
+    for key, names in [*((key, allowed) for key in columns), *((tag, TAGS) for tag in tags)]:
         if key not in names:
             raise ConfigError(f"map_keys has no key {key!r}{nearest(key, names) or '.'} Allowed: tags, {', '.join((*allowed, *TAGS))}")
-    return {**{f"{key}_key": column for key, column in given.items()}, **tags}
+    return {**{f"{key}_key": column for key, column in columns.items()}, **tags}
 
 
 @schema("SharegptStyleInstructionHandler", gives=Sample, example=SHAREGPT_EXAMPLE)

@@ -38,7 +38,7 @@ from prep_assets.schemas.turns import (
     with_system_of,
 )
 
-# ``preference``: pairs with an explicit prompt, or with the prompt inside both sides; strings or messages.
+# ``preference``: pairs with an explicit prompt, or with the prompt at the start of both sides; strings or messages.
 
 ASSISTANT_ROLE = "assistant:"
 LLAMA_FACTORY_V1 = ("chosen_messages", "rejected_messages")
@@ -86,22 +86,22 @@ def preference(
             wrong_type(rejected, keys[1], f"the same form as {keys[0]!r}")
         if prompt is not None:
             if isinstance(prompt, str):
-                before: tuple[Turn, ...] = (turn(USER if template else PROMPT, prompt),)
+                prompt_turns: tuple[Turn, ...] = (turn(USER if template else PROMPT, prompt),)
             else:
-                require_open_end(before := _messages(prompt, str(prompt_key)), str(prompt_key))
-            return pair_of(row, before, *(_answer(row[key], key, before) for key in keys), tools_key=tools_key)
+                require_open_end(prompt_turns := _as_turns(prompt, str(prompt_key)), str(prompt_key))
+            return pair_of(row, prompt_turns, *(_answer_turns(row[key], key, prompt_turns) for key in keys), tools_key=tools_key)
         if isinstance(chosen, str):
             return pair_of(row, *common_prompt(*(turns_of(split_marked(row[key], marks, key)) for key in keys)), tools_key=tools_key)
-        return pair_of(row, *common_prompt(*(_messages(row[key], key) for key in keys)), tools_key=tools_key)
+        return pair_of(row, *common_prompt(*(_as_turns(row[key], key) for key in keys)), tools_key=tools_key)
 
     def split(row: Row) -> tuple[PlainChat | None, object, object]:
         prompt, chosen, rejected = row[str(prompt_key)], row[chosen_key], row[rejected_key]
         if isinstance(prompt, str):
-            before = PlainChat((USER,), (prompt,)) if prompt.strip() else None
+            prompt_chat = PlainChat((USER,), (prompt,)) if prompt.strip() else None
         else:
-            before = plain_chat(prompt, "role", "content", _PLAIN_TAGS)
+            prompt_chat = plain_chat(prompt, "role", "content", _PLAIN_TAGS)
         strings = isinstance(chosen, str) and isinstance(rejected, str)
-        return (before, chosen, rejected) if strings else (before, _one_answer(chosen), _one_answer(rejected))
+        return (prompt_chat, chosen, rejected) if strings else (prompt_chat, _single_answer(chosen), _single_answer(rejected))
 
     return (
         convert
@@ -113,29 +113,29 @@ def preference(
 _PLAIN_TAGS = plain_roles(OPENAI_ROLES)
 
 
-def _one_answer(messages: object) -> str | None:
-    """The text of a list of one message of an assistant that is nothing but a text."""
+def _single_answer(messages: object) -> str | None:
+    """The text of `messages` where they are one plain assistant message; `None` otherwise."""
     chat = plain_chat(messages, "role", "content", _PLAIN_TAGS)
     return chat.texts[0] if chat is not None and chat.roles == (ASSISTANT,) else None
 
 
 def _with_system_of(row: Row, key: str | None, example: Pair) -> Pair:
-    """`example` with the row's own system prompt in front. Text without a template has no place for one."""
+    """`example` with the row's system prompt in front. Text without a template has no place for one."""
     prompt = with_system_of(row, example.prompt, key)
     if prompt != example.prompt and example.prompt[0].role == PROMPT:
         raise Refused("unsupported_column", f"the record has {key!r}, and a prompt without a chat template has no system turn")
     return replace(example, prompt=prompt)
 
 
-def _answer(answer: object, key: str, prompt: tuple[Turn, ...]) -> tuple[Turn, ...]:
-    """The turns of one side. A side may repeat the prompt before its answer; it is then taken away."""
+def _answer_turns(answer: object, key: str, prompt: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    """The turns of one side, without the prompt where the side repeats it."""
     if isinstance(answer, str):
         return (turn(COMPLETION if prompt[0].role == PROMPT else ASSISTANT, answer),)
-    turns = _messages(answer, key)
+    turns = _as_turns(answer, key)
     return turns[len(prompt) :] if content_of(turns[: len(prompt)]) == content_of(prompt) else turns
 
 
-def _messages(value: object, key: str) -> tuple[Turn, ...]:
+def _as_turns(value: object, key: str) -> tuple[Turn, ...]:
     return ChatFormat().turns([value] if isinstance(value, Mapping) else value, key)
 
 
@@ -162,14 +162,14 @@ def dpo_read_hook(
         if prompt_key is not None:
             prompt = as_text(value_at(row, prompt_key), prompt_key)
         else:
-            prompt, chosen, rejected = _cut(chosen, rejected, assistant_role)
-        sides = pair_of(row, *((turn(role, text.strip()),) for role, text in ((USER, prompt), (ASSISTANT, chosen), (ASSISTANT, rejected))))
-        return _with_system_of(row, "system", sides)
+            prompt, chosen, rejected = _cut_at_mark(chosen, rejected, assistant_role)
+        pair = pair_of(row, *((turn(role, text.strip()),) for role, text in ((USER, prompt), (ASSISTANT, chosen), (ASSISTANT, rejected))))
+        return _with_system_of(row, "system", pair)
 
     return convert
 
 
-def _cut(chosen: str, rejected: str, mark: str) -> tuple[str, str, str]:
+def _cut_at_mark(chosen: str, rejected: str, mark: str) -> tuple[str, str, str]:
     marks = list(re.finditer(re.escape(mark), chosen, re.IGNORECASE))
     if not marks:
         raise Refused("no_assistant_turn", f"chosen has no {mark!r}; it ends {chosen[-50:]!r}")
@@ -249,13 +249,13 @@ _LARGE = 1e15
 
 
 def _last_answer(row: Row, key: str, prompt: str | None) -> str:
-    """The text of the last message of a side, which is the assistant's. Where the prompt is given, it is the only message before."""
+    """The text of the last message of a side, which is the assistant's. `prompt`, unless `None`, must be the only message before it."""
     messages = list(objects(value_at(row, key), key))
     if not messages:
         raise Refused("empty_answer", f"{key!r} has no messages")
-    *before, (role, answer) = [texts_of(message, "role", "content") for _, message in messages]
-    if prompt is not None and [(asker, text.strip()) for asker, text in before] != [("user", prompt)]:
-        raise Refused("prompts_differ", f"{key!r} has {len(before)} messages before its answer; they are not the prompt")
+    *earlier, (role, answer) = [texts_of(message, "role", "content") for _, message in messages]
+    if prompt is not None and [(asker, text.strip()) for asker, text in earlier] != [("user", prompt)]:
+        raise Refused("prompts_differ", f"{key!r} has {len(earlier)} messages before its answer; they are not the prompt")
     if role != "assistant":
         raise Refused("no_assistant_turn", f"{key!r} ends with a message of {role!r}")
     return answer.strip()
@@ -280,7 +280,7 @@ def _best_and_worst(completions: Sequence[tuple[str, float]], margin: float | No
 
 
 def _require_scores(row: Row, scores: Mapping[str, float], answers: Sequence[str]) -> None:
-    """Where the completions stand beside the sides, each side has its own completion's score, and the chosen one no less than the other."""
+    """Check the scores of a row that also lists its completions: each side has its completion's score, and chosen scores no less than rejected."""
     chosen, rejected = (scores.get(answer) for answer in answers)
     for key, score in zip(SCORES, (chosen, rejected), strict=True):
         value = row.get(key)
@@ -291,17 +291,18 @@ def _require_scores(row: Row, scores: Mapping[str, float], answers: Sequence[str
 
 
 def rated(row: Row, key: str) -> list[tuple[str, float]]:
-    """The completions of a row, text and overall score of 1 to 10, beside a rating of 1 to 5 for each of four aspects; none where it has none.
+    """The completions of a row, each its text and its overall score, 1 to 10; empty where the row has none.
 
-    A fault of 2023 (``> 1`` for ``>= 1``) wrote the overall score 1 of about 2,000 answers as 10. Their ratings stayed, so they tell.
+    A bug of 2023 (``> 1`` for ``>= 1``) wrote the overall score 1 of about 2,000 answers as 10. Their ratings of four aspects, 1 to 5, are right and
+    reveal them.
 
     Raises:
-        Refused: ``score_contradicts``, where one with the best score has the ratings of a bad one.
+        Refused: ``score_contradicts``, where a completion has the best score and bad ratings.
     """
     completions = []
     for where, completion in objects([] if row.get(key) is None else row[key], key):
         score = as_number(value_at(completion, "overall_score", where), f"{where}.overall_score")
-        ratings, fine = _ratings(completion, where), completion.get("fine-grained_score")
+        ratings, fine = _ratings_of(completion, where), completion.get("fine-grained_score")
         mean = as_number(fine, f"{where}.fine-grained_score") if fine is not None else sum(ratings) / len(ratings) if ratings else None
         if mean is not None and score >= BEST_SCORE and mean <= BAD_RATING:
             detail = f"{where} scores {score:g} over all and {mean:g} in its ratings: a score of 1 that was written as 10"
@@ -310,8 +311,8 @@ def rated(row: Row, key: str) -> list[tuple[str, float]]:
     return completions
 
 
-def _ratings(completion: Row, where: str) -> list[float]:
-    """The ratings of the aspects, numbers as text; ``N/A`` is left out."""
+def _ratings_of(completion: Row, where: str) -> list[float]:
+    """The ratings of the aspects, written as numbers or as text; ``N/A`` is left out."""
     ratings = []
     aspects = completion.get("annotations")
     for name, annotation in as_mapping(aspects, f"{where}.annotations").items() if aspects is not None else ():
@@ -358,12 +359,12 @@ def contrastive(
         raise ConfigError("query_key, positive_key and negative_key name one field twice")
 
     def convert(row: Row) -> Contrast:
-        _, query = _one(row, [query_key] if query_key else QUERIES)
-        positive, positives = _one(row, [positive_key] if positive_key else POSITIVES)
-        texts = _texts(positives, positive)
+        _, query = _only_field(row, [query_key] if query_key else QUERIES)
+        positive, positives = _only_field(row, [positive_key] if positive_key else POSITIVES)
+        texts = _as_texts(positives, positive)
         if not texts:
             raise Refused("empty_positive", f"{positive!r} has no text")
-        negatives = tuple(text for key in _negative_keys(row, negative_key) for text in _texts(row[key], key))
+        negatives = tuple(text for key in _negative_keys(row, negative_key) for text in _as_texts(row[key], key))
         instruction = None if row.get(instruction_key) is None else as_text(row[instruction_key], instruction_key)
         scores = (_scores(row, "pos_scores", len(texts)), _scores(row, "neg_scores", len(negatives)))
         return Contrast(needed(as_text(query, "query"), "empty_query", "query"), texts, negatives, None, instruction or None, *scores)
@@ -371,36 +372,36 @@ def contrastive(
     return convert
 
 
-def _one(row: Row, keys: Sequence[str]) -> tuple[str, Any]:
-    """The field of a row, of several names that it may have. A row that has two of them is refused, because it does not say which is meant."""
-    found = [key for key in keys if key in row and row[key] is not None]
-    if len(found) > 1:
-        raise Refused("conflicting_fields", f"both {found[0]!r} and {found[1]!r} are there; name one of them in the options")
-    key = found[0] if found else keys[0]
+def _only_field(row: Row, keys: Sequence[str]) -> tuple[str, Any]:
+    """The one of `keys` that a row has, and its value. A row with two of them is rejected: it does not say which is meant."""
+    present = [key for key in keys if key in row and row[key] is not None]
+    if len(present) > 1:
+        raise Refused("conflicting_fields", f"both {present[0]!r} and {present[1]!r} are there; name one of them in the options")
+    key = present[0] if present else keys[0]
     return key, value_at(row, key)
 
 
 def _negative_keys(row: Row, key: str | None) -> list[str]:
     if key is not None:
         return [key] if row.get(key) is not None else []
-    named = [each for each in NEGATIVES if each in row and row[each] is not None]
-    numbered = sorted((each for each in row if NUMBERED.fullmatch(each)), key=lambda each: int(each.rpartition("_")[2]))
-    return [*named, *(each for each in numbered if row[each] is not None)]
+    named = [column for column in NEGATIVES if column in row and row[column] is not None]
+    numbered = sorted((column for column in row if NUMBERED.fullmatch(column)), key=lambda column: int(column.rpartition("_")[2]))
+    return [*named, *(column for column in numbered if row[column] is not None)]
 
 
-def _texts(value: object, where: str) -> tuple[str, ...]:
+def _as_texts(value: object, where: str) -> tuple[str, ...]:
     values: Sequence[Any] = as_list(value, where) if isinstance(value, list | tuple) else [value]
-    found = []
-    for at, each in enumerate(values):
-        place = f"{where}[{at}]"
-        if isinstance(each, Mapping):
-            each = _passage(each, place)
-        found.append(needed(as_text(each, place), "empty_text", place))
-    return tuple(found)
+    texts = []
+    for index, text in enumerate(values):
+        place = f"{where}[{index}]"
+        if isinstance(text, Mapping):
+            text = _passage_text(text, place)
+        texts.append(needed(as_text(text, place), "empty_text", place))
+    return tuple(texts)
 
 
-def _passage(value: Mapping[str, Any], where: str) -> str:
-    """A passage of DPR and Tevatron: its title before its text."""
+def _passage_text(value: Mapping[str, Any], where: str) -> str:
+    """The text of a passage of DPR or Tevatron: its title, a line break, its text."""
     title, text = as_mapping(value, where).get("title"), value_at(value, "text", where)
     for key in ("docid", "passage_id", "psg_id"):
         value.get(key)  # names the passage

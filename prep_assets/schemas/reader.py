@@ -1,4 +1,4 @@
-"""Rows → examples: through views that note what is read, or in columns where rows are nothing but texts; speaker names and mask builders of the user's own."""
+"""Read rows as examples, through views that track the fields or in columns where rows are plain texts; speaker names; users' mask builders."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ from prep_assets.samples import (
 from prep_assets.schemas.fields import DECISIVE, MEDIA, NEUTRAL, Row, View, as_weight, has_content, join, unread, view_of, whole
 from prep_assets.schemas.registry import Convert, OwnFunction, own_function
 
-# Rows that are nothing but texts: messages with a role and a text each, or two answers to them. Most rows of chats and pairs are, and are
-# read without a view of each message.
+# Plain rows: messages with a role and a text each, or a prompt and two answers. Most rows of chats and pairs are plain, and are read without a view of
+# each message.
 #
-# What a schema reads of such a row is seen once for each set of columns, by a view (see `fields.View`). Where that is the columns with the texts alone, further
-# rows with the same columns are read here.
+# For each set of columns the first row is read through a view (see `fields.View`). If the schema reads only the columns with the texts, further plain rows
+# with the same columns are read by the code below.
 
 _FEW = 8
-"""Rows that are read one by one where one among them is not plain."""
+"""Batches below this size are read row by row."""
 _Convert = TypeVar("_Convert", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class PlainMessages:
-    """Reads such rows.
+    """Reads plain messages.
 
     Attributes:
         messages_key: the column with the messages.
         role_key, content_key: the two fields of a message.
-        roles: the tags that are read here, and the roles they stand for.
-        check: refuses turns whose roles the schema does not accept.
+        roles: the tags of plain messages → their roles.
+        check: rejects turns whose roles the schema does not accept.
     """
 
     messages_key: str
@@ -67,17 +67,17 @@ class PlainMessages:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns with the texts."""
+        """The columns that hold the texts."""
         return frozenset([self.messages_key])
 
     def read(self, rows: Sequence[Row]) -> list[PlainChat | None]:
-        """The chats of rows; `None` where the schema itself has to read one."""
+        """One chat a row; `None` where the schema has to read the row."""
         chats = self._chats([row[self.messages_key] for row in rows])
         accepted = {roles for roles in {chat.roles for chat in chats if chat is not None} if self.accepts(roles)}
         return [chat if chat is not None and chat.roles in accepted else None for chat in chats]
 
     def _chats(self, conversations: list[Any]) -> list[PlainChat | None]:
-        """As `plain_chat`, of many at once. Where one is not plain, both halves are tried for themselves."""
+        """`plain_chat` of many rows at once. Where one of them is not plain, each half is tried on its own."""
         if len(conversations) < _FEW:
             return [plain_chat(messages, self.role_key, self.content_key, self.roles) for messages in conversations]
         try:
@@ -93,7 +93,7 @@ class PlainMessages:
             return self._chats(conversations[:half]) + self._chats(conversations[half:])
 
     def accepts(self, roles: tuple[str, ...]) -> bool:
-        """Whether the schema accepts turns of these roles."""
+        """Whether the schema accepts a chat with these roles."""
         if roles not in self._accepted:
             try:
                 self.check(tuple(turn(role, "text") for role in roles))
@@ -104,10 +104,10 @@ class PlainMessages:
 
 
 def plain_chat(messages: object, role_key: str, content_key: str, known: Mapping[str, str]) -> PlainChat | None:
-    """Messages of a role and a text each, in columns; `None` for any others.
+    """Messages with a role and a text each, as columns; `None` for any others.
 
     Args:
-        known: the tags that are read here, and the roles they stand for.
+        known: the tags of plain messages → their roles.
     """
     if type(messages) is not list:
         return None
@@ -126,18 +126,18 @@ def plain_chat(messages: object, role_key: str, content_key: str, known: Mapping
 
 @dataclass(frozen=True)
 class PlainPairs:
-    """Reads pairs of two columns, or three.
+    """Reads plain pairs from two or more columns.
 
     Attributes:
-        columns: those with the texts.
-        split: the prompt and both answers of a row; `None` where the schema itself has to read it.
+        columns: the columns that hold the texts.
+        split: gives the prompt and both answers of a row; `None` where the schema has to read the row.
     """
 
     columns: frozenset[str]
     split: Callable[[Row], tuple[PlainChat | None, object, object] | None]
 
     def read(self, rows: Sequence[Row]) -> list[PlainPair | None]:
-        """The pairs of rows: a prompt that a user ends, and two answers that differ. `None` where the schema itself has to read one."""
+        """One pair a row: a prompt that ends with a user turn, and two different answers. `None` where the schema has to read the row."""
         return list(map(self._pair, rows))
 
     def _pair(self, row: Row) -> PlainPair | None:
@@ -153,27 +153,27 @@ PlainRows = PlainMessages | PlainPairs
 
 
 def reads_plain(convert: _Convert, plain: PlainRows) -> _Convert:
-    """`convert`, with what reads its plain rows."""
+    """`convert` with the reader of its plain rows attached."""
     convert.plain_rows = plain  # type: ignore[attr-defined]
     return convert
 
 
 def plain_rows_of(convert: Callable[..., Any]) -> PlainRows | None:
-    """What reads the plain rows of a schema; `None` where it has none."""
+    """The reader of a schema's plain rows; `None` where it has none."""
     plain: PlainRows | None = getattr(convert, "plain_rows", None)
     return plain
 
 
 def plain_roles(tags: Mapping[str, str], without: str | None = None) -> dict[str, str]:
-    """The tags whose messages may be plain: those of system, user and assistant, but for one that means something else."""
+    """The tags of plain messages → their roles: those of system, user and assistant, except the tag `without`."""
     return {tag: role for tag, role in tags.items() if role in (SYSTEM, USER, ASSISTANT) and tag != without}
 
 
-# Names of speakers where the chat template shows none: left out and counted, or written in front of what is said.
+# Speaker names where the chat template shows none: left out and counted, or written in front of the text.
 
 
 def without_speakers(mode: Literal["leave_out", "write"], convert: Convert) -> Convert:
-    """The row function `convert`, in whose examples no turn but a tool's has a name. Where names are left out, their fields count as passed over."""
+    """`convert`, with names removed from the turns of its examples, except tool turns. With ``leave_out`` the name fields count as passed over."""
 
     def unnamed(row: Row) -> Example | None:
         example, names = convert(row), set[str]()
@@ -181,47 +181,47 @@ def without_speakers(mode: Literal["leave_out", "write"], convert: Convert) -> C
             return example
 
         def change(turns: Sequence[Turn]) -> tuple[Turn, ...]:
-            named = [turn.role != TOOL and turn.name is not None for turn in turns]
-            names.update(turn.name for turn, speaks in zip(turns, named, strict=True) if speaks and turn.name)
-            return tuple(_unnamed(turn, mode) if speaks else turn for turn, speaks in zip(turns, named, strict=True))
+            have_names = [turn.role != TOOL and turn.name is not None for turn in turns]
+            names.update(turn.name for turn, is_named in zip(turns, have_names, strict=True) if is_named and turn.name)
+            return tuple(_without_name(turn, mode) if is_named else turn for turn, is_named in zip(turns, have_names, strict=True))
 
         example = over_turns(example, change)
         if mode == "leave_out" and isinstance(row, View):
             row.book.dropped.update(join(view.path, "name") for view in row.book.views if dict.get(view, "name") in names)
         return example
 
-    plain = plain_rows_of(convert)  # whose messages have no names
+    plain = plain_rows_of(convert)  # plain messages have no names
     return unnamed if plain is None else reads_plain(unnamed, plain)
 
 
-def _unnamed(turn: Turn, mode: str) -> Turn:
+def _without_name(turn: Turn, mode: str) -> Turn:
     if mode == "leave_out" or not (turn.name or "").strip():
         return replace(turn, name=None)
     prefix, regions = f"{turn.name}: ", list(turn.regions)
-    at = next((at for at, region in enumerate(regions) if region.kind != THINKING and not region.drop), len(regions))
-    first = regions[at] if at < len(regions) else Region(TEXT, "")
+    index = next((index for index, region in enumerate(regions) if region.kind != THINKING and not region.drop), len(regions))
+    first = regions[index] if index < len(regions) else Region(TEXT, "")
     if first.kind != TEXT:
-        regions.insert(at, Region(TEXT, prefix, first.loss_weight))
+        regions.insert(index, Region(TEXT, prefix, first.loss_weight))
     elif first.text.lstrip().startswith(tuple(opening for opening, _ in REASONING_TAGS)):
         detail = (
             f"{turn.name!r} speaks in a text that begins with reasoning, {first.text[:40]!r}, and speaker_names: write puts names there. "
         )
         raise Refused("name_before_reasoning", f"{detail}Put the reasoning into a field of its own, or set speaker_names: leave_out")
     else:
-        regions[at : at + 1] = [replace(first, text=prefix + first.text)]
+        regions[index : index + 1] = [replace(first, text=prefix + first.text)]
     return replace(turn, name=None, regions=tuple(regions))
 
 
-# Mask builders of the user's own: a function from the sample of a row to the loss weights of its turns, or of their regions.
+# Users' mask builders: functions from a sample to the loss weights of its turns or regions.
 
 
 def weighed_by(path: str, convert: Convert) -> Convert:
-    """The row function `convert`, whose samples get the weights that the function at `path`, ``package.module:function``, gives.
+    """`convert`, with the loss weights of its samples set by the function at `path`, ``package.module:function``.
 
-    It returns one entry a turn: a weight for all of it, `None` to leave the turn as it is, or one of these for each of its regions.
+    The function returns one entry a turn: a weight for the whole turn, `None` to leave it as it is, or a list of these, one a region.
 
     Raises:
-        ConfigError: the function does not exist.
+        ConfigError: the function cannot be imported.
     """
     function = own_function("weigh:", path)
 
@@ -234,13 +234,13 @@ def weighed_by(path: str, convert: Convert) -> Convert:
         weights = function(sample)
         if len(weights) != len(sample.turns):
             raise Refused("length_mismatch", f"{path!r} gives {len(weights)} weights for {len(sample.turns)} turns")
-        return replace(sample, turns=tuple(map(_weighed, range(len(weights)), sample.turns, weights)))
+        return replace(sample, turns=tuple(map(_with_weights, range(len(weights)), sample.turns, weights)))
 
     return weighed
 
 
-def _weighed(number: int, turn: Turn, given: Any) -> Turn:
-    weights, where = given if isinstance(given, list | tuple) else [given] * len(turn.regions), f"turn {number}"
+def _with_weights(number: int, turn: Turn, turn_weights: Any) -> Turn:
+    weights, where = turn_weights if isinstance(turn_weights, list | tuple) else [turn_weights] * len(turn.regions), f"turn {number}"
     if len(weights) != len(turn.regions):
         raise Refused("length_mismatch", f"{where} has {len(turn.regions)} regions, and the function gives {len(weights)} weights")
     regions = (
@@ -250,27 +250,27 @@ def _weighed(number: int, turn: Turn, given: Any) -> Turn:
     return replace(turn, regions=tuple(regions))
 
 
-# Rows → examples. Every field of a row is accounted for: read by its schema, passed over by its name, listed under `ignore`, or a reason to stop.
+# Reading rows. Every field of a row is accounted for: read by the schema, passed over by its name, listed under `ignore`, or an error.
 
 Verdict = Literal["used", "passed over", "decisive", "chosen by", "unknown"]
-"""What its name says of a field. One that rows are chosen by may stay unread; one that is decisive as well only where it says 1 or true, as a row without it
-does: a condition on a system prompt or a weight carries neither."""
-_SHOWN = 80
-"""Characters of an example value."""
+"""The verdict on a field's name. A field that rows are chosen by (`used`) may stay unread. If it is decisive as well (``chosen by``), it may do so only
+where it is 1 or true, which equals its absence: choosing rows by a system prompt or a weight does not put it into the example."""
+_MOST_SHOWN = 80
+"""Most characters of a value in an error."""
 MOST_COLUMNS = 1024
-"""Sets of columns that a reader remembers."""
+"""Most sets of columns that a reader remembers."""
 
 
 @dataclass(slots=True)
 class Account:
-    """What became of the fields that a schema did not read.
+    """An account of the fields that a schema did not read.
 
     Attributes:
-        ignore: paths that the configuration lists: a schema never sees these fields.
-        used: paths that decide elsewhere which rows are read.
-        counts: path → rows in which it held something and was passed over.
-        unknown: path → rows in which it held something that no option accounts for.
-        examples: a value of each of these.
+        ignore: paths that the configuration lists; a schema never sees these fields.
+        used: paths of fields that choose rows or domains.
+        counts: path → rows in which the field had content and was passed over.
+        unknown: path → rows in which the field had content and no option accounts for it.
+        examples: path → a value of each unknown field.
     """
 
     ignore: Sequence[str] = ()
@@ -287,17 +287,21 @@ class Account:
             self._ignored_keys.setdefault(holder, []).append(key)
 
     def view(self, row: Row) -> View:
-        """What a schema sees of a row."""
+        """The view of a row, without ignored fields."""
         return view_of(row, self._ignored_keys)
 
-    def note(self, dropped: Iterable[str], left: Iterable[tuple[str, Any]]) -> None:
-        """Account for a row that was converted, by the paths that were left out of it and by its unread fields.
+    def note(self, dropped: Iterable[str], unread_fields: Iterable[tuple[str, Any]]) -> None:
+        """Account for a converted row.
+
+        Args:
+            dropped: paths of its ignored fields with content.
+            unread_fields: their paths and values.
 
         Raises:
             Refused: it has a decisive field that the schema does not read.
         """
-        judged = [(path, value, self.verdict(path)) for path, value in dict(left).items()]
-        for path, value, verdict in judged:  # before anything is counted: of a row that is refused nothing is
+        verdicts = [(path, value, self.verdict(path)) for path, value in dict(unread_fields).items()]
+        for path, value, verdict in verdicts:  # before anything is counted: a rejected row must not count
             if verdict == "decisive" or (verdict == "chosen by" and value != 1):
                 raise Refused(
                     "unsupported_media" if path.rpartition(".")[2] in MEDIA else "unsupported_column",
@@ -305,7 +309,7 @@ class Account:
                     "`ignore`",
                     stage="schema",
                 )
-        for path, value, verdict in judged:
+        for path, value, verdict in verdicts:
             if verdict == "passed over":
                 self.counts[path] += 1
             elif verdict == "unknown":
@@ -314,43 +318,42 @@ class Account:
         self.counts.update(dropped)
 
     def skim(self, row: Row, read: Set[str]) -> None:
-        """Account for a row from which these fields were read; see `note`."""
+        """Account for a plain row of which the columns `read` were read; see `note`."""
         if len(row) > len(read):
             self.note((), ((key, value) for key, value in row.items() if key not in read and has_content(value)))
 
     def check(self, where: str, remedy: Callable[[Account], str] | None = None) -> None:
-        """Stop at a field that is neither read nor listed as ignored.
+        """Raise if a field was neither read nor accounted for.
 
         Args:
-            remedy: what to do if nothing is lost without them; without it, the line to write in the domain.
+            where: the schema and its source, for the error.
+            remedy: gives the advice in the error; without it, the error shows the `ignore` line for the domain.
 
         Raises:
             ConfigError: names the fields, how many rows have them, an example of each, and what to write.
         """
         if not self.unknown:
             return
-        fields = "\n".join(
+        lines = "\n".join(
             f"  {path!r} in {count:,} {'row' if count == 1 else 'rows'}, e.g. {shown(self.examples[path])}"
             for path, count in sorted(self.unknown.items())
         )
         ignored = in_one_line([*self.ignore, *sorted(self.unknown)])
-        in_the_domain = (
-            f"Use a schema or options that read them. If nothing is lost without them, write in the domain:\n  ignore: {ignored}"
-        )
+        ignore_hint = f"Use a schema or options that read them. If nothing is lost without them, write in the domain:\n  ignore: {ignored}"
         raise ConfigError(
-            f"{where} does not read these fields, and their names do not say that they mean nothing:\n{fields}\n"
-            + (in_the_domain if remedy is None else remedy(self))
+            f"{where} does not read these fields, and their names do not say that they mean nothing:\n{lines}\n"
+            + (ignore_hint if remedy is None else remedy(self))
         )
 
     def verdict(self, path: str) -> Verdict:
-        """What its name says of a field."""
-        if (known := self._verdicts.get(path)) is not None:
-            return known
+        """The verdict on the field at `path`, by its name."""
+        if (cached := self._verdicts.get(path)) is not None:
+            return cached
         name = path.rpartition(".")[2]
         verdict: Verdict = "unknown"
         if path in self.ignore:
             verdict = "passed over"
-        elif any(path == used or path.startswith(f"{used}.") for used in self.used):
+        elif any(path == used_path or path.startswith(f"{used_path}.") for used_path in self.used):
             verdict = "chosen by" if name in DECISIVE else "used"
         elif name.lower() in NEUTRAL:
             verdict = "passed over"
@@ -361,96 +364,96 @@ class Account:
 
 
 def in_one_line(value: Any) -> str:
-    """A value in YAML's flow style."""
-    written: str = yaml.safe_dump(value, default_flow_style=True, width=1_000_000, allow_unicode=True, sort_keys=False)
-    return written.strip()
+    """`value` in YAML's flow style, on one line."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=1_000_000, allow_unicode=True, sort_keys=False)
+    return text.strip()
 
 
 def shown(value: object) -> str:
-    """The beginning of a value, for a person."""
+    """The `repr` of a value, shortened for an error."""
     text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A row function with the account of the fields that it does not read."""
+    """A row function, with an account of the fields that it does not read."""
 
     convert: Convert
     account: Account
     _columns: dict[tuple[str, ...], bool] = field(default_factory=dict)
-    """Columns of rows → whether of such rows those with the texts alone are read."""
+    """Columns of a row → whether the schema reads only those with the texts."""
 
     def __call__(self, payload: Row) -> Example | None:
         row = self.account.view(payload)
         try:
             if (example := self.convert(row)) is None:
                 return None
-            _refuse_hidden(example)  # before anything of the row is counted
-            example, left = _without_views(example), unread(row)
+            _reject_unstorable(example)  # before anything of the row is counted
+            example, unread_fields = _without_views(example), unread(row)
             if isinstance(self.convert, OwnFunction):
                 passed_over = lambda path: self.account.verdict(path) in ("passed over", "used")  # noqa: E731
-                left = self.convert.unread(whole(self.account.view(payload)), left, passed_over)
-            self.account.note(row.book.dropped, left)
+                unread_fields = self.convert.unread(whole(self.account.view(payload)), unread_fields, passed_over)
+            self.account.note(row.book.dropped, unread_fields)
             plain, columns = plain_rows_of(self.convert), tuple(payload)
             if plain is not None and columns not in self._columns and len(self._columns) < MOST_COLUMNS:
                 ignored = {*self.account.ignore}
-                inside = any("." in path or path in plain.columns for path in ignored)
-                self._columns[columns] = not inside and {*columns} - row.left - ignored == plain.columns
+                ignores_texts = any("." in path or path in plain.columns for path in ignored)
+                self._columns[columns] = not ignores_texts and {*columns} - row.left - ignored == plain.columns
             return example
         finally:
-            row.book.views.clear()  # a book and its views hold each other, and nobody searches for such garbage while rows are read
+            row.book.views.clear()  # a book and its views form a cycle, which is not collected while rows are read
 
     def plain(self, first: Row) -> PlainRows | None:
-        """What reads plain rows with the columns of this one; `None` where the schema has to read them, or reads more of them than the texts."""
+        """The reader of plain rows with the columns of `first`; `None` where the schema has to read them, or reads more than the texts."""
         columns, plain = tuple(first), plain_rows_of(self.convert)
         if plain is not None and columns not in self._columns:
-            self._one(first)
+            self._convert_row(first)
         return plain if self._columns.get(columns) else None
 
     def rows(self, payloads: Sequence[Row], *, plain: bool = True) -> list[Example | PlainChat | PlainPair | Refused]:
-        """What rows are, or why they are refused.
+        """The example of each row, or the error that rejects it.
 
         Args:
-            plain: whether those that are nothing but texts are given in columns.
+            plain: whether plain rows are returned as columns (`PlainChat`, `PlainPair`).
         """
-        given: list[Example | PlainChat | PlainPair | Refused | None] = [None] * len(payloads)
-        reads = plain_rows_of(self.convert) if plain else None
-        for columns, numbers in _rows_alike(payloads).items() if reads is not None else ():
+        examples: list[Example | PlainChat | PlainPair | Refused | None] = [None] * len(payloads)
+        plain_rows = plain_rows_of(self.convert) if plain else None
+        for columns, numbers in _rows_by_columns(payloads).items() if plain_rows is not None else ():
             if columns not in self._columns:
                 first = numbers.pop(0)
-                given[first] = self._one(payloads[first])
-            if reads is None or not self._columns.get(columns):
+                examples[first] = self._convert_row(payloads[first])
+            if plain_rows is None or not self._columns.get(columns):
                 continue
-            for number, texts in zip(numbers, reads.read([payloads[number] for number in numbers]), strict=True):
-                given[number] = texts
-                if texts is not None and len(columns) > len(reads.columns):
+            for number, plain_example in zip(numbers, plain_rows.read([payloads[number] for number in numbers]), strict=True):
+                examples[number] = plain_example
+                if plain_example is not None and len(columns) > len(plain_rows.columns):
                     try:
-                        self.account.skim(payloads[number], reads.columns)
-                    except Refused as refusal:
-                        given[number] = refusal
-        return [self._one(payload) if example is None else example for payload, example in zip(payloads, given, strict=True)]
+                        self.account.skim(payloads[number], plain_rows.columns)
+                    except Refused as rejection:
+                        examples[number] = rejection
+        return [self._convert_row(payload) if example is None else example for payload, example in zip(payloads, examples, strict=True)]
 
-    def _one(self, payload: Row) -> Example | Refused:
+    def _convert_row(self, payload: Row) -> Example | Refused:
         try:
             return apply(self, payload)
-        except Refused as refusal:
-            return refusal
+        except Refused as rejection:
+            return rejection
 
 
-def _rows_alike(rows: Sequence[Row]) -> dict[tuple[str, ...], list[int]]:
-    """The numbers of rows by their columns."""
+def _rows_by_columns(rows: Sequence[Row]) -> dict[tuple[str, ...], list[int]]:
+    """Columns → the indices of the rows that have them."""
     columns = [tuple(row) for row in rows]
     if columns and columns.count(columns[0]) == len(columns):
         return {columns[0]: list(range(len(rows)))}
-    alike: dict[tuple[str, ...], list[int]] = {}
-    for number, names in enumerate(columns):
-        alike.setdefault(names, []).append(number)
-    return alike
+    numbers_by_columns: dict[tuple[str, ...], list[int]] = {}
+    for number, column_names in enumerate(columns):
+        numbers_by_columns.setdefault(column_names, []).append(number)
+    return numbers_by_columns
 
 
 def _without_views(example: Example) -> Example:
-    """`example` with plain values where a schema passed parts of the row on as they are."""
+    """`example` with plain dicts where a schema passed on parts of the row unchanged."""
     plain: dict[str, Any] = {}
     for name in ("tools", "documents", "template_options"):
         if value := getattr(example, name, None):
@@ -459,16 +462,16 @@ def _without_views(example: Example) -> Example:
 
 
 def apply(convert: Convert, payload: Row) -> Example:
-    """`convert(payload)`, with every way of saying no turned into `Refused` of stage ``schema``.
+    """`convert(payload)`, with every failure raised as `Refused` of stage ``schema``.
 
-    A schema sees arbitrary JSON. Whatever else it raises on such a row is about the row, so it is a refusal that shows the exception. A row
-    with a decisive field that the schema does not read is refused too, see `Account`.
+    A schema sees arbitrary JSON. Any exception that it raises is taken as a fault of the row and shown in the rejection (``schema_error``); `None`
+    rejects the row as well (``skipped_by_schema``). So does a decisive field that the schema does not read, see `Account`.
     """
     reader = convert if isinstance(convert, Reader) else Reader(convert, Account())
     try:
         example = reader(payload)
-    except Refused as refusal:
-        refusal.stage = refusal.stage or "schema"
+    except Refused as rejection:
+        rejection.stage = rejection.stage or "schema"
         raise
     except PrepAssetsError:
         raise
@@ -479,9 +482,9 @@ def apply(convert: Convert, payload: Row) -> Example:
     return example
 
 
-def _refuse_hidden(example: Example) -> None:
-    """Refuse what stores cannot keep: white space with a weight of its own beside reasoning or a call (``weighted_space``), and a region that is
-    shown and not attended to (``not_attended``), but in a document or a chat: no other store has an attention mask."""
+def _reject_unstorable(example: Example) -> None:
+    """Reject what stores cannot hold: white space with its own weight next to reasoning or a call (``weighted_space``), and outside of documents and
+    chats, whose stores alone have an attention mask, a region that is rendered and not attended to (``not_attended``)."""
     if isinstance(example, Contrast):
         return
     has_mask = isinstance(example, Sample) and example.label is None
@@ -491,23 +494,23 @@ def _refuse_hidden(example: Example) -> None:
     elif isinstance(example, Group):
         turns += chain.from_iterable(example.responses)
     for turn in turns:
-        _refuse_weighted_space(turn)
+        _reject_weighted_space(turn)
         for region in turn.regions:
             if not has_mask and not region.attend and not region.drop:
                 detail = f"region {region.kind!r} in a turn of role {turn.role} is not attended to; only tokens of documents and chats have an attention mask. "
                 raise Refused("not_attended", detail + "Drop it (semantic_drop_mask), or attend to it", stage="schema")
 
 
-def _refuse_weighted_space(turn: Turn) -> None:
-    """In a render nothing tells white space beside reasoning or a tool call from the template's own, so a weight or an attention of its own would be lost."""
-    for left, right in pairwise(turn.regions):
-        for space, other in ((left, right), (right, left)):
-            stands_beside = space.kind == TEXT and space.text.isspace() and other.kind in (THINKING, TOOL_CALL)
-            if stands_beside and (space.loss_weight, space.attend) != (other.loss_weight, other.attend):
-                weights = [f"{each.loss_weight}{'' if each.attend else ' and no attention'}" for each in (space, other)]
+def _reject_weighted_space(turn: Turn) -> None:
+    """Reject white space next to reasoning or a tool call with another weight or attention: a render does not tell it from the template's white space."""
+    for first, second in pairwise(turn.regions):
+        for space, neighbour in ((first, second), (second, first)):
+            is_beside = space.kind == TEXT and space.text.isspace() and neighbour.kind in (THINKING, TOOL_CALL)
+            if is_beside and (space.loss_weight, space.attend) != (neighbour.loss_weight, neighbour.attend):
+                weights = [f"{region.loss_weight}{'' if region.attend else ' and no attention'}" for region in (space, neighbour)]
                 raise Refused(
                     "weighted_space",
-                    f"a turn of role {turn.role} has white space of weight {weights[0]} beside a region {other.kind!r} of weight {weights[1]}. "
+                    f"a turn of role {turn.role} has white space of weight {weights[0]} beside a region {neighbour.kind!r} of weight {weights[1]}. "
                     "Give both one weight, or leave the white space out",
                     stage="schema",
                 )

@@ -1,4 +1,4 @@
-"""The registry of schemas; functions of the user's own, and the hooks of other projects."""
+"""The registry of schemas, schemas written by users, and the output of other projects' hooks."""
 
 from __future__ import annotations
 
@@ -26,51 +26,53 @@ from prep_assets.errors import ConfigError, PrepAssetsError, Refused, nearest
 from prep_assets.limits import limited
 from prep_assets.samples import Contrast, Example
 from prep_assets.schemas.fields import Row, View, as_integer, as_text, expand, has_content, join, needed
-from prep_assets.schemas.fields import text_of as text_of  # part of what a schema of one's own imports from here
+from prep_assets.schemas.fields import text_of as text_of  # a public name of this module: users' schemas import it
 
-# Cerebras' semantic data arrays for embeddings: turns of a type and one content, as their read hooks return them.
+# Cerebras' semantic data arrays for embeddings, as its read hooks return them: turns with a type and one content.
 
 EMBEDDING = ("question", "context_positive", "context_negative", "embedding", "id")
-"""Types of their turns."""
+"""The turn types of these arrays."""
 
 
 def embedded(turns: Sequence[Mapping[str, Any]]) -> Contrast:
-    """A question with its contexts, or a text to be embedded with its id."""
-    found: dict[str, list[Any]] = {kind: [] for kind in EMBEDDING}
-    for at, turn in enumerate(turns):
-        if turn.get("type") not in found:
-            raise Refused("unknown_role", f"turn {at} has type {turn.get('type')!r}; known: {', '.join(EMBEDDING)}")
-        found[turn["type"]].append(turn.get("content"))
-    if found["embedding"]:
-        return text_to_embed(_one(found, "embedding"), _one(found, "id"))
-    positives, negatives = (tuple(as_text(each, kind) for each in found[kind]) for kind in ("context_positive", "context_negative"))
-    return Contrast(as_text(_one(found, "question"), "question"), positives, negatives)
+    """The `Contrast` of such an array: a question with its contexts, or a text to embed with its id."""
+    contents: dict[str, list[Any]] = {kind: [] for kind in EMBEDDING}
+    for number, turn in enumerate(turns):
+        if turn.get("type") not in contents:
+            raise Refused("unknown_role", f"turn {number} has type {turn.get('type')!r}; known: {', '.join(EMBEDDING)}")
+        contents[turn["type"]].append(turn.get("content"))
+    if contents["embedding"]:
+        return text_to_embed(_only_content(contents, "embedding"), _only_content(contents, "id"))
+    positives, negatives = (
+        tuple(as_text(content, kind) for content in contents[kind]) for kind in ("context_positive", "context_negative")
+    )
+    return Contrast(as_text(_only_content(contents, "question"), "question"), positives, negatives)
 
 
 def text_to_embed(text: object, identity: object) -> Contrast:
-    """A text with its id."""
+    """A text to embed, with its id."""
     return Contrast(needed(as_text(text, "the text"), "empty_query", "the text"), id=as_integer(identity, "id"))
 
 
-def _one(found: Mapping[str, list[Any]], kind: str) -> object:
-    if len(found[kind]) != 1:
-        raise Refused("wrong_type", f"{len(found[kind])} turns have the type {kind!r}, needs one")
-    return found[kind][0]
+def _only_content(contents: Mapping[str, list[Any]], kind: str) -> object:
+    if len(contents[kind]) != 1:
+        raise Refused("wrong_type", f"{len(contents[kind])} turns have the type {kind!r}, needs one")
+    return contents[kind][0]
 
 
-# Which source files a schema of the user's own is made of: its module, and every module of the project that it imports, and they import.
+# The source files of a user's schema: its module, and all modules of the user's project that it imports, directly or not.
 #
-# Imports are read from the source, those inside functions too; nothing is run. A module counts where it lies beside the schema's own top-level package, or in
-# any other folder of the import path that is neither the standard library's nor one of installed packages.
+# Imports are parsed from the source, those inside functions too; nothing runs. A module belongs to the project if it is in the folder of the schema's
+# top-level package, or in any other folder of the import path that is neither the standard library's nor one of installed packages.
 
 NOT_OWN = ("prep_assets",)
-"""Our own package has versions of its own."""
+"""Packages that are not hashed: this one, which has a version."""
 
 
 def own_code_hash(name: str) -> str | None:
-    """sha256 of the source files of a user's schema ``package.module:function``: of the file itself where it imports nothing of the project.
+    """sha256 of the source files of a user's schema ``package.module:function``, or of its single file where it imports nothing of the project.
 
-    `None` for a shipped schema, whose version is ours, and for a module without a source file, which is refused when it is loaded.
+    `None` for a shipped schema, which our version covers, and for a module without a source file, which fails when it is loaded.
     """
     if ":" not in name:
         return None
@@ -83,7 +85,7 @@ def own_code_hash(name: str) -> str | None:
 
 
 def source_files(module: str) -> list[tuple[str, Path]]:
-    """Name and file of a module and of all modules of the project that it imports, directly or not; sorted by name, the module first."""
+    """Name and file of `module` and of all project modules that it imports, directly or not: `module` first, the others sorted by name."""
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
@@ -92,23 +94,23 @@ def source_files(module: str) -> list[tuple[str, Path]]:
         return []
     depth = len(module.split(".")) - (origin.name != "__init__.py")
     home = origin.resolve().parents[depth]
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     # importing a module runs the packages above it as well
-    waiting = [(module, origin.resolve()), *_located(module, module.partition(".")[0], home)]
-    while waiting:
-        name, path = waiting.pop()
-        if name in found or path.suffix != ".py":
+    pending = [(module, origin.resolve()), *_files_run_by_import(module, module.partition(".")[0], home)]
+    while pending:
+        name, path = pending.pop()
+        if name in files or path.suffix != ".py":
             continue
-        found[name] = path
+        files[name] = path
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        for wanted in _imported(path, package):
-            waiting += _located(wanted, module.partition(".")[0], home)
-    found.setdefault(module, origin)
-    return [(module, found.pop(module)), *sorted(found.items())]
+        for imported in _imported_names(path, package):
+            pending += _files_run_by_import(imported, module.partition(".")[0], home)
+    files.setdefault(module, origin)
+    return [(module, files.pop(module)), *sorted(files.items())]
 
 
-def _imported(path: Path, package: str) -> Iterator[str]:
-    """Full names that a file imports; of ``from a import b`` also ``a.b``, which may be a module."""
+def _imported_names(path: Path, package: str) -> Iterator[str]:
+    """The full names that a file imports; for ``from a import b`` also ``a.b``, which may be a module."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
@@ -117,29 +119,29 @@ def _imported(path: Path, package: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*parents, *([node.module] if node.module else [])])
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
 
 
-def _located(name: str, own: str, home: Path) -> Iterator[tuple[str, Path]]:
-    """The files that importing a name runs: of each package above it, and its own; none where it is not the project's.
+def _files_run_by_import(name: str, top_level: str, home: Path) -> Iterator[tuple[str, Path]]:
+    """The files that ``import name`` runs, its parent packages' first; none where the name is not the project's.
 
-    The project's are in the folder of the schema, and in those of the import path that hold neither the standard library nor installed packages.
+    Project files are in `home`, the schema's folder, or in folders of the import path with neither the standard library nor installed packages.
     """
     parts = name.split(".")
     if parts[0] in NOT_OWN or not parts[0]:
         return
-    if parts[0] != own and _is_installed(home):
+    if parts[0] != top_level and _is_installed(home):
         return
-    on_the_path = [Path(entry or ".").resolve() for entry in sys.path]
-    for folder in (home, *(entry for entry in on_the_path if entry.is_dir() and not _is_installed(entry))):
+    import_path = [Path(entry or ".").resolve() for entry in sys.path]
+    for folder in (home, *(entry for entry in import_path if entry.is_dir() and not _is_installed(entry))):
         if not ((folder / parts[0]).is_dir() or (folder / f"{parts[0]}.py").is_file()):
             continue
         for depth in range(1, len(parts) + 1):
-            place = folder.joinpath(*parts[:depth])
-            for file in (place / "__init__.py", place.with_suffix(".py")):
+            stem = folder.joinpath(*parts[:depth])
+            for file in (stem / "__init__.py", stem.with_suffix(".py")):
                 if file.is_file():
                     yield ".".join(parts[:depth]), file
                     break
@@ -147,21 +149,21 @@ def _located(name: str, own: str, home: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _is_installed(folder: Path) -> bool:
-    return any(place == folder or place in folder.parents for place in _installed())
+    return any(installed == folder or installed in folder.parents for installed in _installed_folders())
 
 
 @cache
-def _installed() -> frozenset[Path]:
-    """The folders of the standard library and of installed packages, which stay what they are for as long as Python runs."""
-    places = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return frozenset(Path(place).resolve() for place in (*places, *site.getsitepackages(), site.getusersitepackages()) if place)
+def _installed_folders() -> frozenset[Path]:
+    """The folders of the standard library and of installed packages, which do not change while Python runs."""
+    paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return frozenset(Path(path).resolve() for path in (*paths, *site.getsitepackages(), site.getusersitepackages()) if path)
 
 
-# Functions of the user's own, named as ``package.module:function``: found, and called within the limits of one call.
+# Users' functions, named ``package.module:function``: imported, and called with limits on time and memory.
 
 
 def own_code(path: str) -> Any:
-    """What stands at ``package.module:name``.
+    """The object at ``package.module:name``.
 
     Raises:
         Exception: whatever importing the module raises.
@@ -174,10 +176,10 @@ def own_function(key: str, path: str) -> Callable[..., Any]:
     """The function at `path`, with each call limited in time and memory.
 
     Args:
-        key: what names it in the configuration, for errors.
+        key: the configuration key that names it, for errors.
 
     Raises:
-        ConfigError: it does not exist.
+        ConfigError: it cannot be imported.
     """
     try:
         function = within_limits(key, path, own_code)(path)
@@ -192,16 +194,16 @@ def own_function(key: str, path: str) -> Callable[..., Any]:
 
 
 def within_limits(key: str, path: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of somebody's code, with each call limited in time and memory.
+    """`function` with each call limited in time and memory.
 
     Args:
-        key, path: what names it in the configuration, and where it stands, for errors.
+        key, path: the configuration key that names it and its import path, for errors.
     """
 
-    def over(what: str, trace: TracebackType | None) -> ConfigError:
-        where = extract_tb(trace)[-1]
+    def over(excess: str, trace: TracebackType | None) -> ConfigError:
+        frame = extract_tb(trace)[-1]
         return ConfigError(
-            f"{key} {path!r}: {where.filename}, line {where.lineno}: one call {what}. Fix it, or leave out the row that causes it"
+            f"{key} {path!r}: {frame.filename}, line {frame.lineno}: one call {excess}. Fix it, or leave out the row that causes it"
         )
 
     @wraps(function)
@@ -212,20 +214,20 @@ def within_limits(key: str, path: str, function: Callable[..., Any]) -> Callable
     return called
 
 
-_NOTHING = object()
+_FAILED = object()
 
 
 @dataclass(frozen=True)
 class OwnFunction:
-    """A row function of a user's own, and what it reads of a row.
+    """A user's row function, which finds out which fields it reads.
 
-    A view sees a field that is asked for by its name. A function may also take the row as a whole: ``Model(**row)``, `dict`, `json`, or a
-    library that goes past a view (`msgspec`, `pydantic`). Whether it uses a field then, a second call tells, on the row without it: a field
-    without which the example is the same one was not read. What made a difference once is known for all rows.
+    A view sees a field that is accessed by name. A function may also take the whole row: ``Model(**row)``, `dict`, `json`, or a library that
+    bypasses a view (`msgspec`, `pydantic`). Then a second call on the row without a field decides: if the example stays the same, the field is
+    unread. A field that made a difference once counts as read for all rows.
 
     Attributes:
         convert: the function with its options.
-        used: paths without which some example was another one.
+        used: paths whose removal has changed an example.
     """
 
     convert: Callable[[Row], Any]
@@ -236,74 +238,78 @@ class OwnFunction:
             expand(row)
         return self.convert(row)
 
-    def unread(self, row: Row, left: Sequence[tuple[str, Any]], neutral: Callable[[str], bool]) -> list[tuple[str, Any]]:
-        """Of fields that were not asked for by name, those that change nothing.
+    def unread(self, row: Row, fields: Sequence[tuple[str, Any]], neutral: Callable[[str], bool]) -> list[tuple[str, Any]]:
+        """Those of `fields` that do not change the example.
 
         Args:
-            row: the row as the function gets it, plain.
-            left: their paths and values.
+            row: the row as the function gets it, without views.
+            fields: paths and values of the fields that were not accessed by name.
             neutral: whether a path is passed over in any case.
         """
-        if not left:
+        if not fields:
             return []
-        example = self._of(row)
-        found: dict[str, Any] = {}
-        paths = {path for path, _ in left}
-        for path, value in left:
-            if any(path.startswith(f"{other}.") for other in paths):
-                continue  # it stands within another one
-            for own, each in self._within(row, example, path, value, neutral):
-                found.setdefault(own, each)
-        return list(found.items())
+        example = self._example_of(row)
+        unread: dict[str, Any] = {}
+        paths = {path for path, _ in fields}
+        for path, value in fields:
+            if any(path.startswith(f"{parent}.") for parent in paths):
+                continue  # part of another one of the fields
+            for inner_path, inner_value in self._unread_within(row, example, path, value, neutral):
+                unread.setdefault(inner_path, inner_value)
+        return list(unread.items())
 
-    def _within(self, row: Row, example: Any, path: str, value: Any, neutral: Callable[[str], bool]) -> list[tuple[str, Any]]:
+    def _unread_within(self, row: Row, example: Any, path: str, value: Any, neutral: Callable[[str], bool]) -> list[tuple[str, Any]]:
         if neutral(path):
             return [(path, value)]
         if path not in self.used:
-            if self._of(_without(row, path.split("."))) == example:
+            if self._example_of(_without(row, path.split("."))) == example:
                 return [(path, value)]
             self.used.add(path)
-        inner = {join(path, key): each for key, each in _fields(value).items()}
-        return [left for key, each in inner.items() for left in self._within(row, example, key, each, neutral)]
+        inner_fields = {join(path, key): inner_value for key, inner_value in _fields(value).items()}
+        return [
+            unread for key, inner_value in inner_fields.items() for unread in self._unread_within(row, example, key, inner_value, neutral)
+        ]
 
-    def _of(self, row: Any) -> Any:
+    def _example_of(self, row: Any) -> Any:
         try:
             return self.convert(copy.deepcopy(row))
         except Exception:  # a function that needs a field may raise what it likes
-            return _NOTHING
+            return _FAILED
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """A value of each field with content of an object, or of the objects of an array."""
-    found: dict[str, Any] = {}
-    for each in value if isinstance(value, list) else [value]:
-        if isinstance(each, dict):
-            found.update({key: inner for key, inner in dict(each).items() if has_content(inner)})
-    return found
+    """Key and value of each field with content, of an object or of the objects of an array (of these one value a key)."""
+    fields: dict[str, Any] = {}
+    for element in value if isinstance(value, list) else [value]:
+        if isinstance(element, dict):
+            fields.update({key: inner for key, inner in dict(element).items() if has_content(inner)})
+    return fields
 
 
 def _without(value: Any, path: Sequence[str]) -> Any:
-    """A row without a field; of an array, without it in each of its objects."""
+    """`value` without the field at `path`, in arrays without it in each object."""
     if isinstance(value, list):
-        return [_without(each, path) for each in value]
+        return [_without(element, path) for element in value]
     if not isinstance(value, Mapping) or not path:
         return value
     for size in range(len(path), 0, -1):  # a key may have dots
         key = ".".join(path[:size])
         if key in value:
-            rest = path[size:]
-            return {name: _without(inner, rest) if name == key else inner for name, inner in value.items() if rest or name != key}
+            inner_path = path[size:]
+            return {
+                name: _without(inner, inner_path) if name == key else inner for name, inner in value.items() if inner_path or name != key
+            }
     return value
 
 
-# Schemas: how one raw row becomes one `Sample`, `Pair`, `Prompt` or `Group`.
+# Schemas: each turns one raw row into one `Sample`, `Pair`, `Prompt`, `Group` or `Contrast`.
 #
-# A schema is a factory. It is called once with the options from the configuration and returns the function that is called on each row:
+# A schema is a factory. It is called once, with the options of the configuration, and returns the function that converts rows:
 #
 #     @schema("alpaca", gives=Sample, example={"instruction": "Add 2 and 2.", "output": "4"})
 #     def alpaca(*, prompt_key: str = "instruction") -> Convert: ...
 #
-# A row that does not fit raises `Refused`; `None` also refuses it, with the reason ``skipped_by_schema``.
+# A row that does not fit raises `Refused`; `None` also rejects it, with the reason ``skipped_by_schema``.
 
 Convert = Callable[[Row], Example | None]
 Factory = TypeVar("Factory", bound=Callable[..., Convert])
@@ -314,11 +320,11 @@ class Schema:
     """A registered schema.
 
     Attributes:
-        gives: the form that rows become; a union (``Sample | Pair``) where the options decide, so test it with `can_give`.
+        gives: the type that rows become; a union (``Sample | Pair``) where the options decide, so test it with `can_give`.
         example: a row that the schema converts with its default options.
         aliases: further names that `convert_with` accepts.
-        variant_of: the schema that reads the same rows into another form, if there is one.
-        labels: whether its samples have a label, which stands for the other answer of a pair.
+        variant_of: the schema that reads the same rows into another type, if there is one.
+        labels: whether its samples have a label, so that they train preferences without a second answer.
     """
 
     name: str
@@ -336,7 +342,7 @@ class Schema:
         return (inspect.getdoc(self.factory) or "").split("\n", 1)[0]
 
     def can_give(self, form: type) -> bool:
-        """Whether rows may become `form`, one of `Sample`, `Pair`, `Prompt`, `Group`."""
+        """Whether rows may become `form`: `Sample`, `Pair`, `Prompt`, `Group` or `Contrast`."""
         return issubclass(form, self.gives)
 
 
@@ -353,12 +359,12 @@ def schema(
     variant_of: str | None = None,
     labels: bool = False,
 ) -> Callable[[Factory], Factory]:
-    """Register a schema factory under `name` and `aliases` (the names that other projects have for it)."""
+    """Register a schema factory under `name` and `aliases` (its names in other projects)."""
 
     def register(factory: Factory) -> Factory:
-        for word in (name, *aliases):
-            if word in _SCHEMAS or word in _ALIASES:
-                raise ConfigError(f"schema {word!r} is registered twice")
+        for known_name in (name, *aliases):
+            if known_name in _SCHEMAS or known_name in _ALIASES:
+                raise ConfigError(f"schema {known_name!r} is registered twice")
         options = dict(inspect.signature(factory).parameters)
         _SCHEMAS[name] = Schema(name, factory, gives, example, aliases, options, variant_of, labels)
         _ALIASES.update(dict.fromkeys(aliases, name))
@@ -378,39 +384,41 @@ def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: 
     """The row function of the schema called `name` (or ``package.module:function``), bound to `options`.
 
     Args:
-        gives: the form that the caller needs. A schema that gives another one is replaced by its variant that gives this:
-            ``gsm8k`` is ``gsm8k_prompt`` where a `Prompt` is needed. A function of one's own is taken as it is.
-        or_labels: a schema whose samples have a label will do as well.
+        gives: the type that the caller needs. A schema of another type is replaced by its variant of this type:
+            ``gsm8k`` by ``gsm8k_prompt`` where a `Prompt` is needed. A user's function is taken as it is.
+        or_labels: whether a schema with labelled samples is accepted as well.
 
     Raises:
         ConfigError: no such schema or option, an option of the wrong type, or no way to `gives`; the message names what is allowed and
             the nearest match.
     """
     known = schemas()
-    found = known.get(_ALIASES.get(name, name))
-    if found is None and ":" in name:
+    selected = known.get(_ALIASES.get(name, name))
+    if selected is None and ":" in name:
         return _own_function(name, dict(options or {}))
-    if found is None:
-        words = [*known, *_ALIASES]
-        raise ConfigError(f"no schema {name!r}{nearest(name, words) or '.'} Known: {', '.join(known)}; or 'package.module:function'")
+    if selected is None:
+        names_and_aliases = [*known, *_ALIASES]
+        raise ConfigError(
+            f"no schema {name!r}{nearest(name, names_and_aliases) or '.'} Known: {', '.join(known)}; or 'package.module:function'"
+        )
     if gives is not None:
         fitting = [schema for schema in known.values() if schema.can_give(gives) or (or_labels and schema.labels)]
-        related = [schema for schema in fitting if found.name in (schema.name, schema.variant_of)]
-        if not related:
-            able = ", ".join(schema.name for schema in fitting)
-            raise ConfigError(f"schema {found.name!r} gives no {gives.__name__}, which is needed here. These do: {able}")
-        found = found if found in related else related[0]
-    hints = _hints(found.factory)  # options come from YAML or JSON, so nothing but the factory's own type hints says what they may be
+        candidates = [schema for schema in fitting if selected.name in (schema.name, schema.variant_of)]
+        if not candidates:
+            names = ", ".join(schema.name for schema in fitting)
+            raise ConfigError(f"schema {selected.name!r} gives no {gives.__name__}, which is needed here. These do: {names}")
+        selected = selected if selected in candidates else candidates[0]
+    hints = _hints(selected.factory)  # options come from YAML or JSON, so the factory's type hints are their only schema
     for option, value in (options or {}).items():
-        if option not in found.options:
-            allowed = ", ".join(found.options) or "none"
-            raise ConfigError(f"schema {name!r} has no option {option!r}{nearest(option, found.options) or '.'} Allowed: {allowed}")
+        if option not in selected.options:
+            allowed = ", ".join(selected.options) or "none"
+            raise ConfigError(f"schema {name!r} has no option {option!r}{nearest(option, selected.options) or '.'} Allowed: {allowed}")
         try:
             TypeAdapter(hints[option]).validate_python(value, strict=True)
         except ValidationError as error:
             problem = error.errors()[0]["msg"]
             raise ConfigError(f"schema {name!r}, option {option!r} = {value!r}: {problem}") from error
-    return found.factory(**(options or {}))
+    return selected.factory(**(options or {}))
 
 
 @bounded_cache("type hints of schemas", 256)
@@ -424,31 +432,31 @@ def _own_function(path: str, options: dict[str, Any]) -> Convert:
     takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     if unknown := [name for name in options if name not in parameters and not takes_any]:
         raise ConfigError(f"schema {path!r} takes no option {unknown[0]!r}; its signature is {inspect.signature(function)}")
-    read, ids = convert_with("semantic"), convert_with("tokenized", {"ids_key": "sequence"})
+    read_semantic, read_tokenized = convert_with("semantic"), convert_with("tokenized", {"ids_key": "sequence"})
 
     def convert(payload: Row) -> Example | None:
-        found = function(payload, **options)
-        if isinstance(found, Mapping):
-            return ids(_built(found))
-        # a read hook that was written for Cerebras Model Zoo returns a semantic data array
-        if isinstance(found, list) and found and found[0].get("type") in EMBEDDING:
-            return embedded(found)
-        return read({"semantic_data_array": found}) if isinstance(found, list) else found
+        output = function(payload, **options)
+        if isinstance(output, Mapping):
+            return read_tokenized(_tokenized_row(output))
+        # a read hook written for Cerebras Model Zoo returns a semantic data array
+        if isinstance(output, list) and output and output[0].get("type") in EMBEDDING:
+            return embedded(output)
+        return read_semantic({"semantic_data_array": output}) if isinstance(output, list) else output
 
     return OwnFunction(convert)
 
 
-def _built(row: Row) -> Mapping[str, Any]:
-    """What a mask builder that was written for AstrAI returns: it leaves out a mask of ones. Its domain is not used, `domain_key` decides."""
-    if strange := sorted(set(row) - {"sequence", "loss_mask", "domain"}):
-        raise Refused("unsupported_column", f"the function returns {strange[0]!r}; it may return 'sequence' with 'loss_mask', or a Sample")
+def _tokenized_row(row: Row) -> Mapping[str, Any]:
+    """A row for `tokenized` from the output of an AstrAI mask builder, which omits a mask of ones. Its domain is ignored: `domain_key` decides."""
+    if unknown := sorted(set(row) - {"sequence", "loss_mask", "domain"}):
+        raise Refused("unsupported_column", f"the function returns {unknown[0]!r}; it may return 'sequence' with 'loss_mask', or a Sample")
     return {"loss_mask": [1] * len(row.get("sequence", ())), **{key: value for key, value in row.items() if key != "domain"}}
 
 
 def own_code_gives(name: str, form: type) -> bool:
-    """Whether a function of a user's own, ``package.module:function``, says by its annotation (``-> Group``) that it gives `form`.
+    """Whether a user's function ``package.module:function`` is annotated to return `form` (``-> Group``).
 
-    One that cannot be imported says nothing; `convert_with` reports it.
+    False for one that cannot be imported; `convert_with` reports it.
     """
     try:
         hint = get_type_hints(own_code(name)).get("return")

@@ -18,8 +18,7 @@ from prep_assets.schemas.turns import ChatFormat, offered, require_answer, requi
 
 # Gold answers: numbers as exact decimal strings.
 #
-# A reward is only as good as the gold it is compared with, so there is no guessing here: where the number is not plainly there, the record is
-# refused.
+# A reward is only as good as its gold, so nothing is guessed: a record without an unambiguous number is rejected.
 
 MARK = "####"
 # sign and dollar sign in either order; digits plain or in well-formed groups of three; decimals
@@ -32,22 +31,22 @@ def gold_number(answer: str) -> str:
     The rest of that line must be the number and nothing else. Thousands separators and ``$`` are taken away.
 
     Raises:
-        Refused: ``no_gold`` without the mark, ``bad_gold`` where no number stands after it.
+        Refused: ``no_gold`` without the mark, ``bad_gold`` without a number after it.
     """
     return plain_number(final_text(answer))
 
 
 def final_text(answer: str) -> str:
     """The text after the first ``####`` up to the end of its line, or to another mark, stripped."""
-    _, mark, rest = answer.partition(MARK)
+    _, mark, after_mark = answer.partition(MARK)
     if not mark:
         raise Refused("no_gold", f"the answer has no {MARK!r}; it ends {answer[-60:]!r}")
-    lines = rest.partition(MARK)[0].strip().splitlines()
+    lines = after_mark.partition(MARK)[0].strip().splitlines()
     return lines[0].strip() if lines else ""
 
 
 def plain_number(text: str) -> str:
-    """`text`, which must be one number as people write it, as an exact decimal string.
+    """`text`, one number as people write it, as an exact decimal string.
 
     Raises:
         Refused: ``bad_gold`` for anything else: ``1/2``, ``50%``, ``1e5``, ``5-3``, ``1,2,3``.
@@ -78,7 +77,7 @@ def gold_as_json_number(gold: str) -> float:
     """`gold` as the float that train-llm-from-scratch writes into its ``rl_prompts*.jsonl``.
 
     Raises:
-        Refused: ``bad_gold`` where `gold` is not a number, or where a reader of the written float would get another number.
+        Refused: ``bad_gold`` where `gold` is not a number, or not exactly a float.
     """
     number = float(plain_number(gold))
     if not math.isfinite(number) or Decimal(repr(number)) != Decimal(gold):
@@ -135,11 +134,11 @@ def gsm8k_prompt(*, question_key: str = "question", answer_key: str = "answer") 
     return convert
 
 
-# ``rl_prompt``: a prompt, its ground truth and the verifier that compares.
+# ``rl_prompt``: a prompt, its ground truth and its verifier.
 
 NUMBER = "number"
 JUDGED = "model"
-"""The verifier of prompts that a reward model judges; verl has this name for it too."""
+"""The verifier of prompts that a reward model judges, by its name in verl."""
 
 
 @schema("rl_prompt", gives=Prompt, example={"prompt": "What is 12 * 12?", "gold": "144"})
@@ -173,15 +172,15 @@ def rl_prompt(
         turns = with_system_of(row, prompt_turns(value_at(row, prompt_key), prompt_key))
         if system is not None and turns[0].role != SYSTEM:
             turns = (turn(SYSTEM, system), *turns)
-        name = verifier if verifier_key is None else as_text(value_at(row, verifier_key), verifier_key)
-        gold = "" if gold_key is None else _gold(nested(row, gold_key), gold_key, name)
-        return Prompt(turns, gold, name, **offered(row, tools_key))
+        verifier_name = verifier if verifier_key is None else as_text(value_at(row, verifier_key), verifier_key)
+        gold = "" if gold_key is None else _gold(nested(row, gold_key), gold_key, verifier_name)
+        return Prompt(turns, gold, verifier_name, **offered(row, tools_key))
 
     return convert
 
 
 def prompt_turns(prompt: object, key: str) -> tuple[Turn, ...]:
-    """A string as a user turn, messages as their turns, which do not end with the assistant's."""
+    """The turns of a prompt: a string as a user turn, or messages that do not end with an assistant turn."""
     if isinstance(prompt, str):
         return (turn(USER, needed(prompt, "empty_prompt", key)),)
     turns = ChatFormat().turns(prompt, key)
@@ -190,7 +189,7 @@ def prompt_turns(prompt: object, key: str) -> tuple[Turn, ...]:
 
 
 def nested(row: Row, path: str) -> Any:
-    """The value at a dotted path; a field whose own name is the whole path goes first."""
+    """The value at a dotted path. A field whose name is the whole path takes precedence."""
     if row.get(path) is not None:
         return row[path]
     value: Any = row
@@ -210,20 +209,20 @@ def _gold(value: object, key: str, verifier: str) -> str:
     return plain_number(text.strip()) if verifier == NUMBER else text
 
 
-# ``arithmetic``: the generated curriculum that lets a weak policy earn its first rewards.
+# ``arithmetic``: a generated curriculum on which a weak policy earns its first rewards.
 
 SEED = "seed"
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Which questions a level asks: the operators it draws from, and how many of them stand in one question (1 or 2)."""
+    """The questions of a level: the operators that it draws from, and how many of them one question has (1 or 2)."""
 
     operators: str
     steps: int = 1
 
     def questions(self, largest: int) -> int:
-        """How many different questions there are with operands 0 … `largest`."""
+        """The number of different questions with operands 0 … `largest`."""
         return math.prod([largest + 1] * (self.steps + 1) + [len(self.operators)] * self.steps)
 
     def question(self, index: int, largest: int) -> tuple[str, int]:
@@ -235,10 +234,10 @@ class Level:
         for _ in range(self.steps):
             index, operator = divmod(index, len(self.operators))
             operators.append(self.operators[operator])
-        value = _apply(operands[0], operators[0], operands[1])
+        value = _compute(operands[0], operators[0], operands[1])
         text = f"{operands[0]} {operators[0]} {operands[1]}"
         if self.steps == 2:
-            value, text = _apply(value, operators[1], operands[2]), f"({text}) {operators[1]} {operands[2]}"
+            value, text = _compute(value, operators[1], operands[2]), f"({text}) {operators[1]} {operands[2]}"
         return f"What is {text}?", value
 
 
@@ -248,21 +247,21 @@ LEVELS = {"add": Level("+"), "add_sub": Level("+-"), SEED: Level("+-*"), "mul": 
 def arithmetic_rows(
     n: int = 5000, largest: int = 20, seed: int = 0, levels: Sequence[str] = (SEED,), unique: bool = False
 ) -> Iterator[dict[str, str]]:
-    """`n` questions, level after level in the order given, each level with its equal share (the first ones with the remainder).
+    """Generate `n` questions, level after level, in equal shares (the first levels take the remainder).
 
     Args:
         n: number of rows.
         largest: largest operand; the smallest is 0.
-        seed: each level draws from a generator of its own, seeded by this and the level's name.
-        levels: names out of ``add``, ``add_sub``, ``seed``, ``mul``, ``two_step``. The level ``seed`` (one of ``+ - *``) alone, with the
+        seed: together with its name, seeds the generator of each level.
+        levels: names out of ``add``, ``add_sub``, ``seed``, ``mul``, ``two_step``. Only the level ``seed`` (one of ``+ - *``), with the
             defaults, gives the rows of train-llm-from-scratch's ``arithmetic_prompts.jsonl`` in its order.
-        unique: never ask the same question twice, in whatever level.
+        unique: never ask the same question twice, in any level.
 
     Yields:
         ``{"prompt": "What is 12 + 13?", "gold": "25", "level": "seed"}``; `gold` is an exact decimal string.
 
     Raises:
-        ConfigError: an unknown level, a negative number, or with `unique` more rows asked for than questions exist.
+        ConfigError: an unknown level, a negative number, or with `unique` more rows than different questions.
     """
     for level in levels:
         if level not in LEVELS:
@@ -271,12 +270,12 @@ def arithmetic_rows(
         raise ConfigError(
             f"n = {n} and largest = {largest} must not be negative; levels = {list(levels)} must be one or more different names"
         )
-    taken: set[str] = set()
+    asked: set[str] = set()
     for position, name in enumerate(levels):
         share = n // len(levels) + (position < n % len(levels))
-        draw = _unique_questions(name, share, largest, seed, taken) if unique else _questions(name, share, largest, seed)
+        draw = _unique_questions(name, share, largest, seed, asked) if unique else _questions(name, share, largest, seed)
         for question, value in draw:
-            taken.add(question)
+            asked.add(question)
             yield {"prompt": question, "gold": str(value), "level": name}
 
 
@@ -286,27 +285,27 @@ def _questions(name: str, n: int, largest: int, seed: int) -> Iterator[tuple[str
         draw = random.Random(f"{seed}:{name}")
         yield from (level.question(draw.randrange(level.questions(largest)), largest) for _ in range(n))
         return
-    # the published file comes from exactly these calls in exactly this order
+    # these calls in this order reproduce the published file
     draw = random.Random(seed)
     for _ in range(n):
         a, b, operator = draw.randint(0, largest), draw.randint(0, largest), draw.choice(level.operators)
-        yield f"What is {a} {operator} {b}?", _apply(a, operator, b)
+        yield f"What is {a} {operator} {b}?", _compute(a, operator, b)
 
 
-def _unique_questions(name: str, n: int, largest: int, seed: int, taken: set[str]) -> list[tuple[str, int]]:
+def _unique_questions(name: str, n: int, largest: int, seed: int, asked: set[str]) -> list[tuple[str, int]]:
     level, total = LEVELS[name], LEVELS[name].questions(largest)
-    # as many spare draws as questions were asked before, for each of those may come up again
-    sample = random.Random(f"{seed}:{name}").sample(range(total), min(total, n + len(taken)))
-    fresh = [drawn for index in sample if (drawn := level.question(index, largest))[0] not in taken]
-    if len(fresh) < n:
+    # one spare draw for each question of earlier levels, which may come up again
+    sample = random.Random(f"{seed}:{name}").sample(range(total), min(total, n + len(asked)))
+    unasked = [drawn for index in sample if (drawn := level.question(index, largest))[0] not in asked]
+    if len(unasked) < n:
         raise ConfigError(
-            f"{n} unique questions of level {name!r} asked for, {len(fresh)} exist with operands 0 to {largest} "
+            f"{n} unique questions of level {name!r} asked for, {len(unasked)} exist with operands 0 to {largest} "
             f"that no earlier level asks ({total} in all). Ask for fewer, raise largest, or set unique to false"
         )
-    return fresh[:n]
+    return unasked[:n]
 
 
-def _apply(a: int, operator: str, b: int) -> int:
+def _compute(a: int, operator: str, b: int) -> int:
     return a + b if operator == "+" else a - b if operator == "-" else a * b
 
 
@@ -329,17 +328,17 @@ def arithmetic(*, prompt_key: str = "prompt", gold_key: str = "gold") -> Convert
         if match is None:
             raise Refused("not_arithmetic", f"{question[:60]!r} is not 'What is a + b?' or 'What is (a + b) * c?'")
         prompt = read(row)
-        if Decimal(prompt.gold) != (answer := _answer(match)):
+        if Decimal(prompt.gold) != (answer := _compute_answer(match)):
             raise Refused("wrong_gold", f"{question!r} is {answer}, {gold_key!r} says {prompt.gold}")
         return Prompt((turn(USER, question.strip()),), prompt.gold)
 
     return convert
 
 
-def _answer(match: re.Match[str]) -> int:
+def _compute_answer(match: re.Match[str]) -> int:
     if match[1]:
-        return _apply(int(match[1]), match[2], int(match[3]))
-    return _apply(_apply(int(match[4]), match[5], int(match[6])), match[7], int(match[8]))
+        return _compute(int(match[1]), match[2], int(match[3]))
+    return _compute(_compute(int(match[4]), match[5], int(match[6])), match[7], int(match[8]))
 
 
 # ``group``: a prompt with several responses and a reward for each (offline GRPO).
@@ -380,7 +379,7 @@ def group(
 
 
 def rewards_for(value: object, where: str, responses: int) -> tuple[float, ...]:
-    """One float a response. Refuses ``length_mismatch`` and a group without responses."""
+    """One finite float a response. Rejects (``length_mismatch``) another number of rewards, and a group without responses."""
     values: Sequence[Any] = as_list(value, where) if isinstance(value, list | tuple) else [value]
     rewards = tuple(as_number(reward, f"{where}[{i}]") for i, reward in enumerate(values))
     if len(rewards) != responses or not rewards:
@@ -389,7 +388,7 @@ def rewards_for(value: object, where: str, responses: int) -> tuple[float, ...]:
 
 
 def _sampled(row: Row, ids_key: str, logprobs_key: str | None, prompt_key: str | None, responses: int) -> Sampled:
-    ids = tuple(_ids(each, f"{ids_key}[{i}]") for i, each in enumerate(as_list(value_at(row, ids_key), ids_key)))
+    ids = tuple(_ids(value, f"{ids_key}[{i}]") for i, value in enumerate(as_list(value_at(row, ids_key), ids_key)))
     if len(ids) != responses:
         raise Refused("length_mismatch", f"{ids_key!r} has {len(ids)} lists of ids for {responses} responses")
     prompt = _ids(value_at(row, prompt_key), prompt_key) if prompt_key else None
@@ -397,7 +396,7 @@ def _sampled(row: Row, ids_key: str, logprobs_key: str | None, prompt_key: str |
 
 
 def _ids(value: object, where: str) -> tuple[int, ...]:
-    ids = tuple(as_integer(each, f"{where}[{i}]") for i, each in enumerate(as_list(value, where)))
+    ids = tuple(as_integer(element, f"{where}[{i}]") for i, element in enumerate(as_list(value, where)))
     if not ids:
         raise Refused("empty_answer", f"{where!r} has no token ids")
     return ids
@@ -405,12 +404,16 @@ def _ids(value: object, where: str) -> tuple[int, ...]:
 
 def _logprobs(row: Row, key: str, ids: Sequence[Sequence[int]]) -> tuple[tuple[float, ...], ...]:
     lists = as_list(value_at(row, key), key)
-    found = tuple(tuple(as_number(one, f"{key}[{i}]") for one in as_list(each, f"{key}[{i}]")) for i, each in enumerate(lists))
-    if [len(each) for each in found] != [len(each) for each in ids]:
-        raise Refused("length_mismatch", f"{key!r} has lists of {[len(each) for each in found]} for ids of {[len(each) for each in ids]}")
-    if any(one > 0 for each in found for one in each):
+    logprobs = tuple(
+        tuple(as_number(logprob, f"{key}[{i}]") for logprob in as_list(values, f"{key}[{i}]")) for i, values in enumerate(lists)
+    )
+    if [len(values) for values in logprobs] != [len(values) for values in ids]:
+        raise Refused(
+            "length_mismatch", f"{key!r} has lists of {[len(values) for values in logprobs]} for ids of {[len(values) for values in ids]}"
+        )
+    if any(logprob > 0 for values in logprobs for logprob in values):
         raise Refused("positive_logprob", f"{key!r} holds a number above 0, which cannot be a log-probability")
-    return found
+    return logprobs
 
 
 def _response(value: object, where: str) -> tuple[Turn, ...]:

@@ -17,7 +17,7 @@ EXAMPLE = {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": 
 TRAIN, MASK, ROLE, VALUE = "train", "mask", "$role", "value"
 ACTIONS = (TRAIN, MASK, ROLE, VALUE)
 WEIGHTS = {TRAIN: 1.0, MASK: 0.0}
-"""Loss weights of actions; ``$role`` leaves it to the mask policy."""
+"""Loss weights of actions; with ``$role`` the mask policy decides."""
 SECTION_KEYS = ("field", "action", "template", "add_special_tokens")
 SOURCE_KEYS = ("sections", "list_field", "mask_key")
 SOURCES = (("chosen", "rejected"), ("prompts", "responses", "rewards"))
@@ -46,7 +46,7 @@ def sections(
         if sections:
             raise ConfigError("both sections and sources are given; AstrAI ignores sections then. Remove one of them")
         _require_unbounded(min_chars, max_chars)
-        return _of_sources(parse_sources(sources))
+        return _convert_sources(parse_sources(sources))
     parsed = parse_sections(sections or CHAT, "sections")
     if any(section.action == VALUE for section in parsed) or all(section.action == MASK for section in parsed):
         raise ConfigError("sections train nothing: at least one needs action 'train' or '$role', and none may have 'value'")
@@ -67,7 +67,7 @@ def sections(
     return convert
 
 
-def _of_sources(sources: Mapping[str, Source]) -> Convert:
+def _convert_sources(sources: Mapping[str, Source]) -> Convert:
     if "chosen" in sources:
         return lambda row: pair(*common_prompt(*(_turns(row, sources[side].sections) for side in ("chosen", "rejected"))))
     prompts, (responses,), (rewards,) = (sources[name].sections for name in ("prompts", "responses", "rewards"))
@@ -83,8 +83,8 @@ def _of_sources(sources: Mapping[str, Source]) -> Convert:
 
 
 def _turns(row: Row, parsed: Sequence[Section], *, trains: bool = True) -> tuple[Turn, ...]:
-    """The turns of all sections. A masked section that the record lacks is left out; one that trains nothing at all is refused."""
-    turns = tuple(turn for section in parsed for turn in _of_section(row, section))
+    """The turns of all sections. Masked sections that the record lacks are left out; a record that trains nothing is rejected."""
+    turns = tuple(turn for section in parsed for turn in _section_turns(row, section))
     if trains and not any(region.loss_weight != 0 for turn in turns for region in turn.regions):
         fields = ", ".join(repr(section.field) for section in parsed if section.action != MASK)
         raise Refused("nothing_to_train", f"the record has no text under {fields}; it has {', '.join(map(repr, row)) or 'no fields'}")
@@ -93,7 +93,7 @@ def _turns(row: Row, parsed: Sequence[Section], *, trains: bool = True) -> tuple
     return turns
 
 
-def _of_section(row: Row, section: Section) -> tuple[Turn, ...]:
+def _section_turns(row: Row, section: Section) -> tuple[Turn, ...]:
     if section.template:
         turns = chat_turns(value_at(row, section.field), section.field, section.action)
         if section.action != MASK:
@@ -112,33 +112,33 @@ def _response(value: object, section: Section, where: str) -> tuple[Turn, ...]:
 
 
 def plain_turn(text: str, action: str) -> Turn:
-    """A field that no template renders: what is not masked is a completion."""
+    """The turn of a field without a template: a prompt if masked, otherwise a completion."""
     return Turn(PROMPT if action == MASK else COMPLETION, (Region(TEXT, text, WEIGHTS.get(action)),))
 
 
 def chat_turns(value: object, where: str, action: str) -> tuple[Turn, ...]:
-    """The turns of a list of messages; an action other than ``$role`` is the loss weight of those that have none of their own."""
+    """The turns of a list of messages. ``train`` and ``mask`` set the loss weight of messages that have none."""
     turns = ChatFormat().turns(value, where)
     weight = WEIGHTS.get(action)
     return turns if weight is None else tuple(weighted(turn, weight) for turn in turns)
 
 
 def plain_text(value: object, where: str) -> str:
-    """Text, or a number as JSON writes it; null is not text."""
+    """`value` as text: a string, a number as `str` writes it, ``""`` for null."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     return "" if value is None else as_text(value, where)
 
 
 def _require_unbounded(min_chars: int, max_chars: int | None) -> None:
-    """Stop where text is measured that is not there, as in chats and pairs."""
+    """Raise if bounds on characters are set for chats, pairs or groups, which have no plain text to measure."""
     if min_chars or max_chars is not None:
         raise ConfigError("min_chars and max_chars measure plain sections that are trained, all of them; here others stand. Leave them out")
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One field of a record: whether it is trained (`action`), and whether it is a list of messages for the chat template."""
+    """One field of a record, its `action`, and whether it is a list of messages for the chat template."""
 
     field: str
     action: str
@@ -147,18 +147,18 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What makes one output of a record with several, such as ``chosen``."""
+    """The sections of one output of a record, such as ``chosen``."""
 
     sections: tuple[Section, ...]
     list_field: bool = False
 
 
 def parse_sections(specs: Sequence[Mapping[str, Any]], where: str) -> tuple[Section, ...]:
-    """Sections as AstrAI writes them.
+    """Parse sections as AstrAI writes them.
 
     Raises:
         ConfigError: an unknown key or action, no sections, plain and templated sections in one record, ``$role`` without a template, or
-            special tokens asked for anywhere but at the start (a record is tokenized once, so they cannot stand inside it).
+            special tokens anywhere but at the start (a record is tokenized once, so they cannot be inside it).
     """
     sections = tuple(_section(spec, f"{where}[{i}]", first=i == 0) for i, spec in enumerate(specs))
     if not sections:
@@ -169,7 +169,7 @@ def parse_sections(specs: Sequence[Mapping[str, Any]], where: str) -> tuple[Sect
 
 
 def parse_sources(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, Source]:
-    """Sources as AstrAI writes them: chosen and rejected, or prompts, responses and rewards.
+    """Parse sources as AstrAI writes them: chosen and rejected, or prompts, responses and rewards.
 
     Raises:
         ConfigError: other sources, an unknown key, or a source that does not suit its name.

@@ -1,4 +1,4 @@
-"""``semantic``: Cerebras Model Zoo's semantic data array itself."""
+"""``semantic``: Cerebras Model Zoo's semantic data arrays."""
 
 from __future__ import annotations
 
@@ -60,20 +60,20 @@ def semantic(
             return _document(turns, array_key, defaults)
         if not all(typed):
             raise Refused("mixed_types", f"{array_key}[{typed.index(False)}] has no 'type', other turns have one")
-        return _typed(turns, array_key, defaults)
+        return _typed_example(turns, array_key, defaults)
 
     return convert
 
 
 def _document(turns: Sequence[Mapping[str, Any]], where: str, defaults: RegionDefaults) -> Sample:
-    regions = [r for i, turn in enumerate(turns) for r in defaults.regions(turn, f"{where}[{i}]", pretraining=True)]
+    regions = [part for i, turn in enumerate(turns) for part in defaults.regions(turn, f"{where}[{i}]", pretraining=True)]
     if not any(region.text.strip() for region in regions):
         raise Refused("empty_text", f"{where!r} has no content")
     return Sample((Turn(DOCUMENT, tuple(regions)),))
 
 
-def _typed(turns: Sequence[Mapping[str, Any]], where: str, defaults: RegionDefaults) -> Sample | Pair:
-    types = [_type(turn, f"{where}[{i}]") for i, turn in enumerate(turns)]
+def _typed_example(turns: Sequence[Mapping[str, Any]], where: str, defaults: RegionDefaults) -> Sample | Pair:
+    types = [_checked_type(turn, f"{where}[{i}]") for i, turn in enumerate(turns)]
     regions = [defaults.regions(turn, f"{where}[{i}]", pretraining=False) for i, turn in enumerate(turns)]
     if any(kind in ANSWER_TYPES for kind in types):
         return _pair(types, regions, where)
@@ -87,7 +87,7 @@ def _typed(turns: Sequence[Mapping[str, Any]], where: str, defaults: RegionDefau
     return sample
 
 
-def _type(turn: Row, where: str) -> str:
+def _checked_type(turn: Row, where: str) -> str:
     kind = as_text(turn["type"], f"{where}.type")
     if kind not in TYPES:
         raise Refused("unknown_role", f"{where} has type {kind!r}{nearest(kind, TYPES)}; known: {', '.join(TYPES)}")
@@ -95,23 +95,23 @@ def _type(turn: Row, where: str) -> str:
 
 
 def _pair(types: Sequence[str], regions: Sequence[Sequence[Region]], where: str) -> Pair:
-    """DPO arrays: every turn before the answers is the prompt, and the chat template applies, as in Cerebras' DPO mode."""
+    """The pair of a DPO array: all turns before the two answers are the prompt, and the chat template applies, as in Cerebras' DPO mode."""
     if sorted(types[-2:]) != [*ANSWER_TYPES] or any(kind in (*ANSWER_TYPES, COMPLETION) for kind in types[:-2]):
         raise Refused("role_order", f"{where!r} must be a prompt, then one chosen and one rejected; its types are {' '.join(types)}")
     roles = {PROMPT: USER, "chosen": ASSISTANT, "rejected": ASSISTANT}
     turns = [Turn(roles.get(kind, kind), tuple(region)) for kind, region in zip(types, regions, strict=True)]
-    sides = dict(zip(types[-2:], turns[-2:], strict=True))
+    answers = dict(zip(types[-2:], turns[-2:], strict=True))
     for turn in turns[:-2]:
         needed(turn.text, "empty_prompt", where)
-    return pair(tuple(turns[:-2]), (sides["chosen"],), (sides["rejected"],))
+    return pair(tuple(turns[:-2]), (answers["chosen"],), (answers["rejected"],))
 
 
 @dataclass(frozen=True, slots=True)
 class RegionDefaults:
-    """Weights and masks by region name, for turns that have no list of their own.
+    """Loss weights and masks by region name, for turns without lists of them.
 
-    Resolution for each region, as in Cerebras Model Zoo: the turn's own list, else these, else the default of the type. Unlike there, a
-    weight of 0 here counts.
+    For each region, as in Cerebras Model Zoo, the turn's list comes first, then these defaults, then the default of the turn's type. Unlike in Model
+    Zoo, a weight of 0 in these defaults counts.
     """
 
     loss_weight: Mapping[str, float]
@@ -119,16 +119,16 @@ class RegionDefaults:
     attend: Mapping[str, bool | int]
 
     def regions(self, turn: Row, where: str, *, pretraining: bool) -> list[Region]:
-        """Regions of `turn`. An empty region is refused (``empty_region``); in pretraining it is left out, for it holds nothing."""
+        """The regions of `turn`. An empty region is rejected (``empty_region``), or left out in pretraining."""
         content = as_list(value_at(turn, "content", where), f"{where}.content")
-        weights, drops, attends = (_mask(turn, key, where, len(content)) for key in ("loss_weight", "drop_mask", "attention_mask"))
+        weights, drops, attends = (_mask_of(turn, key, where, len(content)) for key in ("loss_weight", "drop_mask", "attention_mask"))
         regions: list[Region] = []
-        for number, item in enumerate(content):
+        for number, named_region in enumerate(content):
             place = f"{where}.content[{number}]"
-            names = [name for name in as_mapping(item, place) if name != "include_tags"]
+            names = [name for name in as_mapping(named_region, place) if name != "include_tags"]
             if len(names) != 1:
                 raise Refused("wrong_type", f"{place} names {len(names)} regions ({', '.join(map(str, names))}), needs one")
-            [name], value, tagged = names, item[names[0]], _flag(item.get("include_tags", False), f"{place}.include_tags")
+            [name], value, tagged = names, named_region[names[0]], _flag(named_region.get("include_tags", False), f"{place}.include_tags")
             if value is None or value == "":
                 if pretraining:
                     continue
@@ -141,14 +141,14 @@ class RegionDefaults:
                 weight = 0.0
             drop = _flag(self.drop.get(name, False) if drops is None else drops[number], place)
             attend = _flag(self.attend.get(name, True) if attends is None else attends[number], place)
-            bare = Region(name, text, weight, attend, drop)
-            regions.extend(self._tagged(bare, pretraining) if tagged else [bare])
+            untagged = Region(name, text, weight, attend, drop)
+            regions.extend(self._add_tags(untagged, pretraining) if tagged else [untagged])
         if not regions and not pretraining:
             raise Refused("empty_region", f"{where}.content has no regions")
         return regions
 
-    def _tagged(self, region: Region, pretraining: bool) -> list[Region]:
-        """`region` between the tags of its name. A path cannot carry tags, so an image gets text regions around it."""
+    def _add_tags(self, region: Region, pretraining: bool) -> list[Region]:
+        """`region` between tags of its name. An image, whose text is a path, gets them as text regions around it."""
         name, weight, attend, drop = region.kind, region.loss_weight, region.attend, region.drop
         opening, closing = (f"<|{name}|>", f"<|{name}|>") if pretraining else (f"<{name}>", f"</{name}>")
         if name != IMAGE:
@@ -156,7 +156,7 @@ class RegionDefaults:
         return [Region(TEXT, opening, weight, attend, drop), region, Region(TEXT, closing, weight, attend, drop)]
 
 
-def _mask(turn: Row, key: str, where: str, regions: int) -> Sequence[Any] | None:
+def _mask_of(turn: Row, key: str, where: str, regions: int) -> Sequence[Any] | None:
     value = turn.get(f"semantic_{key}")
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""`sniff`: which schema fits some rows; and data sets that LLaMA-Factory describes."""
+"""`sniff` finds the schema that fits given rows; `domain_of` reads LLaMA-Factory's ``dataset_info.json``."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import Schema, convert_with, schemas
 from prep_assets.stores.files import loads
 
-# Which schema fits some rows: every registered schema is tried on them.
+# Sniffing: every registered schema is tried on the rows.
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How one schema, with its default options, takes some rows.
+    """How well one schema, with its default options, fits some rows.
 
     Attributes:
         schema: its name.
-        fitting: how many of the rows it converts.
-        rows: how many rows there were.
-        unread: fields of the converted rows that it does not read and that are not known to be safe to ignore, in the order of their first
+        fitting: number of rows that it converts.
+        rows: number of rows tried.
+        unread: fields of converted rows that it does not read and that are not known to be safe to ignore, in the order of their first
             appearance.
-        passed_over: fields that it does not read, and whose names say that nothing is lost without them.
-        refusal: the first refusal as ``reason: detail``; ``""`` where every row fits.
+        passed_over: fields that it does not read, and whose names show that nothing is lost without them.
+        refusal: the first rejection as ``reason: detail``; ``""`` where every row fits.
     """
 
     schema: str
@@ -40,32 +40,31 @@ class Fit:
 
 
 def sniff(payloads: Sequence[Mapping[str, Any]]) -> list[Fit]:
-    """How each registered schema fits `payloads`, best first.
+    """How well each registered schema fits `payloads`, best first.
 
-    Best is what converts most rows, then what leaves fewest fields unread, then a plain schema before one for a special purpose, then the
-    name.
+    The order is by most rows converted, then fewest fields unread, then general schemas before those for a special purpose, then by name.
     """
-    fits = [_fit(found, payloads) for found in schemas().values()]
+    fits = [_fit(schema, payloads) for schema in schemas().values()]
     return sorted(fits, key=lambda fit: (-fit.fitting, len(fit.unread) + len(fit.passed_over), _specialty(fit.schema), fit.schema))
 
 
-def _fit(found: Schema, payloads: Sequence[Mapping[str, Any]]) -> Fit:
+def _fit(schema: Schema, payloads: Sequence[Mapping[str, Any]]) -> Fit:
     account = Account()
-    reader = Reader(convert_with(found.name), account)
-    fitting, refusal = 0, ""
+    reader = Reader(convert_with(schema.name), account)
+    fitting, rejection = 0, ""
     for payload in payloads:
         try:
             apply(reader, payload)
-        except Refused as refused:
-            refusal = refusal or str(refused)
+        except Refused as error:
+            rejection = rejection or str(error)
         else:
             fitting += 1
-    return Fit(found.name, fitting, len(payloads), tuple(account.unknown), tuple(account.counts), refusal)
+    return Fit(schema.name, fitting, len(payloads), tuple(account.unknown), tuple(account.counts), rejection)
 
 
 def _specialty(name: str) -> int:
-    """1: another project's name for a schema, or one that does something particular to rows which a plain schema reads as well; 2: one that
-    makes pretraining text of rows that are something else."""
+    """0 for general schemas; 1 for another project's hook or handler, or a special reading of rows that a general schema reads too; 2 for one that
+    turns rows of other kinds into pretraining text."""
     if name.endswith("PretrainHandler"):
         return 2
     return int("_hook" in name or name.endswith("Handler") or name in ("common_words_mask", "sections"))
@@ -78,7 +77,7 @@ SHAREGPT = ("messages", "system", "tools", "images", "chosen", "rejected")
 
 
 class Entry(BaseModel):
-    """One data set of the file. `split` and the like choose inside a hub data set, which a hub address does by file."""
+    """One data set of the file. `subset`, `folder` and `split` select inside a hub data set; a hub address selects files instead."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -100,12 +99,12 @@ class Entry(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A domain made of an entry.
+    """A domain converted from an entry.
 
     Attributes:
-        family: whose configuration it belongs to.
-        domain: the domain, as YAML would give it.
-        remarks: what the user has to know or to add.
+        family: the family whose configuration it belongs to.
+        domain: the domain as a mapping for YAML.
+        remarks: notes on what the user should know or add.
     """
 
     family: str
@@ -114,10 +113,10 @@ class Converted:
 
 
 def read_dataset_info(text: str, where: str) -> Mapping[str, Entry]:
-    """The entries of a file by name.
+    """The entries of a ``dataset_info.json`` by name.
 
     Raises:
-        ConfigError: it is not such a file; the message names the entry and the key.
+        ConfigError: it is not a valid file; the message names the entry and the key.
     """
     try:
         loads(text)  # pydantic keeps the last of two equal keys
@@ -130,10 +129,10 @@ def read_dataset_info(text: str, where: str) -> Mapping[str, Entry]:
 
 
 def domain_of(name: str, entries: Mapping[str, Entry]) -> Converted:
-    """The entry called `name` as a domain, with the options that read its columns and tags.
+    """The entry `name` as a domain, with the options that read its columns and tags.
 
     Raises:
-        ConfigError: no such entry, one whose rows only a script knows, or columns that no schema of its form has.
+        ConfigError: no such entry, one that a script loads, or columns that no schema of its kind has.
     """
     if name not in entries:
         raise ConfigError(f"no data set {name!r}{nearest(name, entries)} in dataset_info.json. It has: {', '.join(entries)}")
@@ -155,8 +154,8 @@ def _files(name: str, entry: Entry) -> tuple[list[str], list[str]]:
         return [entry.file_name], []
     if not entry.hf_hub_url:
         raise ConfigError(f"data set {name!r} has neither file_name nor hf_hub_url; download it, and name its files")
-    chosen = [f"{key} {value!r}" for key, value in (("subset", entry.subset), ("folder", entry.folder), ("split", entry.split)) if value]
-    remark = f"put the commit of the data set behind the @, and the files of {', '.join(chosen)} behind that"
+    selectors = [f"{key} {value!r}" for key, value in (("subset", entry.subset), ("folder", entry.folder), ("split", entry.split)) if value]
+    remark = f"put the commit of the data set behind the @, and the files of {', '.join(selectors)} behind that"
     return [f"hub://{entry.hf_hub_url}@"], [remark]
 
 
@@ -164,8 +163,8 @@ def _alpaca(name: str, entry: Entry) -> tuple[str, dict[str, Any]]:
     columns = _columns(name, entry, (*ALPACA, "tools", "images", "videos", "audios", "kto_tag"))
     if entry.tags:
         raise ConfigError(f"data set {name!r}: tags belong to formatting sharegpt, it has alpaca")
-    if other := sorted({"tools", "images", "videos", "audios", "kto_tag"} & columns.keys()):
-        raise ConfigError(f"data set {name!r}: Alpaca rows with {' and '.join(other)} have no schema; write one of your own")
+    if unsupported := sorted({"tools", "images", "videos", "audios", "kto_tag"} & columns.keys()):
+        raise ConfigError(f"data set {name!r}: Alpaca rows with {' and '.join(unsupported)} have no schema; write one of your own")
     handler = "AlpacaStylePairwiseHandler" if entry.ranking else "AlpacaStyleInstructionHandler"
     if not entry.ranking:
         columns = {key: column for key, column in columns.items() if key not in ("chosen", "rejected")}
@@ -176,8 +175,8 @@ def _alpaca(name: str, entry: Entry) -> tuple[str, dict[str, Any]]:
 
 def _sharegpt(name: str, entry: Entry) -> tuple[str, dict[str, Any]]:
     columns = _columns(name, entry, (*SHAREGPT, "videos", "audios", "kto_tag"))
-    if other := sorted({"videos", "audios"} & columns.keys()):
-        raise ConfigError(f"data set {name!r}: {' and '.join(other)} have no place in a token store")
+    if unsupported := sorted({"videos", "audios"} & columns.keys()):
+        raise ConfigError(f"data set {name!r}: {' and '.join(unsupported)} have no place in a token store")
     for tag in entry.tags:
         if tag not in TAGS:
             raise ConfigError(f"data set {name!r}: no tag {tag!r}{nearest(tag, TAGS) or '.'} Known: {', '.join(TAGS)}")

@@ -20,7 +20,7 @@ from prep_assets.schemas.turns import Images, chat_sample, image_of, plain_sampl
 
 @dataclass(frozen=True, slots=True)
 class TextField:
-    """Rows with one document each, in the field `key`; the options are those of `text`."""
+    """Reads one document a row from the field `key`; the options are those of `text`."""
 
     key: str
     min_chars: int
@@ -28,7 +28,7 @@ class TextField:
     strip: bool
 
     def __call__(self, row: Row) -> Sample:
-        """The document of a row, as schemas give it."""
+        """The document of a row."""
         content = needed(text_of(row, self.key), "empty_text", self.key)
         if len(content) < self.min_chars:
             raise Refused("too_short", f"{self.key!r} has {len(content)} characters, min_chars is {self.min_chars}")
@@ -37,7 +37,7 @@ class TextField:
         return document(content.strip() if self.strip else content)
 
     def plain(self, row: Row) -> str | None:
-        """The document's text without the forms around it, for rows that certainly become a document; `None` for others."""
+        """Only the text of a row's document, without building a `Sample`; `None` where the row would be rejected."""
         content = row.get(self.key)
         if not isinstance(content, str) or not content or content.isspace():
             return None
@@ -91,8 +91,8 @@ def interleaved(*, images_key: str = "images", texts_key: str = "texts", image_d
         regions = []
         for position, (image, text) in enumerate(zip(images, texts, strict=True)):
             if (image is None) == (text is None):
-                given = "neither" if image is None else "both"
-                raise Refused("interleaving", f"position {position} has {given} of image and text, needs exactly one")
+                presence = "neither" if image is None else "both"
+                raise Refused("interleaving", f"position {position} has {presence} of image and text, needs exactly one")
             regions.append(
                 _image(image, f"{images_key}[{position}]") if text is None else Region(TEXT, as_text(text, f"{texts_key}[{position}]"))
             )
@@ -225,14 +225,14 @@ def llava(
         if single is not None and not any(region.kind == IMAGE for turn in turns for region in turn.regions):
             raise Refused("image_count", f"{image_key!r} is {single.text!r}, no user turn places it with {image_token!r}")
         require_answer(turns)
-        if unfit := [turn.role for turn in turns if turn.role not in roles]:
-            raise Refused("unknown_role", f"a {unfit[0]} turn cannot stand without a chat template")
+        if unsupported := [turn.role for turn in turns if turn.role not in roles]:
+            raise Refused("unknown_role", f"a {unsupported[0]} turn cannot stand without a chat template")
         if not template:
             return plain_sample(row, tuple(Turn(roles[turn.role], turn.regions) for turn in turns))
         return chat_sample(row, with_system_of(row, turns))
 
     def _images_of(row: Row) -> tuple[Region | None, Images]:
-        """The one image of a row, or its array of images."""
+        """The row's single image, or its array of images."""
         value = row.get(image_key)
         if isinstance(value, list | tuple):
             return None, Images({image_key: value}, image_key, image_token)
@@ -241,16 +241,18 @@ def llava(
     def _regions(role: str, text: str, where: str, image: Region | None, images: Images) -> tuple[Region, ...]:
         count = text.count(image_token)
         if count and role == USER and images:
-            placed = (replace(region, text=region.text.strip()) if region.kind == TEXT else region for region in images.split(text, None))
-            return tuple(replace(each, drop=phase == 1 and each.kind == TEXT) for each in placed if each.text)
+            stripped_regions = (
+                replace(region, text=region.text.strip()) if region.kind == TEXT else region for region in images.split(text, None)
+            )
+            return tuple(replace(stripped, drop=phase == 1 and stripped.kind == TEXT) for stripped in stripped_regions if stripped.text)
         if not count:
             return (Region(TEXT, needed(text, "empty_answer" if role == ASSISTANT else "empty_turn", where).strip()),)
         if count > 1 or role != USER:
             raise Refused("image_count", f"{where} of role {role} places {count} images; a user turn may place 1, another turn none")
         if image is None:
             raise Refused("missing_image", f"{where} places an image, {image_key!r} is missing")
-        beside = "".join(piece.strip() for piece in text.split(image_token))
-        return (image, *((Region(TEXT, beside, drop=phase == 1),) if beside else ()))
+        caption = "".join(piece.strip() for piece in text.split(image_token))
+        return (image, *((Region(TEXT, caption, drop=phase == 1),) if caption else ()))
 
     return convert
 

@@ -1,7 +1,7 @@
-"""``tokenized``: rows that bring token ids and what is trained of them, as TRL, SkyRL, unsloth, AstrAI and Cerebras' nlg hook have them.
+"""``tokenized``: rows with token ids and their labels or masks, as TRL, SkyRL, unsloth, AstrAI and Cerebras' nlg hook write them.
 
-Nothing here knows the tokenizer: that ids are inside its vocabulary, say what the row says and carry their mask where words begin is proven
-where they are stored, see `prep_assets.pipeline.documents`.
+This module does not know the tokenizer. `prep_assets.pipeline.documents` proves, when it stores the ids, that they are inside its vocabulary, encode
+the text of the row, and carry their mask from the beginning of words.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ def tokenized(
         labels = None if row.get(labels_key) is None else integers(row[labels_key], labels_key, len(ids))
         if weights is None and labels is None:
             raise Refused("no_mask", f"neither {labels_key!r} nor {', '.join(map(repr, mask_keys))} says which tokens are trained")
-        weights = _agreed(weights, labels)
+        weights = _merge_masks_and_labels(weights, labels)
         if ATTENTION not in mask_keys:
-            shown = _attended(row, weights)
+            shown = _unpadded(row, weights)
             ids, weights, labels = ids[shown], weights[shown], labels if labels is None else labels[shown]
         if shifted:
-            ids, weights, labels = _moved(ids, weights, labels)
+            ids, weights, labels = _shift_right(ids, weights, labels)
         if labels is not None:
             _check_labels(labels, ids, weights, shifted, labels_key)
-        _one_document(row)
+        _reject_packed_row(row)
         text = None if row.get(text_key) is None else as_text(row[text_key], text_key)
         return replace(_chat(row, messages_key), tokenized=Tokenized(tuple(ids.tolist()), tuple(weights.tolist()), text))
 
@@ -79,15 +79,15 @@ def tokenized(
 
 
 def _list_of(value: object, where: str, kinds: set[type], needed: str) -> Sequence[Any]:
-    """`value` as an array whose elements have one of these types."""
+    """`value` as an array whose elements are of the types `kinds`; `needed` names them for the error."""
     elements = as_list(value, where)
     if not set(map(type, elements)) <= kinds:
-        wrong_type(next(each for each in elements if type(each) not in kinds), f"{where}[…]", needed)
+        wrong_type(next(element for element in elements if type(element) not in kinds), f"{where}[…]", needed)
     return elements
 
 
 def integers(value: object, where: str, length: int | None = None) -> Ints:
-    """`value` as integers, `length` of them; true and false are something else."""
+    """`value` as an int64 array of `length` integers; booleans are rejected."""
     numbers = _list_of(value, where, {int}, "an integer")
     _check_length(where, len(numbers), length)
     try:
@@ -103,17 +103,17 @@ def _as_weights(weights: Floats, where: str) -> Floats:
 
 
 def _ids(row: Row, whole: str, prompt: str, completion: str) -> tuple[Ints, int | None]:
-    """The ids of a row, and how many of them are the prompt's, where it has a prompt and a completion."""
+    """The ids of a row, and the length of its prompt; `None` where the row has no separate prompt and completion."""
     in_parts = row.get(whole) is None and row.get(completion) is not None
-    first = integers(value_at(row, prompt), prompt) if in_parts else np.empty(0, np.int64)
+    prompt_ids = integers(value_at(row, prompt), prompt) if in_parts else np.empty(0, np.int64)
     key = completion if in_parts else whole
     if not len(ids := integers(value_at(row, key), key)):
         raise Refused("empty_text", f"{key!r} has no token ids")
-    return np.concatenate([first, ids]), len(first) if in_parts else None
+    return np.concatenate([prompt_ids, ids]), len(prompt_ids) if in_parts else None
 
 
 def _weights(row: Row, keys: Sequence[str], length: int, prompt: int | None) -> Floats | None:
-    """What the masks of a row say: their product; `None` where it has none and no completion that is trained."""
+    """The product of a row's masks, one weight a token; `None` where it has neither masks nor a completion."""
     weights: Floats | None = None if prompt is None else np.repeat([0.0, 1.0], [prompt, length - prompt])
     for key in keys:
         if row.get(key) is None:
@@ -126,8 +126,8 @@ def _weights(row: Row, keys: Sequence[str], length: int, prompt: int | None) -> 
     return None if weights is None else _as_weights(weights, " times ".join(keys))
 
 
-def _agreed(weights: Floats | None, labels: Ints | None) -> Floats:
-    """Masks and labels must train the same tokens; labels of every token leave it to the masks."""
+def _merge_masks_and_labels(weights: Floats | None, labels: Ints | None) -> Floats:
+    """The loss weight of each token. Masks and labels must train the same tokens; where labels cover every token, the masks decide."""
     if labels is None:
         assert weights is not None
         return weights
@@ -136,13 +136,13 @@ def _agreed(weights: Floats | None, labels: Ints | None) -> Floats:
         return trained.astype(np.float64)
     differing = np.flatnonzero((weights != 0) != trained)
     if len(differing) and not trained.all():
-        at = int(differing[0])
-        raise Refused("masks_disagree", f"token {at} weighs {weights[at]:g} by its mask, and its label is {labels[at]}")
+        index = int(differing[0])
+        raise Refused("masks_disagree", f"token {index} weighs {weights[index]:g} by its mask, and its label is {labels[index]}")
     return weights
 
 
-def _attended(row: Row, weights: Floats) -> slice:
-    """The tokens that are not padding. Refuses a hole amid them (``attention_hole``), and padding that is trained (``trained_padding``)."""
+def _unpadded(row: Row, weights: Floats) -> slice:
+    """The slice of tokens that are not padding. Rejects a hole between them (``attention_hole``) and trained padding (``trained_padding``)."""
     if row.get(ATTENTION) is None:
         return slice(None)
     mask = integers(row[ATTENTION], ATTENTION, len(weights))
@@ -161,41 +161,43 @@ def _attended(row: Row, weights: Floats) -> slice:
     return shown
 
 
-def _moved(ids: Ints, weights: Floats, labels: Ints | None) -> tuple[Ints, Floats, Ints | None]:
-    """What stands one place before its token, at its token. A last token that stands among the labels alone is one of the ids then."""
+def _shift_right(ids: Ints, weights: Floats, labels: Ints | None) -> tuple[Ints, Floats, Ints | None]:
+    """Shift weights and labels right by one, to the token that they are about. A trained last label without an id is appended to the ids."""
     if labels is not None and weights[-1]:
         ids = np.append(ids, labels[-1])
-    first = np.array([UNTRAINED])
-    moved = None if labels is None else np.concatenate([first, labels])[: len(ids)]
-    return ids, np.concatenate([[0.0], weights])[: len(ids)], moved
+    untrained = np.array([UNTRAINED])
+    moved_labels = None if labels is None else np.concatenate([untrained, labels])[: len(ids)]
+    return ids, np.concatenate([[0.0], weights])[: len(ids)], moved_labels
 
 
 def _check_labels(labels: Ints, ids: Ints, weights: Floats, shifted: bool, key: str) -> None:
-    """Refuse labels that are other ids than those of their tokens, where these are trained."""
+    """Reject trained tokens whose label is another id (``labels_shifted``, ``labels_differ``)."""
     trained = weights != 0
-    wrong = np.flatnonzero(trained & (labels != ids))
-    if not len(wrong):
+    differing = np.flatnonzero(trained & (labels != ids))
+    if not len(differing):
         return
-    before = np.flatnonzero(trained[:-1])
-    if not shifted and len(before) and (labels[before] == ids[before + 1]).all():
+    trained_before = np.flatnonzero(trained[:-1])
+    if not shifted and len(trained_before) and (labels[trained_before] == ids[trained_before + 1]).all():
         raise Refused("labels_shifted", f"{key!r} are the ids one place further on. If the source means that, set shifted: true")
-    at = int(wrong[0])
-    raise Refused("labels_differ", f"token {at} is {ids[at]}, and its label is {labels[at]}")
+    index = int(differing[0])
+    raise Refused("labels_differ", f"token {index} is {ids[index]}, and its label is {labels[index]}")
 
 
-def _one_document(row: Row) -> None:
-    """Refuse (``packed_row``) a row that holds several examples: nothing would tell their borders."""
+def _reject_packed_row(row: Row) -> None:
+    """Reject (``packed_row``) a row that holds several examples: their borders would be lost."""
     lengths, positions = row.get("seq_lengths"), row.get("position_ids")
     if lengths is not None and len(integers(lengths, "seq_lengths")) > 1:
         raise Refused("packed_row", f"'seq_lengths' lists {len(lengths)} examples; bring each as a row of its own")
     if positions is not None:
-        found = integers(positions, "position_ids")
-        if len(wrong := np.flatnonzero(found != np.arange(len(found)))):
-            raise Refused("packed_row", f"'position_ids' has {found[wrong[0]]} at token {wrong[0]}; bring each example as a row of its own")
+        position_ids = integers(positions, "position_ids")
+        if len(breaks := np.flatnonzero(position_ids != np.arange(len(position_ids)))):
+            raise Refused(
+                "packed_row", f"'position_ids' has {position_ids[breaks[0]]} at token {breaks[0]}; bring each example as a row of its own"
+            )
 
 
 def _chat(row: Row, key: str) -> Sample:
-    """The conversation of a row, which proves its ids; none where it has no messages."""
+    """The conversation of a row, which proves its ids; a sample without turns where it has no messages."""
     if not has_content(value := row.get(key)):
         return Sample(())
     turns = with_system_of(row, ChatFormat().turns(value, key))
@@ -205,6 +207,6 @@ def _chat(row: Row, key: str) -> Sample:
     return sample
 
 
-def _check_length(key: str, found: int, length: int | None) -> None:
-    if length is not None and found != length:
-        raise Refused("length_mismatch", f"{key!r} has {found} values for {length} token ids")
+def _check_length(key: str, count: int, length: int | None) -> None:
+    if length is not None and count != length:
+        raise Refused("length_mismatch", f"{key!r} has {count} values for {length} token ids")

@@ -1,4 +1,4 @@
-"""What schemas make turns of: roles, messages, tool calls, images, columns that mean the same everywhere, pairs."""
+"""Building blocks of schemas: roles, messages, tool calls, images, common columns, pairs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from prep_assets.schemas.fields import (
 )
 from prep_assets.stores.files import loads
 
-# Role tags of data sets and the roles they stand for.
+# Role tags of data sets → roles.
 
 OPENAI_ROLES: Mapping[str, str] = {
     "system": SYSTEM,
@@ -65,7 +65,7 @@ OPENAI_ROLES: Mapping[str, str] = {
 
 
 def role_at(message: Row, key: str, roles: Mapping[str, str], where: str) -> str:
-    """The role for the tag under `key`. A tag that `roles` does not list is refused: mapping it by guess would train the wrong side."""
+    """The role of the tag under `key`. A tag that `roles` does not list is rejected: a guess could train the wrong side."""
     tag = text_of(message, key, where)
     if tag not in roles:
         hint = nearest(tag, roles)
@@ -74,13 +74,13 @@ def role_at(message: Row, key: str, roles: Mapping[str, str], where: str) -> str
 
 
 def require_answer(turns: Sequence[Turn]) -> None:
-    """Refuse a chat in which the assistant says nothing (``no_assistant_turn``)."""
+    """Reject a chat without an assistant turn (``no_assistant_turn``)."""
     if not any(turn.role == ASSISTANT for turn in turns):
         raise Refused("no_assistant_turn", f"the roles are {_roles(turns)}")
 
 
 def require_alternation(turns: Sequence[Turn], *, ends_with_answer: bool) -> None:
-    """Refuse (``role_order``) what is not: a system turn or none, then user or tool turns and assistant turns by turns."""
+    """Reject (``role_order``) anything but: at most one system turn, then user or tool turns alternating with assistant turns."""
     body = turns[1:] if turns and turns[0].role == SYSTEM else turns
     for position, turn in enumerate(body):
         if (turn.role == ASSISTANT) != (position % 2 == 1) or turn.role == SYSTEM:
@@ -92,14 +92,14 @@ def require_alternation(turns: Sequence[Turn], *, ends_with_answer: bool) -> Non
 
 
 def require_calls_before_results(turns: Sequence[Turn]) -> None:
-    """Refuse (``role_order``) a tool turn that follows neither an assistant turn nor another tool turn."""
+    """Reject (``role_order``) a tool turn that follows neither an assistant turn nor another tool turn."""
     for position, turn in enumerate(turns):
         if turn.role == TOOL and (position == 0 or turns[position - 1].role not in (ASSISTANT, TOOL)):
             raise Refused("role_order", f"turn {position} is a tool result that answers no assistant turn; the roles are {_roles(turns)}")
 
 
 def require_open_end(turns: Sequence[Turn], where: str) -> None:
-    """Refuse a prompt that is empty (``empty_prompt``) or whose last turn is the assistant's own or the system's (``role_order``)."""
+    """Reject a prompt that is empty (``empty_prompt``) or ends with an assistant or system turn (``role_order``)."""
     if not turns:
         raise Refused("empty_prompt", f"{where!r} has no turns")
     if turns[-1].role in (ASSISTANT, SYSTEM):
@@ -112,41 +112,41 @@ def _roles(turns: Sequence[Turn]) -> str:
     return " ".join(turn.role for turn in turns) or "none"
 
 
-# Tool calls and tool descriptions, in the shapes that data sets have them.
+# Tool calls and tool descriptions, in all shapes that data sets use.
 #
-# A call becomes the text ``{"name":…,"arguments":{…}}``, with its ``"id"`` at the end where it has one: compact JSON, non-ASCII characters as they are.
+# A call becomes the text ``{"name":…,"arguments":{…}}``, with its ``"id"`` at the end where it has one: compact JSON, non-ASCII characters unescaped.
 
 ARGUMENTS = ("arguments", "parameters", "input")
-"""Where a call has its arguments: OpenAI, Llama 3, Anthropic."""
+"""The field with the arguments of a call: OpenAI, Llama 3, Anthropic."""
 MOST_SHARED = 1 << 14
-"""Characters of the JSON text of tools that is remembered, for rows after it that have the same."""
+"""Most characters of JSON tools that are cached for later rows with the same text."""
 CALL_TYPES = ("function", "tool_call", "tool_use", "function_call")
 
 
 def call_text(call: Row, where: str) -> str:
-    """The text of one call, given flat (``{"name", "arguments"}``) or as OpenAI nests it (``{"function": {"name", "arguments"}}``).
+    """The text of one call, flat (``{"name", "arguments"}``) or nested as by OpenAI (``{"function": {"name", "arguments"}}``).
 
-    Arguments stand under one of `ARGUMENTS`, as an object or its JSON text; none at all are ``{}``. Anything else is refused as
+    Arguments are under one of `ARGUMENTS`, as an object or its JSON text; none at all become ``{}``. Anything else is rejected as
     ``bad_tool_call``.
     """
     function = as_mapping(call["function"], f"{where}.function") if call.get("function") is not None else call
     name, identity = text_of(function, "name", where), call.get("id")
     if (kind := call.get("type")) is not None and kind not in CALL_TYPES:
         raise Refused("bad_tool_call", f"{where} is of type {kind!r}; known: {', '.join(CALL_TYPES)}")
-    given = {key: whole(function[key]) for key in ARGUMENTS if function.get(key) is not None}
-    if sum(map(has_content, given.values())) > 1:
-        raise Refused("bad_tool_call", f"{where} has arguments under {' and '.join(given)}")
-    arguments = next((value for value in given.values() if has_content(value)), None)
+    candidates = {key: whole(function[key]) for key in ARGUMENTS if function.get(key) is not None}
+    if sum(map(has_content, candidates.values())) > 1:
+        raise Refused("bad_tool_call", f"{where} has arguments under {' and '.join(candidates)}")
+    arguments = next((value for value in candidates.values() if has_content(value)), None)
     if isinstance(arguments, str):
-        arguments = _parsed(arguments, "bad_tool_call", f"{where}.arguments") if arguments.strip() else {}
+        arguments = _parse_json(arguments, "bad_tool_call", f"{where}.arguments") if arguments.strip() else {}
     if not name.strip() or not isinstance(arguments, Mapping | None):
         raise Refused("bad_tool_call", f"{where} needs a name and an object of arguments; they are {name!r} and {arguments!r}")
-    text = {"name": name, "arguments": arguments or {}, **({} if identity is None else {"id": as_text(identity, f"{where}.id")})}
-    return require_json(text, "bad_tool_call", f"{where}.arguments")
+    normalized = {"name": name, "arguments": arguments or {}, **({} if identity is None else {"id": as_text(identity, f"{where}.id")})}
+    return require_json(normalized, "bad_tool_call", f"{where}.arguments")
 
 
 def require_json(value: object, reason: str, where: str) -> str:
-    """`value` as compact JSON; refused with `reason` where JSON has no form for it, such as NaN or a date of a Parquet file."""
+    """`value` as compact JSON; rejected with `reason` if JSON cannot express it, such as NaN or a date of a Parquet file."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -154,8 +154,8 @@ def require_json(value: object, reason: str, where: str) -> str:
 
 
 def call_texts(value: object, where: str) -> list[str]:
-    """The texts of one call or of an array of calls, given as JSON text or as JSON values."""
-    parsed = _parsed(value, "bad_tool_call", where) if isinstance(value, str) else value
+    """The texts of one call or of an array of calls, from JSON text or JSON values."""
+    parsed = _parse_json(value, "bad_tool_call", where) if isinstance(value, str) else value
     texts = [call_text(call, place) for place, call in objects([parsed] if isinstance(parsed, Mapping) else parsed, where)]
     if not texts:
         raise Refused("bad_tool_call", f"{where!r} has no call")
@@ -163,25 +163,25 @@ def call_texts(value: object, where: str) -> list[str]:
 
 
 def tools_at(row: Row, key: str | None) -> tuple[Mapping[str, Any], ...]:
-    """The tools on offer: an array of JSON schemas, one schema, or the JSON text of either. Absent, null and ``""`` are no tools.
+    """The tools under `key`: an array of JSON schemas, one schema, or the JSON text of either. Absent, null and ``""`` are no tools.
 
-    A schema without the ``{"type": "function", "function": …}`` wrapper gets it, since that is the form chat templates look for.
+    A schema without the ``{"type": "function", "function": …}`` wrapper gets it, since chat templates expect it.
     """
     value = None if key is None else whole(row.get(key))
     if not isinstance(value, str):
-        return _tools(value, str(key))
-    return (_shared_tools if len(value) <= MOST_SHARED else _tools_of)(value, str(key))
+        return _wrapped_tools(value, str(key))
+    return (_parse_tools_cached if len(value) <= MOST_SHARED else _parse_tools)(value, str(key))
 
 
-def _tools_of(text: str, where: str) -> tuple[Mapping[str, Any], ...]:
-    """The tools of JSON text, which many rows share. Nobody changes them."""
-    return _tools(_parsed(text, "bad_tools", where) if text.strip() else None, where)
+def _parse_tools(text: str, where: str) -> tuple[Mapping[str, Any], ...]:
+    """The tools of a JSON text. Rows with the same text share them, so they must not be changed."""
+    return _wrapped_tools(_parse_json(text, "bad_tools", where) if text.strip() else None, where)
 
 
-_shared_tools = bounded_cache("tools", 256)(_tools_of)
+_parse_tools_cached = bounded_cache("tools", 256)(_parse_tools)
 
 
-def _tools(value: Any, where: str) -> tuple[Mapping[str, Any], ...]:
+def _wrapped_tools(value: Any, where: str) -> tuple[Mapping[str, Any], ...]:
     if not has_content(value):
         return ()
     require_json(value, "bad_tools", where)
@@ -195,21 +195,21 @@ def _tools(value: Any, where: str) -> tuple[Mapping[str, Any], ...]:
     return tuple(tools)
 
 
-def _parsed(text: str, reason: str, where: str) -> Any:
+def _parse_json(text: str, reason: str, where: str) -> Any:
     try:
         return loads(text)
     except ValueError as error:
         raise Refused(reason, f"{where!r} is not JSON: {error}; it begins {text[:60]!r}") from error
 
 
-# The ``images`` column of a row and the marks in its text that say where the images stand. Only paths: no image is opened.
+# The ``images`` column of a row, and the marks in its text where the images stand. Only paths: no image is opened.
 
 
 class Images:
-    """The images of one row, handed out in order as their marks are met.
+    """The images of one row, taken in the order of their marks.
 
-    A row without the column has no marks: the token is then plain text (a page about HTML may well contain ``<image>``). Where the column
-    is called ``images``, one called ``image`` stands in for it: many data sets with one image a row have that.
+    In a row without the column, the image token is plain text (a page about HTML may well contain ``<image>``). Where `key` is ``images`` and the row
+    has only ``image``, as many data sets with one image a row do, that column is read.
     """
 
     __slots__ = ("_images", "_key", "_taken", "_token")
@@ -246,21 +246,21 @@ class Images:
         return images[self._taken - 1]
 
     def require_all_taken(self) -> None:
-        """Refuse (``image_count``) a row with images that no mark places."""
+        """Reject (``image_count``) a row with more images than marks."""
         if self._images is not None and self._taken < len(self._images):
             raise Refused(
                 "image_count", f"{self._key!r} has {len(self._images)} images, the text places {self._taken} with {self._token!r}"
             )
 
 
-def image_of(value: object, where: str, beside: Mapping[str, Any] | None = None) -> Region:
-    """One image: its path or URL, a string or an object with ``path`` or ``url`` (the forms of Hugging Face and of OpenAI), and its ``width`` and
-    ``height`` in pixels, where the object says them, or what stands `beside` it.
+def image_of(value: object, where: str, part: Mapping[str, Any] | None = None) -> Region:
+    """The region of one image: its path or URL, from a string or an object with ``path`` or ``url`` (Hugging Face, OpenAI), and its ``width`` and
+    ``height`` in pixels, where the object or, for a string, its content `part` has them.
 
     Raises:
-        Refused: ``missing_image``; ``image_resized``, where a row asks for another resolution than that of the picture.
+        Refused: ``missing_image``; ``image_resized``, where the row asks for another resolution than that of the picture.
     """
-    attributes = value if isinstance(value, Mapping) else beside or {}
+    attributes = value if isinstance(value, Mapping) else part or {}
     if isinstance(value, Mapping):
         key = "path" if value.get("path") is not None else "url"
         value = value_at(value, key, where)
@@ -276,14 +276,14 @@ def image_of(value: object, where: str, beside: Mapping[str, Any] | None = None)
 
 
 RESIZING = ("resized_width", "resized_height", "min_pixels", "max_pixels")
-"""What Qwen's own rows say of single images."""
+"""Fields with which Qwen's rows resize single images."""
 
 
 def _size(attributes: Mapping[str, Any], where: str) -> tuple[int, int] | None:
-    sides = [attributes.get(name) for name in ("width", "height")]
-    if sides == [None, None]:
+    sizes = [attributes.get(name) for name in ("width", "height")]
+    if sizes == [None, None]:
         return None
-    width, height = (as_integer(side, f"{where}.{name}") for side, name in zip(sides, ("width", "height"), strict=True))
+    width, height = (as_integer(size, f"{where}.{name}") for size, name in zip(sizes, ("width", "height"), strict=True))
     if min(width, height) < 1:
         raise Refused("wrong_type", f"{where!r} is {width} x {height} pixels, needs 1 or more along each side")
     return width, height
@@ -298,7 +298,7 @@ def images_of(column: object, key: str) -> list[Region]:
     return wrong_type(column, key, "an array of paths")
 
 
-# What one message says: a string, or an array of typed parts, as regions; and an assistant's reasoning in a field of its own, in all its spellings.
+# The regions of one message: its content, a string or an array of typed parts, and an assistant's reasoning in a separate field, in all spellings.
 
 TEXT_PARTS = ("text", "input_text", "output_text")
 THINKING_PARTS = ("reasoning", "thinking")
@@ -308,10 +308,10 @@ PARTS = (*TEXT_PARTS, *THINKING_PARTS, *CALL_PARTS, *IMAGE_PARTS)
 
 
 def content_regions(content: object, where: str, weight: float | None, images: Images) -> list[Region]:
-    """Regions of a message's content.
+    """The regions of a message's content.
 
     A part holds its text under the name of its type, ``text`` (OpenAI) or ``value`` (LLaMA-Factory v1). An image part without a path takes
-    the next one of the row's image column (Hugging Face). A part's own loss weight goes before the message's.
+    the next image of the row's column (Hugging Face). The loss weight of a part overrides that of the message.
     """
     if content is None:
         return []
@@ -325,24 +325,24 @@ def _part_regions(part: Row, where: str, weight: float | None, images: Images) -
     kind, part_weight = text_of(part, "type", where), loss_weight_of(part, where)
     weight = weight if part_weight is None else part_weight
     if kind in TEXT_PARTS:
-        return images.split(as_text(_first(part, ("text", "value"), where), where), weight)
+        return images.split(as_text(_agreeing_value(part, ("text", "value"), where), where), weight)
     if kind in THINKING_PARTS:
-        return [Region(THINKING, as_text(_first(part, (kind, "text", "value"), where), where), weight)]
+        return [Region(THINKING, as_text(_agreeing_value(part, (kind, "text", "value"), where), where), weight)]
     if kind in CALL_PARTS:
         holders = ("value", "tool_call")
         is_call = all(part.get(key) is None for key in holders)
-        texts = [call_text(part, where)] if is_call else call_texts(_first(part, holders, where), f"{where}.value")
+        texts = [call_text(part, where)] if is_call else call_texts(_agreeing_value(part, holders, where), f"{where}.value")
         return [Region(TOOL_CALL, text, weight) for text in texts]
     if kind in IMAGE_PARTS:
         keys = ("image_url", "image", "path", "url", "value")
         has_image = any(part.get(key) is not None for key in keys)
-        image = image_of(_first(part, keys, where), where, part) if has_image else images.take()
+        image = image_of(_agreeing_value(part, keys, where), where, part) if has_image else images.take()
         return [replace(image, loss_weight=weight)]
     raise Refused("unknown_part", f"{where} has type {kind!r}{nearest(kind, PARTS)}; known: {', '.join(PARTS)}")
 
 
-def _first(part: Row, keys: Sequence[str], where: str) -> Any:
-    """The value under one of `keys`. Two that differ are refused (``conflicting_content``)."""
+def _agreeing_value(part: Row, keys: Sequence[str], where: str) -> Any:
+    """The value under one of `keys`. Different values under two of them are rejected (``conflicting_content``)."""
     present = [key for key in keys if part.get(key) is not None]
     if any(part[key] != part[present[0]] for key in present):
         raise Refused("conflicting_content", f"{where} has different values under {' and '.join(present)}")
@@ -356,40 +356,40 @@ _TEXTS = {"reasoning.text": "text", "reasoning.summary": "summary"}
 def reasoning_regions(message: Row, where: str, weight: float | None) -> list[Region]:
     """The reasoning of a message, or of a row that is an answer: one region, or none.
 
-    Refuses two spellings with different texts (``conflicting_reasoning``).
+    Rejects different texts in two spellings (``conflicting_reasoning``).
     """
     texts = {key: as_text(message[key], inside(where, key)) for key in REASONING if has_content(message.get(key))}
     if has_content(message.get(DETAILS)):
-        texts[DETAILS] = _details(message[DETAILS], inside(where, DETAILS))
+        texts[DETAILS] = _join_details(message[DETAILS], inside(where, DETAILS))
     if len(set(texts.values())) > 1:
         raise Refused("conflicting_reasoning", f"{where or 'the record'} has different texts under {', '.join(texts)}")
     return [Region(THINKING, text, weight) for text in list(texts.values())[:1]]
 
 
-def _details(value: object, where: str) -> str:
-    """OpenRouter's array of parts, joined. Encrypted parts are refused: they cannot be read."""
+def _join_details(value: object, where: str) -> str:
+    """The joined texts of OpenRouter's array of reasoning parts. Encrypted parts are rejected: they cannot be read."""
     texts = []
     for place, part in objects(value, where):
         kind = text_of(part, "type", place)
         if kind not in _TEXTS:
             raise Refused("unknown_part", f"{place} has type {kind!r}; known: {', '.join(_TEXTS)}")
         for key in ("format", "signature"):
-            part.get(key)  # of the provider's; no text
+            part.get(key)  # metadata of the provider, no text
         texts.append(text_of(part, _TEXTS[kind], place))
     return "".join(texts)
 
 
-# A list of messages as turns, whatever the data set calls their fields and roles.
+# Lists of messages as turns.
 
 
 @dataclass(frozen=True, slots=True)
 class ChatFormat:
-    """How a data set writes its messages.
+    """The field names and role tags of a data set's messages.
 
     Attributes:
         role_key: field with the role tag.
         content_key: field with the content.
-        roles: the tags that occur and the roles they stand for.
+        roles: role tags → roles.
         call_tag: the tag of messages whose content is the JSON of tool calls (ShareGPT's ``function_call``).
     """
 
@@ -399,31 +399,33 @@ class ChatFormat:
     call_tag: str | None = None
 
     def turns(self, messages: object, where: str, images: Images | None = None) -> tuple[Turn, ...]:
-        """One turn for each message. Without a column of images, marks of images in a text are text.
+        """One turn for each message. Without `images`, image marks in a text are plain text.
 
-        Refuses what the fields cannot mean: unknown roles and parts, an assistant that says nothing (``empty_answer``), a user that says
-        nothing (``empty_turn``), a tool result without a call before it (``role_order``, ``unknown_tool_call``).
+        Rejects unknown roles and parts, an empty assistant message (``empty_answer``), an empty user message (``empty_turn``), and a tool result
+        without a call before it (``role_order``, ``unknown_tool_call``).
         """
         images = Images({}, "images", "<image>") if images is None else images
-        listed = list(objects(messages, where))
-        turns = tuple([self._plain(message, images) or self._full(message, place, images) for place, message in listed])
+        placed_messages = list(objects(messages, where))
+        turns = tuple(
+            [self._plain_turn(message, images) or self._general_turn(message, place, images) for place, message in placed_messages]
+        )
         require_calls_before_results(turns)
-        _require_known_ids(turns, where)
+        _require_known_call_ids(turns, where)
         return turns
 
-    def _plain(self, message: Row, images: Images) -> Turn | None:
-        """The turn of a message that is a role and a text, as most are."""
+    def _plain_turn(self, message: Row, images: Images) -> Turn | None:
+        """The turn of a message with only a role and a text, as most are; `None` for others."""
         if len(message) != 2:
             return None
         tag, text = message.get(self.role_key), message.get(self.content_key)
         role = self.roles.get(tag) if isinstance(tag, str) and tag != self.call_tag else None
         return Turn(role, tuple(images.split(text, None))) if role is not None and isinstance(text, str) and text.strip() else None
 
-    def _full(self, message: Row, where: str, images: Images) -> Turn:
+    def _general_turn(self, message: Row, where: str, images: Images) -> Turn:
         role = role_at(message, self.role_key, self.roles, where)
         weight = loss_weight_of(message, where)
         place = f"{where}.{self.content_key}"
-        content = _content(message, message.get(self.content_key), where)
+        content = _message_content(message, message.get(self.content_key), where)
         if self.call_tag is not None and message.get(self.role_key) == self.call_tag:
             regions = [Region(TOOL_CALL, text, weight) for text in call_texts(content, place)]
         else:
@@ -431,15 +433,15 @@ class ChatFormat:
         calls = {key: call_texts(message[key], f"{where}.{key}") for key in CALLS if has_content(message.get(key))}
         if len(calls) > 1:
             raise Refused("bad_tool_call", f"{where} has calls under {' and '.join(calls)}")
-        called = [Region(TOOL_CALL, text, weight) for texts in calls.values() for text in texts]
-        regions = [*reasoning_regions(message, where, weight), *regions, *called]
+        call_regions = [Region(TOOL_CALL, text, weight) for texts in calls.values() for text in texts]
+        regions = [*reasoning_regions(message, where, weight), *regions, *call_regions]
         _require_content(role, regions, place)
         name, call_id = (None if message.get(key) is None else text_of(message, key, where) for key in ("name", "tool_call_id"))
         return Turn(role, tuple(regions) or (Region(TEXT, "", weight),), name, call_id)
 
 
-def _content(message: Row, content: object, where: str) -> object:
-    """The content, or OpenAI's ``refusal`` in its place. An answer that is only begun (Mistral's ``prefix``) is refused."""
+def _message_content(message: Row, content: object, where: str) -> object:
+    """The content, or OpenAI's ``refusal`` in its place. The beginning of an answer (Mistral's ``prefix``) is rejected."""
     if message.get("prefix"):
         raise Refused("open_prefix", f"{where} is the beginning of an answer, which a model continues; there is no answer to train")
     if not has_content(refusal := message.get("refusal")):
@@ -450,7 +452,7 @@ def _content(message: Row, content: object, where: str) -> object:
 
 
 def _require_content(role: str, regions: Sequence[Region], where: str) -> None:
-    """An answer is text, a call or an image; thoughts alone are not enough, and only an assistant thinks or calls."""
+    """Check that an answer is more than reasoning, that a user turn has text, and that only an assistant reasons or calls tools."""
     if role == ASSISTANT:
         if not any(region.kind != THINKING and region.text.strip() for region in regions):
             raise Refused("empty_answer", f"{where!r} has no text and no tool call")
@@ -460,21 +462,21 @@ def _require_content(role: str, regions: Sequence[Region], where: str) -> None:
         raise Refused("empty_turn", f"{where!r} of the user is empty")
 
 
-def _require_known_ids(turns: Sequence[Turn], where: str) -> None:
-    """Where calls have ids, a result must answer one that was made before it."""
-    made: list[str] = []
+def _require_known_call_ids(turns: Sequence[Turn], where: str) -> None:
+    """Check that each tool result answers an earlier call, where calls have ids."""
+    call_ids: list[str] = []
     for number, turn in enumerate(turns):
-        if turn.role == TOOL and turn.tool_call_id is not None and made and turn.tool_call_id not in made:
-            raise Refused("unknown_tool_call", f"{where}[{number}] answers call {turn.tool_call_id!r}; made so far: {', '.join(made)}")
+        if turn.role == TOOL and turn.tool_call_id is not None and call_ids and turn.tool_call_id not in call_ids:
+            raise Refused("unknown_tool_call", f"{where}[{number}] answers call {turn.tool_call_id!r}; made so far: {', '.join(call_ids)}")
         ids = [json.loads(region.text).get("id") for region in turn.regions if region.kind == TOOL_CALL]
-        made += [call_id for call_id in ids if call_id is not None]
+        call_ids += [call_id for call_id in ids if call_id is not None]
 
 
-# Columns that mean the same whatever the schema: a system prompt, tools, documents, variables of the template, a label, a weight.
+# Columns with one meaning in all schemas: system prompt, tools, documents, template variables, label, weight.
 
 
 class Offered(TypedDict):
-    """What a row offers its answers beside the conversation."""
+    """The inputs of a chat template other than the messages."""
 
     tools: tuple[Mapping[str, Any], ...]
     documents: tuple[Mapping[str, Any], ...]
@@ -482,43 +484,45 @@ class Offered(TypedDict):
 
 
 def chat_sample(row: Row, turns: Sequence[Turn], tools_key: str | None = "tools") -> Sample:
-    """A conversation for a chat template, with all that the row's own columns say of it."""
+    """A conversation for a chat template, with the row's label, weight, tools, documents and template variables."""
     return Sample(weighted_by(row, turns), label=label_of(row), **offered(row, tools_key))
 
 
 def plain_sample(row: Row, turns: Sequence[Turn]) -> Sample:
-    """Text that no template renders: nothing can be offered beside it."""
+    """Text that no template renders, with the row's label and weight. It has no place for tools or documents."""
     return Sample(weighted_by(row, turns), label=label_of(row))
 
 
 def offered(row: Row, tools_key: str | None = "tools") -> Offered:
-    """The tools, the documents and the variables of the template that a row has. ``tools`` is read in its other spellings too."""
+    """The tools, documents and template variables of a row. With `tools_key` ``tools`` its other spellings are read as well."""
     options = row.get(TEMPLATE_OPTIONS)
     if isinstance(options, str):
         try:
             options = loads(options) if options.strip() else None
         except ValueError as error:
             raise Refused("wrong_type", f"{TEMPLATE_OPTIONS!r} is not JSON: {error}") from error
-    plain = whole(as_mapping(options, TEMPLATE_OPTIONS)) if has_content(options) else {}
-    listed = row.get(DOCUMENTS)
-    documents = tuple([whole(each) for _, each in objects(listed, DOCUMENTS)]) if has_content(listed) else ()
-    for key, value in ((TEMPLATE_OPTIONS, plain), (DOCUMENTS, documents)):
+    options_by_name = whole(as_mapping(options, TEMPLATE_OPTIONS)) if has_content(options) else {}
+    documents_column = row.get(DOCUMENTS)
+    documents = tuple([whole(document) for _, document in objects(documents_column, DOCUMENTS)]) if has_content(documents_column) else ()
+    for key, value in ((TEMPLATE_OPTIONS, options_by_name), (DOCUMENTS, documents)):
         if value:
             require_json(value, "wrong_type", key)
-    return {"tools": tools_of(row, tools_key), "documents": documents, "template_options": plain}
+    return {"tools": tools_of(row, tools_key), "documents": documents, "template_options": options_by_name}
 
 
 def tools_of(row: Row, key: str | None) -> tuple[Mapping[str, Any], ...]:
-    """The tools on offer, under `key`; under any of its spellings where that is ``tools``. Two different lists are refused."""
+    """The tools under `key`, or under any spelling of it where that is ``tools``. Two different lists are rejected."""
     keys = TOOLS if key == TOOLS[0] else (key,)
-    found = [tools for each in keys if (tools := tools_at(row, each))]
-    if any(tools != found[0] for tools in found):
-        raise Refused("conflicting_tools", f"different tools stand under {' and '.join(repr(each) for each in keys if row.get(str(each)))}")
-    return found[0] if found else ()
+    tool_lists = [tools for column in keys if (tools := tools_at(row, column))]
+    if any(tools != tool_lists[0] for tools in tool_lists):
+        raise Refused(
+            "conflicting_tools", f"different tools stand under {' and '.join(repr(column) for column in keys if row.get(str(column)))}"
+        )
+    return tool_lists[0] if tool_lists else ()
 
 
 def with_system(turns: Sequence[Turn], system: str) -> tuple[Turn, ...]:
-    """`turns` with a system turn from the row's own column in front; two different system prompts are refused."""
+    """`turns` with a `system` prompt of the row in front, unless blank; two different system prompts are rejected."""
     if not system.strip():
         return tuple(turns)
     if not turns or turns[0].role != SYSTEM:
@@ -529,12 +533,12 @@ def with_system(turns: Sequence[Turn], system: str) -> tuple[Turn, ...]:
 
 
 def with_system_of(row: Row, turns: Sequence[Turn], key: str | None = SYSTEM_PROMPT) -> tuple[Turn, ...]:
-    """`turns` after the system prompt that stands in a column of the row; an absent, null or blank column adds none."""
+    """`turns` with the system prompt in column `key` in front; an absent, null or blank column adds none."""
     return with_system(turns, "" if key is None else text_of(row, key, required=False))
 
 
 def label_of(row: Row) -> bool | None:
-    """Whether the row calls its answer good (true) or bad (false), under ``label`` or ``kto_tag``; `None` where it does not say."""
+    """The label of a row's answer under ``label`` or ``kto_tag``, true for a good one; `None` where it has none."""
     labels = {key: row[key] for key in LABELS if row.get(key) is not None}
     for key, value in labels.items():
         if not isinstance(value, bool):
@@ -545,9 +549,9 @@ def label_of(row: Row) -> bool | None:
 
 
 def weighted_by(row: Row, turns: Sequence[Turn]) -> tuple[Turn, ...]:
-    """`turns` with the row's own loss weight on each of its answers, times the weight that a message has of its own. 1 changes nothing.
+    """`turns` with the loss weights of answers multiplied by the row's weight. 1 changes nothing.
 
-    A row of weight 0 is refused (``nothing_to_train``): a policy may train its questions and stop tokens, and it asks for neither.
+    A row of weight 0 is rejected (``nothing_to_train``): otherwise a mask policy could still train its questions and stop tokens.
     """
     weight = loss_weight_of(row, "")
     if weight is None or weight == 1:
@@ -560,25 +564,25 @@ def weighted_by(row: Row, turns: Sequence[Turn]) -> tuple[Turn, ...]:
         return replace(region, loss_weight=as_weight(product, "the record's weight times its part's"))
 
     answers = (ASSISTANT, COMPLETION)
-    return tuple(replace(each, regions=tuple(map(scaled, each.regions))) if each.role in answers else each for each in turns)
+    return tuple(replace(turn, regions=tuple(map(scaled, turn.regions))) if turn.role in answers else turn for turn in turns)
 
 
-# What makes two answers a preference pair.
+# Preference pairs.
 
 
 def pair_of(row: Row, prompt: Sequence[Turn], chosen: Sequence[Turn], rejected: Sequence[Turn], *, tools_key: str | None = "tools") -> Pair:
-    """A pair with all that the row's own columns say of it, its ``margin`` among them; see `pair`."""
-    found = pair(prompt, weighted_by(row, chosen), weighted_by(row, rejected))
+    """A pair with the row's margin, weight, tools, documents and template variables; see `pair`."""
+    base = pair(prompt, weighted_by(row, chosen), weighted_by(row, rejected))
     margin = None if row.get("margin") is None else as_number(row["margin"], "margin")
-    return replace(found, margin=margin, **offered(row, tools_key))
+    return replace(base, margin=margin, **offered(row, tools_key))
 
 
 def pair(prompt: Sequence[Turn], chosen: Sequence[Turn], rejected: Sequence[Turn]) -> Pair:
-    """A pair, or a refusal: ``empty_prompt``, ``empty_answer``, ``role_order`` (an answer that no assistant begins), ``equal_answers``."""
-    if not any(part.text.strip() for part in prompt):
+    """A checked pair. Rejects ``empty_prompt``, ``empty_answer``, ``role_order`` (an answer that no assistant begins) and ``equal_answers``."""
+    if not any(turn.text.strip() for turn in prompt):
         raise Refused("empty_prompt", "the prompt is empty")
     for side, answer in (("chosen", chosen), ("rejected", rejected)):
-        if not any(region.text.strip() for part in answer for region in part.regions):
+        if not any(region.text.strip() for turn in answer for region in turn.regions):
             raise Refused("empty_answer", f"the {side} answer is empty")
         if answer[0].role not in (ASSISTANT, COMPLETION):
             raise Refused("role_order", f"the {side} answer begins with a {answer[0].role} turn")
@@ -588,26 +592,28 @@ def pair(prompt: Sequence[Turn], chosen: Sequence[Turn], rejected: Sequence[Turn
 
 
 def common_prompt(chosen: Sequence[Turn], rejected: Sequence[Turn]) -> tuple[Sequence[Turn], Sequence[Turn], Sequence[Turn]]:
-    """Prompt and both answers of two whole chats: the prompt is their longest common beginning of whole turns.
+    """Split two whole chats into prompt, chosen and rejected answer. The prompt is their longest common prefix of whole turns.
 
-    Refuses ``equal_answers`` where nothing differs, ``prompts_differ`` where the first difference is not in an answer.
+    Rejects ``equal_answers`` where nothing differs, and ``prompts_differ`` where the first difference is not in an answer.
     """
     if not chosen or not rejected:
         raise Refused("empty_answer", f"the {'rejected' if chosen else 'chosen'} chat has no turns")
-    same = sum(1 for _ in takewhile(lambda sides: sides[0] == sides[1], zip(content_of(chosen), content_of(rejected), strict=False)))
-    if same == len(chosen) == len(rejected):
-        raise Refused("equal_answers", f"chosen and rejected are the same {same} turns")
-    for side in (chosen[same:], rejected[same:]):
+    shared = sum(
+        1 for _ in takewhile(lambda contents: contents[0] == contents[1], zip(content_of(chosen), content_of(rejected), strict=False))
+    )
+    if shared == len(chosen) == len(rejected):
+        raise Refused("equal_answers", f"chosen and rejected are the same {shared} turns")
+    for side in (chosen[shared:], rejected[shared:]):
         if side and side[0].role not in (ASSISTANT, COMPLETION):
-            raise Refused("prompts_differ", f"chosen and rejected first differ in turn {same}, which is of role {side[0].role}")
-    return chosen[:same], chosen[same:], rejected[same:]
+            raise Refused("prompts_differ", f"chosen and rejected first differ in turn {shared}, which is of role {side[0].role}")
+    return chosen[:shared], chosen[shared:], rejected[shared:]
 
 
 def turns_of(texts: Iterable[tuple[str, str]]) -> tuple[Turn, ...]:
-    """One turn for each ``(role, text)``; an empty text is refused."""
+    """One turn for each ``(role, text)``; an empty text is rejected."""
     return tuple(turn(role, needed(text, "empty_answer" if role == ASSISTANT else "empty_turn", f"{role} turn")) for role, text in texts)
 
 
 def content_of(turns: Sequence[Turn]) -> list[tuple[Any, ...]]:
-    """Who said what, loss weights aside."""
-    return [(part.role, part.name, part.tool_call_id, [(region.kind, region.text) for region in part.regions]) for part in turns]
+    """The content of turns as comparable tuples, without loss weights."""
+    return [(turn.role, turn.name, turn.tool_call_id, [(region.kind, region.text) for region in turn.regions]) for turn in turns]

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from prep_assets.data import read as jsonl
 from prep_assets.data.files import find_files
-from prep_assets.data.read import _one_a_line, read_blocks
+from prep_assets.data.read import _decode_object_lines, read_blocks
 from prep_assets.errors import ConfigError, SourceError
 from prep_assets.proofs.second_reading import read_rows
 from prep_assets.schemas.reader import apply
@@ -189,7 +189,7 @@ def test_lines_are_read_together_only_where_each_is_an_object(lines: list[str], 
     text = ("\n".join(lines) + "\n" * ends).encode()
     expected = [_object(line) for line in lines]
     sound = all(type(each) is dict and line == line.strip() for each, line in zip(expected, lines, strict=True))
-    assert _one_a_line(text, np.cumsum([len(line) + 1 for line in lines]) - 1) == (expected if sound else None)
+    assert _decode_object_lines(text, np.cumsum([len(line) + 1 for line in lines]) - 1) == (expected if sound else None)
 
 
 def _object(line: str) -> Any:
