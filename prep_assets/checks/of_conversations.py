@@ -3,274 +3,238 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from fractions import Fraction
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.checks.of_lines import OfLines
-from prep_assets.checks.of_stores import IDENTITY, Derivation, Reader, cuts_counted, together
+from prep_assets.checks.of_stores import Derivation, Reader, derived, proof
 from prep_assets.checks.sources_again import (
-    Examples,
-    LineByNumber,
-    LinesOfRows,
-    MessageChats,
-    Rows,
-    Rules,
-    Second,
-    Unsound,
-    fresh_render,
-    sft_blocks,
-    sft_rules,
+    StoredRows,
+    as_example,
+    domain_source,
+    example_of,
+    images_again,
+    require_current,
     source_records,
+    stored_rows,
+    token_streams_of,
 )
-from prep_assets.config.models import Preference, Rl
-from prep_assets.data.files import record_id
+from prep_assets.config.models import Preference, Rl, Sft
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import Check, FromLines, Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.groups import conversation_of, conversations, splits
 from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of
-from prep_assets.pipeline.pairs import prompt_row
-from prep_assets.pipeline.sources import domain_of
-from prep_assets.pipeline.workspace import build_command
-from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answers_derivation
-from prep_assets.proofs.derive import MaskOptions
+from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answer_chat, answers_derivation
+from prep_assets.proofs.derive import MaskOptions, derive, examples_again
 from prep_assets.proofs.groups import Rollout, Scores, check_rewards, check_sampled
-from prep_assets.proofs.mask import Conversation, IdentityProof, Left, MaskProof, Row, Truncation, prove_identity, prove_masks
-from prep_assets.proofs.rows import CONVERTED, Converted, as_number, check_golds, check_records, second_reading, stands_in, worked_out
-from prep_assets.proofs.second_reading import group_again, read_again
-from prep_assets.proofs.verdict import Verdict
-from prep_assets.samples import ASSISTANT, TEXT, USER, Group, PlainChat, Prompt, Region, Sample, Turn
-from prep_assets.schemas.reader import apply
-from prep_assets.schemas.registry import Convert
-from prep_assets.stores.arrays import at, equals, numbers, where
+from prep_assets.proofs.mask import Conversation, IdentityProof, Left, MaskProof, Row, Truncation, left_of, prove_identity, prove_masks
+from prep_assets.proofs.rows import check_records
+from prep_assets.proofs.second_reading import MessageRows, Messages, group_again, read_again, utf8_of
+from prep_assets.proofs.selection import Selected
+from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
+from prep_assets.proofs.verdict import Verdict, Worst, combined
+from prep_assets.samples import ASSISTANT, USER, Group, PlainChat, Sample
+from prep_assets.schemas.reader import PlainMessages
+from prep_assets.stores.arrays import at, equals, in_arrow, where
 from prep_assets.stores.groups import GroupStore, open_groups
-from prep_assets.stores.lines import Lines, open_lines, row_of
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.chats import Chat, ChatColumns, outlined, plain_chat
+from prep_assets.text.conversation import control_pattern, treat
+from prep_assets.text.template import ChatTemplate
 
-# Checks of tokenized conversations: chats, and the sides of preference pairs. Both proofs of one come of one reading of its source.
+MASKED = "Trained tokens decode to exactly the assistant's texts and their stop token, on every row; derived without the code that made the mask."
+IDENTITY = "Every row's tokens decode to a fresh render of its source; its control tokens are those that the template wrote, none typed by anybody."
+"""What `mask_alignment` and `tokenization_identity` say of conversations."""
 
-# What checks compare token stores of preference pairs with: their sides, read again, and what they must have become.
-
-AT_ONCE = 64
-"""Records of a side that are given together."""
-
-
-def pair_examples(store: Store, side: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[Examples]:
-    """The records of one side, some at a time; `only` of some."""
-    pairs = store.above("preferences_by_domain", store.partition)
-    if pairs.manifest.content_hash != store.recipe["pairs"]:
-        command = build_command(store.asset.name, store.partition)
-        raise StoreError(f"preferences_by_domain[{store.partition}] was built again since these tokens. Build them again: {command}")
-    read, column = _pair_reading(store), side.removeprefix("test/")
-    chosen = range(len(stream)) if only is None else sorted(map(int, only))
-    lines, before = open_lines(pairs.directory, "preferences_test" if side.startswith("test/") else "preferences").written(), -1
-    for at in range(0, len(chosen), AT_ONCE):
-        numbers = list(chosen[at : at + AT_ONCE])
-        rows, found = np.asarray(stream.row[numbers]).tolist(), list[bytes]()
-        for number, row in zip(numbers, rows, strict=True):
-            written = next(islice(lines, row - before - 1, None), None) if row > before else None
-            if written is None:
-                raise StoreError(f"record {number:,} of {side} is line {row}, which does not follow the one before it, or is not there")
-            found.append(written)
-            before = row
-        sources = [
-            read(pair_sample(row_of(line), column)) if plain is None else plain
-            for line, plain in zip(found, _plain_sides(found, column), strict=True)
-        ]
-        yield Examples(numbers, sources, [f"line {row}" for row in rows].__getitem__)
-
-
-class _Message(msgspec.Struct, forbid_unknown_fields=True):
-    role: str
-    content: str
-
-
-class _Chosen(msgspec.Struct, forbid_unknown_fields=True):
-    prompt: str | list[_Message]
-    answer: str | list[_Message] = msgspec.field(name="chosen")
-    other: msgspec.Raw = msgspec.field(name="rejected")
-    margin: Any = None
-
-
-class _Rejected(msgspec.Struct, forbid_unknown_fields=True):
-    prompt: str | list[_Message]
-    answer: str | list[_Message] = msgspec.field(name="rejected")
-    other: msgspec.Raw = msgspec.field(name="chosen")
-    margin: Any = None
-
-
-_Decoder = msgspec.json.Decoder[_Chosen] | msgspec.json.Decoder[_Rejected]
-_DECODERS: dict[str, _Decoder] = {"chosen": msgspec.json.Decoder(_Chosen), "rejected": msgspec.json.Decoder(_Rejected)}
-
-
-def _plain_sides(lines: Sequence[bytes], side: str) -> list[PlainChat | None]:
-    """One side of some lines in columns; `None` where a line is more than a prompt and two answers, each turn one text, or the side more than one answer."""
-    try:
-        found = _DECODERS[side].decode_lines(b"".join(lines))
-    except (msgspec.MsgspecError, ValueError):
-        found = []
-    if len(found) == len(lines):
-        return list(map(_plain_side, found))
-    half = len(lines) // 2
-    return [None] if len(lines) == 1 else [*_plain_sides(lines[:half], side), *_plain_sides(lines[half:], side)]
-
-
-def _plain_side(line: _Chosen | _Rejected) -> PlainChat | None:
-    prompt, answer = line.prompt, line.answer
-    if type(prompt) is str and type(answer) is str:
-        return PlainChat((USER, ASSISTANT), (prompt, answer))
-    turns = [*([_Message(USER, prompt)] if isinstance(prompt, str) else prompt)]
-    turns += [_Message(ASSISTANT, answer)] if isinstance(answer, str) else answer
-    if not isinstance(answer, str) and (len(answer) != 1 or answer[0].role != ASSISTANT):
-        return None
-    return PlainChat(tuple([turn.role for turn in turns]), tuple([turn.content for turn in turns]))
-
-
-def _pair_reading(store: Store) -> Callable[[Sample], Sample]:
-    shown = store.workspace.template(store.workspace.family(Preference)).shows_thinking
-    return lambda sample: read_again(sample, store.recipe, shown=shown)
-
-
-def pair_rules(store: Store) -> Rules:
-    """What each side of a pair must have become: its last turn trained, an answer, and nothing else."""
-    read = _pair_reading(store)
-
-    def weighed(chat: PlainChat) -> Sample:
-        weights = [*(0.0 for _ in chat.texts[1:]), 1.0]
-        turns = zip(chat.roles, chat.texts, weights, strict=True)
-        return read(Sample(tuple(Turn(role, (Region(TEXT, text, weight),)) for role, text, weight in turns)))
-
-    truncation = Truncation(store.recipe["truncation"], store.recipe["max_seq_len"])
-    derivation = answers_derivation(store.workspace.template(store.workspace.family(Preference)))
-    return Rules(derivation, truncation, store.vocabulary, weighed)
-
+# Chats, and the sides of preference pairs. Both proofs of one come of one reading of its source.
 
 BLOCK_TOKENS = 1 << 20
-Proofs = tuple[MaskProof, IdentityProof]
-"""Of a stream."""
-Counted = tuple[tuple[int, int, frozenset[str], int, int], tuple[int, int, int]]
-"""What `MaskProof.proven` and `IdentityProof.proven` count of a stream."""
+Source = Sample | PlainChat
+"""A conversation as it is rendered; or in columns as its row has it, which is yet to be read."""
+Proven = tuple[Verdict, frozenset[str], Verdict]
+"""Of a stream: its masks, the tokens that end turns in it, its ids."""
 
 
-class Chats(Derivation):
-    """What the chats of an SFT store must have become."""
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Some records of a stream with what they come from.
 
-    names = ("mask_alignment", "tokenization_identity")
+    Attributes:
+        numbers: of each in the stream, ascending.
+        columns: all of them; a record that has to be proven by itself has no kind there.
+        source: gives the source of one.
+        identity: gives the id of one.
+    """
 
-    def rules(self) -> Rules:
-        """How each is derived anew."""
-        return sft_rules(self.store)
+    numbers: Sequence[int]
+    columns: ChatColumns
+    source: Callable[[int], Source]
+    identity: Callable[[int], str]
 
-    def examples(self, name: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[Examples]:
-        """The records of a stream with their sources; `only` some, and those that come from the same rows."""
-        return sft_blocks(self.store, stream, only)
+
+class Conversations(Derivation):
+    """What conversations must have become; a kind says how they are read again.
+
+    Attributes:
+        derivation: what each must have become, before truncation.
+        truncation: how long they are cut.
+    """
+
+    derivation: PlainDerivation
+    truncation: Truncation
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.vocabulary = store.vocabulary
+
+    def plain(self, sample: Sample) -> PlainChat | None:
+        """A conversation of one text a turn in columns; `None` for any other."""
+        return plain_chat(sample)
+
+    def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
+        """The sources of some rows, for the stream of a side; `identity` gives the id of each."""
+        raise NotImplementedError
+
+    def columns(self, side: str, rows: MessageRows) -> ChatColumns | None:
+        """The same of rows in columns; `None` where more of them is read than the texts."""
+        raise NotImplementedError
+
+    def sample(self, chat: PlainChat) -> Sample:
+        """What a build makes of a chat in columns before it renders it."""
+        raise NotImplementedError
+
+    def identity(self, some: StoredRows) -> Callable[[int], str]:
+        """Gives the ids of some records."""
+        return some.identity
+
+    def examples(self, name: str, only: Sequence[int] | None = None, given: Iterator[Selected] | None = None) -> Iterator[Examples]:
+        """The records of a stream by the block; `only` some, and those that come from the same rows; `given` as in `stored_rows`."""
+        stream, chosen = self._chosen(name, only)
+        side = name.rpartition("/")[2]
+        for some in stored_rows(self.store, stream, name, given=given):
+            numbers = list(map(int, chosen[some.first : some.first + len(some.rows)]))
+            yield self._of_rows(side, numbers, some.payloads, self.identity(some))
+
+    def _chosen(self, name: str, only: Sequence[int] | None) -> tuple[TokenStore, Sequence[int] | npt.NDArray[np.int64]]:
+        """A stream, or the chosen records of it; and their numbers."""
+        stream = token_streams_of(self.store)[name]
+        if only is None:
+            return stream, range(len(stream))
+        rows = np.cumsum(stream.begins_row)
+        chosen = np.flatnonzero(np.isin(rows, rows[np.asarray(only, np.int64)]))
+        return replace(stream, ends=stream.ends[chosen], file=stream.file[chosen], row=stream.row[chosen]), chosen
+
+    def _of_rows(
+        self, side: str, numbers: Sequence[int], payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]
+    ) -> Examples:
+        columns = self.columns(side, payloads) if isinstance(payloads, MessageRows) else None
+        if columns is None:
+            return self.of_sources(numbers, self.read(side, payloads, identity), identity)
+
+        def source(at: int) -> Source:
+            return self.read(side, [payloads[at]], lambda _: identity(at))[0]
+
+        return Examples(numbers, columns, source, identity)
+
+    def of_sources(self, numbers: Sequence[int], sources: Sequence[Source], identity: Callable[[int], str]) -> Examples:
+        """Records of which the sources are read."""
+        return Examples(numbers, ChatColumns.of(list(map(self._columns, sources))), sources.__getitem__, identity)
+
+    def _columns(self, source: Source) -> Chat | None:
+        """A conversation as its form and its texts; `None` for what has to be proven by itself."""
+        if isinstance(source, PlainChat):
+            return source
+        return self.plain(source) or outlined(source)
+
+    def left(self, source: Source, length: int) -> Left:
+        """What a record must be, of its source and of how many tokens it has."""
+        sample = self.sample(source) if isinstance(source, PlainChat) else source
+        if sample.tokenized is not None:
+            return left_of_tokenized(sample, self.truncation, self.derivation, self.vocabulary)
+        return left_of(sample, length, self.truncation, self.derivation, self.vocabulary)
+
+    def records(self, name: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Left]]:
+        """Number and id of each record, or of some, and what it must be."""
+        lengths = self.store.streams()[name].lengths
+        for some in self.examples(name, only):
+            for place, number in enumerate(some.numbers):
+                yield number, some.identity(place), self.left(some.source(place), int(lengths[number]))
 
     def rows(self, name: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, Row]]:
-        """Number of each such record, and what must be trained of it."""
+        """Number of each, and what must be trained of it."""
         stream = self.store.streams()[name]
-        for number, identity, left in self._left(name, stream, only):
+        for number, identity, left in self.records(name, only):
             yield number, left.row(identity, stream.record(number, "tokens"), stream.weights(number))
 
     def renders(self, name: str) -> Iterator[Conversation]:
         """Each record with a fresh render of its source."""
         stream = self.store.streams()[name]
-        for number, identity, left in self._left(name, stream, None):
+        for number, identity, left in self.records(name):
             yield left.conversation(identity, stream.record(number, "tokens"))
-
-    def _left(self, name: str, stream: TokenStore, only: Sequence[int] | None) -> Iterator[tuple[int, str, Left]]:
-        rules, lengths = self.rules(), stream.lengths
-        for some in self.examples(name, stream, only):
-            for number, identity, source in some.each():
-                yield number, identity, rules.left(source, int(lengths[number]))
 
     def readers(self) -> Sequence[Reader]:
         """Both proofs of each stream."""
-        rules = self.rules()
-        return [partial(self._read, stream, rules) for stream in self.store.streams().values()]
+        return [partial(self._proven, name, stream) for name, stream in self.store.streams().items()]
 
-    def _read(self, stream: TokenStore, rules: Rules, rows: Iterator[Rows]) -> Proofs:
-        return _proven(stream, sft_blocks(self.store, stream, given=rows), rules, self.store.recipe["reasoning_tags"])
+    def _proven(self, name: str, stream: TokenStore, given: Iterator[Selected]) -> Proven:
+        """Chats that hold one of the tags of reasoning are proven one by one."""
+        vocabulary, lengths = self.vocabulary, stream.lengths
+        masks, identities = MaskProof(vocabulary), IdentityProof(vocabulary)
+        tags = [tag for pair in self.store.recipe["reasoning_tags"] for tag in pair]
+        plain = PlainBlocks(self.derivation, masks, identities, (*vocabulary.control, *tags))
+        for block in _blocks(lengths, self.examples(name, given=given)):
+            first, last = block[0].numbers[0], block[-1].numbers[-1]
+            tokens = slice(int(stream.ends[first] - lengths[first]), int(stream.ends[last]))
+            ids, mask = np.asarray(stream.arrays["tokens"][tokens]), stream.weights(tokens)
+            sizes = lengths[first : last + 1]
+            whole = np.fromiter(map(self.truncation.leaves_whole, sizes.tolist()), bool, len(sizes))
+            chats = ChatColumns.joined([some.columns for some in block]).only(whole)
+            proven = plain.prove(chats, Claims(sizes, ids, mask))
+            ends, rows, conversations = np.cumsum(sizes).tolist(), list[Row](), list[Conversation]()
+            for record in np.flatnonzero(~proven).tolist():
+                identity, source = _record(block, record)
+                left, own = self.left(source, int(sizes[record])), slice(ends[record] - int(sizes[record]), ends[record])
+                rows.append(left.row(identity, ids[own], mask[own]))
+                conversations.append(left.conversation(identity, ids[own]))
+            if rows:
+                masks.add(rows)
+                identities.add(conversations)
+        return masks.verdict(), frozenset(masks.stops), identities.verdict()
 
-    def verdicts(self, found: Sequence[Proofs]) -> Mapping[str, Verdict]:
-        """The verdicts of the proofs of all streams."""
-        masks, identities = (together(proof.verdict() for proof in listed) for listed in zip(*found, strict=True))
-        return dict(zip(self.names, (masks, cuts_counted(self.store, identities)), strict=True))
+    def verdicts(self, found: Sequence[Proven]) -> Mapping[str, Verdict]:
+        """The verdicts of the proofs of all streams; ids fail where truncation took other tokens than the manifest counts."""
+        masks, _, identities = zip(*found, strict=True)
+        identity = combined(identities)
+        counted, taken = (int(each.get("tokens_cut_away", 0)) for each in (self.store.manifest.counts, identity.numbers))
+        if identity.passed and counted != taken:
+            detail = f"truncation took {taken:,} tokens, the manifest counts {counted:,}"
+            identity = Verdict(False, detail, identity.numbers, Worst("counts", detail))
+        return {"mask_alignment": combined(masks), "tokenization_identity": identity}
 
-    def part(self, found: Sequence[Proofs]) -> list[Counted]:
-        """Their figures, where all hold."""
-        if any(masks.worst or identities.worst for masks, identities in found):
-            raise Unsound
-        return [
-            (
-                (masks.checked, masks.trained, frozenset(masks.stops), masks.tagged, masks.unattended),
-                (identities.tokenized, identities.typed, identities.taken),
-            )
-            for masks, identities in found
-        ]
+    def sound(self, found: Sequence[Proven]) -> bool:
+        """See `Derivation.sound`."""
+        return all(masks.passed and identities.passed for masks, _, identities in found)
 
-    def joined(self, parts: Sequence[Sequence[Counted]]) -> Sequence[Proofs]:
-        """The figures of all parts."""
-        proofs = [(MaskProof(self.store.vocabulary), IdentityProof(self.store.vocabulary)) for _ in self.store.streams()]
-        for part in parts:
-            for (masks, identities), (trained, tokenized) in zip(proofs, part, strict=True):
-                masks.proven(*trained)
-                identities.proven(*tokenized)
-        return proofs
-
-
-class Sides(Chats):
-    """What the sides of preference pairs must have become, of the lines that they are from."""
-
-    def rules(self) -> Rules:
-        """How each is derived anew."""
-        return pair_rules(self.store)
-
-    def examples(self, name: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[Examples]:
-        """The records of a side with their lines; `only` some."""
-        return pair_examples(self.store, name, stream, only)
-
-    def readers(self) -> Sequence[Reader]:
-        """None: rows are not what it reads."""
-        return ()
-
-    def verdicts(self, _: Sequence[Proofs]) -> Mapping[str, Verdict]:
-        """The verdicts on both sides."""
-        rules, tags, streams = self.rules(), self.store.recipe["reasoning_tags"], self.store.streams()
-        return super().verdicts([_proven(stream, self.examples(side, stream), rules, tags) for side, stream in streams.items()])
-
-
-def _proven(stream: TokenStore, examples: Iterable[Examples], rules: Rules, tags: Iterable[Iterable[str]]) -> Proofs:
-    """Both proofs of a stream. Chats that hold one of the `tags` of reasoning are proven one by one."""
-    vocabulary = rules.vocabulary
-    masks, identities = MaskProof(vocabulary), IdentityProof(vocabulary)
-    plain = PlainBlocks(rules.derivation, masks, identities, (*vocabulary.control, *(tag for pair in tags for tag in pair)))
-    lengths = stream.lengths
-    for block in _blocks(lengths, examples):
-        first, last = block[0].numbers[0], block[-1].numbers[-1]
-        tokens = slice(int(stream.ends[first] - lengths[first]), int(stream.ends[last]))
-        ids, mask = np.asarray(stream.arrays["tokens"][tokens]), stream.weights(tokens)
-        sizes = lengths[first : last + 1]
-        whole = np.fromiter(map(rules.truncation.leaves_whole, sizes.tolist()), bool, len(sizes))
-        chats = ChatColumns.joined([_in_columns(each.sources) for each in block]).only(whole)
-        proven = plain.prove(chats, Claims(sizes, ids, mask))
-        ends, rows, conversations = np.cumsum(sizes).tolist(), list[Row](), list[Conversation]()
-        for at in np.flatnonzero(~proven).tolist():
-            identity, source = _record(block, at)
-            left, own = rules.left(source, int(sizes[at])), slice(ends[at] - int(sizes[at]), ends[at])
-            rows.append(left.row(identity, ids[own], mask[own]))
-            conversations.append(left.conversation(identity, ids[own]))
-        if rows:
-            masks.add(rows)
-            identities.add(conversations)
-    return masks, identities
+    def merged(self) -> Sequence[Proven]:
+        """See `Derivation.merged`."""
+        streams = []
+        for parts in zip(*self._parts, strict=True):
+            masks, identities = MaskProof(self.vocabulary), IdentityProof(self.vocabulary)
+            for mask, stops, identity in parts:
+                numbers = {key: int(number) for key, number in {**mask.numbers, **identity.numbers}.items()}
+                tagged, unattended = numbers.get("rows_by_tags_too", 0), numbers.get("unattended_tokens", 0)
+                masks.proven(numbers["rows_checked"], numbers["trained_tokens"], stops, tagged, unattended)
+                taken = numbers.get("tokens_cut_away", 0)
+                identities.proven(numbers["rows_tokenized_again"], numbers["control_tokens_in_content"], taken)
+            streams.append((masks.verdict(), frozenset(masks.stops), identities.verdict()))
+        return streams
 
 
 def _blocks(lengths: npt.NDArray[np.int64], examples: Iterable[Examples]) -> Iterator[list[Examples]]:
@@ -288,59 +252,194 @@ def _blocks(lengths: npt.NDArray[np.int64], examples: Iterable[Examples]) -> Ite
         yield block
 
 
-def _record(block: Iterable[Examples], at: int) -> tuple[str, Sample | PlainChat]:
+def _record(block: Iterable[Examples], at: int) -> tuple[str, Source]:
     """The id and the source of a record of a block."""
     for some in block:
         if at < len(some.numbers):
             break
         at -= len(some.numbers)
-    return some.identity(at), some.sources[at]
+    return some.identity(at), some.source(at)
 
 
-def _in_columns(sources: Sequence[Sample | PlainChat]) -> ChatColumns:
-    return sources.columns if isinstance(sources, MessageChats) else ChatColumns.of(list(map(_columns, sources)))
+def chat_columns(
+    roles: Any, texts: Any, first: npt.NDArray[np.int64], role_of: Callable[[str], str | None], accepts: Callable[[tuple[str, ...]], bool]
+) -> ChatColumns:
+    """Messages in columns as chats. One whose roles are not accepted has no kind.
+
+    Args:
+        roles, texts: Arrow columns of strings, of all messages.
+        first: int64[n + 1], number of the first message of each chat, and of all.
+        role_of: what a tag stands for; `None` where it stands for nothing.
+    """
+    tags = roles.dictionary_encode()
+    names = [role_of(tag) or "" for tag in tags.dictionary.to_pylist()]
+    codes, borders = np.asarray(tags.indices, np.int32).tobytes(), (4 * first).tolist()
+    numbers: dict[bytes, int] = {}
+    kinds: list[tuple[str, ...]] = []
+    kind = np.empty(len(first) - 1, np.int64)
+    for chat, (low, high) in enumerate(pairwise(borders)):
+        pattern = codes[low:high]
+        if pattern not in numbers:
+            own = tuple(names[code] for code in np.frombuffer(pattern, np.int32).tolist())
+            accepted = bool(own) and all(own) and accepts(own)
+            numbers[pattern] = len(kinds) if accepted else -1
+            kinds += [own] if accepted else []
+        kind[chat] = numbers[pattern]
+    return ChatColumns(kinds, kind, *utf8_of(texts), first[:-1], np.diff(first))
 
 
-def _columns(example: Sample | PlainChat) -> Chat | None:
-    """A conversation as its form and its texts; `None` for what has to be proven by itself."""
-    if isinstance(example, PlainChat):
-        return example
-    return plain_chat(example) or outlined(example)
+class Chats(Conversations):
+    """What the chats of an SFT store must have become."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        recipe, self.template = store.recipe, store.workspace.template(store.workspace.family(Sft))
+        options = MaskOptions(**{key: recipe[key] for key in MaskOptions.__dataclass_fields__})
+        self.derivation = PlainDerivation(options, self.template, typed_controls=recipe["special_in_content"] == "allow")
+        limit = recipe["preprocessing"]["max_seq_len"]
+        self.truncation = Truncation(recipe["truncation"], limit, recipe["truncation_keeps_stop"], recipe["truncation_keeps"])
+        self._domain = domain_source(store).domain
+        self._convert, self._images = converter(self._domain, Sample), images_again(store)
+        self._stripped = control_pattern(self.vocabulary.control) if recipe["special_in_content"] == "strip" else None
+
+    def sample(self, chat: PlainChat) -> Sample:
+        """Reasoning told apart, control tokens taken out where they are."""
+        return self.treated(chat.sample())
+
+    def treated(self, sample: Sample) -> Sample:
+        """The same of the example of a row."""
+        return treat(read_again(self._images(sample), self.store.recipe, shown=self.template.shows_thinking), self._stripped, "strip")[0]
+
+    def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
+        """By the schema."""
+        found = enumerate(zip(self._convert.rows(payloads), payloads, strict=True))
+        return [
+            example if type(example) is PlainChat else self._tokenized_again(as_example(example, identity(at), Sample), payload)
+            for at, (example, payload) in found
+        ]
+
+    def _tokenized_again(self, sample: Sample, payload: Mapping[str, Any]) -> Sample:
+        """A sample as it is rendered; one that brings its ids has those that a second reading of its row gives."""
+        again = tokenized_again(self._domain.schema_name, payload, self._domain.options) if sample.tokenized is not None else None
+        if sample.tokenized is not None and again is not None:
+            sample = replace(sample, tokenized=replace(sample.tokenized, ids=tuple(again[0]), weights=tuple(again[1])))
+        return self.treated(sample)
+
+    def columns(self, side: str, rows: MessageRows) -> ChatColumns | None:
+        """Where the schema reads nothing but messages."""
+        plain = self._convert.plain(rows[0]) if len(rows) else None
+        if not isinstance(plain, PlainMessages):
+            return None
+        [messages] = rows.lists
+        assert isinstance(messages, Messages)
+        return chat_columns(messages.roles, messages.texts, messages.first, plain.roles.get, plain.accepts)
+
+    def examples(self, name: str, only: Sequence[int] | None = None, given: Iterator[Selected] | None = None) -> Iterator[Examples]:
+        """See `Conversations.examples`; of each row several where each answer may be a record."""
+        if self.store.recipe["expand"] != "turns":
+            yield from super().examples(name, only, given)
+            return
+        stream, chosen = self._chosen(name, only)
+        rows = source_records(self.store, stream, name, several=True, given=given)
+        for identity, listed in groupby(rows, key=itemgetter(1)):
+            numbers, _, payloads = zip(*listed, strict=True)
+            sample = self._tokenized_again(example_of(self._convert, payloads[0], identity, Sample), payloads[0])
+            render = partial(plain_render, template=self.template)
+            samples = examples_again(sample, self.store.recipe, render) if sample.tokenized is None else [sample]
+            if len(samples) != len(numbers):
+                raise StoreError(f"{identity} is {len(numbers)} records of the store, and must be {len(samples)}")
+            answers = [f"{identity}, answer {part + 1} of {len(samples)}" for part in range(len(samples))]
+            names = [identity] if len(samples) == 1 else answers
+            yield self.of_sources([int(chosen[number]) for number in numbers], samples, names.__getitem__)
 
 
-# What checks compare stores of scored groups with: the sources, read again; and the checks of groups.
+def plain_render(sample: Sample, template: ChatTemplate) -> str:
+    """The text of a conversation."""
+    return derive(sample, MaskOptions(), template).text
 
 
-def _groups(store: Store, stored: GroupStore) -> Iterator[tuple[int, str, Group]]:
+class Sides(Conversations):
+    """What the sides of preference pairs must have become, of the lines that they are from."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._template = store.workspace.template(store.workspace.family(Preference))
+        self.derivation = answers_derivation(self._template)
+        self.truncation = Truncation(store.recipe["truncation"], store.recipe["max_seq_len"])
+        require_current(store, "pairs", f"preferences_by_domain[{store.partition}]")
+
+    def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
+        """A prompt and one answer to it."""
+        shown = self._template.shows_thinking
+        return [read_again(pair_sample(payload, side), self.store.recipe, shown=shown) for payload in payloads]
+
+    def columns(self, side: str, rows: MessageRows) -> ChatColumns:
+        """Where the answer is one turn of an assistant."""
+        import pyarrow as pa
+
+        prompt, answer = rows.lists[0], rows.lists[rows.fields.columns.index(side)]
+        asked, answered = np.diff(prompt.first), np.diff(answer.first)
+        count = int(prompt.first[-1])
+        order = np.empty(count + int(answer.first[-1]), np.int64)
+        order[np.arange(count) + np.repeat(answer.first[:-1], asked)] = np.arange(count)
+        order[np.arange(len(order) - count) + np.repeat(prompt.first[1:], answered)] = np.arange(count, len(order))
+        texts = pa.concat_arrays([prompt.texts, answer.texts]).take(in_arrow(order))
+        own = [
+            each.roles if isinstance(each, Messages) else pa.repeat(pa.scalar(role), len(rows))
+            for each, role in ((prompt, USER), (answer, ASSISTANT))
+        ]
+        roles = pa.concat_arrays(own).take(in_arrow(order))
+        first = np.concatenate([[0], np.cumsum(asked + answered)])
+        return chat_columns(roles, texts, first, str, lambda roles: roles[-1] == ASSISTANT).only(answered == 1)
+
+    def plain(self, sample: Sample) -> PlainChat | None:
+        """Where the last turn is trained, and no other."""
+        return answer_chat(sample)
+
+    def identity(self, some: StoredRows) -> Callable[[int], str]:
+        """By their lines."""
+        return lambda at: f"line {some.rows[at]}"
+
+
+def fresh_render(identity: str, ids: Any, sample: Sample, template: ChatTemplate, *, allowed: bool = False) -> Conversation:
+    """A record with a fresh render of its source.
+
+    Args:
+        allowed: control tokens that are typed in the content are control tokens.
+    """
+    derived = derive(sample, MaskOptions(), template, typed_controls=allowed)
+    return Conversation(identity, ids, derived.text, derived.controls, derived.typed)
+
+
+# Scored groups.
+
+
+def _groups(store: Store, stored: GroupStore, given: Iterator[Selected] | None) -> Iterator[tuple[int, str, Group]]:
     """Number in the store, id and source of each group.
 
     Raises:
-        StoreError: a record of the store gives no group, or is not in its source.
+        StoreError: a record of the store gives no group, or is not in its source; groups of another domain.
     """
-    family = store.workspace.family(Rl)
-    shown = store.workspace.template(family).shows_thinking
-    for number, name in enumerate(stored.sources):
-        domain, mine = domain_of(family, name), where(equals(stored.source, number))
-        convert = converter(domain, Group)
-        view = TokenStore({}, mine, at(stored.prompts.file, mine), at(stored.prompts.row, mine))
-        for place, identity, payload in source_records(store, name, view) if len(mine) else ():
-            try:
-                group = apply(convert, payload)
-            except Refused as refusal:
-                raise StoreError(f"the store holds {name}/{identity}, which its schema refuses: {refusal}") from refusal
-            if not isinstance(group, Group):
-                raise StoreError(f"the store holds {name}/{identity}, which its schema reads as a {type(group).__name__}")
-            yield int(mine[place]), f"{name}/{identity}", group_again(group, family.model_dump(), shown=shown)
+    family, name = store.workspace.family(Rl), store.partition
+    if list(stored.sources) != [name]:
+        raise StoreError(f"its index has the domains {', '.join(stored.sources)}, it is of {name}")
+    shown, convert = store.workspace.template(family).shows_thinking, converter(domain_source(store).domain, Group)
+    own = where(equals(stored.source, 0))
+    stream = TokenStore({}, own, at(stored.prompts.file, own), at(stored.prompts.row, own))
+    for place, identity, payload in source_records(store, stream, given=given):
+        group = example_of(convert, payload, f"{name}/{identity}", Group)
+        yield int(own[place]), f"{name}/{identity}", group_again(group, family.model_dump(), shown=shown)
 
 
-def _pairs(store: Store, stored: GroupStore) -> Iterator[tuple[int, str, Group, tuple[tuple[int, str, Sample], ...]]]:
-    """Number, id and source of each group whose texts were tokenized, and of each of its responses the record number, the id and the
-    conversation.
+def _responses(
+    store: Store, stored: GroupStore, given: Iterator[Selected] | None
+) -> Iterator[tuple[str, Sample, npt.NDArray[Any], npt.NDArray[Any]]]:
+    """Of each prompt whose texts were tokenized with each of its responses the id, the conversation, the ids and the mask.
 
     Raises:
         StoreError: another number of responses than in the source.
     """
-    for number, identity, group in _groups(store, stored):
+    for number, identity, group in _groups(store, stored, given):
         if group.sampled is not None:
             continue
         try:
@@ -349,171 +448,114 @@ def _pairs(store: Store, stored: GroupStore) -> Iterator[tuple[int, str, Group, 
             raise StoreError(f"the store holds {identity}, which cannot be read as a conversation: {refusal}") from refusal
         if len(records) != len(samples):
             raise StoreError(f"{identity}: {len(records)} responses are stored, the source has {len(samples)}")
-        listed = zip(records, samples, strict=True)
-        yield number, identity, group, tuple((record, f"{identity}, response {i}", sample) for i, (record, sample) in enumerate(listed))
+        for i, (record, sample) in enumerate(zip(records, samples, strict=True)):
+            yield f"{identity}, response {i}", sample, *stored.conversation(number, record)
 
 
-def group_rows(store: Store, folder: Path) -> Iterator[Row]:
+def group_rows(store: Store, folder: Path, given: Iterator[Selected] | None = None) -> Iterator[Row]:
     """Each prompt with each of its responses, and what must be trained of them."""
-    stored, derivation = open_groups(folder), answers_derivation(store.workspace.template(store.workspace.family(Rl)))
-    for number, _, _, responses in _pairs(store, stored):
-        for record, identity, sample in responses:
-            yield Row(identity, *stored.conversation(number, record), derivation(sample).expected)
+    expected = answers_derivation(store.workspace.template(store.workspace.family(Rl)))
+    for identity, sample, ids, mask in _responses(store, open_groups(folder), given):
+        yield Row(identity, ids, mask, expected(sample).expected)
 
 
-def group_conversations(store: Store, folder: Path) -> Iterator[Conversation]:
+def group_conversations(store: Store, folder: Path, given: Iterator[Selected] | None = None) -> Iterator[Conversation]:
     """Each prompt with each of its responses, and a fresh render of both."""
-    stored, template = open_groups(folder), store.workspace.template(store.workspace.family(Rl))
-    for number, _, _, responses in _pairs(store, stored):
-        for record, identity, sample in responses:
-            yield fresh_render(identity, stored.conversation(number, record)[0], sample, template)
+    template = store.workspace.template(store.workspace.family(Rl))
+    for identity, sample, ids, _ in _responses(store, open_groups(folder), given):
+        yield fresh_render(identity, ids, sample, template)
 
 
-def group_prompts(store: Store, folder: Path) -> Iterator[Conversation]:
+def group_prompts(store: Store, folder: Path, given: Iterator[Selected] | None = None) -> Iterator[Conversation]:
     """Each prompt, and a fresh render of it with the generation prompt: where the prompt ends and the response begins."""
-    stored, template = open_groups(folder), store.workspace.template(store.workspace.family(Rl))
-    derive = PlainDerivation(MaskOptions(), template, typed_controls=False, prompted=True)
-    for number, identity, group in _groups(store, stored):
-        if group.sampled is not None and group.sampled.prompt is not None:
-            continue
-        derived = derive(conversation_of(group, group.prompt))
-        ids = stored.prompts.record(number, "tokens")
-        yield Conversation(f"{identity}, prompt", ids, derived.text, derived.controls, derived.typed)
+    stored, render = open_groups(folder), _prompted(store)
+    for number, identity, group in _groups(store, stored, given):
+        if group.sampled is None or group.sampled.prompt is None:
+            yield render(f"{identity}, prompt", stored.prompts.record(number, "tokens"), conversation_of(group, group.prompt))
 
 
-def group_scores(store: Store, folder: Path) -> Iterator[Scores]:
+def _prompted(store: Store) -> Callable[[str, Any, Sample], Conversation]:
+    """Renders prompts up to where a model continues."""
+    derivation = PlainDerivation(MaskOptions(), store.workspace.template(store.workspace.family(Rl)), typed_controls=False, prompted=True)
+
+    def render(identity: str, ids: Any, sample: Sample) -> Conversation:
+        derived = derivation(sample)
+        return Conversation(identity, ids, derived.text, derived.controls, derived.typed)
+
+    return render
+
+
+def group_scores(store: Store, folder: Path, given: Iterator[Selected] | None = None) -> Iterator[Scores]:
     """Each group's rewards, and those of its source."""
     stored = open_groups(folder)
-    for number, identity, group in _groups(store, stored):
+    for number, identity, group in _groups(store, stored, given):
         yield Scores(identity, stored.rewards.record(number, "rewards"), len(stored.responses_of(number)), group.rewards)
 
 
-def group_samples(store: Store, folder: Path) -> Iterator[Rollout]:
+def group_samples(store: Store, folder: Path, given: Iterator[Selected] | None = None) -> Iterator[Rollout]:
     """Each group whose source has the sampled ids, with what is stored of it."""
     stored = open_groups(folder)
-    for number, identity, group in _groups(store, stored):
-        if group.sampled is None:
-            continue
-        keys, records = tuple(stored.responses.arrays), stored.responses_of(number)
-        rollout = [{key: stored.responses.record(record, key).tolist() for key in keys} for record in records]
-        yield Rollout(identity, stored.prompts.record(number, "tokens").tolist(), rollout, group.sampled)
+    for number, identity, group in _groups(store, stored, given):
+        if group.sampled is not None:
+            keys, records = tuple(stored.responses.arrays), stored.responses_of(number)
+            rollout = [{key: stored.responses.record(record, key).tolist() for key in keys} for record in records]
+            yield Rollout(identity, stored.prompts.record(number, "tokens").tolist(), rollout, group.sampled)
 
 
-def group_integrity(store: Store) -> Verdict:
+def _group_integrity(store: Store) -> Verdict:
     """The rows of prompts and responses."""
     size, groups = store.vocabulary.size, [open_groups(folder) for folder in splits(store.directory).values()]
-    return together(check_records(stream, vocabulary_size=size) for each in groups for stream in (each.prompts, each.responses))
+    return combined(check_records(stream, vocabulary_size=size) for each in groups for stream in (each.prompts, each.responses))
 
 
-GROUP_ROWS = Check("row_integrity", "Ids are inside the vocabulary, and every response trains something.", group_integrity)
+GROUP_ROWS = Check("row_integrity", "Ids are inside the vocabulary, and every response trains something.", _group_integrity)
 
 
-def group_mask(store: Store) -> Verdict:
-    """The masks of responses."""
-    return together(prove_masks(group_rows(store, folder), store.vocabulary) for folder in splits(store.directory).values())
+def _by_split(proof: Callable[[Store, Path, Iterator[Selected]], Verdict]) -> Callable[[Store], Sequence[Reader]]:
+    """One reader for each split; `proof`: store, folder of a split, and the rows of the source → what is found of it."""
+    return lambda store: [partial(proof, store, folder) for folder in splits(store.directory).values()]
 
 
-def group_identity(store: Store) -> Verdict:
-    """The tokens of prompts and responses against fresh renders."""
-    evidence = (found(store, folder) for folder in splits(store.directory).values() for found in (group_conversations, group_prompts))
-    return together(prove_identity(each, store.vocabulary) for each in evidence)
+def _identity_readers(store: Store) -> Sequence[Reader]:
+    def conversations(folder: Path, rows: Iterator[Selected]) -> Verdict:
+        return prove_identity(group_conversations(store, folder, rows), store.vocabulary)
+
+    def prompts(folder: Path, rows: Iterator[Selected]) -> Verdict:
+        return prove_identity(group_prompts(store, folder, rows), store.vocabulary)
+
+    return [partial(proof, folder) for folder in splits(store.directory).values() for proof in (conversations, prompts)]
 
 
-def group_rewards(store: Store) -> Verdict:
-    """The rewards against those of the source."""
-    return together(check_rewards(group_scores(store, folder)) for folder in splits(store.directory).values())
+GROUP_MASKS = proof("mask_alignment", _by_split(lambda store, folder, rows: prove_masks(group_rows(store, folder, rows), store.vocabulary)))
+GROUP_IDENTITY = proof("tokenization_identity", _identity_readers)
+GROUP_REWARDS = proof("rewards", _by_split(lambda store, folder, rows: check_rewards(group_scores(store, folder, rows))))
+GROUP_SAMPLED = proof("sampled_ids", _by_split(lambda store, folder, rows: check_sampled(group_samples(store, folder, rows))))
 
 
-def group_sampled(store: Store) -> Verdict:
-    """Sampled ids and log-probabilities against those of the source."""
-    return together(check_sampled(group_samples(store, folder)) for folder in splits(store.directory).values())
+# RL prompts.
 
 
-# Checks of RL prompts and of the arithmetic curriculum.
-
-Gold = tuple[str, str, object, Fraction | Converted | None]
-"""What `check_golds` takes of each prompt."""
-
-
-class Golds(OfLines):
-    """Every gold against a second reading of its row."""
-
-    names = ("gold_answers",)
-
-    def files(self) -> list[Lines]:
-        """The files of the store, in the order of its streams."""
-        order = [stream.stem for stream in self.store.asset.streams.values()]
-        return sorted(super().files(), key=lambda lines: order.index(lines.path.stem))
-
-    def read(self, lines: Lines, rows: Iterator[Rows]) -> Verdict:
-        """The verdict on a file."""
-        return check_golds(self._golds(lines, rows))
-
-    def _golds(self, lines: Lines, rows: Iterator[Rows]) -> Iterator[Gold]:
-        """Every prompt of a file with its gold and a second reading of its source row."""
-        second, of_rows, at_line = Second.of(self.store, self.store.partition), LinesOfRows(lines), LineByNumber(lines)
-        convert = converter(second.domain, Prompt)
-        for block in rows:
-            for line, which in of_rows.of(block):
-                identity = f"{second.name}/{record_id(second.files[block.file], block.rows[which])}"
-                yield _second(block.payloads[which], convert, at_line(line), identity)
-        for line in of_rows.missed():
-            file, row = (int(lines.index[column][line]) for column in ("file", "row"))
-            yield f"{second.name}/{file}:{row}", "", at_line(line)["gold"], None
-
-
-def _second(payload: Mapping[str, Any], convert: Convert, content: Mapping[str, Any], identity: str) -> Gold:
-    prompt = content["prompt"] if isinstance(content["prompt"], str) else str(content["prompt"])
-    gold = content["gold"] if "verifier" not in content else as_number(content["gold"])
-    answers = [value for value in payload.values() if isinstance(value, str) and "####" in value]
-    if answers:
-        return identity, prompt, gold, second_reading(answers[0])
-    arithmetic = worked_out(prompt)
-    if arithmetic is not None:
-        return identity, prompt, gold, arithmetic
-    if stands_in(content["gold"], payload):
-        return identity, prompt, 1, Fraction(1)
-    # a schema of the user's own works it out: the only check left is that it gives the same again
-    try:
-        example = apply(convert, payload)
-    except Refused:
-        return identity, prompt, content["gold"], None
-    same = isinstance(example, Prompt) and prompt_row(example, "messages")["gold"] == content["gold"]
-    return identity, prompt, content["gold"], CONVERTED if same else None
-
-
-def arithmetic_golds(store: Store) -> Verdict:
-    """Every gold against its question, worked out."""
-    rows = enumerate(open_lines(store.directory, store.asset.name))
-    return check_golds((f"line {number + 1}", row["prompt"], row["gold"], worked_out(row["prompt"])) for number, row in rows)
-
-
-def prompt_identity(store: Store) -> Verdict:
-    """The tokens of every prompt against a fresh render of its line, up to where a model continues."""
-    return together(prove_identity(prompt_conversations(store, name), store.vocabulary) for name in store.streams())
-
-
-PROMPT_IDENTITY = Check("tokenization_identity", IDENTITY, prompt_identity)
-
-
-def prompt_conversations(store: Store, stream: str) -> Iterator[Conversation]:
-    """Each record of a stream of prompts with a fresh render of its line."""
+def prompt_conversations(store: Store, name: str, given: Iterator[Selected] | None = None) -> Iterator[Conversation]:
+    """Each record of a stream of prompts with a fresh render of its line, up to where a model continues."""
     assert isinstance(store.asset.source, FromLines)
-    asset, name = store.asset.source.files[stream]
-    upstream, template, tokens = (
-        store.above(asset, store.partition),
-        store.workspace.template(store.workspace.family(Rl)),
-        store.streams()[stream],
+    asset, file = store.asset.source.files[name]
+    require_current(store, "prompts", asset)
+    stream, render, shown = (
+        token_streams_of(store)[name],
+        _prompted(store),
+        store.workspace.template(store.workspace.family(Rl)).shows_thinking,
     )
-    if upstream.manifest.content_hash != store.recipe["prompts"]:
-        command = build_command(store.asset.name, store.partition)
-        raise StoreError(f"{asset} was built again since these tokens. Build them again: {command}")
-    lines, derive = open_lines(upstream.directory, name), PlainDerivation(MaskOptions(), template, typed_controls=False, prompted=True)
-    at_line = LineByNumber(lines)
-    for number, line in enumerate(numbers(tokens.row)):
-        if not 0 <= line < len(lines):
-            raise StoreError(f"record {number:,} is line {line:,} of {name}, which has {len(lines):,}")
-        content = at_line(line)
-        sample = read_again(sample_of(content, turns_of(content["prompt"], USER)), store.recipe, shown=template.shows_thinking)
-        derived = derive(sample)
-        yield Conversation(f"{name} line {line + 1}", tokens.record(number, "tokens"), derived.text, derived.controls, derived.typed)
+    for some in stored_rows(store, stream, name, given=given):
+        for place, (line, payload) in enumerate(zip(some.rows.tolist(), some.payloads, strict=True)):
+            sample = read_again(sample_of(payload, turns_of(payload["prompt"], USER)), store.recipe, shown=shown)
+            yield render(f"{file} line {line + 1}", stream.record(some.first + place, "tokens"), sample)
+
+
+def _prompt_readers(store: Store) -> Sequence[Reader]:
+    def read(name: str, rows: Iterator[Selected]) -> Verdict:
+        return prove_identity(prompt_conversations(store, name, rows), store.vocabulary)
+
+    return [partial(read, name) for name in store.streams()]
+
+
+PROMPT_IDENTITY = derived("tokenization_identity", IDENTITY, proof("tokenization_identity", _prompt_readers))

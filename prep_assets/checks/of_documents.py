@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -11,40 +11,37 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.checks.of_stores import Derivation, Reader, added, image_verdicts, together
-from prep_assets.checks.sources_again import Rows, Unsound, document_conversations, sample_of, source_records
+from prep_assets.checks.of_conversations import fresh_render
+from prep_assets.checks.of_stores import Derivation, Reader, image_verdicts, proof
+from prep_assets.checks.sources_again import domain_source, example_of, images_again, source_records
 from prep_assets.config.base import tokens_around
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.images import stored_image_id
-from prep_assets.pipeline.sources import domain_of
 from prep_assets.proofs.documents import (
     CutDocument,
     MaskedDocument,
     Text,
     check_document_masks,
     check_sentences,
-    document_masks_hold,
     documents_begin_with,
     parts_in_order,
     prove_texts,
-    sentences_hold,
-    texts_hold,
 )
-from prep_assets.proofs.mask import IdentityProof, prove_identity
+from prep_assets.proofs.mask import Conversation, prove_identity
 from prep_assets.proofs.reference_ids import FIRST
 from prep_assets.proofs.rows import check_records
-from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.samples import Sample
+from prep_assets.proofs.selection import Selected
+from prep_assets.proofs.verdict import Numbers, Verdict, combined, fails, holds
+from prep_assets.samples import DOCUMENT, Sample, Turn
+from prep_assets.schemas.reader import Reader as SchemaReader
 from prep_assets.schemas.text import TextField
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.documents import STARTS, cut_of, sentences_of
-from prep_assets.text.engines import Engines
+from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary
-
-Numbers = Mapping[str, float]
 
 
 def pretrain_rows(store: Store) -> Verdict:
@@ -53,22 +50,38 @@ def pretrain_rows(store: Store) -> Verdict:
     begin = documents_begin_with(vocabulary, family.bos)
     size, end, ended = vocabulary.size, vocabulary.eos_id, family.append_eod
     sound = (check_records(each, vocabulary_size=size, eos_id=end, bos_id=begin, ended=ended) for each in streams)
-    return together(chain(sound, image_verdicts(store, streams)))
+    return combined(chain(sound, image_verdicts(store, streams)))
 
 
-def _with(store: Store, key: str) -> list[TokenStore]:
+def _having(store: Store, key: str) -> list[TokenStore]:
     """The streams that have an array."""
     return [stream for stream in store.streams().values() if key in stream.arrays]
 
 
-def masked_documents(store: Store, stream: TokenStore, given: Iterator[Rows] | None = None) -> Iterator[MaskedDocument]:
+def _converter(store: Store) -> SchemaReader:
+    return converter(domain_source(store).domain, Sample)
+
+
+def _begin(store: Store) -> int:
+    """How many tokens stand before the text of each document."""
+    return int(documents_begin_with(store.vocabulary, store.workspace.family(Pretrain).bos) is not None)
+
+
+def _samples(store: Store, stream: TokenStore, given: Iterator[Selected] | None) -> Iterator[tuple[int, str, Sample]]:
+    """Number and id of each document of a stream, and what its row gives."""
+    convert = _converter(store)
+    for number, identity, payload in source_records(store, stream, given=given):
+        yield number, identity, example_of(convert, payload, identity, Sample)
+
+
+# Their masks.
+
+
+def masked_documents(store: Store, stream: TokenStore, given: Iterator[Selected] | None = None) -> Iterator[MaskedDocument]:
     """Each document of a stream that has a mask, with what its source says."""
-    family = store.workspace.family(Pretrain)
-    convert = converter(domain_of(family, store.partition), Sample)
-    begin = int(documents_begin_with(store.vocabulary, family.bos) is not None)
-    for number, identity, payload in source_records(store, store.partition, stream, given=given):
-        ids, mask = stream.record(number, "tokens")[begin:], stream.weights(number)[begin:]
-        yield MaskedDocument(identity, sample_of(convert, payload, identity), ids, mask, family.append_eod)
+    begin, ended = _begin(store), store.workspace.family(Pretrain).append_eod
+    for number, identity, sample in _samples(store, stream, given):
+        yield MaskedDocument(identity, sample, stream.record(number, "tokens")[begin:], stream.weights(number)[begin:], ended)
 
 
 def prove_document_masks(store: Store, documents: Iterable[MaskedDocument]) -> Verdict:
@@ -79,131 +92,103 @@ def prove_document_masks(store: Store, documents: Iterable[MaskedDocument]) -> V
     return check_document_masks(documents, store.vocabulary, images)
 
 
-class _Documents(Derivation):
-    """A check of documents, of which each reader gives a verdict."""
-
-    def part(self, found: Sequence[Verdict]) -> list[Numbers]:
-        """The figures of each, where all hold."""
-        if not all(verdict.passed for verdict in found):
-            raise Unsound
-        return [verdict.numbers for verdict in found]
-
-    def joined(self, parts: Sequence[Sequence[Numbers]]) -> Sequence[Verdict]:
-        """Each of all parts."""
-        return [hold(added(numbers)) for hold, numbers in zip(self.holds(), zip(*parts, strict=True), strict=True)]
-
-    def holds(self) -> Sequence[Callable[[Numbers], Verdict]]:
-        """What says the verdict of each reader where it holds, of its figures."""
-        raise NotImplementedError
-
-
-class Masks(_Documents):
+class Masks(Derivation):
     """The masks of documents; without masks, that none is needed."""
-
-    names = ("mask_alignment",)
 
     def readers(self) -> Sequence[Reader]:
         """One for each stream that has a mask."""
-        store, masked = self.store, _with(self.store, "loss_mask")
-        if not masked:
-            return [partial(_all_trained, store, stream) for stream in store.streams().values()] if not _are_texts(store) else []
-
-        def read(stream: TokenStore, rows: Iterator[Rows]) -> Verdict:
-            return prove_document_masks(store, masked_documents(store, stream, rows))
-
-        return [partial(read, stream) for stream in masked]
+        store = self.store
+        if masked := _having(store, "loss_mask"):
+            return [partial(_masks_of, store, stream) for stream in masked]
+        return [] if _are_texts(store) else [partial(_all_trained, store, stream) for stream in store.streams().values()]
 
     def verdicts(self, found: Sequence[Verdict]) -> Mapping[str, Verdict]:
         """Without masks, one verdict on all streams."""
-        if _with(self.store, "loss_mask") or not all(verdict.passed for verdict in found):
-            return super().verdicts(found)
-        documents = sum(len(stream) for stream in self.store.streams().values())
-        each = " of one text each" if _are_texts(self.store) else ""
-        return {self.names[0]: Verdict(True, f"{documents:,} documents{each}, every token trained", {"documents": documents})}
-
-    def holds(self) -> Sequence[Callable[[Numbers], Verdict]]:
-        """Those of the streams that have a mask."""
-        masked = _with(self.store, "loss_mask")
-        return [document_masks_hold for _ in masked] or [partial(Verdict, True, "") for _ in self.readers()]
+        verdict = combined(found)
+        if verdict.passed and not _having(self.store, "loss_mask"):
+            documents = sum(len(stream) for stream in self.store.streams().values())
+            of_texts = " of one text each" if _are_texts(self.store) else ""
+            verdict = Verdict(True, f"{documents:,} documents{of_texts}, every token trained", {"documents": documents})
+        return {"mask_alignment": verdict}
 
 
-def _all_trained(store: Store, stream: TokenStore, rows: Iterator[Rows]) -> Verdict:
+def _masks_of(store: Store, stream: TokenStore, rows: Iterator[Selected]) -> Verdict:
+    return prove_document_masks(store, masked_documents(store, stream, rows))
+
+
+def _all_trained(store: Store, stream: TokenStore, rows: Iterator[Selected]) -> Verdict:
     """A stream without a mask: no document has a region that weighs less than 1."""
-    convert = converter(domain_of(store.family, store.partition), Sample)
-    for _, identity, payload in source_records(store, store.partition, stream, given=rows):
-        turns = sample_of(convert, payload, identity).turns
-        shown = [region for turn in turns for region in turn.regions if not region.drop and region.text]
+    for _, identity, sample in _samples(store, stream, rows):
+        shown = [region for turn in sample.turns for region in turn.regions if not region.drop and region.text]
         weights = [region.loss_weight for region in shown if region.loss_weight not in (None, 1)]
         if weights or not all(region.attend for region in shown):
             problem = f"{identity}: a region {f'weighs {weights[0]:g}' if weights else 'is not attended'}, and the stream has no loss mask"
-            return Verdict(False, problem, {"documents_masked": 0}, Worst(identity, problem))
-    return Verdict(True, "", {})
+            return replace(fails(identity, problem, {"documents_masked": 0}), summary=problem)
+    return holds(_nothing, {})
+
+
+def _nothing(_: Numbers) -> str:
+    return ""
 
 
 def _are_texts(store: Store) -> bool:
-    return isinstance(converter(domain_of(store.family, store.partition), Sample).convert, TextField)
+    return isinstance(_converter(store).convert, TextField)
 
 
-class Texts(_Documents):
-    """The tokens of every document against its text, and where its sentences begin."""
-
-    names = ("tokenization_identity",)
-
-    def readers(self) -> Sequence[Reader]:
-        """One for each stream, and one for each that is cut into sentences."""
-        store = self.store
-
-        def texts(stream: TokenStore, rows: Iterator[Rows]) -> Verdict:
-            if len(stream.images):
-                return prove_identity(document_conversations(store, stream, rows), store.vocabulary)
-            return prove_texts(document_texts(store, stream, rows), store.vocabulary, _engines(store))
-
-        def sentences(stream: TokenStore, rows: Iterator[Rows]) -> Verdict:
-            return check_sentences(cut_documents(store, stream, rows), store.vocabulary)
-
-        return [
-            *(partial(texts, stream) for stream in store.streams().values()),
-            *(partial(sentences, stream) for stream in _with(store, STARTS)),
-        ]
-
-    def holds(self) -> Sequence[Callable[[Numbers], Verdict]]:
-        """Those of texts, of images and of sentences."""
-        texts, images = partial(texts_hold, engines=_engines(self.store)), partial(_images_hold, self.store)
-        streams = self.store.streams().values()
-        return [*(images if len(stream.images) else texts for stream in streams), *(sentences_hold for _ in _with(self.store, STARTS))]
+# Their tokens against their texts, and where their sentences begin.
 
 
-def _engines(store: Store) -> Engines:
-    return store.workspace.engines(store.workspace.family(Pretrain))
+def _text_readers(store: Store) -> Sequence[Reader]:
+    """One for each stream, and one for each that is cut into sentences."""
+
+    def texts(stream: TokenStore, rows: Iterator[Selected]) -> Verdict:
+        if len(stream.images):
+            return prove_identity(document_conversations(store, stream, rows), store.vocabulary)
+        return prove_texts(document_texts(store, stream, rows), store.vocabulary, store.workspace.engines(store.family))
+
+    def sentences(stream: TokenStore, rows: Iterator[Selected]) -> Verdict:
+        return check_sentences(cut_documents(store, stream, rows), store.vocabulary)
+
+    streams = store.streams().values()
+    return [*(partial(texts, stream) for stream in streams), *(partial(sentences, stream) for stream in _having(store, STARTS))]
 
 
-def _images_hold(store: Store, numbers: Numbers) -> Verdict:
-    proof = IdentityProof(store.vocabulary)
-    proof.proven(int(numbers["rows_tokenized_again"]), int(numbers["control_tokens_in_content"]))
-    return proof.verdict()
+TEXTS = proof("tokenization_identity", _text_readers)
 
 
-def cut_documents(store: Store, stream: TokenStore, given: Iterator[Rows] | None = None) -> Iterator[CutDocument]:
+def document_conversations(store: Store, stream: TokenStore, given: Iterator[Selected] | None = None) -> Iterator[Conversation]:
+    """Each document of a stream with images, with a fresh render of its source, ended as `append_eod` says. The begin-of-text
+    token, which `row_integrity` checks, is left out."""
+    family, vocabulary, begin = store.workspace.family(Pretrain), store.vocabulary, _begin(store)
+    special = {"eos_token": vocabulary.special["eos_token"]} if family.append_eod else {}
+    again, image = images_again(store), store.workspace.image_placeholder(family)
+    template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), image=image)
+    for number, identity, sample in _samples(store, stream, given):
+        document = Sample((Turn(DOCUMENT, tuple(region for turn in again(sample).turns for region in turn.regions)),))
+        yield fresh_render(identity, stream.record(number, "tokens")[begin:], document, template)
+
+
+def cut_documents(store: Store, stream: TokenStore, given: Iterator[Selected] | None = None) -> Iterator[CutDocument]:
     """Each document of a stream that is cut into sentences, with where they begin."""
-    begin = int(documents_begin_with(store.vocabulary, store.workspace.family(Pretrain).bos) is not None)
+    begin = _begin(store)
     for number, text in enumerate(document_texts(store, stream, given)):
         yield CutDocument(text.id, text.parts, text.ids, stream.record(number, STARTS), begin)
 
 
-def document_texts(store: Store, stream: TokenStore, given: Iterator[Rows] | None = None) -> Iterator[Text]:
-    """Each document of a stream with the text of its source; `given` as in `source_records`."""
-    name, family, vocabulary = store.partition, store.workspace.family(Pretrain), store.vocabulary
-    convert, fim = converter(domain_of(family, name), Sample), store.recipe["preprocessing"].get("fim")
+def document_texts(store: Store, stream: TokenStore, given: Iterator[Selected] | None = None) -> Iterator[Text]:
+    """Each document of a stream with the text of its source; `given` as in `stored_rows`."""
+    family, vocabulary, begin = store.workspace.family(Pretrain), store.vocabulary, _begin(store)
+    convert, fim = _converter(store), store.recipe["preprocessing"].get("fim")
     as_it_is = convert.convert if isinstance(convert.convert, TextField) and convert.convert.key not in convert.account.ignore else None
-    begin, sentences = int(documents_begin_with(vocabulary, family.bos) is not None), sentences_of(family.split_sentences)
-    for number, identity, payload in source_records(store, name, stream, given=given):
+    sentences = sentences_of(family.split_sentences)
+    for number, identity, payload in source_records(store, stream, given=given):
         text = as_it_is.plain(payload) if as_it_is is not None else None
         if text is None:
-            text = "".join(turn.text for turn in sample_of(convert, payload, identity).turns)
+            text = "".join(turn.text for turn in example_of(convert, payload, identity, Sample).turns)
         ids = stream.record(number, "tokens")
         ids = ids[begin : len(ids) - family.append_eod]
         if sentences is None:
-            found = _as_text(identity, text, ids, name, fim, vocabulary)
+            found = _as_text(identity, text, ids, store.partition, fim, vocabulary)
         else:
             found = Text(identity, text, ids, tuple(sentences.cut(text)))
         yield replace(found, early=True) if stream.before + stream.ends[number] <= FIRST else found

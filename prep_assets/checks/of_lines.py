@@ -4,36 +4,51 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from itertools import islice, zip_longest
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.checks.of_stores import Derivation, Reader, together
-from prep_assets.checks.sources_again import LineByNumber, LinesOfRows, Rows, Second
-from prep_assets.config.family import Domain
+from prep_assets.checks.of_stores import Derivation, Reader, blocks_of
+from prep_assets.checks.sources_again import StoredLines, domain_source, readable
 from prep_assets.config.models import Arithmetic, Preference, Rl
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import Check, FromParts, Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.groups import splits
-from prep_assets.pipeline.lines import contrast_row, form_of, preference_row
-from prep_assets.pipeline.pairs import prompt_of, prompt_row
+from prep_assets.pipeline.lines import contrast_row, form_of, preference_row, prompt_of, prompt_row
 from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.tokens import by_domain
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.merged import Asked, MergedRows, check_merged_lines, check_merged_records
-from prep_assets.proofs.plain_reading import pair_lines, plain_contrast, plain_pair, plain_prompt
-from prep_assets.proofs.rows import Alike, Bools, Line, are_lines, check_lines, compared, lines_verdict
+from prep_assets.proofs.plain_reading import Texts, pair_line, plain_texts
+from prep_assets.proofs.rows import (
+    CONVERTED,
+    Alike,
+    Bools,
+    Compared,
+    Converted,
+    Line,
+    are_lines,
+    as_number,
+    check_golds,
+    check_lines,
+    compared,
+    lines_verdict,
+    second_reading,
+    stands_in,
+    worked_out,
+)
 from prep_assets.proofs.second_reading import MessageRows, Messages
-from prep_assets.proofs.verdict import Verdict
-from prep_assets.samples import Contrast, Pair, Prompt
+from prep_assets.proofs.selection import Selected
+from prep_assets.proofs.verdict import Verdict, combined
+from prep_assets.samples import Prompt
 from prep_assets.schemas.reader import apply
-from prep_assets.schemas.registry import Convert
 from prep_assets.schemas.rewards import SEED, arithmetic_rows
 from prep_assets.stores.arrays import Spool, at, joined, made, order, where
 from prep_assets.stores.groups import PROMPTS, STREAMS, GroupStore, open_groups
@@ -42,140 +57,133 @@ from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.chats import ByteSearch
 
-# `source_match`: what the lines of a JSONL store say is what their rows say.
+# Lines of a JSONL store of one domain, joined with the rows that they come from.
 
 ONE_IN = 64
-SIDES = ("prompt", "chosen", "rejected")
+"""Of so many lines that a second reading gives, one is made by the schema as well."""
 Row = Mapping[str, Any]
-Payloads = Sequence[Row]
-Same = Callable[[MessageRows, MessageRows, Domain], Bools]
 
 
 class OfLines(Derivation):
     """A check of the lines of a JSONL store of one domain, file by file."""
 
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.source = domain_source(store)
+        self.convert = converter(self.source.domain, self.source.gives)
+        stems = [stream.stem for stream in store.asset.streams.values()]
+        names = sorted((path.stem for path in store.directory.glob("*.jsonl")), key=lambda name: [*stems, name].index(name))
+        self.files = [open_lines(store.directory, name) for name in names]
+        for lines in self.files:
+            if list(lines.sources) != [store.partition]:
+                raise StoreError(f"{lines.path}: its index has the domains {', '.join(lines.sources)}, it is of {store.partition}")
+
     def readers(self) -> Sequence[Reader]:
         """One for each file."""
-        return [partial(self.read, lines) for lines in self.files()]
+        return [partial(self.read, StoredLines(lines)) for lines in self.files]
 
-    def files(self) -> list[Lines]:
-        """The files of the store."""
-        files = [open_lines(self.store.directory, path.stem) for path in sorted(self.store.directory.glob("*.jsonl"))]
-        for lines in files:
-            if list(lines.sources) != [self.store.partition]:
-                raise StoreError(f"{lines.path}: its index has the domains {', '.join(lines.sources)}, it is of {self.store.partition}")
-        return files
-
-    def read(self, lines: Lines, rows: Iterator[Rows]) -> Any:
+    def read(self, lines: StoredLines, blocks: Iterator[Selected]) -> Any:
         """What is found of a file."""
         raise NotImplementedError
 
 
 class LinesMatch(OfLines):
-    """What the lines of a JSONL store must say; a kind says how its rows are read again.
+    """What the lines of a JSONL store must say: `source_match`. A kind says which line an example gives."""
 
-    Attributes:
-        gives: what their schema makes of them.
-    """
-
-    names = ("source_match",)
-    gives: ClassVar[type]
-
-    def make(self, example: Any) -> Mapping[str, Any]:
+    def line(self, example: Any) -> Row:
         """The line of an example."""
         raise NotImplementedError
 
-    def plain(self, row: Row, schema: str, options: Mapping[str, Any]) -> dict[str, str] | None:
-        """What a row says, text by text, see `Line`."""
-        raise NotImplementedError
+    def whole(self, row: Row, texts: Texts) -> Row | None:
+        """The line of a row by a second reading, of which the texts are known; `None` where it takes the schema to say."""
+        return None
 
-    def whole(self, payloads: Payloads, domain: Domain) -> Sequence[Mapping[str, Any] | None]:
-        """The lines of some rows, read in the most obvious way; `None` where it takes the schema to say."""
-        return [None] * len(payloads)
-
-    def same(self, rows: MessageRows, lines: MessageRows, domain: Domain) -> Bools:
+    def alike(self, rows: MessageRows, lines: MessageRows) -> Bools:
         """Which rows in columns are lines in columns for certain."""
         return np.zeros(len(rows), bool)
 
-    def read(self, lines: Lines, rows: Iterator[Rows]) -> Any:
+    def read(self, lines: StoredLines, blocks: Iterator[Selected]) -> Compared:
         """What was found of a file."""
-        return compared(self.lines(lines, rows))
+        return compared(self.lines(lines, blocks))
 
-    def verdicts(self, found: Sequence[Any]) -> Mapping[str, Verdict]:
+    def verdicts(self, found: Sequence[Compared]) -> Mapping[str, Verdict]:
         """The verdict on all files."""
-        return {"source_match": lines_verdict(found, stored=sum(map(len, self.files())))}
+        return {"source_match": lines_verdict(found, stored=sum(map(len, self.files)))}
 
-    def lines(self, lines: Lines, rows: Iterable[Rows]) -> Iterator[Line | Alike]:
+    def lines(self, lines: StoredLines, blocks: Iterable[Selected]) -> Iterator[Line | Alike]:
         """Each line of a file, in the order of the sources, with what its row gives: by a second reading where that says all of it, by the schema of
         one in `ONE_IN` of these, and of all others. Rows in columns that are lines as they stand are compared with theirs all at once."""
-        of_rows = LinesOfRows(lines)
-        if not len(of_rows):
-            return
-        second, at_line = Second.of(self.store, self.store.partition), LineByNumber(lines)
-        names, domain, convert = second.names, second.domain, converter(second.domain, self.gives)
-        for block in rows:
-            found = of_rows.of(block)
+        domain = self.source.domain
+        for block in map(readable, blocks) if len(lines) else ():
+            found = lines.of(block)
             if isinstance(block.payloads, MessageRows):
-                alike = _alike(block.payloads, found, at_line, domain, self.same)
-                yield Alike(sum(alike), not isinstance(block.payloads.lists[0], Messages))
-                found = [each for each, is_alike in zip(found, alike, strict=True) if not is_alike]
-            payloads = [block.payloads[which] for _, which in found]
-            objects, said = at_line.some([line for line, _ in found]), self.whole(payloads, domain)
-            for (_, which), payload, stored, whole in zip(found, payloads, objects, said, strict=True):
-                row = block.rows[which]
-                made = whole if whole is not None and row % ONE_IN else _made(convert, payload, self.make)
-                plain = self.plain(payload, domain.schema_name, domain.options) if made is not None else None
-                yield Line(f"{self.store.partition}/{names[block.file]}:{row}", stored, made, plain)
+                sure = self._sure(block.payloads, lines, found)
+                yield Alike(sum(sure), not isinstance(block.payloads.lists[0], Messages))
+                found = [each for each, is_sure in zip(found, sure, strict=True) if not is_sure]
+            for (_, which), stored in zip(found, lines.objects([line for line, _ in found]), strict=True):
+                row, payload = block.rows[which], block.payloads[which]
+                texts = plain_texts(payload, domain.schema_name, domain.options)
+                whole = self.whole(payload, texts) if texts is not None and row % ONE_IN else None
+                made = self._made(payload) if whole is None else whole
+                yield Line(f"{self.source.name}/{self.source.names[block.file]}:{row}", stored, made, None if made is None else texts)
+
+    def _sure(self, rows: MessageRows, lines: StoredLines, found: Sequence[tuple[int, int]]) -> list[bool]:
+        """Of which lines the row, given by its place, is the line for certain."""
+        some = rows.taken(np.array([which for _, which in found], np.int64))
+        stored = rows.fields.read(some.numbers, [line.removesuffix(b"\n") for line in lines.written([line for line, _ in found])])
+        if stored is None:
+            return [False] * len(found)
+        sure: list[bool] = (self.alike(some, stored) & (np.asarray(some.numbers) % ONE_IN != 0)).tolist()
+        return sure
+
+    def _made(self, payload: Row) -> Row | None:
+        """The line that the schema makes of a row, as JSON gives it back; `None` where there is none."""
+        try:
+            made: Row = json.loads(json.dumps(self.line(apply(self.convert, payload))))
+        except Refused:
+            return None
+        return made
 
     def first_lines(self, most: int) -> list[Line]:
         """The first lines of the store that are compared one by one."""
-        matched = (line for lines in self.files() for line in self.lines(lines, self.source_rows()))
-        return list(islice((line for line in matched if isinstance(line, Line)), most))
+        every = (line for lines in self.files for line in self.lines(StoredLines(lines), blocks_of(self.store)))
+        return list(islice((line for line in every if isinstance(line, Line)), most))
 
 
 class PairsMatch(LinesMatch):
     """Lines of preferences."""
 
-    gives = Pair
-
     def __init__(self, store: Store) -> None:
         super().__init__(store)
+        domain = self.source.domain
         self._form, self._reasoning = form_of(store.directory), unrendered_reasoning(store.workspace.family(Preference))
-        self._searched = ByteSearch(self._reasoning.strings)
+        self._searched, self._ignored = ByteSearch(self._reasoning.strings), {*domain.ignore}
+        fields = domain.weigh is None and domain.speaker_names == "keep" and not any("." in path for path in domain.ignore)
+        self._by_texts = fields and self._ignored.isdisjoint(("prompt", "chosen", "rejected"))
+        unread = domain.options or domain.weigh is not None or domain.ignore
+        self._by_columns = domain.schema_name == "preference" and not unread
 
-    def make(self, example: Any) -> Mapping[str, Any]:
+    def line(self, example: Any) -> Row:
         """A pair, or an answer with a label."""
         return preference_row(self._reasoning.read(example), self._form)
 
-    def plain(self, row: Row, schema: str, options: Mapping[str, Any]) -> dict[str, str] | None:
-        """See `plain_pair`."""
-        return plain_pair(row, schema, options)
-
-    def whole(self, payloads: Payloads, domain: Domain) -> Sequence[Mapping[str, Any] | None]:
+    def whole(self, row: Row, texts: Texts) -> Row | None:
         """As the schema `preference` and its like have it."""
-        if domain.weigh is not None or domain.speaker_names != "keep" or any("." in path or path in SIDES for path in domain.ignore):
-            return super().whole(payloads, domain)
-        ignored = set(domain.ignore)
-        rows = [{key: row[key] for key in row if key not in ignored} for row in payloads] if ignored else payloads
-        return pair_lines(rows, domain.schema_name, domain.options, self._form, self._reasoning.strings)
+        if not self._by_texts:
+            return None
+        row = {key: row[key] for key in row if key not in self._ignored} if self._ignored else row
+        return pair_line(row, texts, self.source.domain.schema_name, self._form, self._reasoning.strings)
 
-    def same(self, rows: MessageRows, lines: MessageRows, domain: Domain) -> Bools:
+    def alike(self, rows: MessageRows, lines: MessageRows) -> Bools:
         """Where the schema changes nothing."""
         in_form = isinstance(lines.lists[0], Messages) is (self._form == "messages")
-        plain = in_form and domain.schema_name == "preference" and not domain.options and domain.weigh is None and not domain.ignore
-        return are_lines(rows, lines, self._searched) if plain else super().same(rows, lines, domain)
+        return are_lines(rows, lines, self._searched) if in_form and self._by_columns else super().alike(rows, lines)
 
 
 class PromptsMatch(LinesMatch):
     """Lines of prompts."""
 
-    gives = Prompt
-
-    def plain(self, row: Row, schema: str, options: Mapping[str, Any]) -> dict[str, str] | None:
-        """See `plain_prompt`."""
-        return plain_prompt(row, schema, options)
-
-    def make(self, example: Any) -> Mapping[str, Any]:
+    def line(self, example: Any) -> Row:
         """A prompt with its gold."""
         reasoning = unrendered_reasoning(self.store.workspace.family(Rl))
         return prompt_row(prompt_of(reasoning.read(example)), form_of(self.store.directory))
@@ -184,15 +192,65 @@ class PromptsMatch(LinesMatch):
 class ContrastsMatch(LinesMatch):
     """Lines of contrastive stores."""
 
-    gives = Contrast
-
-    def plain(self, row: Row, schema: str, options: Mapping[str, Any]) -> dict[str, str] | None:
-        """See `plain_contrast`."""
-        return plain_contrast(row, schema, options)
-
-    def make(self, example: Any) -> Row:
+    def line(self, example: Any) -> Row:
         """See `contrast_row`."""
         return contrast_row(example)
+
+
+Gold = tuple[str, str, object, Fraction | Converted | None]
+"""What `check_golds` takes of each prompt."""
+
+
+class Golds(OfLines):
+    """Every gold against a second reading of its row."""
+
+    def read(self, lines: StoredLines, blocks: Iterator[Selected]) -> Verdict:
+        """The verdict on a file."""
+        return check_golds(self._golds(lines, blocks))
+
+    def verdicts(self, found: Sequence[Verdict]) -> Mapping[str, Verdict]:
+        """Those of all files as one."""
+        return {"gold_answers": combined(found)}
+
+    def _golds(self, lines: StoredLines, blocks: Iterator[Selected]) -> Iterator[Gold]:
+        """Every prompt of a file with its gold and a second reading of its source row."""
+        source = self.source
+        for block in map(readable, blocks):
+            found = lines.of(block)
+            for (_, which), content in zip(found, lines.objects([line for line, _ in found]), strict=True):
+                identity = f"{source.name}/{source.names[block.file]}:{block.rows[which]}"
+                yield identity, *self._second(block.payloads[which], content)
+        missed = lines.missed()
+        for line, content in zip(missed, lines.objects(missed), strict=True):
+            yield f"{source.name}/{lines.origin(line)}", "", content["gold"], None
+
+    def _second(self, payload: Row, content: Row) -> tuple[str, object, Fraction | Converted | None]:
+        prompt = content["prompt"] if isinstance(content["prompt"], str) else str(content["prompt"])
+        gold = content["gold"] if "verifier" not in content else as_number(content["gold"])
+        answers = [value for value in payload.values() if isinstance(value, str) and "####" in value]
+        if answers:
+            return prompt, gold, second_reading(answers[0])
+        arithmetic = worked_out(prompt)
+        if arithmetic is not None:
+            return prompt, gold, arithmetic
+        if stands_in(content["gold"], payload):
+            return prompt, 1, Fraction(1)
+        # a schema of the user's own works it out: the only check left is that it gives the same again
+        try:
+            example = apply(self.convert, payload)
+        except Refused:
+            return prompt, content["gold"], None
+        same = isinstance(example, Prompt) and prompt_row(example, "messages")["gold"] == content["gold"]
+        return prompt, content["gold"], CONVERTED if same else None
+
+
+# The arithmetic curriculum, which is generated.
+
+
+def arithmetic_golds(store: Store) -> Verdict:
+    """Every gold against its question, worked out."""
+    rows = enumerate(open_lines(store.directory, store.asset.name))
+    return check_golds((f"line {number + 1}", row["prompt"], row["gold"], worked_out(row["prompt"])) for number, row in rows)
 
 
 def questions_match(store: Store) -> Verdict:
@@ -221,31 +279,6 @@ def _seed_level(options: Arithmetic) -> list[dict[str, str] | None]:
         left, right = draw.randint(0, options.largest), draw.randint(0, options.largest)
         found.append({"prompt": f"What is {left} {draw.choice('+-*')} {right}?"})
     return found
-
-
-def _alike(
-    rows: MessageRows,
-    found: Sequence[tuple[int, int]],
-    at_line: LineByNumber,
-    domain: Domain,
-    same: Callable[[MessageRows, MessageRows, Domain], Bools],
-) -> list[bool]:
-    """Of which lines the row, given by its place, is the line for certain."""
-    some = rows.taken(np.array([which for _, which in found], np.int64))
-    stored = rows.fields.read(some.numbers, [line.removesuffix(b"\n") for line in at_line.written([line for line, _ in found])])
-    if stored is None:
-        return [False] * len(found)
-    sure: list[bool] = (same(some, stored, domain) & (np.asarray(some.numbers) % ONE_IN != 0)).tolist()
-    return sure
-
-
-def _made(convert: Convert, payload: Mapping[str, Any], make: Callable[[Any], Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """A line as JSON gives it back; `None` where there is none."""
-    try:
-        made: Mapping[str, Any] = json.loads(json.dumps(make(apply(convert, payload))))
-    except Refused:
-        return None
-    return made
 
 
 # Merged stores against the stores of the domains, each of which is proven by itself.
@@ -282,12 +315,12 @@ class MergedFile:
 
 def merged_lines(store: Store) -> Verdict:
     """Every file of a merged store."""
-    return together(check_merged_lines(each.name, each.merged, each.parts, each.seed) for each in merged_files(store))
+    return combined(check_merged_lines(each.name, each.merged, each.parts, each.seed) for each in merged_files(store))
 
 
 def merged_records(store: Store) -> Verdict:
     """Every stream of a merged store."""
-    return together(each.verdict() for each in merged_streams(store))
+    return combined(each.verdict() for each in merged_streams(store))
 
 
 MERGED_LINES = Check(

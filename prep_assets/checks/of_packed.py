@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.checks.of_stores import image_verdicts, together
+from prep_assets.checks.of_stores import image_verdicts
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.image_tokens import check_packed_images
 from prep_assets.proofs.packed import Trained, check_mixture, check_pieces
 from prep_assets.proofs.rows import check_packed, check_positions
-from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.stores.arrays import sizes
 from prep_assets.stores.guards import Guards
-from prep_assets.stores.packed import open_documents, open_packed
-from prep_assets.stores.readers import bin_rows, read_bin, shard_metas
+from prep_assets.stores.packed import open_documents, open_packed, open_rows
 from prep_assets.stores.tokens import TokenStore, open_tokens
 
 
@@ -34,20 +33,19 @@ def packed_rows(store: Store) -> Verdict:
     tables = [open_packed(store.directory, name) for name in _packed_tables(store)]
     sound = (check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id) for table in tables)
     positions = (_positions(store, name) for name in _packed_tables(store) if (store.directory / name).is_dir())
-    return together(chain(sound, positions, image_verdicts(store, tables)))
+    return combined(chain(sound, positions, image_verdicts(store, tables)))
 
 
 def _positions(store: Store, name: str) -> Verdict:
     """Position ids, which the format bin stores."""
     documents, _, row_len = open_documents(store.directory, name)
-    shards = read_bin(shard_metas(store.directory / name), Guards())
-    return check_positions(bin_rows(shards, "position_ids", row_len), documents, row_len)
+    return check_positions(open_rows(store.directory, name, row_len, Guards())["position_ids"], documents, row_len)
 
 
 def packed_mixture(store: Store) -> Verdict:
     """Which records are in the rows, and what is left out of them."""
     tables = ((name, open_documents(store.directory, name)[0]) for name in _packed_tables(store))
-    return together(mixture_of(store, name, documents) for name, documents in tables)
+    return combined(mixture_of(store, name, documents) for name, documents in tables)
 
 
 def mixture_of(store: Store, name: str, documents: Mapping[str, npt.NDArray[Any]]) -> Verdict:
@@ -93,12 +91,12 @@ def packed_mask(store: Store) -> Verdict:
         verdicts.append(check_pieces(packed, stores, once=not store.recipe["packing"].get("epochs")))
         if len(packed.images) or any(len(store.images) for store in stores.values()):
             verdicts.append(check_packed_images(packed, stores))
-    return together(iter(verdicts))
+    return combined(iter(verdicts))
 
 
 def packed_accounting(store: Store) -> Verdict:
     """The counts of the table against what its domains hold."""
-    return together(_accounted(store, name) for name in _packed_tables(store))
+    return combined(_accounted(store, name) for name in _packed_tables(store))
 
 
 def _accounted(store: Store, name: str) -> Verdict:

@@ -7,16 +7,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, repeat
+from functools import cache, partial
+from itertools import chain
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, ClassVar, TypeVar
+from queue import Queue
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.checks.sources_again import Rows, Second, Unsound, asked, held_out, readable
+from prep_assets.checks.sources_again import Unsound, asked, by_fields, domain_source, held_out, source_of
 from prep_assets.config.models import Preference, Pretrain, Rl
 from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
 from prep_assets.errors import Refused, StoreError
@@ -27,21 +27,19 @@ from prep_assets.pipeline.documents import POLICY, MaskedDocuments, document_tex
 from prep_assets.pipeline.examples import Item, Reading, Source, converter
 from prep_assets.pipeline.groups import TEST, Tokenize, splits
 from prep_assets.pipeline.images import ImageParts, stored_image_id
-from prep_assets.pipeline.lines import JudgedContrasts, form_of, preference_row
-from prep_assets.pipeline.pairs import PairEncoder, generation_prompt, prompt_encoder, prompt_of, prompt_row
+from prep_assets.pipeline.lines import JudgedContrasts, form_of, preference_row, prompt_of, prompt_row
+from prep_assets.pipeline.pairs import PairEncoder, generation_prompt, prompt_encoder
 from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources, unrendered_reasoning
 from prep_assets.pipeline.workspace import build_command
-from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, balanced, books, places
+from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, books, places
 from prep_assets.proofs.image_tokens import check_images
 from prep_assets.proofs.rows import check_records
-from prep_assets.proofs.second_reading import canonical_json, read_rows
 from prep_assets.proofs.selection import GOOD, Again, Believed, Rules, Selected, beliefs_hold, select
-from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.verdict import Verdict, Worst, combined, merged
 from prep_assets.samples import Record
 from prep_assets.schemas.fields import NEUTRAL
 from prep_assets.schemas.reader import apply
-from prep_assets.stores.arrays import Spool, ahead, at, equals, made, where, zeros
-from prep_assets.stores.arrays import joined as joined_columns
+from prep_assets.stores.arrays import Spool, ahead, at, equals, joined, made, where
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.manifest import MANIFEST, build_key, described
@@ -89,34 +87,6 @@ def _check_place(store: Store) -> None:
     place = store.workspace.place(manifest.asset, manifest.partition)
     if directory.parent != place.backend.versions.resolve():
         raise StoreError(f"{where}: it is a store of {place.label}, in {directory.parent}")
-
-
-def cuts_counted(store: Store, proven: Verdict) -> Verdict:
-    """A verdict on conversations, which fails where truncation took other tokens than the manifest counts."""
-    counted, found = (int(each.get("tokens_cut_away", 0)) for each in (store.manifest.counts, proven.numbers))
-    if not proven.passed or counted == found:
-        return proven
-    detail = f"truncation took {found:,} tokens, the manifest counts {counted:,}"
-    return Verdict(False, detail, proven.numbers, Worst("counts", detail))
-
-
-def together(verdicts: Iterable[Verdict]) -> Verdict:
-    """Several verdicts as one: the first that fails, else their figures added up."""
-    found = list(verdicts)
-    numbers = added(verdict.numbers for verdict in found)
-    failed = next((verdict for verdict in found if not verdict.passed), None)
-    if failed is not None:
-        return Verdict(False, failed.summary, numbers, failed.worst)
-    return Verdict(True, "; ".join(verdict.summary for verdict in found), numbers)
-
-
-def added(figures: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Figures of several parts as those of the whole."""
-    numbers: dict[str, float] = {}
-    for each in figures:
-        for key, value in each.items():
-            numbers[key] = numbers.get(key, 0) + value
-    return numbers
 
 
 # The books: every record that was read is kept, or refused with a reason.
@@ -201,7 +171,7 @@ ACCOUNTING = Check(
 RAW_ACCOUNTING = Check("accounting", "Rows read = readable rows + rows in quarantine, over all source files.", raw_accounting)
 
 
-# Rows that were refused, looked at once more, each alone: the reason that the quarantine gives must be found again.
+# Rows that were refused, looked at once more, each by itself: the reason that the quarantine gives must be found again.
 #
 # Sizes and lengths are measured by other code. What a schema or a template refuses, only they can say, so they are asked again.
 
@@ -238,40 +208,41 @@ class Noted(Quarantine):
         self.add(refusal.id, refusal.stage, refusal.reason, refusal.detail, refusal.payload)
 
 
-def _reason(refusal: Refused) -> str:
-    return f"{refusal.stage or 'pipeline'}/{refusal.reason}"
+def _reason(judge: Callable[..., object], *given: Any) -> str:
+    """Why something is refused."""
+    try:
+        judge(*given)
+    except Refused as refusal:
+        return f"{refusal.stage or 'pipeline'}/{refusal.reason}"
+    return ""
 
 
 def _one_by_one(judge: Judge) -> Reasons:
-    def reason(item: Item) -> str:
-        try:
-            judge(item)
-        except Refused as refusal:
-            return _reason(refusal)
-        return ""
-
-    return lambda items: list(map(reason, items))
+    return lambda items: [_reason(judge, item) for item in items]
 
 
-def alone(store: Store, source: FromRows, second: Second) -> Again:
+def refused_rows(store: Store, source: FromRows) -> Again:
     """How refused rows of a domain are looked at again."""
-    made: list[tuple[Reading, Reasons]] = []
+    origin = domain_source(store)
+
+    @cache
+    def build() -> tuple[Reading, Reasons]:
+        reading = Source.of(store.workspace, type(store.family), store.partition, gives=source.gives).reading()
+        reading.deduplicator = None
+        return reading, source.judge(store)
 
     def again(file: int, rows: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
-        if not made:
-            reading = Source.of(store.workspace, type(store.family), store.raw, second.name, gives=source.gives).reading()
-            reading.deduplicator = None
-            made.append((reading, source.judge(store, second)))
-        [(reading, judge)] = made
         reasons, items = [""] * len(rows), {}
+        reading, judge = build()
         records = [Record(file, row, dict(payload)) for row, payload in zip(rows, payloads, strict=True)]
-        faults = reading.refused(second.files[file], records)
-        for at, (record, given) in enumerate(zip(records, reading.reader.rows([each.payload for each in records]), strict=True)):
-            fault = faults.get(record.row) or given
+        faults = reading.refused(origin.files[file], records)
+        examples = reading.reader.rows([record.payload for record in records])
+        for at, (record, example) in enumerate(zip(records, examples, strict=True)):
+            fault = faults.get(record.row) or example
             if isinstance(fault, Refused):
-                reasons[at] = _reason(fault)
+                reasons[at] = f"{fault.stage or 'pipeline'}/{fault.reason}"
             else:
-                items[at] = Item(second.files[file], record, fault)
+                items[at] = Item(origin.files[file], record, fault)
         for at, reason in zip(items, judge(list(items.values())), strict=True):
             reasons[at] = reason
         return reasons
@@ -279,42 +250,31 @@ def alone(store: Store, source: FromRows, second: Second) -> Again:
     return again
 
 
-def _line_alone(look: Callable[[Mapping[str, Any], int], object]) -> Again:
-    """How refused lines of a JSONL store are looked at again."""
-
-    def reason(row: int, payload: Mapping[str, Any]) -> str:
-        try:
-            look(payload, row)
-        except Refused as refusal:
-            return f"{refusal.stage}/{refusal.reason}"
-        return ""
-
-    return lambda file, rows, payloads: list(map(reason, rows, payloads))
-
-
 def pair_lines(store: Store) -> Again:
-    """How a line of pairs is tokenized again."""
+    """How lines of pairs are tokenized again."""
     heard, encoder = Heard(), PairEncoder(store.workspace)
-    return _line_alone(lambda payload, row: encoder.encode([dict(payload)], row, heard))
+    return lambda _, rows, payloads: [
+        _reason(encoder.encode, [dict(payload)], row, heard) for row, payload in zip(rows, payloads, strict=True)
+    ]
 
 
 def prompt_lines(store: Store) -> Again:
-    """How a line of prompts is tokenized again."""
+    """How lines of prompts are tokenized again."""
     workspace, family = store.workspace, store.workspace.family(Rl)
     template, reasoning, encoder = workspace.template(family), inline_reasoning(workspace, family), prompt_encoder(workspace)
 
-    def look(payload: Mapping[str, Any], row: int) -> None:
+    def tokenize(payload: Mapping[str, Any]) -> None:
         for _, fault in encoder.encode([generation_prompt(template, reasoning, dict(payload))]).refused:
             raise fault
 
-    return _line_alone(look)
+    return lambda _, rows, payloads: [_reason(tokenize, payload) for payload in payloads]
 
 
-def documents(store: Store, second: Second) -> Reasons:
+def documents(store: Store) -> Reasons:
     """How documents are looked at again."""
     workspace, family = store.workspace, store.workspace.family(Pretrain)
     if family.image_token is not None or "trained_tokens" in store.manifest.counts:
-        return _one_by_one(_masked_documents(store, second))
+        return _one_by_one(_masked_documents(store))
     options, vocabulary, engine = family.preprocessing, workspace.vocabulary(family), workspace.engines(family).reference
     fim, sentences = options.fim, sentences_of(family.split_sentences)
 
@@ -338,9 +298,9 @@ def documents(store: Store, second: Second) -> Reasons:
     return _one_by_one(judge)
 
 
-def _masked_documents(store: Store, second: Second) -> Judge:
+def _masked_documents(store: Store) -> Judge:
     workspace, family = store.workspace, store.workspace.family(Pretrain)
-    images = ImageParts.of_domain(workspace, family, second.domain)
+    images = ImageParts.of_domain(workspace, family, domain_of(family, store.partition))
     documents, heard = MaskedDocuments(untemplated(workspace, family), images, family), Heard()
     encoder = Encoder(workspace.vocabulary(family), workspace.engines(family), POLICY, trains=False)
 
@@ -352,10 +312,10 @@ def _masked_documents(store: Store, second: Second) -> Judge:
     return judge
 
 
-def chats(store: Store, second: Second) -> Reasons:
+def chats(store: Store) -> Reasons:
     """How chats are looked at again."""
     noted = Noted()
-    conversations = conversations_of(store.workspace, second.domain, noted)
+    conversations = conversations_of(store.workspace, domain_of(store.family, store.partition), noted)
 
     def reasons(items: Sequence[Item]) -> list[str]:
         noted.reasons.clear()
@@ -365,28 +325,253 @@ def chats(store: Store, second: Second) -> Reasons:
     return reasons
 
 
-def pairs(store: Store, second: Second) -> Reasons:
+def pairs(store: Store) -> Reasons:
     """How pairs are looked at again."""
     reasoning, form = unrendered_reasoning(store.workspace.family(Preference)), form_of(store.directory)
     return _one_by_one(lambda item: preference_row(reasoning.read(item.example), form))
 
 
-def contrasts(store: Store, second: Second) -> Reasons:
+def contrasts(store: Store) -> Reasons:
     """How contrastive rows are looked at again."""
     judged = JudgedContrasts(store.workspace)
     return _one_by_one(lambda item: judged.row(item.example))
 
 
-def prompts(store: Store, second: Second) -> Reasons:
+def prompts(store: Store) -> Reasons:
     """How prompts are looked at again."""
     reasoning, form = unrendered_reasoning(store.workspace.family(Rl)), form_of(store.directory)
     return _one_by_one(lambda item: prompt_row(prompt_of(reasoning.read(item.example)), form))
 
 
-def groups(store: Store, second: Second) -> Reasons:
+def groups(store: Store) -> Reasons:
     """How groups are looked at again."""
-    tokenize, heard = Tokenize(store.workspace, second.name), Heard()
+    tokenize, heard = Tokenize(store.workspace, store.partition), Heard()
     return _one_by_one(lambda item: list(tokenize([item], heard)))
+
+
+# Row integrity of token streams, whatever the family.
+
+
+def token_rows(store: Store) -> Verdict:
+    """The rows of every stream, and the images in them."""
+    streams, size = store.streams().values(), store.vocabulary.size
+    return combined(chain((check_records(each, vocabulary_size=size) for each in streams), image_verdicts(store, streams)))
+
+
+PLAIN_ROWS = Check("row_integrity", "Ids are inside the vocabulary.", token_rows)
+
+
+def image_verdicts(store: Store, streams: Iterable[TokenStore | PackedStore]) -> Iterator[Verdict]:
+    """Whether images stand where the image token does; nothing where the family refuses images."""
+    token = stored_image_id(store.workspace, store.family)
+    rule = store.workspace.image_rule(store.family)
+    yield from () if token is None else (check_images(each, token, rule) for each in streams)
+
+
+# The checks that derive a store anew from its source, which is read a second time, once for all of them, whole or in parts.
+
+T = TypeVar("T")
+Reader = Callable[[Iterator[Selected]], Any]
+"""Is given the rows of a store's source in order, once, and returns what it found, a verdict as a rule. It may stop before the last."""
+Outcome = Verdict | Exception
+
+
+class Derivation:
+    """A kind of second derivation, of which one or several checks come."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._parts: list[Sequence[Any]] = []
+
+    def readers(self) -> Sequence[Reader]:
+        """What looks at the rows, each in a thread of its own."""
+        raise NotImplementedError
+
+    def verdicts(self, found: Sequence[Any]) -> Mapping[str, Verdict]:
+        """What its checks say, given what its readers found of the whole store."""
+        raise NotImplementedError
+
+    def add(self, found: Sequence[Any]) -> None:
+        """Note what its readers found of the next part of a store.
+
+        Raises:
+            Unsound: it is not as it must be.
+        """
+        require(self.sound(found))
+        self._parts.append(found)
+
+    def sound(self, found: Sequence[Any]) -> bool:
+        """Whether it holds."""
+        return all(verdict.passed for verdict in found)
+
+    def merged(self) -> Sequence[Any]:
+        """What its readers would have found of the whole store."""
+        return [merged(verdicts) for verdicts in zip(*self._parts, strict=True)]
+
+
+Kind = Callable[[Store], Derivation]
+
+
+class Proof(Derivation):
+    """A check of which each reader gives a verdict."""
+
+    def __init__(self, store: Store, name: str, readers: Callable[[Store], Sequence[Reader]]) -> None:
+        super().__init__(store)
+        self._name, self._readers = name, readers
+
+    def readers(self) -> Sequence[Reader]:
+        """Those of its store."""
+        return self._readers(self.store)
+
+    def verdicts(self, found: Sequence[Verdict]) -> Mapping[str, Verdict]:
+        """All of them as one."""
+        return {self._name: combined(found)}
+
+
+def proof(name: str, readers: Callable[[Store], Sequence[Reader]]) -> Kind:
+    """The second derivation of one check; `readers`: what looks at the rows of a store."""
+    return partial(Proof, name=name, readers=readers)
+
+
+def require(sound: bool) -> None:
+    """Raises:
+    Unsound: a part of a store is not.
+    """
+    if not sound:
+        raise Unsound
+
+
+def derived(name: str, description: str, kind: Kind) -> Check:
+    """A check that comes of a second derivation; those that are asked for in one run come of one reading of the source."""
+    return Check(name, description, partial(_verdict_of, name=name), kind)
+
+
+def _verdict_of(store: Store, *, name: str) -> Verdict:
+    known: dict[str, Outcome | None] = {} if store.published.evidence is None else store.published.evidence
+    if known.get(name) is None:
+        known |= outcomes(store, {name, *known})
+    if isinstance(outcome := known[name], Verdict):
+        return outcome
+    assert outcome is not None
+    raise outcome
+
+
+def _kinds(store: Store, names: Collection[str] | None = None) -> dict[Kind, list[str]]:
+    """The second derivations of a store, each with the names of its checks; those of some checks, or all."""
+    found: dict[Kind, list[str]] = {}
+    for check in store.asset.checks:
+        if check.derived is not None and (names is None or check.name in names):
+            found.setdefault(check.derived, []).append(check.name)
+    return found
+
+
+def outcomes(store: Store, names: Collection[str]) -> dict[str, Outcome]:
+    """What each of some checks says of a whole store, or raises: whatever a damaged store makes a reader raise."""
+    found: dict[str, Outcome] = {}
+    ready: list[tuple[list[str], Derivation, Sequence[Reader]]] = []
+    for kind, own in _kinds(store, names).items():
+        try:
+            derivation = kind(store)
+            ready.append((own, derivation, derivation.readers()))
+        except Exception as error:
+            found |= dict.fromkeys(own, error)
+    results = _read(store, [(derivation, readers) for _, derivation, readers in ready])
+    for (own, derivation, _), returned in zip(ready, results, strict=True):
+        try:
+            found |= derivation.verdicts(_returned(returned))
+        except Exception as error:
+            found |= dict.fromkeys(own, error)
+    fault, others = found.get("selection"), {*found} - {"selection"}
+    if isinstance(fault, Exception) and any(found[name] is fault for name in others):
+        # what stops the rows from being judged is no fault of what is made from them
+        return outcomes(store, others) | {"selection": fault}
+    return found
+
+
+def _returned(results: Sequence[Any]) -> Sequence[Any]:
+    """What readers returned; or what the first of them raised is raised here."""
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results
+
+
+def _read(store: Store, derivations: Sequence[tuple[Derivation, Sequence[Reader]]]) -> list[list[Any]]:
+    """What the readers of each derivation return or raise."""
+    readers = [reader for _, some in derivations for reader in some]
+    selection = next((each for each, _ in derivations if isinstance(each, Selection)), None)
+    results = iter(read_by(blocks_of(store) if selection is None else selection.blocks(), readers) if readers else ())
+    return [[next(results) for _ in some] for _, some in derivations]
+
+
+def blocks_of(store: Store) -> Iterator[Selected]:
+    """The rows of a store's source, which nobody judges."""
+    source = source_of(store)
+    return select(source.rows(store.part, source.messages), Rules(deduplicate=False))
+
+
+def read_by(items: Iterator[T], readers: Sequence[Callable[[Iterator[T]], Any]]) -> list[Any]:
+    """Give all items to several readers, and return what each returns or raises. What `items` raises, each is told. All items are read, whether or not a
+    reader wants them; the next is made while the readers look at the last one, one of them after the other."""
+    queues = [Queue[tuple[T] | Exception | None]() for _ in readers]
+    fault: Exception | None = None
+    with ThreadPoolExecutor(len(readers), "derives") as pool, closing(ahead(items)) as made:
+        futures = [pool.submit(_listen, reader, queue) for reader, queue in zip(readers, queues, strict=True)]
+        try:
+            for item in made:
+                for queue in queues:
+                    queue.put((item,))
+                    queue.join()
+        except Exception as error:
+            fault = error
+        finally:
+            for queue, future in zip(queues, futures, strict=True):
+                queue.put(fault)
+                wait([future])
+        return [future.exception() or future.result() for future in futures]
+
+
+def _listen(reader: Callable[[Iterator[T]], Any], queue: Queue[tuple[T] | Exception | None]) -> Any:
+    def items() -> Iterator[T]:
+        while isinstance(item := queue.get(), tuple):
+            yield item[0]
+            queue.task_done()
+        if item is not None:
+            raise item
+
+    given = items()
+    try:
+        return reader(given)
+    finally:
+        with suppress(Exception):
+            deque(given, 0)  # what the reader does not ask for
+
+
+def part_of(store: Store) -> list[Sequence[Any]]:
+    """What is found of a part of a store, which travels to the process that merges.
+
+    Raises:
+        Exception: whatever a damaged store makes a reader raise.
+    """
+    derivations = [(derivation := kind(store), derivation.readers()) for kind in _kinds(store)]
+    return [_returned(results) for results in _read(store, derivations)]
+
+
+def verdicts_of_parts(store: Store, parts: Iterable[Sequence[Sequence[Any]]]) -> dict[str, Verdict]:
+    """The verdicts on a whole store, of what was found of all its parts, in order.
+
+    Raises:
+        Unsound: a part is not as it must be, or they contradict each other.
+    """
+    derivations = [kind(store) for kind in _kinds(store)]
+    for part in parts:
+        for derivation, found in zip(derivations, part, strict=True):
+            derivation.add(found)
+    said: dict[str, Verdict] = {}
+    for derivation in derivations:
+        said |= derivation.verdicts(derivation.merged())
+    require(all(verdict.passed for verdict in said.values()))
+    return said
 
 
 # `selection`: every row of the sources is stored where it belongs, or refused for a reason that holds.
@@ -413,368 +598,154 @@ class Judged:
     came: bytes = b""
 
 
-class Selection:
-    """The check of a store that is made from the rows of one domain, or of a part of it: its rows go by while other checks look at them as well."""
+class Selection(Derivation):
+    """Where the rows are that a store of one domain, or a part of it, is made from."""
 
     def __init__(self, store: Store) -> None:
-        self.store, part = store, store.part
-        self.second = Second.of(store, store.partition)
-        lines: Refusals = store.once("refusals", partial(refusals_of, store, self.second.names))
+        super().__init__(store)
+        self.origin, part, source = source_of(store), store.part, store.asset.source
+        lines: Refusals = store.once("refusals", partial(refusals_of, store, self.origin.names))
         refusals = lines if part is None else lines.within(part.begin, part.end)
-        self._lines, self._believed = len(lines), Believed(set() if part is None else refusals.duplicates())
-        source, domain, claimed = rows_of(store), self.second.domain, store.manifest.counts.get("fields_passed_over", {})
-        self._fields = Fields(store.partition, claimed.get(store.partition, {}), domain.ignore, self._passed_over)
-        self._reader = converter(domain, source.gives)
-        self.rules: Rules = store.once("rules", self._made_rules)
-        looks: tuple[Callable[[Mapping[str, Any]], bytes], Again] = store.once(
-            "looks", lambda: (source.content(store, self.second), alone(store, source, self.second))
-        )
-        fraction = getattr(store.family, "test_fraction", 0.0)
-        self.ledger = Ledger(refusals, stored_of(store), self.second.held_out, *looks, fraction, self._fields.add_rows)
+        self._lines, self._believed = len(lines), None if part is None else Believed(refusals.duplicates())
+        self._digests, self._came = Spool(np.uint64), Spool(bool)
+        self._fields: Fields | None = None
+        self.rules = Rules(deduplicate=False)
+        fraction, content = 0.0, by_fields(store)
+        if isinstance(source, FromRows):
+            self.rules = store.once("rules", self._rules)
+            content = store.once("content", lambda: source.content(store))
+            again = store.once("again", lambda: refused_rows(store, source))
+            self._fields, fraction = self._passed_over(), getattr(store.family, "test_fraction", 0.0)
+        else:
+            assert isinstance(source, FromLines)
+            again = source.again(store)
+        seen = None if self._fields is None else self._fields.add
+        self.ledger = Ledger(refusals, stored_of(store), self.origin.held_out, content, again, fraction, seen)
 
-    def _made_rules(self) -> Rules:
-        family, messages = self.store.family, self.second.messages(rows_of(self.store).gives)
-        limit = getattr(family, "max_per_source", None)
-        return self.second.rules(deduplicate=family.preprocessing.deduplicate, limit=limit, messages=messages)
+    def _rules(self) -> Rules:
+        family = self.store.family
+        return domain_source(self.store).rules(family.preprocessing.deduplicate, getattr(family, "max_per_source", None))
 
-    def _passed_over(self, row: Mapping[str, Any]) -> Set[str]:
-        """Paths of the fields of a row that its schema passes over, asked again; none of a row that it refuses."""
-        self._reader.account.counts.clear()
-        with suppress(Refused):
-            apply(self._reader, row)
-        return set(self._reader.account.counts)
+    def _passed_over(self) -> Fields:
+        """Counts the fields that the schema passes over, which is asked again; none of a row that it refuses."""
+        source, store = domain_source(self.store), self.store
+        reader = converter(source.domain, source.gives)
+
+        def passed_over(row: Mapping[str, Any]) -> Set[str]:
+            reader.account.counts.clear()
+            with suppress(Refused):
+                apply(reader, row)
+            return set(reader.account.counts)
+
+        claimed = store.manifest.counts.get("fields_passed_over", {}).get(store.partition, {})
+        return Fields(store.partition, claimed, source.domain.ignore, passed_over)
 
     def blocks(self) -> Iterator[Selected]:
-        """The rows, each block once it has been judged."""
-        part, messages = self.store.part, self.rules.messages if self.rules.every else None
-        yield from self.ledger.judged(select(self.second.rows(part, messages), self.rules, None if part is None else self._believed))
+        """The rows, with the fate of each."""
+        messages = self.origin.messages if self.rules.every else None
+        return select(self.origin.rows(self.store.part, messages), self.rules, self._believed)
 
-    def judged(self) -> Judged:
-        """What was found, once all rows have gone by."""
-        believed, fields = self._believed, self._fields
-        return Judged(self.ledger.verdict(), fields.found, fields.unnamed, self._lines, bytes(believed.digests), bytes(believed.came))
+    def readers(self) -> Sequence[Reader]:
+        """The ledger."""
+        return [self._judged]
 
-    def verdict(self, found: Judged) -> Verdict:
+    def _judged(self, blocks: Iterator[Selected]) -> Judged:
+        for block in blocks:
+            self.ledger.add(block)
+        fields, believed = self._fields, self._believed
+        found, unnamed = (Counter[str](), set[str]()) if fields is None else (fields.found, fields.unnamed)
+        digests, came = (b"", b"") if believed is None else (bytes(believed.digests), bytes(believed.came))
+        return Judged(self.ledger.verdict(), found, unnamed, self._lines, digests, came)
+
+    def verdicts(self, found: Sequence[Judged]) -> Mapping[str, Verdict]:
         """The verdict on a whole store: of where its rows are, and of what its manifest counts."""
-        if not found.verdict.passed:
-            return found.verdict
-        self._fields.found, self._fields.unnamed = found.found, found.unnamed
-        faults = books(self.store.manifest.counts, found.verdict.numbers) + self._fields.faults(self._good)
-        return Verdict(False, "; ".join(faults), found.verdict.numbers, Worst("manifest", faults[0])) if faults else found.verdict
+        [judged] = found
+        verdict, fields = judged.verdict, self._fields
+        if not verdict.passed or fields is None:
+            return {"selection": verdict}
+        fields.found, fields.unnamed = judged.found, judged.unnamed
+        faults = books(self.store.manifest.counts, verdict.numbers) + fields.faults(self._good)
+        failed = Verdict(False, "; ".join(faults), verdict.numbers, Worst("manifest", faults[0])) if faults else None
+        return {"selection": failed or verdict}
 
     def _good(self) -> Iterator[Mapping[str, Any]]:
         """The rows that the schema is given."""
-        for block in select(self.second.rows(), self.rules):
+        for block in select(self.origin.rows(), self.rules):
             yield from (payload for payload, fate in zip(block.payloads, block.fates, strict=True) if payload is not None and fate == GOOD)
 
-    def of_parts(self, parts: Iterable[Judged]) -> Verdict:
-        """The verdict on a whole store, of what was found of its parts, in order.
+    def add(self, found: Sequence[Judged]) -> None:
+        """See `Derivation.add`. Digests of rows wait on disk."""
+        [judged] = found
+        require(judged.verdict.passed)
+        self._digests.append(np.frombuffer(judged.digests, np.uint64))
+        self._came.append(np.frombuffer(judged.came, bool))
+        self._parts.append([judged.verdict, judged.found, judged.unnamed, judged.quarantine])
+
+    def merged(self) -> Sequence[Judged]:
+        """See `Derivation.merged`.
 
         Raises:
-            Unsound: a part is not as it must be, or they contradict each other.
+            Unsound: parts contradict each other.
         """
-        numbers, rows, unnamed = Counter[str](), Counter[str](), set[str]()
-        digests, came, quarantine = Spool(np.uint64), Spool(bool), set[int]()
-        for part in parts:
-            if not part.verdict.passed:
-                raise Unsound
-            numbers.update(part.verdict.numbers)
-            rows += part.found
-            unnamed |= part.unnamed
-            digests.append(np.frombuffer(part.digests, np.uint64))
-            came.append(np.frombuffer(part.came, bool))
-            quarantine.add(part.quarantine)
-        if quarantine != {numbers["rows_refused"]} or not beliefs_hold(digests.array().reshape(-1, 2), came.array()):
-            raise Unsound
-        return self.verdict(Judged(balanced(self.ledger.numbers | numbers), rows, unnamed, numbers["rows_refused"]))
+        verdicts, rows, unnamed, quarantine = zip(*self._parts, strict=True)
+        verdict = merged(verdicts)
+        require({*quarantine} == {verdict.numbers["rows_refused"]})
+        require(beliefs_hold(self._digests.array().reshape(-1, 2), self._came.array()))
+        return [Judged(verdict, sum(rows, Counter()), set().union(*unnamed), quarantine[0])]
 
 
-def rows_of(store: Store) -> FromRows:
-    """How the rows that a store is made from are read again."""
-    assert isinstance(store.asset.source, FromRows)
-    return store.asset.source
-
-
-def line_selection(store: Store) -> Verdict:
-    """Go through the lines that a store's tokens are made from."""
-    streams, source = store.streams(), store.asset.source
-    assert isinstance(source, FromLines)
-    paths = [store.above(asset, store.partition).directory / f"{name}.jsonl" for asset, name in source.files.values()]
-    # a file without lines has no stream
-    having = [(number, streams[stream].row) for number, stream in enumerate(source.files) if stream in streams]
-    place = joined_columns([_places(np.broadcast_to(number, len(rows)), rows) for number, rows in having])
-    refusals = refusals_of(store, [path.name for path in paths])
-    ledger = Ledger(refusals, Stored.of(place, zeros(len(place), bool)), [False] * len(paths), canonical_json, source.again(store))
-
-    def rows(path: Any) -> Iterator[Any]:
-        with path.open("rb") as file:
-            yield from read_rows(file, "jsonl", None, messages=source.columns)
-
-    files = ((number, False, rows(path)) for number, path in enumerate(paths))
-    deque(ledger.judged(block for each in files for block in select([each], Rules(deduplicate=False))), 0)
-    return ledger.verdict()
-
-
-LINE_SELECTION = Check(
-    "selection", "Every line that these tokens are made from is there once, or refused once for a reason that holds.", line_selection
+SELECTION = derived(
+    "selection",
+    "Every row of the sources, read again by other code, is stored once on its side of the split, or refused once for a reason that holds.",
+    Selection,
+)
+LINE_SELECTION = derived(
+    "selection", "Every line that these tokens are made from is there once, or refused once for a reason that holds.", Selection
 )
 
 
-def refusals_of(store: Store, files: tuple[str, ...] | list[str]) -> Refusals:
+def refusals_of(store: Store, files: Sequence[str]) -> Refusals:
     """The quarantine of a store, in columns; `files`: the names of what it is made from."""
-    lines = read_quarantine(store.published.quarantine) if store.published.quarantine else ()
-    return Refusals(((line.id, f"{line.stage}/{line.reason}") for line in lines), files)
+    return Refusals(((line.id, f"{line.stage}/{line.reason}") for line in _refusals(store)), files)
 
 
 def stored_of(store: Store) -> Stored:
-    """The records of a store of one domain, over all parts of it."""
+    """The records of a store of one domain, over all its streams."""
     place, held, belonging = list[Column](), list[Column](), list[Column]()
-    for is_held_out, file, row, belongs in _parts(store):
+    for is_held_out, file, row, belongs in _records(store):
         place.append(_places(file, row))
         held.append(np.full(len(row), is_held_out))
         belonging.append(np.full(len(row), -1, np.int8) if belongs is None else belongs)
-    return Stored.of(joined_columns(place), joined_columns(held, bool), joined_columns(belonging, np.int8))
-
-
-def _parts(store: Store) -> Iterator[tuple[bool, Column, Column, Column | None]]:
-    """Of each stream: whether it is held out, file and row of its records that are of the one domain, and what `Stored.belongs` is."""
-    if store.holds(GroupStore):
-        for split, folder in splits(store.directory).items():
-            groups = open_groups(folder)
-            mine = where(equals(groups.source, 0))
-            yield split == TEST, at(groups.prompts.file, mine), at(groups.prompts.row, mine), None
-    elif store.holds(Lines):
-        fraction, plain = getattr(store.family, "test_fraction", 0.0), rows_of(store).plain
-        for path in sorted(store.directory.glob("*.jsonl")):
-            lines = open_lines(store.directory, path.stem)
-            mine, prompts = where(equals(lines.index["source"], 0)), map(asked, lines.written())
-            belongs = np.fromiter((held_out(each, fraction, plain) for each in prompts) if fraction else repeat(0, len(lines)), np.int8)
-            yield path.stem.endswith("_test"), at(lines.index["file"], mine), at(lines.index["row"], mine), at(belongs, mine)
-    else:
-        several = store.recipe.get("expand") == "turns"
-        for name, stream in store.streams().items():
-            file, row = (where(stream.begins_row, each) if several else each for each in (stream.file, stream.row))
-            yield name.endswith("dev"), file, row, None
+    return Stored.of(joined(place), joined(held, bool), joined(belonging, np.int8))
 
 
 def _places(file: Column, row: Column) -> Column:
     return made(len(row), lambda part: places(file[part], row[part]))
 
 
-# Row integrity of token streams, whatever the family.
-
-
-def token_rows(store: Store) -> Verdict:
-    """The rows of every stream, and the images in them."""
-    streams, size = store.streams().values(), store.vocabulary.size
-    return together(chain((check_records(each, vocabulary_size=size) for each in streams), image_verdicts(store, streams)))
-
-
-PLAIN_ROWS = Check("row_integrity", "Ids are inside the vocabulary.", token_rows)
-
-
-def image_verdicts(store: Store, streams: Iterable[TokenStore | PackedStore]) -> Iterator[Verdict]:
-    """Whether images stand where the image token does; nothing where the family refuses images."""
-    token = stored_image_id(store.workspace, store.family)
-    rule = store.workspace.image_rule(store.family)
-    yield from () if token is None else (check_images(each, token, rule) for each in streams)
-
-
-# The checks that derive a store anew from its sources: these are read a second time, once for all of them, whole or in parts.
-
-T = TypeVar("T")
-Reader = Callable[[Iterator[Rows]], Any]
-"""Is given the rows of a store's sources in order, once, and tells what it found. It may stop before the last."""
-Outcome = Verdict | Exception
-SELECTION_NAME = "selection"
-
-
-class Derivation:
-    """What a kind of store says of its second derivation; a check that is carried out in parts says as well what travels, and how it is joined.
-
-    Attributes:
-        names: of its checks.
-    """
-
-    names: ClassVar[tuple[str, ...]]
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
-    def source_rows(self) -> Iterator[Rows]:
-        """The rows of the store's sources, for who wants some of them and no verdict."""
-        return map(readable, _blocks(self.store))
-
-    def readers(self) -> Sequence[Reader]:
-        """What looks at the rows, each in a thread of its own."""
-        raise NotImplementedError
-
-    def verdicts(self, found: Sequence[Any]) -> Mapping[str, Verdict]:
-        """What its checks say, given what its readers found of the whole store: where each gives a verdict, all of them as one."""
-        return {self.names[0]: together(found)}
-
-    def part(self, found: Sequence[Any]) -> Any:
-        """What travels of what was found of a part; or `Unsound`."""
-        raise NotImplementedError
-
-    def joined(self, parts: Sequence[Any]) -> Sequence[Any]:
-        """What the readers found of the whole store, of that."""
-        raise NotImplementedError
-
-
-def derived(name: str, description: str) -> Check:
-    """A check that is carried out with the others of the store that read its sources."""
-    return Check(name, description, partial(_said, name=name), derived=True)
-
-
-def _said(store: Store, *, name: str) -> Verdict:
-    """The verdict of one check; those of all that are asked for in one run come of one reading."""
-    known: dict[str, Outcome | None] = {} if store.published.evidence is None else store.published.evidence
-    if known.get(name) is None:
-        known |= outcomes(store, {check.name for check in store.asset.checks if check.derived and check.name in {name, *known}})
-    if isinstance(outcome := known[name], Verdict):
-        return outcome
-    assert outcome is not None
-    raise outcome
-
-
-SELECTION = derived(
-    SELECTION_NAME,
-    "Every row of the sources, read again by other code, is stored once on its side of the split, or refused once for a reason that holds.",
-)
-
-
-def outcomes(store: Store, names: Collection[str]) -> dict[str, Outcome]:
-    """What each of some checks says of a whole store, or raises."""
-    found, derivations = dict[str, Outcome](), list[Derivation]()
-    selection = _made(found, (SELECTION_NAME,), partial(Selection, store)) if SELECTION_NAME in names else None
-    for kind in store.asset.derivations:
-        if {*kind.names} & {*names}:
-            made = _made(found, kind.names, partial(kind, store))
-            derivations += [made] if made is not None else []
-    looked, fault = _looked(store, selection, derivations)
-    if fault is not None and selection is not None and derivations:
-        # what stops the rows from being judged is no fault of what is made from them
-        return outcomes(store, {*names} - {SELECTION_NAME}) | {SELECTION_NAME: fault}
-    if selection is not None and fault is not None:
-        found[SELECTION_NAME] = fault
-    elif selection is not None:
-        found |= _made(found, (SELECTION_NAME,), lambda: {SELECTION_NAME: selection.verdict(selection.judged())}) or {}
-    for each, results in zip(derivations, looked, strict=True):
-        if (error := next((result for result in results if isinstance(result, Exception)), None)) is not None:
-            found |= dict.fromkeys(each.names, error)
-        else:
-            found |= _made(found, each.names, partial(each.verdicts, results)) or {}
-    return found
-
-
-def _made(found: dict[str, Outcome], names: Iterable[str], make: Callable[[], T]) -> T | None:
-    """What is made for some checks; `None` where that fails, which is then what these raise."""
-    try:
-        return make()
-    except Exception as error:  # whatever a damaged store makes a reader raise
-        found |= dict.fromkeys(names, error)
-        return None
-
-
-def _looked(store: Store, selection: Selection | None, derivations: Sequence[Derivation]) -> tuple[list[list[Any]], Exception | None]:
-    """What the readers of each derivation found, and what stopped the reading."""
-    readers = [each.readers() for each in derivations]
-    every = [reader for some in readers for reader in some]
-    if selection is None and not every:
-        return [[] for _ in readers], None
-    results, fault = told(map(readable, selection.blocks() if selection is not None else _blocks(store)), every)
-    each = iter(results)
-    return [[next(each) for _ in some] for some in readers], fault
-
-
-def _blocks(store: Store) -> Iterator[Any]:
-    """The rows of a store, which nobody judges."""
-    second = Second.of(store, store.partition)
-    return select(second.rows(store.part, second.messages(rows_of(store).gives)), Rules(deduplicate=False))
-
-
-def told(items: Iterator[T], readers: Sequence[Callable[[Iterator[T]], Any]]) -> tuple[list[Any], Exception | None]:
-    """All items to several readers: what each returns or raises, and what `items` raised. All items are read, whether or not a reader wants them; the next
-    is made while the readers look at the last one, one of them after the other."""
-    fault: Exception | None = None
-    with ThreadPoolExecutor(max(1, len(readers)), "derives") as pool, closing(ahead(items)) as made:
-        listeners = [_Listener(pool, reader) for reader in readers]
-        try:
-            for item in made:
-                for listener in listeners:
-                    listener.tell((item,))
-        except Exception as error:
-            fault = error
-        finally:
-            for listener in listeners:
-                listener.end(fault)
-        return [listener.future.exception() or listener.future.result() for listener in listeners], fault
-
-
-class _Listener:
-    """A reader in a thread of its own, which waits for the next item unless it is told one."""
-
-    def __init__(self, pool: ThreadPoolExecutor, reader: Callable[[Iterator[Any]], Any]) -> None:
-        self._asked, self._given = SimpleQueue[None](), SimpleQueue[Any]()
-        self.future = pool.submit(reader, self._items())
-        self.future.add_done_callback(lambda _: self._asked.put(None))
-        self._asked.get()
-
-    def _items(self) -> Iterator[Any]:
-        while True:
-            self._asked.put(None)
-            if not isinstance(item := self._given.get(), tuple):
-                break
-            yield item[0]
-        if item is not None:
-            raise item
-
-    def tell(self, item: tuple[Any]) -> None:
-        """Return once the reader wants another item, or none any more."""
-        if not self.future.done():
-            self._given.put(item)
-            self._asked.get()
-
-    def end(self, fault: Exception | None) -> None:
-        """There are no more, for this reason."""
-        self._given.put(fault)
-        wait([self.future])
-
-
-# -- parts ------------------------------------------------------------------------------------------------------------------------------
-
-
-def part_of(store: Store) -> list[Any]:
-    """What is found of a part of a store, which travels to the process that joins.
-
-    Raises:
-        Exception: `Unsound`, or whatever a damaged store makes a reader raise.
-    """
-    selection, derivations = Selection(store), [kind(store) for kind in store.asset.derivations]
-    looked, fault = _looked(store, selection, derivations)
-    for error in (fault, *(result for results in looked for result in results)):
-        if isinstance(error, Exception):
-            raise error
-    return [selection.judged(), *(each.part(results) for each, results in zip(derivations, looked, strict=True))]
-
-
-def joined(store: Store, parts: Iterable[list[Any]]) -> dict[str, Verdict]:
-    """The verdicts on a whole store, of what was found of all its parts, in order.
-
-    Raises:
-        Unsound: a part is not as it must be, or they contradict each other.
-    """
-    derivations, listed = [kind(store) for kind in store.asset.derivations], list[list[Any]]()
-
-    def rows() -> Iterator[Any]:
-        for of_rows, *found in parts:
-            listed.append(found)
-            yield of_rows
-
-    said = {SELECTION_NAME: Selection(store).of_parts(rows())}
-    for number, each in enumerate(derivations):
-        said |= each.verdicts(each.joined([found[number] for found in listed]))
-    if not all(verdict.passed for verdict in said.values()):
-        raise Unsound
-    return said
+def _records(store: Store) -> Iterator[tuple[bool, Column, Column, Column | None]]:
+    """Of each stream: whether it is held out, file and row of its records that are of the one domain, and what `Stored.belongs` is."""
+    source = store.asset.source
+    if isinstance(source, FromLines):
+        streams = store.streams()
+        for number, row in ((number, streams[name].row) for number, name in enumerate(source.files) if name in streams):
+            yield False, np.broadcast_to(number, len(row)), row, None
+    elif store.holds(GroupStore):
+        for split, folder in splits(store.directory).items():
+            groups = open_groups(folder)
+            mine = where(equals(groups.source, 0))
+            yield split == TEST, at(groups.prompts.file, mine), at(groups.prompts.row, mine), None
+    elif store.holds(Lines):
+        assert isinstance(source, FromRows)
+        fraction = getattr(store.family, "test_fraction", 0.0)
+        for path in sorted(store.directory.glob("*.jsonl")):
+            lines = open_lines(store.directory, path.stem)
+            mine, prompts = where(equals(lines.index["source"], 0)), map(asked, lines.written())
+            says = (held_out(each, fraction, source.plain) for each in prompts) if fraction else (0 for _ in range(len(lines)))
+            belongs = np.fromiter(says, np.int8)
+            yield path.stem.endswith("_test"), at(lines.index["file"], mine), at(lines.index["row"], mine), at(belongs, mine)
+    else:
+        several = store.recipe.get("expand") == "turns"
+        for name, stream in store.streams().items():
+            columns = [where(stream.begins_row, each) if several else each for each in (stream.file, stream.row)]
+            yield name.endswith("dev"), columns[0], columns[1], None

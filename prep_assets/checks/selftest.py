@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from itertools import chain, islice
-from pathlib import Path
-from typing import Any, Literal
+from itertools import islice
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.checks.of_conversations import (
     Chats,
+    Conversations,
     group_conversations,
     group_prompts,
     group_rows,
@@ -26,7 +26,6 @@ from prep_assets.checks.of_conversations import (
 from prep_assets.checks.of_documents import document_texts, masked_documents, prove_document_masks
 from prep_assets.checks.of_lines import LinesMatch, MergedStream, matched_questions, merged_files, merged_streams
 from prep_assets.checks.of_packed import mixture_of
-from prep_assets.checks.sources_again import sft_blocks, sft_reading
 from prep_assets.config.models import Pretrain, Sft
 from prep_assets.errors import CheckFailed
 from prep_assets.pipeline.asset import Store
@@ -40,8 +39,11 @@ from prep_assets.proofs.mutations import (
     ATTENTION_MASK_MUTATIONS,
     ATTENTION_MUTATIONS,
     DOCUMENT_MUTATIONS,
+    IDENTITY,
     LINE_MUTATIONS,
+    MASK,
     MASK_MUTATIONS,
+    MATCH,
     MUTATIONS,
     NAME,
     PROMPT_MUTATIONS,
@@ -53,6 +55,7 @@ from prep_assets.proofs.mutations import (
     Mutation,
     Records,
 )
+from prep_assets.proofs.mutations import ROWS as INTEGRITY
 from prep_assets.proofs.packed import check_pieces
 from prep_assets.proofs.rows import (
     Line,
@@ -150,34 +153,44 @@ def stream_of(tokens: Sequence[Any], **arrays: Any) -> TokenStore:
     return TokenStore(found, ends, np.zeros(len(tokens), np.int32), np.arange(len(tokens)))
 
 
+T = TypeVar("T")
+Ids = npt.NDArray[Any]
+Check = Callable[[Any], Verdict]
+
+
+def first(items: Iterable[T], most: int = ROWS) -> list[T]:
+    """The first of them."""
+    return list(islice(items, most))
+
+
 # Selftest of token rows with a mask: conversations, both sides of pairs, scored groups.
 
 _TAGS = re.compile(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
 
 
-def masked_trials(kind: type[Chats], store: Store) -> list[Trial]:
+def masked_trials(kind: type[Conversations], store: Store) -> list[Trial]:
     """Corruptions of every stream of a store of such conversations."""
     found, chats = list[Trial](), kind(store)
     for name in store.streams():
-        rows = [row for _, row in islice(chats.rows(name), ROWS)]
-        found += _rows(rows, list(islice(chats.renders(name), ROWS)), store.vocabulary)
+        rows = first(row for _, row in chats.rows(name))
+        found += _rows(rows, first(chats.renders(name)), store.vocabulary)
     return found
 
 
 def sft_trials(store: Store) -> list[Trial]:
     """Corruptions of conversations, and of the tags of their template where it has any."""
-    template = store.workspace.template(store.workspace.family(Sft))
-    marked, read, trials = template.training or template.source, sft_reading(store), masked_trials(Chats, store)
+    template, chats = store.workspace.template(store.workspace.family(Sft)), Chats(store)
+    marked, trials = template.training or template.source, masked_trials(Chats, store)
     if not marks_generated(marked):
         return trials
     options = MaskOptions(**{key: store.recipe[key] for key in MaskOptions.__dataclass_fields__})
     spoiled = replace(template, training=everything_marked(marked))
-    for stream in store.streams().values():
-        examples = islice(chain.from_iterable(some.sources for some in sft_blocks(store, stream)), TRIES)
-        samples = [read(example) if isinstance(example, PlainChat) else example for example in examples]
+    for name in store.streams():
+        sources = first((some.source(at) for some in chats.examples(name) for at in range(len(some.numbers))), TRIES)
+        samples = [chats.sample(source) if isinstance(source, PlainChat) else source for source in sources]
         tagged = [sample for sample in samples if sample.tokenized is None and derive(sample, options, template).tagged]
         verdicts = [_by_tags(sample, options, spoiled) for sample in tagged]
-        trials.append(tried("tags of the template mark the question as well", "mask_alignment", verdicts))
+        trials.append(tried("tags of the template mark the question as well", MASK, verdicts))
     return trials
 
 
@@ -195,111 +208,86 @@ def everything_marked(source: str) -> str:
 
 
 def group_trials(store: Store) -> list[Trial]:
-    """Corruptions of scored groups."""
-    return [trial for folder in splits(store.directory).values() for trial in (*_groups(store, folder), *_rollouts(store, folder))]
+    """Corruptions of scored groups: every mutation of rows on conversations, the border between prompt and response moved, rewards and sampled ids
+    spoiled."""
+    trials, vocabulary = list[Trial](), store.vocabulary
+    identity = partial(prove_identity, vocabulary=vocabulary)
+    moved = Mutation("border of prompt and response moved", IDENTITY, lambda found, at: [replace(found[at], ids=found[at].ids[:-1])])
+    for folder in splits(store.directory).values():
+        if rows := first(group_rows(store, folder)):
+            prompts, scores = first(group_prompts(store, folder)), first(group_scores(store, folder))
+            trials += _rows(rows, first(group_conversations(store, folder)), vocabulary)
+            trials.append(clean("every check of groups", [identity(prompts), check_rewards(scores)]))
+            trials += trials_of(prompts, len(prompts), (moved,), {IDENTITY: identity})[1:]
+            trials += trials_of(scores, len(scores), REWARD_MUTATIONS, {"rewards": check_rewards})[1:]
+        groups = first(group_samples(store, folder), TRIES)
+        trials += trials_of(groups, len(groups), ROLLOUT_MUTATIONS, {"sampled_ids": check_sampled}, what="sampled_ids")
+    return trials
 
 
 def _rows(rows: list[Row], renders: list[Conversation], vocabulary: Vocabulary) -> list[Trial]:
-    checks: dict[str, Callable[[Sequence[Row]], Verdict]] = {
-        "mask_alignment": lambda found: prove_masks(found, vocabulary),
-        "row_integrity": lambda found: check_records(_stream(found), vocabulary_size=vocabulary.size),
-        "tokenization_identity": lambda found: prove_identity(
-            (replace(render, ids=row.ids) for render, row in zip(renders, found, strict=True)), vocabulary
-        ),
+    def integrity(found: Sequence[Row]) -> Verdict:
+        loss, attended = unsigned(np.concatenate([row.mask for row in found]))
+        stream = stream_of([row.ids for row in found], loss_mask=loss, **{ATTENTION: attended.view(np.uint8)})
+        return check_records(stream, vocabulary_size=vocabulary.size)
+
+    checks: dict[str, Check] = {
+        MASK: lambda found: prove_masks(found, vocabulary),
+        INTEGRITY: integrity,
+        IDENTITY: lambda found: _identity(renders, [row.ids for row in found], vocabulary),
     }
     mutations = (*MUTATIONS, *(ATTENTION_MUTATIONS if any((row.mask < 0).any() for row in rows) else ()))
     return trials_of(rows, len(rows), mutations, checks, vocabulary)
 
 
-def _groups(store: Store, folder: Path) -> list[Trial]:
-    """Every mutation of rows on conversations, the border between prompt and response moved, and rewards spoiled."""
-    vocabulary = store.vocabulary
-    rows, renders = list(islice(group_rows(store, folder), ROWS)), list(islice(group_conversations(store, folder), ROWS))
-    prompts, scores = list(islice(group_prompts(store, folder), ROWS)), list(islice(group_scores(store, folder), ROWS))
-    if not rows:
-        return []
-    moved = Mutation("border of prompt and response moved", "tokenization_identity", lambda found, at: [_without_last(found[at])])
-    proven = {"tokenization_identity": partial(prove_identity, vocabulary=vocabulary)}
-    border = trials_of(prompts, len(prompts), (moved,), proven)
-    rewards = trials_of(scores, len(scores), REWARD_MUTATIONS, {"rewards": check_rewards})
-    groups = clean("every check of groups", [prove_identity(prompts, vocabulary), check_rewards(scores)])
-    return [*_rows(rows, renders, vocabulary), groups, *border[1:], *rewards[1:]]
-
-
-def _without_last(prompt: Conversation) -> Conversation:
-    return replace(prompt, ids=prompt.ids[:-1])
-
-
-def _rollouts(store: Store, folder: Path) -> list[Trial]:
-    """Sampled ids spoiled, where the source has them."""
-    groups = list(islice(group_samples(store, folder), TRIES))
-    return trials_of(groups, len(groups), ROLLOUT_MUTATIONS, {"sampled_ids": check_sampled}, what="sampled_ids")
-
-
-def _stream(rows: Sequence[Row]) -> TokenStore:
-    loss, attended = unsigned(np.concatenate([row.mask for row in rows]))
-    return stream_of([row.ids for row in rows], loss_mask=loss, **{ATTENTION: attended.view(np.uint8)})
+def _identity(renders: Sequence[Conversation], rows: Sequence[Ids], vocabulary: Vocabulary) -> Verdict:
+    """Ids against the renders that they must be of."""
+    return prove_identity([replace(render, ids=ids) for render, ids in zip(renders, rows, strict=True)], vocabulary)
 
 
 # Selftest of token rows without a mask: documents and prompts.
 
-Ids = npt.NDArray[Any]
-Check = Callable[[Sequence[Ids]], Verdict]
-
 
 def document_trials(store: Store) -> list[Trial]:
-    """Corruptions of documents. Those with images, or cut for fill-in-the-middle, are left alone: their ids do not stand in the order of the text."""
+    """Corruptions of documents. Those with images, or cut for fill-in-the-middle, are left out: their ids do not stand in the order of the text."""
     vocabulary, family = store.vocabulary, store.workspace.family(Pretrain)
-    bos, ended = documents_begin_with(vocabulary, family.bos), family.append_eod
-    begin, trials = int(bos is not None), list[Trial]()
+    bos, ended, trials = documents_begin_with(vocabulary, family.bos), family.append_eod, list[Trial]()
+    options = {"eos_id": vocabulary.eos_id, "bos_id": bos, "ended": ended}
     for stream in store.streams().values():
-        trials += _mask_trials(store, stream) if "loss_mask" in stream.arrays else []
-        texts = [] if len(stream.images) else list(islice(document_texts(store, stream), ROWS))
-        whole = [(number, text) for number, text in enumerate(texts) if not text.parts or STARTS in stream.arrays]
-        if not whole:
-            continue
-        rows = [stream.record(number, "tokens") for number, _ in whole]
-        expected = [text for _, text in whole]
+        if "loss_mask" in stream.arrays:
+            documents = first(masked_documents(store, stream))
+            unattended = ATTENTION_MASK_MUTATIONS if any((document.mask < 0).any() for document in documents) else ()
+            checks: dict[str, Check] = {MASK: partial(prove_document_masks, store)}
+            trials += trials_of(documents, len(documents), (*MASK_MUTATIONS, *unattended), checks, what=MASK)
+        texts = [] if len(stream.images) else first(document_texts(store, stream))
+        whole = {number: text for number, text in enumerate(texts) if not text.parts or STARTS in stream.arrays}
+        rows, mutations = [stream.record(number, "tokens") for number in whole], DOCUMENT_MUTATIONS if ended else UNENDED_MUTATIONS
 
-        def texts_of(found: Sequence[Ids], expected: Sequence[Text] = expected) -> Verdict:
-            changed = [replace(text, ids=ids[begin : len(ids) - ended]) for text, ids in zip(expected, found, strict=True)]
-            return prove_texts(changed, vocabulary)
+        def identity(found: Sequence[Ids], expected: Sequence[Text] = tuple(whole.values())) -> Verdict:
+            inside = [ids[int(bos is not None) : len(ids) - ended] for ids in found]
+            return prove_texts([replace(text, ids=ids) for text, ids in zip(expected, inside, strict=True)], vocabulary)
 
-        checks: dict[str, Check] = {
-            "tokenization_identity": texts_of,
-            "row_integrity": lambda found: check_records(
-                stream_of(found), vocabulary_size=vocabulary.size, eos_id=vocabulary.eos_id, bos_id=bos, ended=ended
-            ),
-        }
-        mutations = DOCUMENT_MUTATIONS if ended else UNENDED_MUTATIONS
-        trials += trials_of(rows, len(rows), mutations, checks, vocabulary.eos_id, vocabulary.size)
+        trials += _token_trials(rows, mutations, identity, vocabulary, **options)
     return trials
-
-
-def _mask_trials(store: Store, stream: TokenStore) -> list[Trial]:
-    documents = list(islice(masked_documents(store, stream), ROWS))
-    unattended = ATTENTION_MASK_MUTATIONS if any((document.mask < 0).any() for document in documents) else ()
-    checks = {"mask_alignment": partial(prove_document_masks, store)}
-    return trials_of(documents, len(documents), (*MASK_MUTATIONS, *unattended), checks, what="mask_alignment")
 
 
 def prompt_token_trials(store: Store) -> list[Trial]:
     """Corruptions of tokenized prompts."""
-    vocabulary = store.vocabulary
     trials: list[Trial] = []
     for name in store.streams():
-        renders = list(islice(prompt_conversations(store, name), ROWS))
-
-        def identity(found: Sequence[Ids], renders: Sequence[Conversation] = renders) -> Verdict:
-            return prove_identity([replace(render, ids=ids) for render, ids in zip(renders, found, strict=True)], vocabulary)
-
-        checks: dict[str, Check] = {
-            "tokenization_identity": identity,
-            "row_integrity": lambda found: check_records(stream_of(found), vocabulary_size=vocabulary.size),
-        }
-        rows = [render.ids for render in renders]
-        trials += trials_of(rows, len(rows), PROMPT_TOKEN_MUTATIONS, checks, vocabulary.eos_id, vocabulary.size)
+        renders = first(prompt_conversations(store, name))
+        identity = partial(_identity, renders, vocabulary=store.vocabulary)
+        trials += _token_trials([render.ids for render in renders], PROMPT_TOKEN_MUTATIONS, identity, store.vocabulary)
     return trials
+
+
+def _token_trials(
+    rows: Sequence[Ids], mutations: Sequence[Mutation], identity: Check, vocabulary: Vocabulary, **options: Any
+) -> list[Trial]:
+    def integrity(found: Sequence[Ids]) -> Verdict:
+        return check_records(stream_of(found), vocabulary_size=vocabulary.size, **options)
+
+    return trials_of(rows, len(rows), mutations, {IDENTITY: identity, INTEGRITY: integrity}, vocabulary.eos_id, vocabulary.size)
 
 
 # Selftest of JSONL stores: corruptions of pairs, prompts and golds; and of merged stores: lines and records lost, doubled, exchanged, altered.
@@ -317,17 +305,22 @@ def question_trials(store: Store) -> list[Trial]:
 
 def _trials(lines: list[Line], other: str, mutations: Sequence[Mutation]) -> list[Trial]:
     golds = [_gold(line) for line in lines]
-    checks: dict[str, Callable[[Sequence[Line]], Verdict]] = {
-        "source_match": lambda found: check_lines(found, stored=len(found)),
-        "pair_sanity": lambda found: check_pairs(
-            [line.stored for line in found if "label" not in line.stored], [], [line.stored for line in found if "label" in line.stored]
-        ),
+
+    def pairs(found: Sequence[Line]) -> Verdict:
+        labelled = [line.stored for line in found if "label" in line.stored]
+        return check_pairs([line.stored for line in found if "label" not in line.stored], [], labelled)
+
+    def numbers(found: Sequence[Line]) -> Verdict:
+        numbered = [(line, gold) for line, gold in zip(found, golds, strict=True) if "verifier" not in line.stored]
+        return check_golds((line.id, "", line.stored.get("gold"), gold) for line, gold in numbered)
+
+    checks: dict[str, Check] = {
+        MATCH: lambda found: check_lines(found, stored=len(found)),
+        "pair_sanity": pairs,
         "contrast_sanity": lambda found: check_contrasts([line.stored for line in found], []),
-        "gold_answers": lambda found: check_golds(
-            (line.id, "", line.stored.get("gold"), gold) for line, gold in zip(found, golds, strict=True) if "verifier" not in line.stored
-        ),
+        "gold_answers": numbers,
     }
-    return trials_of(lines, len(lines), mutations, {name: checks[name] for name in ("source_match", other)})
+    return trials_of(lines, len(lines), mutations, {name: checks[name] for name in (MATCH, other)})
 
 
 def _gold(line: Line) -> Fraction | None:
@@ -369,6 +362,8 @@ def _merged_records(found: Records, *, each: MergedStream) -> Verdict:
 
 # Selftest of packed tables: corruptions of a whole table, in memory.
 
+Documents = dict[str, npt.NDArray[Any]]
+
 
 def packed_trials(store: Store) -> list[Trial]:
     """Borders moved, padding trained, a mask shifted inside a row, two rows swapped: on the whole table, in memory."""
@@ -376,59 +371,56 @@ def packed_trials(store: Store) -> list[Trial]:
     tokens = {name: open_tokens(store.above("sft_tokens", name).directory, "train") for name in table.sources}
     once = not store.recipe["packing"].get("epochs")
     attention = None if table.attention_mask is None else np.asarray(table.attention_mask)
-    packed = PackedStore(
-        np.asarray(table.tokens), np.asarray(table.loss_mask), table.documents, table.sources, table.row_len, attention_mask=attention
-    )
+    arrays = np.asarray(table.tokens), np.asarray(table.loss_mask)
+    packed = PackedStore(*arrays, table.documents, table.sources, table.row_len, attention_mask=attention)
 
-    def integrity(changed: PackedStore) -> Verdict:
+    def verdict(check: str, changed: PackedStore | Documents | Ids) -> Verdict:
+        """What a check says of a table, of its documents, or of its position ids."""
+        if isinstance(changed, dict):
+            return mixture_of(store, "sft_packed", changed)
+        if isinstance(changed, np.ndarray):
+            return check_positions(changed, packed.documents, packed.row_len)
+        if check == MASK:
+            return check_pieces(changed, tokens, once=once)
         return check_packed(changed, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id)
 
-    def alignment(changed: PackedStore) -> Verdict:
-        return check_pieces(changed, tokens, once=once)
-
-    changes: dict[tuple[str, str], Verdict] = {
-        ("mask shifted by +1 in every row", "mask_alignment"): alignment(replace(packed, loss_mask=np.roll(packed.loss_mask, 1, axis=1))),
-        ("mask shifted by -1 in every row", "mask_alignment"): alignment(replace(packed, loss_mask=np.roll(packed.loss_mask, -1, axis=1))),
-        ("mask all ones", "mask_alignment"): alignment(replace(packed, loss_mask=np.ones_like(packed.loss_mask))),
-        ("mask all zeros", "row_integrity"): integrity(replace(packed, loss_mask=np.zeros_like(packed.loss_mask))),
-        ("a token replaced", "mask_alignment"): alignment(replace(packed, tokens=_one_changed(packed.tokens, vocabulary.size))),
-        ("documents' borders moved", "row_integrity"): integrity(replace(packed, documents=_moved(packed))),
-        ("two documents exchanged", "mask_alignment"): alignment(replace(packed, documents=_exchanged(packed))),
-    }
-
-    def positions(ids: npt.NDArray[Any]) -> Verdict:
-        return check_positions(ids, packed.documents, packed.row_len)
-
-    def mixture(documents: dict[str, npt.NDArray[Any]]) -> Verdict:
-        return mixture_of(store, "sft_packed", documents)
-
-    counted, documents = _positions(packed), {field: np.array(values) for field, values in packed.documents.items()}
+    mask, counted, documents = packed.loss_mask, _positions(packed), _documents(packed)
     piece, number = len(documents["row"]) // 2, np.arange(len(documents["row"]))
-    found = {
-        **changes,
-        ("position ids run on", "row_integrity"): positions(np.tile(np.arange(packed.row_len), (len(packed), 1))),
-        ("position ids all zero", "row_integrity"): positions(np.zeros_like(counted)),
-        ("position ids from 1", "row_integrity"): positions(counted + 1),
-        ("a border inside a document", "row_integrity"): integrity(replace(packed, documents=_split(packed))),
-        ("padding trained", "row_integrity"): integrity(_with_padding(packed, vocabulary.pad_id, "trained")),
-        ("padding of another token", "row_integrity"): integrity(_with_padding(packed, vocabulary.pad_id, "another token")),
-        ("a document replaced by padding", "mixture"): mixture({field: values[number != piece] for field, values in documents.items()}),
-        ("a domain missing", "mixture"): mixture({field: values[documents["source"] > 0] for field, values in documents.items()}),
-        ("a record used again", "mixture"): mixture({field: np.append(values, values[piece]) for field, values in documents.items()}),
-        ("a record replaced by another", "mixture"): mixture({**documents, "record": documents["record"] + (number == piece)}),
-        ("a record cut short", "mixture"): mixture({**documents, "length": documents["length"] - (number == piece)}),
-    }
+    corrupted: list[tuple[str, str, PackedStore | Documents | Ids]] = [
+        ("mask shifted by +1 in every row", MASK, replace(packed, loss_mask=np.roll(mask, 1, axis=1))),
+        ("mask shifted by -1 in every row", MASK, replace(packed, loss_mask=np.roll(mask, -1, axis=1))),
+        ("mask all ones", MASK, replace(packed, loss_mask=np.ones_like(mask))),
+        ("mask all zeros", INTEGRITY, replace(packed, loss_mask=np.zeros_like(mask))),
+        ("a token replaced", MASK, replace(packed, tokens=_one_changed(packed.tokens, vocabulary.size))),
+        ("documents' borders moved", INTEGRITY, replace(packed, documents=_moved(packed))),
+        ("two documents exchanged", MASK, replace(packed, documents=_exchanged(packed))),
+        ("position ids run on", INTEGRITY, np.tile(np.arange(packed.row_len), (len(packed), 1))),
+        ("position ids all zero", INTEGRITY, np.zeros_like(counted)),
+        ("position ids from 1", INTEGRITY, counted + 1),
+        ("a border inside a document", INTEGRITY, replace(packed, documents=_split(packed))),
+        ("padding trained", INTEGRITY, _with_padding(packed, vocabulary.pad_id, "trained")),
+        ("padding of another token", INTEGRITY, _with_padding(packed, vocabulary.pad_id, "another token")),
+        ("a document replaced by padding", "mixture", {field: values[number != piece] for field, values in documents.items()}),
+        ("a domain missing", "mixture", {field: values[documents["source"] > 0] for field, values in documents.items()}),
+        ("a record used again", "mixture", {field: np.append(values, values[piece]) for field, values in documents.items()}),
+        ("a record replaced by another", "mixture", {**documents, "record": documents["record"] + (number == piece)}),
+        ("a record cut short", "mixture", {**documents, "length": documents["length"] - (number == piece)}),
+    ]
     if attention is not None:
-        shifted, trained = np.roll(attention, 1, axis=1), packed.loss_mask != 0
-        found |= {
-            ("attention lost", "mask_alignment"): alignment(replace(packed, attention_mask=None)),
-            ("attention shifted by +1 in every row", "mask_alignment"): alignment(replace(packed, attention_mask=shifted)),
-            ("attention turned round", "mask_alignment"): alignment(replace(packed, attention_mask=1 - attention)),
-            ("trained tokens not attended", "row_integrity"): integrity(replace(packed, attention_mask=attention * ~trained)),
-            ("padding attended", "row_integrity"): integrity(_with_padding(packed, vocabulary.pad_id, "attended")),
-        }
-    whole = [integrity(packed), alignment(packed), positions(counted), mixture(documents)]
-    return [clean("every check", whole), *(tried(name, check, [verdict]) for (name, check), verdict in found.items())]
+        corrupted += [
+            ("attention lost", MASK, replace(packed, attention_mask=None)),
+            ("attention shifted by +1 in every row", MASK, replace(packed, attention_mask=np.roll(attention, 1, axis=1))),
+            ("attention turned round", MASK, replace(packed, attention_mask=1 - attention)),
+            ("trained tokens not attended", INTEGRITY, replace(packed, attention_mask=attention * (mask == 0))),
+            ("padding attended", INTEGRITY, _with_padding(packed, vocabulary.pad_id, "attended")),
+        ]
+    whole = [verdict(INTEGRITY, packed), verdict(MASK, packed), verdict(INTEGRITY, counted), verdict("mixture", documents)]
+    return [clean("every check", whole), *(tried(name, check, [verdict(check, changed)]) for name, check, changed in corrupted)]
+
+
+def _documents(packed: PackedStore) -> Documents:
+    """A copy of the fields of its pieces."""
+    return {field: np.array(values) for field, values in packed.documents.items()}
 
 
 def _positions(packed: PackedStore) -> npt.NDArray[np.int64]:
@@ -439,9 +431,9 @@ def _positions(packed: PackedStore) -> npt.NDArray[np.int64]:
     return ids
 
 
-def _split(packed: PackedStore) -> dict[str, npt.NDArray[Any]]:
+def _split(packed: PackedStore) -> Documents:
     """The longest piece is two."""
-    documents = {field: np.array(values) for field, values in packed.documents.items()}
+    documents = _documents(packed)
     piece = int(documents["length"].argmax())
     size, first = int(documents["length"][piece]), int(documents["length"][piece]) // 2
     documents = {field: np.insert(values, piece + 1, values[piece]) for field, values in documents.items()}
@@ -453,7 +445,7 @@ def _split(packed: PackedStore) -> dict[str, npt.NDArray[Any]]:
 
 def _with_padding(packed: PackedStore, pad: int, fault: Literal["trained", "another token", "attended"]) -> PackedStore:
     """The last piece becomes padding with a fault."""
-    documents = {field: np.array(values) for field, values in packed.documents.items()}
+    documents = _documents(packed)
     row, offset, length = (int(documents[field][-1]) for field in ("row", "row_offset", "length"))
     here = row, slice(offset, offset + length)
     changed = {"tokens": packed.tokens.copy(), "loss_mask": packed.loss_mask.copy()}
@@ -464,21 +456,21 @@ def _with_padding(packed: PackedStore, pad: int, fault: Literal["trained", "anot
     return replace(packed, **changed, documents={field: values[:-1] for field, values in documents.items()})
 
 
-def _one_changed(tokens: np.ndarray, size: int) -> np.ndarray:
+def _one_changed(tokens: Ids, size: int) -> Ids:
     changed = tokens.copy()
     changed[len(changed) // 2, 0] = (int(changed[len(changed) // 2, 0]) + 1) % size
     return changed
 
 
-def _moved(packed: PackedStore) -> dict[str, np.ndarray]:
-    documents = {field: np.array(values) for field, values in packed.documents.items()}
+def _moved(packed: PackedStore) -> Documents:
+    documents = _documents(packed)
     documents["row_offset"][len(documents["row"]) // 2] += 1
     return documents
 
 
-def _exchanged(packed: PackedStore) -> dict[str, np.ndarray]:
+def _exchanged(packed: PackedStore) -> Documents:
     """Two pieces of one domain trade their records."""
-    documents = {field: np.array(values) for field, values in packed.documents.items()}
+    documents = _documents(packed)
     documents["record"][[0, -1]] = documents["record"][[-1, 0]]
     documents["source"][[0, -1]] = documents["source"][[-1, 0]]
     return documents

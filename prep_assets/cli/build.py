@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from prep_assets.cli.console import Live, Partition, configured, counted, err, near, near_url, number, opened, out, print_json, size, table
+from prep_assets.cli import terminal
 from prep_assets.errors import ConfigError, PrepAssetsError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def build(
     assets: Annotated[list[str] | None, typer.Argument(metavar="[ASSET]...", show_default=False, help="Assets, e.g. sft_packed.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every asset that the configuration has.")] = False,
-    partition: Partition = None,
+    partition: terminal.Partition = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be built, in which order and why; build nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Build the assets named even where they are current.")] = False,
     options: Annotated[
@@ -51,13 +51,13 @@ def build(
     from prep_assets.engine import plan
     from prep_assets.engine.execute import stores_of
 
-    workspace = replace(opened(), workers=workers)
+    workspace = replace(terminal.opened(), workers=workers)
     names = _names(workspace, assets or [], everything)
     workspace = _with_options(workspace, names, options or [])
     if dry_run:
         _show_plan(plan(workspace, stores_of(workspace, names, partition), force=force), as_json=as_json)
         return
-    with Live(err() if as_json else out()) as live:
+    with terminal.Live(terminal.err() if as_json else terminal.out()) as live:
         built = bring_up_to_date(workspace, *names, partition=partition, force=force, publish=publish, tell=live)
     _show_built(built, as_json=as_json)
 
@@ -65,7 +65,7 @@ def build(
 def _names(workspace: Workspace, assets: list[str], everything: bool) -> list[str]:
     if everything == bool(assets):
         raise ConfigError("build what? Name assets, e.g. prep-assets build sft_packed, or build all of them with --all")
-    return assets or [asset.name for asset in configured(workspace)]
+    return assets or [asset.name for asset in terminal.configured(workspace)]
 
 
 def _with_options(workspace: Workspace, names: list[str], words: list[str]) -> Workspace:
@@ -101,12 +101,14 @@ def put_option(options: dict[str, Any], word: str) -> None:
 
 def _show_plan(steps: list[Step], *, as_json: bool) -> None:
     if as_json:
-        print_json([{"asset": s.asset.name, "partition": s.partition, "state": s.state, "why": s.why, "asked": s.requested} for s in steps])
+        terminal.print_json(
+            [{"asset": s.asset.name, "partition": s.partition, "state": s.state, "why": s.why, "asked": s.requested} for s in steps]
+        )
         return
     wanted = [step for step in steps if step.why]
     if wanted:
-        out().print(table("would be built", "because", rows=[(step.label, step.why) for step in wanted]))
-    out().print(f"{counted(len(wanted), 'store')} would be built, {len(steps) - len(wanted):,} up to date")
+        terminal.out().print(terminal.table("would be built", "because", rows=[(step.label, step.why) for step in wanted]))
+    terminal.out().print(f"{terminal.counted(len(wanted), 'store')} would be built, {len(steps) - len(wanted):,} up to date")
 
 
 def _show_built(built: list[Built], *, as_json: bool) -> None:
@@ -123,13 +125,13 @@ def _show_built(built: list[Built], *, as_json: bool) -> None:
             }
             for each in built
         ]
-        print_json(found)
+        terminal.print_json(found)
         return
-    console = out()
+    console = terminal.out()
     for each in built:
         if each.draft:
             console.print(
-                f"{each.published.manifest.label}: a draft with {', '.join(each.overrides)} in {near_url(each.published.where)}",
+                f"{each.published.manifest.label}: a draft with {', '.join(each.overrides)} in {terminal.near_url(each.published.where)}",
                 style="yellow",
             )
     if any(each.draft for each in built):
@@ -151,73 +153,48 @@ NEXT: tuple[tuple[str, str], ...] = (
 
 def demo() -> None:
     """Build the packed SFT table from the configured data sets, if it is not there yet, and show what is in it."""
+    from prep_assets.cli.look import show_row
     from prep_assets.engine import build
 
-    started = time.monotonic()
-    workspace = opened()
-    console = out()
-    console.print(f"building {ASSET} from {near(workspace.configs / 'sft.yaml')}", style="dim")
-    with Live(console) as live:
+    started, workspace, console = time.monotonic(), terminal.opened(), terminal.out()
+    console.print(f"building {ASSET} from {terminal.near(workspace.configs / 'sft.yaml')}", style="dim")
+    with terminal.Live(console) as live:
         published = build(workspace, ASSET, tell=live)[0].published
     _summary(console, workspace, published, time.monotonic() - started)
-    _preview(console, workspace, published)
-    _next(console)
-
-
-# -- showing ----------------------------------------------------------------------------------------------------------------------------
+    console.print()
+    show_row(console, workspace, published, 0, most=PREVIEW_TOKENS)
+    programs, commands = Path(sys.executable).parent, NEXT
+    if shutil.which("prep-assets") is None and (programs / "activate").is_file():
+        commands = ((f". {terminal.near(programs / 'activate')}", "first, so that the commands below are found"), *NEXT)
+    console.print(terminal.table("what to type next", "", rows=[(Text(command, "bold"), why) for command, why in commands]))
 
 
 def _summary(console: Console, workspace: Workspace, published: Published, seconds: float) -> None:
     from rich.panel import Panel
     from rich.table import Table
 
+    from prep_assets.config.models import Sft
+    from prep_assets.explain.report import refused_counts, shares
+
     manifest = published.manifest
     counts, metrics = manifest.counts, manifest.metrics
-    shares = {key.removeprefix("share_"): value for key, value in metrics.items() if key.startswith("share_")}
+    made_from = [workspace.published(asset, domain) for domain in workspace.family(Sft).domains for asset in ("sft_raw", "sft_tokens")]
+    reasons = refused_counts(each for each in made_from if each)
+    named = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
+    size = terminal.size(sum(entry["bytes"] for entry in manifest.files.values()))
     grid = Table.grid(padding=(0, 2))
-    for key, value in (
-        ("rows", f"{counts['rows']:,} of {manifest.recipe['packing']['row_len']:,} tokens"),
-        ("tokens", f"{counts['tokens']:,}"),
-        ("trained", f"{counts['trained_tokens']:,} ({metrics['trained_fraction']:.1%})"),
-        ("fill rate", f"{metrics['fill_rate']:.2%}"),
-        ("domains", ", ".join(f"{name} {share:.1%}" for name, share in shares.items())),
-        ("refused", _refused(workspace)),
-        (
-            "store",
-            f"{near(workspace.place(ASSET).directory / 'current')} ({size(sum(entry['bytes'] for entry in manifest.files.values()))})",
-        ),
-        ("took", f"{seconds:.1f} s"),
-    ):
+    for key, value in {
+        "rows": f"{counts['rows']:,} of {manifest.recipe['packing']['row_len']:,} tokens",
+        "tokens": f"{counts['tokens']:,}",
+        "trained": f"{counts['trained_tokens']:,} ({metrics['trained_fraction']:.1%})",
+        "fill rate": f"{metrics['fill_rate']:.2%}",
+        "domains": ", ".join(f"{name} {share:.1%}" for name, share in shares(published)[0].items()),
+        "refused": terminal.counted(sum(reasons.values()), "record") + (f" ({named})" if named else ""),
+        "store": f"{terminal.near(workspace.place(ASSET).directory / 'current')} ({size})",
+        "took": f"{seconds:.1f} s",
+    }.items():
         grid.add_row(key, value)
     console.print(Panel(grid, title=ASSET, title_align="left", border_style="green", expand=False))
-
-
-def _refused(workspace: Workspace) -> str:
-    """Refused records on the way to the table, by reason."""
-    from prep_assets.config.models import Sft
-
-    reasons: dict[str, int] = {}
-    for domain in workspace.family(Sft).domains:
-        for asset in ("sft_raw", "sft_tokens"):
-            published = workspace.published(asset, domain)
-            for reason, count in published.manifest.counts.get("refused", {}).items() if published else ():
-                reasons[reason] = reasons.get(reason, 0) + count
-    named = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
-    return counted(sum(reasons.values()), "record") + (f" ({named})" if named else "")
-
-
-def _preview(console: Console, workspace: Workspace, published: Published) -> None:
-    from prep_assets.cli.look import show_row
-
-    console.print()
-    show_row(console, workspace, published, 0, most=PREVIEW_TOKENS)
-
-
-def _next(console: Console) -> None:
-    programs, commands = Path(sys.executable).parent, NEXT
-    if shutil.which("prep-assets") is None and (programs / "activate").is_file():
-        commands = ((f". {near(programs / 'activate')}", "first, so that the commands below are found"), *NEXT)
-    console.print(table("what to type next", "", rows=[(Text(command, "bold"), why) for command, why in commands]))
 
 
 # `prep-assets status`: what every store is, and what lies around.
@@ -234,23 +211,23 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print the store
     """
     from prep_assets.config.models import FAMILIES
 
-    workspace = opened()
+    workspace = terminal.opened()
     faults: list[str] = []
     found = list(_look(workspace, faults))
     if as_json:
-        print_json([_as_json(*each) for each in found])
+        terminal.print_json([_as_json(*each) for each in found])
     else:
-        console = out()
+        console = terminal.out()
         _show(console, workspace, found)
         absent = [f"{name}.yaml" for name in FAMILIES if not workspace.has(name)]
         if absent:
-            console.print(f"no configuration in {near(workspace.configs)}: {', '.join(absent)}", style="dim")
+            console.print(f"no configuration in {terminal.near(workspace.configs)}: {', '.join(absent)}", style="dim")
         for fault in faults:
             console.print(fault, style="bold red")
         _show_left(console, workspace, found)
         states = [standing.state for _, _, standing in found]
         counts = ", ".join(f"{states.count(state):,} {state}" for state in STYLES if state in states)
-        console.print(f"{counts or 'no stores'} in {near_url(workspace.where)}")
+        console.print(f"{counts or 'no stores'} in {terminal.near_url(workspace.where)}")
     if faults or any(standing.state in ("broken", "failed") or standing.refused for _, _, standing in found):
         raise typer.Exit(1)
 
@@ -259,7 +236,7 @@ def _look(workspace: Workspace, faults: list[str]) -> Iterator[Found]:
     from prep_assets.engine import Status, Statuses
 
     look = Statuses(workspace)
-    stores = [(asset, partition) for asset in configured(workspace, faults) for partition in asset.partitions(workspace)]
+    stores = [(asset, partition) for asset in terminal.configured(workspace, faults) for partition in asset.partitions(workspace)]
     look.ahead(stores)
     for asset, partition in stores:
         try:
@@ -288,11 +265,11 @@ def _as_json(asset: str, partition: str, standing: Status) -> dict[str, Any]:
 def _show(console: Console, workspace: Workspace, found: list[Found]) -> None:
     from prep_assets.pipeline.workspace import build_command
 
-    shown = table("asset", "partition", "state", "rows", "tokens", numbers=("rows", "tokens"))
+    shown = terminal.table("asset", "partition", "state", "rows", "tokens", numbers=("rows", "tokens"))
     for asset, partition, standing in found:
         counts = standing.published.manifest.counts if standing.published else {}
         rows, tokens = counts.get("rows", counts.get("kept")), counts.get("tokens")
-        shown.add_row(asset, partition, Text(_state(standing), STYLES[standing.state]), number(rows), number(tokens))
+        shown.add_row(asset, partition, Text(_state(standing), STYLES[standing.state]), terminal.number(rows), terminal.number(tokens))
     console.print(shown)
     # below the table, where no column folds them and they can be copied
     for state in ("missing", "stale", "failed", "unchecked"):
@@ -317,13 +294,13 @@ def _remarks(standing: Status) -> Iterator[tuple[str, str]]:
     if standing.candidate:
         why = f"it fails {', '.join(standing.refused)}" if standing.refused else "its checks are not complete"
         yield (
-            f"a newer store is not published, because {why}: {near_url(standing.candidate.where)}",
+            f"a newer store is not published, because {why}: {terminal.near_url(standing.candidate.where)}",
             "bold red" if standing.refused else "yellow",
         )
     for each in standing.inherited:
         yield f"made from a store with options of one run, {each}", "yellow"
     if standing.draft:
-        yield f"there is a draft, which is not current: {near_url(standing.draft.where)}", "dim"
+        yield f"there is a draft, which is not current: {terminal.near_url(standing.draft.where)}", "dim"
 
 
 def _show_left(console: Console, workspace: Workspace, found: list[Found]) -> None:
@@ -332,11 +309,13 @@ def _show_left(console: Console, workspace: Workspace, found: list[Found]) -> No
 
     removed = forgotten(workspace)
     for place in removed:
-        console.print(f"{place.label}: not in the configuration any more, {size(place.size)}", style="yellow")
+        console.print(f"{place.label}: not in the configuration any more, {terminal.size(place.size)}", style="yellow")
     for place in (*removed, *(workspace.place(asset, partition) for asset, partition, _ in found)):
         for name in place.leftovers():
-            bytes_ = size(place.backend.size(name))
-            text = f"{place.label}: left by a build that was killed, or is under way: {near(place.backend.versions / name)}, {bytes_}"
+            bytes_ = terminal.size(place.backend.size(name))
+            text = (
+                f"{place.label}: left by a build that was killed, or is under way: {terminal.near(place.backend.versions / name)}, {bytes_}"
+            )
             console.print(text, style="yellow")
     if removed:
         console.print("to delete what is not in the configuration any more:\n  prep-assets prune --removed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperCommand
 
-from prep_assets.cli.console import Live, bar, counted, err, first_rows, has_colour, near, number, out, print_json, size, table
+from prep_assets.cli import terminal
 from prep_assets.errors import ConfigError, PrepAssetsError, SourceError, nearest
 from prep_assets.explain.visible import visible
 
@@ -41,15 +41,17 @@ def schemas(name: Annotated[str | None, typer.Argument(show_default=False, help=
     """List all schemas; or show the options of one and a row that it reads."""
     from prep_assets.schemas import registry
 
-    known = registry.schemas()
+    known, console = registry.schemas(), terminal.out()
     if name is not None:
-        _show_one(out(), _named(name, known))
+        by_word = {word: found for found in known.values() for word in (found.name, *found.aliases)}
+        if name not in by_word:
+            raise ConfigError(f"no schema {name!r}{nearest(name, by_word) or '.'} Known: {', '.join(known)}")
+        _show_one(console, by_word[name])
         return
     listed = sorted(known.values(), key=lambda each: each.name.lower())
     rows = [(found.name, gives(found.gives), Text(found.summary), "\n".join(found.aliases)) for found in listed]
-    shown = table("schema", "gives", "what it reads", "aliases", rows=rows)
+    shown = terminal.table("schema", "gives", "what it reads", "aliases", rows=rows)
     shown.columns[0].no_wrap = True  # a name is copied, so it stays whole
-    console = out()
     console.print(shown)
     console.print("prep-assets schemas NAME shows the options of one; prep-assets sniff FILE finds the ones that fit a file", style="dim")
 
@@ -59,35 +61,21 @@ def gives(form: type | UnionType) -> str:
     return " | ".join(each.__name__ for each in get_args(form) or (form,))
 
 
-def _named(name: str, known: dict[str, Schema]) -> Schema:
-    by_word = {word: found for found in known.values() for word in (found.name, *found.aliases)}
-    if name not in by_word:
-        raise ConfigError(f"no schema {name!r}{nearest(name, by_word) or '.'} Known: {', '.join(known)}")
-    return by_word[name]
-
-
 def _show_one(console: Console, found: Schema) -> None:
     also = f" (also called {', '.join(found.aliases)})" if found.aliases else ""
     console.print(Text.assemble((found.name, "bold"), f"{also} gives {gives(found.gives)}"))
     console.print(Text("\n" + (inspect.getdoc(found.factory) or "") + "\n"))
     if found.options:
-        rows = [(name, Text(_annotation(parameter)), Text(_default(parameter))) for name, parameter in found.options.items()]
-        console.print(table("option", "type", "default", rows=rows, title="options"))
+        shown = terminal.table("option", "type", "default", title="options")
+        for name, parameter in found.options.items():
+            kind: Any = "" if parameter.annotation is inspect.Parameter.empty else parameter.annotation
+            default = "(required)" if parameter.default is inspect.Parameter.empty else repr(parameter.default)
+            shown.add_row(name, Text(kind if isinstance(kind, str) else inspect.formatannotation(kind)), Text(default))
+        console.print(shown)
     else:
         console.print("It has no options.")
     console.print("a row that it reads:", style="bold")
     console.print_json(data=dict(found.example), ensure_ascii=False)
-
-
-def _annotation(parameter: inspect.Parameter) -> str:
-    kind: Any = parameter.annotation
-    if kind is inspect.Parameter.empty:
-        return ""
-    return kind if isinstance(kind, str) else inspect.formatannotation(kind)
-
-
-def _default(parameter: inspect.Parameter) -> str:
-    return "(required)" if parameter.default is inspect.Parameter.empty else repr(parameter.default)
 
 
 def sniff(
@@ -102,27 +90,27 @@ def sniff(
     from prep_assets.schemas.sniff import sniff as try_all
 
     files = find_files([file], Path.cwd(), format=format)
-    rows, unreadable = first_rows(files, count)
+    rows, unreadable = terminal.first_rows(files, count)
     if not rows:
         why = f"; the first: {unreadable[0]}" if unreadable else ""
-        raise SourceError(f"{files[0].url}: no readable record, {counted(len(unreadable), 'unreadable row')}{why}")
+        raise SourceError(f"{files[0].url}: no readable record, {terminal.counted(len(unreadable), 'unreadable row')}{why}")
     fits = try_all([payload for _, payload in rows])
     known = registered()
     fitting = [fit for fit in fits if fit.fitting]
-    console = out()
+    console = terminal.out()
     if fitting:
         headings = ("schema", "gives", "records", "fields it does not use", "first refusal")
         lines = [_line(fit, gives(known[fit.schema].gives)) for fit in fitting]
-        console.print(table(*headings, rows=lines, numbers=("records",), title=f"fits {file}"))
+        console.print(terminal.table(*headings, rows=lines, numbers=("records",), title=f"fits {file}"))
     others = [fit for fit in fits if not fit.fitting]
     near = [fit for fit in others if every or not fit.refusal.startswith("missing_field: needs ")] or ([] if fitting else others)
     if near:
         rejected = [(fit.schema, Text(_reason(fit))) for fit in near]
-        console.print(table("schema", "first reason why not", rows=rejected, title="does not fit"))
+        console.print(terminal.table("schema", "first reason why not", rows=rejected, title="does not fit"))
     if lacking := len(others) - len(near):
         console.print(f"{lacking} more need a field that these records lack; --all lists them", style="dim")
     for detail in unreadable[:1]:
-        console.print(f"{counted(len(unreadable), 'row')} could not be read; the first: {visible(detail)}", style="yellow")
+        console.print(f"{terminal.counted(len(unreadable), 'row')} could not be read; the first: {visible(detail)}", style="yellow")
     if not fitting:
         console.print("no schema fits; write one of your own and name it as package.module:function", style="bold")
         raise typer.Exit(1)
@@ -136,21 +124,14 @@ def _line(fit: Fit, form: str) -> tuple[str | Text, ...]:
 
 def _entry(file: str, format: str | None, fit: Fit) -> str:
     """A whole domain, in YAML."""
+    from prep_assets.config.loading import config_dir
     from prep_assets.schemas.reader import in_one_line
 
     more = {"format": format, "ignore": list(fit.unread)}
-    return in_one_line(
-        {"files": [_beside_configuration(file)], "schema": fit.schema, **{key: value for key, value in more.items() if value}}
-    )
-
-
-def _beside_configuration(file: str) -> str:
-    """`file` relative to the configuration below this folder, which names it so. Without one, as it is; so are absolute paths and addresses."""
-    from prep_assets.config.loading import config_dir
-
-    if "://" in file or Path(file).expanduser().is_absolute() or not config_dir().is_relative_to(Path.cwd()):
-        return file
-    return os.path.relpath(file, config_dir())
+    # a path is relative to the configuration where that is below this folder; absolute ones and addresses stay
+    if not ("://" in file or Path(file).expanduser().is_absolute()) and config_dir().is_relative_to(Path.cwd()):
+        file = os.path.relpath(file, config_dir())
+    return in_one_line({"files": [file], "schema": fit.schema, **{key: value for key, value in more.items() if value}})
 
 
 def _reason(fit: Fit) -> str:
@@ -171,7 +152,7 @@ def dataset_info(
         raise ConfigError(f"no file {file}")
     entries = read_dataset_info(file.read_text("utf-8"), str(file))
     found = {name: domain_of(name, entries) for name in names or entries}
-    console = out()
+    console = terminal.out()
     for family in sorted({each.family for each in found.values()}):
         console.print(f"# {family}.yaml, files relative to it\ndomains:")
         for name, each in found.items():
@@ -213,13 +194,13 @@ def certify(
     if read_otherwise:
         certificate = replace(certificate, findings=(*certificate.findings, f"others read this tokenizer otherwise: {read_otherwise}"))
     faults = certificate.faults(train_on_eos="turn", train_headers=False)
-    console = out()
+    console = terminal.out()
     if as_json:
-        print_json({**certificate.as_dict(), "faults": faults})
+        terminal.print_json({**certificate.as_dict(), "faults": faults})
     else:
         fields = {key: value for key, value in certificate.as_dict().items() if key not in ("findings", "chats")}
         rows = [*((key.replace("_", " "), _shown(value)) for key, value in fields.items()), *certificate.chats.items()]
-        console.print(table("", "", rows=rows, title=f"{template} with {tokenizer}"))
+        console.print(terminal.table("", "", rows=rows, title=f"{template} with {tokenizer}"))
         for finding in certificate.findings:
             console.print(f"finding: {finding}", style="yellow")
         for fault in faults:
@@ -243,35 +224,31 @@ def report_against(template: ChatTemplate, against: str, vocabulary: Vocabulary,
     from prep_assets.text.certify import compare
     from prep_assets.text.encode import Encoder
     from prep_assets.text.engines import choose_engine
+    from prep_assets.text.load_template import load_template
     from prep_assets.text.spans import MaskPolicy
     from prep_assets.text.template import bind
+    from prep_assets.text.vocabulary import load_vocabulary
 
-    other = _other(against, vocabulary)
+    base = Path.cwd()
+    if Path(against).is_dir():  # the template of the tokenizer in it, with its own special tokens
+        other = load_template("tokenizer", load_vocabulary(against, base=base), base=base)
+    else:
+        other = load_template(against, vocabulary, base=base)
     vocabulary = bind(bind(vocabulary, template), other)
     policy = MaskPolicy({"assistant": "train"}, "mask")
     found = list(compare(template, other, Encoder(vocabulary, choose_engine(vocabulary, reference_only=True), policy)))
     if as_json:
-        print_json([each.as_dict() for each in found])
+        terminal.print_json([each.as_dict() for each in found])
     else:
-        _show(found, template.name, against)
+        _show_comparison(found, template.name, against)
     return any(each.differs for each in found)
 
 
-def _other(against: str, vocabulary: Vocabulary) -> ChatTemplate:
-    """The template of a folder is that of the tokenizer in it, with its own special tokens."""
-    from prep_assets.text.load_template import load_template
-    from prep_assets.text.vocabulary import load_vocabulary
-
-    if not Path(against).is_dir():
-        return load_template(against, vocabulary, base=Path.cwd())
-    return load_template("tokenizer", load_vocabulary(against, base=Path.cwd()), base=Path.cwd())
-
-
-def _show(found: Sequence[Comparison], first: str, second: str) -> None:
-    console = out()
+def _show_comparison(found: Sequence[Comparison], first: str, second: str) -> None:
+    console = terminal.out()
     said = {"refused": "both refuse", "text": "text differs", "mask": "mask differs"}
     rows = [(each.chat, said.get(each.outcome, each.outcome)) for each in found]
-    console.print(table("chat", "", rows=rows, title=f"{first} and {second}"))
+    console.print(terminal.table("chat", "", rows=rows, title=f"{first} and {second}"))
     for each in found:
         if each.differs:
             console.print(f"{each.chat}\n  {first}: {each.first}\n  {second}: {each.second}")
@@ -315,11 +292,12 @@ def doctor(
     name, rows = _rows(dataset, schema, count)
     found = diagnose(ours, theirs, trainer, rows, most=show)
     if as_json:
-        print_json({"schema": name, **_as_json(found)})
+        terminal.print_json({"schema": name, **_as_json(found)})
     else:
         _show_diagnosis(found, name)
     if not found.compared:
-        raise PrepAssetsError(_why_nothing(found))
+        reasons = [reason for reason, _ in (*found.refused.most_common(1), *found.stopped.most_common(1))]
+        raise PrepAssetsError(f"no row could be compared: {'; '.join(reasons) or 'the file has none that fits'}")
     if found.equal < found.compared:
         raise typer.Exit(1)
 
@@ -337,34 +315,23 @@ def _transformers(tokenizer: str, revision: str | None) -> Any:
         raise PrepAssetsError(f"{tokenizer}: transformers cannot open it, and code that comes with it is never run: {error}") from error
 
 
-def _rows(dataset: str, schema: str | None, count: int) -> tuple[str, Iterator[tuple[str, Sample]]]:
+def _rows(dataset: str, schema: str | None, count: int) -> tuple[str, list[tuple[str, Sample]]]:
     """The schema that reads a file, and its chats with their ids; rows that it refuses are left out, and said."""
     from prep_assets.data.files import find_files
-    from prep_assets.samples import Sample
-    from prep_assets.schemas.sniff import sniff
-
-    records, _ = first_rows(find_files([dataset], Path.cwd()), count)
-    if schema is None:
-        fits = [fit for fit in sniff([payload for _, payload in records[:100]]) if fit.fitting and _gives(fit.schema, Sample)]
-        if not fits:
-            raise ConfigError(f"no schema reads {dataset} as chats. See why with: prep-assets sniff {dataset}; then say --schema NAME")
-        schema = fits[0].schema
-    return schema, _converted(schema, records)
-
-
-def _gives(schema: str, form: type) -> bool:
-    from prep_assets.schemas.registry import schemas
-
-    return schemas()[schema].can_give(form)
-
-
-def _converted(schema: str, records: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, Sample]]:
     from prep_assets.errors import Refused
     from prep_assets.samples import Sample
     from prep_assets.schemas.reader import apply
     from prep_assets.schemas.registry import convert_with
+    from prep_assets.schemas.registry import schemas as registered
+    from prep_assets.schemas.sniff import sniff
 
-    convert, refused = convert_with(schema, gives=Sample), 0
+    records, _ = terminal.first_rows(find_files([dataset], Path.cwd()), count)
+    if schema is None:
+        fits = sniff([payload for _, payload in records[:100]])
+        schema = next((fit.schema for fit in fits if fit.fitting and registered()[fit.schema].can_give(Sample)), None)
+        if schema is None:
+            raise ConfigError(f"no schema reads {dataset} as chats. See why with: prep-assets sniff {dataset}; then say --schema NAME")
+    convert, chats, refused = convert_with(schema, gives=Sample), list[tuple[str, Sample]](), 0
     for identity, payload in records:
         try:
             sample = apply(convert, payload)
@@ -372,9 +339,10 @@ def _converted(schema: str, records: list[tuple[str, dict[str, Any]]]) -> Iterat
             refused += 1
             continue
         if isinstance(sample, Sample):
-            yield identity, sample
+            chats.append((identity, sample))
     if refused:
-        err().print(f"{counted(refused, 'row')} that the schema {schema} refuses are left out", style="yellow")
+        terminal.err().print(f"{terminal.counted(refused, 'row')} that the schema {schema} refuses are left out", style="yellow")
+    return schema, chats
 
 
 def _as_json(found: Diagnosis) -> dict[str, Any]:
@@ -397,20 +365,20 @@ def _as_json(found: Diagnosis) -> dict[str, Any]:
 
 
 def _show_diagnosis(found: Diagnosis, schema: str) -> None:
-    console = out()
+    console = terminal.out()
     console.print(f"{found.trainer}: {found.how}", style="bold")
     console.print(f"rows are read with the schema {schema}", style="dim")
     for row in found.shown:
         console.print()
-        console.print(_row(row, has_colour(console)))
+        console.print(_row(row, terminal.has_colour(console)))
     console.print()
     if found.reasons:
         who = {"theirs": "the trainer", "ours": "us", "ids": "other ids"}
         counts = [(who[key[0]], key[1], f"{rows:,}", f"{found.tokens[key]:,}") for key, rows in found.reasons.most_common()]
-        console.print(table("trained by", "why they differ", "rows", "tokens", rows=counts, numbers=("rows", "tokens")))
+        console.print(terminal.table("trained by", "why they differ", "rows", "tokens", rows=counts, numbers=("rows", "tokens")))
     for side, why in (("we refuse", found.refused), ("the trainer stops at", found.stopped)):
         for reason, rows in why.most_common(5):
-            console.print(Text(f"{side} {counted(rows, 'row')}: {visible(reason)[:400]}", "yellow"))
+            console.print(Text(f"{side} {terminal.counted(rows, 'row')}: {visible(reason)[:400]}", "yellow"))
     verdict = f"labels are equal on {found.equal:,} of {found.compared:,} rows that both sides take, of {found.rows:,}"
     console.print(verdict, style="bold green" if found.equal == found.compared else "bold red")
 
@@ -437,11 +405,6 @@ def _row(row: Compared, colour: bool) -> Text:
         text.append(f"{visible(each.text)[:80].replace(chr(10), '')!r} ", THEIRS[0] if each.side != "ours" else OURS[0])
         text.append(f"{each.reason}\n")
     return text
-
-
-def _why_nothing(found: Diagnosis) -> str:
-    reasons = [*found.refused.most_common(1), *found.stopped.most_common(1)]
-    return "no row could be compared: " + ("; ".join(reason for reason, _ in reasons) or "the file has none that fits")
 
 
 # `prep-assets preprocess`: run an AstrAI pipeline JSON, or a command line of ModelLink, over some files, without Dagster.
@@ -499,9 +462,9 @@ def preprocess(
 
     pipeline = load_pipeline(config)
     directory = tokenizer or _default_tokenizer()
-    err().print(f"tokenizer: {near(directory.resolve())}")
+    terminal.err().print(f"tokenizer: {terminal.near(directory.resolve())}")
     vocabulary = load_tokenizer(directory)
-    with bar(DownloadColumn(), TimeRemainingColumn()) as shown:
+    with terminal.bar(DownloadColumn(), TimeRemainingColumn()) as shown:
         task = shown.add_task("preprocess", total=None)
         outcome = run(
             inputs,
@@ -526,7 +489,7 @@ def _log(begun: float, counts: Counts) -> None:
     """What one line of --log-interval says."""
     pace = counts.read / max(1e-9, perf_counter() - begun)
     line = f"{counts.read:,} records read, {counts.kept:,} kept, {counts.tokens:,} tokens, {pace:,.0f} records/s"
-    err().print(line)
+    terminal.err().print(line)
 
 
 def _default_tokenizer() -> Path:
@@ -543,15 +506,15 @@ def _default_tokenizer() -> Path:
 
 
 def _show_outcome(outcome: Outcome) -> None:
-    counts, totals, console = outcome.counts, outcome.totals, out()
-    shown = table("figure", "value", numbers=("value",), title=near(outcome.directory.resolve()))
-    shown.add_row("records read", number(counts.read))
+    counts, totals, console = outcome.counts, outcome.totals, terminal.out()
+    shown = terminal.table("figure", "value", numbers=("value",), title=terminal.near(outcome.directory.resolve()))
+    shown.add_row("records read", terminal.number(counts.read))
     for reason, count in counts.refused.items():
-        shown.add_row(f"- refused: {reason}", number(count))
-    shown.add_row("= kept", number(counts.kept))
+        shown.add_row(f"- refused: {reason}", terminal.number(count))
+    shown.add_row("= kept", terminal.number(counts.kept))
     shown.add_section()
-    shown.add_row("tokens", number(counts.tokens))
-    shown.add_row("trained tokens", "all" if counts.trained is None else number(counts.trained))
+    shown.add_row("tokens", terminal.number(counts.tokens))
+    shown.add_row("trained tokens", "all" if counts.trained is None else terminal.number(counts.trained))
     for label, count in (
         ("records without a trained token", counts.untrained),
         ("records cut at max_seq_len", counts.cut_records),
@@ -561,16 +524,16 @@ def _show_outcome(outcome: Outcome) -> None:
         ("tokens of padding in bins", totals.padding),
     ):
         if count:
-            shown.add_row(label, number(count))
+            shown.add_row(label, terminal.number(count))
     for path, count in outcome.passed_over.items():
-        shown.add_row(f"records whose {path!r} was passed over", number(count))
-    shown.add_row("shards", number(len(totals.shards)))
+        shown.add_row(f"records whose {path!r} was passed over", terminal.number(count))
+    shown.add_row("shards", terminal.number(len(totals.shards)))
     console.print(shown)
     if len(counts.domains) > 1:
-        domains = [(folder, number(count)) for folder, count in counts.domains.items()]
-        console.print(table("domain", "records", rows=domains, numbers=("records",)))
+        domains = [(folder, terminal.number(count)) for folder, count in counts.domains.items()]
+        console.print(terminal.table("domain", "records", rows=domains, numbers=("records",)))
     if counts.refused:
-        console.print(f"refused records: {near(outcome.directory.resolve() / 'quarantine.jsonl')}")
+        console.print(f"refused records: {terminal.near(outcome.directory.resolve() / 'quarantine.jsonl')}")
 
 
 def migrate(
@@ -612,8 +575,8 @@ def _modellink(words: list[str]) -> None:
     flags = parsed(words)
     found = configuration(flags)
     for note in found.notes:
-        err().print(f"note: {visible(note)}", style="dim")
-    with Live(err()) as live:
+        terminal.err().print(f"note: {visible(note)}", style="dim")
+    with terminal.Live(terminal.err()) as live:
         intervals = _Intervals(flags.log_interval, live) if flags.log_interval else live
         outcome = run(flags, found, intervals)
     _show_modellink(outcome, flags.seq_length)
@@ -628,7 +591,7 @@ def _migrate_modellink(words: list[str]) -> None:
 class _Intervals:
     """Is called with each event of the engine, and passes it on; prints a line each time that about so many more rows are done."""
 
-    def __init__(self, every: int, live: Live) -> None:
+    def __init__(self, every: int, live: terminal.Live) -> None:
         self._every, self._live, self._rows, self._what, self._last = every, live, 0, "", 0
 
     def __call__(self, event: Event) -> None:
@@ -641,7 +604,7 @@ class _Intervals:
             case Progress(what, done, total) if what.startswith("tokenize") and total:
                 rows, name = self._rows * done // total, what.partition(":")[0]
                 if rows // self._every > (self._last if name == self._what else 0):
-                    err().print(f"about {rows:,} of {self._rows:,} rows: {visible(what)}")
+                    terminal.err().print(f"about {rows:,} of {self._rows:,} rows: {visible(what)}")
                 self._what, self._last = name, rows // self._every
 
 
@@ -650,24 +613,24 @@ def _show_modellink(outcome: modellink.Outcome, longest: int | None) -> None:
 
     from prep_assets.compat.modellink import inspecting
 
-    console = out()
+    console = terminal.out()
     if outcome.was_there:
         console.print("there already, made from these flags, rows and tokenizer: nothing to do")
-    shown = table("figure", "value", numbers=("value",))
-    shown.add_row("rows read", number(outcome.read))
+    shown = terminal.table("figure", "value", numbers=("value",))
+    shown.add_row("rows read", terminal.number(outcome.read))
     for reason, count in outcome.refused.items():
-        shown.add_row(f"- left out: {reason}", number(count))
+        shown.add_row(f"- left out: {reason}", terminal.number(count))
     shown.add_section()
     for name, count in zip(("sequences", "tokens"), outcome.written, strict=True):
-        shown.add_row(name, number(count))
+        shown.add_row(name, terminal.number(count))
     if trained := outcome.stores[-2].manifest.counts.get("trained_tokens"):
-        shown.add_row("trained tokens", number(trained))
+        shown.add_row("trained tokens", terminal.number(trained))
     console.print(shown)
     for path in outcome.files:
-        console.print(f"{near(path)} {size(path.stat().st_size)}")
+        console.print(f"{terminal.near(path)} {terminal.size(path.stat().st_size)}")
     long = outcome.refused["tokenize/too_long"]
     if long:
-        console.print(f"{counted(long, 'row')} longer than --seq-length {longest}, left out:", style="yellow")
+        console.print(f"{terminal.counted(long, 'row')} longer than --seq-length {longest}, left out:", style="yellow")
         for row in islice(outcome.too_long, SHOWN):
             console.print(f"  {visible(row.id)}: {visible(row.detail)}")
     for asset in dict.fromkeys(each.manifest.asset for each in outcome.stores if each.manifest.counts.get("refused")):

@@ -10,7 +10,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from prep_assets.cli.console import Live, Partition, counted, err, named_stores, near, near_url, opened, out, print_json, size, table
+from prep_assets.cli import terminal
 from prep_assets.errors import ConfigError
 from prep_assets.explain.visible import visible
 
@@ -40,7 +40,7 @@ class Deletion:
 
 def prune(
     asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset; all when left out.")] = None,
-    partition: Partition = None,
+    partition: terminal.Partition = None,
     removed: Annotated[bool, typer.Option("--removed", help="Also the stores of what the configuration does not have any more.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
@@ -51,8 +51,8 @@ def prune(
     """
     from prep_assets.engine.status import forgotten
 
-    workspace = opened()
-    places = [workspace.place(*each) for each in named_stores(workspace, asset, partition)]
+    workspace = terminal.opened()
+    places = [workspace.place(*each) for each in terminal.named_stores(workspace, asset, partition)]
     gone = [] if asset else forgotten(workspace)
     deletions = [each for place in places for each in _deletions(place)]
     deletions += [Deletion(place, place.directory.name, "not in the configuration", place.size) for place in gone if removed]
@@ -60,7 +60,9 @@ def prune(
     if gone and not removed:
         _name(gone)
     if not deletions or dry_run:
-        out().print(f"{counted(len(deletions), 'folder')}, {size(sum(each.size for each in deletions))}, would be deleted")
+        terminal.out().print(
+            f"{terminal.counted(len(deletions), 'folder')}, {terminal.size(sum(each.size for each in deletions))}, would be deleted"
+        )
         return
     _confirm(deletions, yes=yes)
     for place in places:
@@ -69,9 +71,9 @@ def prune(
         place.remove()
     left = [each for each in deletions if each.stays]
     freed = sum(each.size for each in deletions) - sum(each.size for each in left)
-    out().print(f"{counted(len(deletions) - len(left), 'folder')}, {size(freed)}, deleted")
+    terminal.out().print(f"{terminal.counted(len(deletions) - len(left), 'folder')}, {terminal.size(freed)}, deleted")
     for each in left:
-        out().print(
+        terminal.out().print(
             f"{each.place.label}: {each.name} is being read and stays. Prune again when its readers have ended",
             style="yellow",
         )
@@ -84,14 +86,14 @@ def _deletions(place: Place) -> list[Deletion]:
 
 def _show(deletions: list[Deletion]) -> None:
     if deletions:
-        rows = [(each.place.label, each.name, each.why, size(each.size)) for each in deletions]
-        out().print(table("store", "folder", "why", "size", rows=rows, numbers=("size",)))
+        rows = [(each.place.label, each.name, each.why, terminal.size(each.size)) for each in deletions]
+        terminal.out().print(terminal.table("store", "folder", "why", "size", rows=rows, numbers=("size",)))
 
 
 def _name(gone: list[Place]) -> None:
-    total = size(sum(place.size for place in gone))
+    total = terminal.size(sum(place.size for place in gone))
     names = ", ".join(place.label for place in gone)
-    out().print(f"not in the configuration any more, {total}, and deleted only with --removed: {names}", style="yellow")
+    terminal.out().print(f"not in the configuration any more, {total}, and deleted only with --removed: {names}", style="yellow")
 
 
 def _confirm(deletions: list[Deletion], *, yes: bool) -> None:
@@ -99,10 +101,10 @@ def _confirm(deletions: list[Deletion], *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise ConfigError(
-            f"{counted(len(deletions), 'folder')} would be deleted, and there is no terminal to ask at. Delete them with --yes"
+            f"{terminal.counted(len(deletions), 'folder')} would be deleted, and there is no terminal to ask at. Delete them with --yes"
         )
-    if not typer.confirm(f"Delete {counted(len(deletions), 'folder')}, {size(sum(each.size for each in deletions))}?"):
-        err().print("nothing is deleted")
+    if not typer.confirm(f"Delete {terminal.counted(len(deletions), 'folder')}, {terminal.size(sum(each.size for each in deletions))}?"):
+        terminal.err().print("nothing is deleted")
         raise typer.Exit(1)
 
 
@@ -127,13 +129,13 @@ def forget(
     """
     from prep_assets.explain.forget import forget as forgotten
 
-    workspace = opened()
-    with Live(err() if as_json else out()) as live:
+    workspace = terminal.opened()
+    with terminal.Live(terminal.err() if as_json else terminal.out()) as live:
         done = forgotten(workspace, records, reason=reason, prune=prune, tell=live)
     if as_json:
-        print_json(_as_json(done))
+        terminal.print_json(_as_json(done))
     else:
-        _show_forgotten(out(), workspace, done, prune=prune)
+        _show_forgotten(terminal.out(), workspace, done, prune=prune)
     if done.left:
         raise typer.Exit(1)
 
@@ -153,7 +155,7 @@ def _show_forgotten(console: Console, workspace: Workspace, done: Forgotten, *, 
     from prep_assets.config.loading import FILE
 
     for each in done.tombstones:
-        console.print(f"{each.family}: {each.domain}#{visible(each.record)} is forgotten, in {near(workspace.configs / FILE)}")
+        console.print(f"{each.family}: {each.domain}#{visible(each.record)} is forgotten, in {terminal.near(workspace.configs / FILE)}")
     if not done.tombstones:
         console.print("every one of them has a tombstone already")
     console.print(f"held by: {', '.join(done.held) or 'no store'}")
@@ -163,11 +165,11 @@ def _show_forgotten(console: Console, workspace: Workspace, done: Forgotten, *, 
             named = ", ".join(visible(each) for each in records[:SHOWN])
             console.print(f"{label} still holds it, or the same text: {named}{more}", style="bold red")
     else:
-        console.print(f"searched {counted(done.searched, 'current store')}, by index and by text: no trace is left", style="green")
+        console.print(f"searched {terminal.counted(done.searched, 'current store')}, by index and by text: no trace is left", style="green")
     for path in done.removed:
         console.print(f"deleted {path}")
     for old in done.old:
-        console.print(f"{old.label}: an old version still holds it: {near_url(old.published.where)}", style="yellow")
+        console.print(f"{old.label}: an old version still holds it: {terminal.near_url(old.published.where)}", style="yellow")
     if done.old and prune:
         console.print("another process reads them, so they were not deleted: wait for it, and run the command again")
     elif done.old:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,29 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from prep_assets.cli.console import (
-    AssetName,
-    Partition,
-    Stream,
-    built,
-    counted,
-    err,
-    every_store,
-    flowing,
-    has_colour,
-    listed,
-    near,
-    near_url,
-    number,
-    one_store,
-    opened,
-    out,
-    print_json,
-    reading,
-    size,
-    stores_of,
-    table,
-)
+from prep_assets.cli import terminal
 from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.explain.visible import HOST, PORT, visible
 
@@ -53,16 +30,16 @@ MOST_COUNTED = 10_000_000
 
 
 def inspect(
-    asset: AssetName,
-    partition: Partition = None,
+    asset: terminal.AssetName,
+    partition: terminal.Partition = None,
     row: Annotated[int, typer.Option("--row", "-r", help="Row, record or line, counted from 0.")] = 0,
-    stream: Stream = None,
+    stream: terminal.Stream = None,
     ids: Annotated[bool, typer.Option("--ids", help="One token a line, with its id, position and loss weight.")] = False,
 ) -> None:
     """Show a row: trained tokens bold and green (in ⟦ ⟧ where there is no colour), masked ones dim, │ where a document begins."""
-    workspace = opened()
-    published = one_store(workspace, asset, partition)
-    show_row(out(), workspace, published, row, stream=stream, ids=ids)
+    workspace = terminal.opened()
+    published = terminal.one_store(workspace, asset, partition)
+    show_row(terminal.out(), workspace, published, row, stream=stream, ids=ids)
 
 
 def show_row(
@@ -81,12 +58,14 @@ def show_row(
         ConfigError: no such row or stream.
         StoreError: the payload cannot be read.
     """
-    from prep_assets.explain.streams import streams
+    from prep_assets.explain.streams import open_stream, streams
     from prep_assets.graph.graph import store_of
     from prep_assets.graph.previews import Preview
     from prep_assets.pipeline.asset import by_engine
+    from prep_assets.stores.packed import PackedStore
+    from prep_assets.stores.tokens import TokenStore
 
-    with reading(published):
+    with terminal.reading(published):
         names = streams(published)
         if stream is not None and stream not in names:
             hint = nearest(stream, names) or "."
@@ -95,37 +74,29 @@ def show_row(
         store = store_of(workspace, published)
         shown = store.preview(row, stream=chosen, limit=LIMIT)
         engines = by_engine(store, MOST_COUNTED) if isinstance(shown, Preview) else {}
-        numbers = _ids(published, chosen, row, shown) if ids and isinstance(shown, Preview) and chosen else []
+        numbers = list(shown.ids) if ids and isinstance(shown, Preview) else []
+        if ids and isinstance(shown, Preview) and not numbers:
+            table = open_stream(published, chosen or names[0])
+            assert isinstance(table, PackedStore | TokenStore)
+            stored = table.tokens[row] if isinstance(table, PackedStore) else table.record(row, "tokens")
+            numbers = stored[: len(shown.tokens)].tolist()
     if isinstance(shown, Preview):
         _show_tokens(console, shown, numbers, most, engines)
     elif "files" in shown and not names:
         _show_files(console, published, shown)
     else:
-        err().print(f"{chosen}.jsonl, line {row:,} counted from 0", style="dim")
+        terminal.err().print(f"{chosen}.jsonl, line {row:,} counted from 0", style="dim")
         console.print_json(data=shown, ensure_ascii=False)
-
-
-def _ids(published: Published, stream: str, row: int, shown: Preview) -> list[int]:
-    from prep_assets.explain.streams import open_stream
-    from prep_assets.stores.packed import PackedStore
-    from prep_assets.stores.tokens import TokenStore
-
-    if shown.ids:
-        return list(shown.ids)
-    store = open_stream(published, stream)
-    assert isinstance(store, PackedStore | TokenStore)
-    found = store.tokens[row] if isinstance(store, PackedStore) else store.record(row, "tokens")
-    return [int(token) for token in found[: len(shown.tokens)]]
 
 
 def _show_tokens(console: Console, shown: Preview, ids: list[int], most: int | None, engines: Mapping[str, int]) -> None:
     tokens, weights = shown.tokens[:most], shown.weights[:most]
     borders = {at: name for at, name in shown.origins if at < len(tokens)}
-    colour = has_colour(console)
+    colour = terminal.has_colour(console)
     console.print(visible(shown.title), style="bold")
     console.print()
-    with_ids = listed(tokens, weights, shown.positions, ids, borders, colour=colour) if ids else None
-    text = with_ids or flowing(tokens, weights, borders, colour=colour)
+    with_ids = terminal.listed(tokens, weights, shown.positions, ids, borders, colour=colour) if ids else None
+    text = with_ids or terminal.flowing(tokens, weights, borders, colour=colour)
     console.print(text, end="" if text.plain.endswith("\n") else "\n")
     console.print()
     if len(tokens) < len(shown.tokens):
@@ -134,7 +105,7 @@ def _show_tokens(console: Console, shown: Preview, ids: list[int], most: int | N
 
 
 def _footer(shown: Preview, engines: Mapping[str, int], colour: bool) -> str:
-    parts = [counted(len(shown.tokens), "position")]
+    parts = [terminal.counted(len(shown.tokens), "position")]
     if shown.weights:
         trained, unattended = (sum(weight * sign > 0 for weight in shown.weights) for sign in (1, -1))
         how = "bold and green" if colour else "in ⟦ ⟧"
@@ -142,7 +113,7 @@ def _footer(shown: Preview, engines: Mapping[str, int], colour: bool) -> str:
         parts += [f"{unattended:,} not attended ({'struck through' if colour else 'in ⟪ ⟫'})"] if unattended else []
     else:
         parts.append("no loss mask")
-    parts.append(counted(len(shown.origins) - 1, "response") if shown.ids else counted(len(shown.origins), "document"))
+    parts.append(terminal.counted(len(shown.origins) - 1, "response") if shown.ids else terminal.counted(len(shown.origins), "document"))
     parts += [f"the store's documents: {', '.join(f'{count:,} by {name}' for name, count in engines.items())}"] if engines else []
     return "── " + " · ".join(parts)
 
@@ -150,34 +121,36 @@ def _footer(shown: Preview, engines: Mapping[str, int], colour: bool) -> str:
 def _show_files(console: Console, published: Published, sources: dict[str, Any]) -> None:
     manifest = published.manifest
     rows = [
-        (visible(entry["name"]), used, number(entry["rows"]), size(entry["size"]), entry["sha256"][:16])
+        (visible(entry["name"]), used, terminal.number(entry["rows"]), terminal.size(entry["size"]), entry["sha256"][:16])
         for which, used in (("files", "training"), ("test_files", "testing"))
         for entry in sources[which]
     ]
     headings = ("file", "used for", "records", "size", "sha256")
-    console.print(table(*headings, rows=rows, numbers=("records", "size"), title=manifest.label))
-    counts = counted(manifest.counts["files"], "file"), counted(manifest.counts["read"], "record")
-    console.print(f"── {' · '.join(counts)} · {near_url(published.where)}", style="dim")
+    console.print(terminal.table(*headings, rows=rows, numbers=("records", "size"), title=manifest.label))
+    counts = terminal.counted(manifest.counts["files"], "file"), terminal.counted(manifest.counts["read"], "record")
+    console.print(f"── {' · '.join(counts)} · {terminal.near_url(published.where)}", style="dim")
 
 
 # `prep-assets stats`: what the manifests of an asset's stores say.
 
 
 def stats(
-    asset: AssetName,
-    partition: Partition = None,
+    asset: terminal.AssetName,
+    partition: terminal.Partition = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show counts, metrics, refused records by reason, lineage and files; of all partitions and in total where none is named."""
-    workspace = opened()
-    published, missing = stores_of(workspace, asset, partition)
-    stores = [_facts(each) for each in published]
+    workspace = terminal.opened()
+    published, missing = terminal.stores_of(workspace, asset, partition)
+    stores, total = [_facts(each) for each in published], _total(published)
     if as_json:
-        print_json({"asset": asset, "stores": stores, "total": _total(stores), "not_built": missing})
+        terminal.print_json({"asset": asset, "stores": stores, "total": total, "not_built": missing})
         return
-    console = out()
-    _show_numbers(console, asset, stores)
-    _show_refused(console, stores)
+    console = terminal.out()
+    _show_numbers(console, asset, stores, total)
+    refused = [(facts["partition"], reason, terminal.number(count)) for facts in stores for reason, count in facts["refused"].items()]
+    if refused:
+        console.print(terminal.table("partition", "stage/reason", "records", rows=refused, numbers=("records",), title="refused"))
     if len(published) == 1:
         _show_lineage(console, published[0].manifest.label, stores[0])
         _show_payload(console, published[0])
@@ -194,7 +167,7 @@ def _facts(published: Published) -> dict[str, Any]:
         "path": published.where,
         "build_key": manifest.build_key,
         "content_hash": manifest.content_hash,
-        "counts": _numbers(manifest.counts),
+        "counts": {key: value for key, value in manifest.counts.items() if isinstance(value, int)},
         "metrics": dict(manifest.metrics),
         "refused": dict(manifest.counts.get("refused", {})),
         "recipe": dict(manifest.recipe),
@@ -203,73 +176,61 @@ def _facts(published: Published) -> dict[str, Any]:
     }
 
 
-def _numbers(counts: Mapping[str, Any]) -> dict[str, int]:
-    return {key: value for key, value in counts.items() if isinstance(value, int)}
-
-
-def _total(stores: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _total(published: Sequence[Published]) -> dict[str, Any]:
     """Counts and refusals added up. Metrics are ratios, which do not add up."""
-    counts, refused = Counter[str](), Counter[str]()
-    for facts in stores:
-        counts.update(facts["counts"])
-        refused.update(facts["refused"])
-    size_of_files = sum(entry["bytes"] for facts in stores for entry in facts["files"].values())
-    return {"counts": dict(counts), "refused": dict(refused), "bytes": size_of_files}
+    from prep_assets.explain.report import refused_counts, total_counts
+
+    return {"counts": total_counts(published), "refused": refused_counts(published), "bytes": sum(map(_bytes, published))}
 
 
-def _show_numbers(console: Console, asset: str, stores: list[dict[str, Any]]) -> None:
+def _show_numbers(console: Console, asset: str, stores: list[dict[str, Any]], total: dict[str, Any]) -> None:
     """One store: a figure a line. Several: a store a line, the figures side by side, and a total."""
-    total = _total(stores)
     if len(stores) == 1:
-        shown = table(
+        shown = terminal.table(
             "figure", "value", numbers=("value",), title=asset + (f"[{stores[0]['partition']}]" if stores[0]["partition"] else "")
         )
         for key, value in {**stores[0]["counts"], **stores[0]["metrics"]}.items():
-            shown.add_row(key, number(value))
-        shown.add_row("refused records", number(sum(total["refused"].values())))
+            shown.add_row(key, terminal.number(value))
+        shown.add_row("refused records", terminal.number(sum(total["refused"].values())))
     else:
         counts = list(total["counts"])
         metrics = list(dict.fromkeys(key for facts in stores for key in facts["metrics"]))
         # a narrow terminal folds them between words
         headings = tuple(key.replace("_", " ") for key in (*counts, "refused", *metrics))
-        shown = table("partition", *headings, numbers=headings, title=asset)
+        shown = terminal.table("partition", *headings, numbers=headings, title=asset)
         for facts in stores:
             refused = sum(facts["refused"].values())
             figures = [*map(facts["counts"].get, counts), refused, *map(facts["metrics"].get, metrics)]
-            shown.add_row(facts["partition"], *map(number, figures))
+            shown.add_row(facts["partition"], *map(terminal.number, figures))
         shown.add_section()
         figures = [*total["counts"].values(), sum(total["refused"].values()), *[None] * len(metrics)]
-        shown.add_row("total", *map(number, figures), style="bold")
+        shown.add_row("total", *map(terminal.number, figures), style="bold")
     console.print(shown)
-
-
-def _show_refused(console: Console, stores: list[dict[str, Any]]) -> None:
-    if not any(facts["refused"] for facts in stores):
-        return
-    rows = [(facts["partition"], reason, number(count)) for facts in stores for reason, count in facts["refused"].items()]
-    console.print(table("partition", "stage/reason", "records", rows=rows, numbers=("records",), title="refused"))
 
 
 def _show_places(console: Console, asset: str, published: list[Published]) -> None:
     made = [(each, each.manifest) for each in published]
-    rows = [(m.partition, number(len(m.files)), size(_bytes(each)), m.content_hash[:16], near_url(each.where)) for each, m in made]
-    console.print(table("partition", "files", "size", "content", "store", rows=rows, numbers=("files", "size"), title="stores"))
+    rows = [
+        (m.partition, terminal.number(len(m.files)), terminal.size(_bytes(each)), m.content_hash[:16], terminal.near_url(each.where))
+        for each, m in made
+    ]
+    console.print(terminal.table("partition", "files", "size", "content", "store", rows=rows, numbers=("files", "size"), title="stores"))
     console.print(f"lineage and files of one: prep-assets stats {asset} -p {published[0].manifest.partition}", style="dim")
 
 
 def _show_lineage(console: Console, name: str, facts: dict[str, Any]) -> None:
     said = {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in facts["recipe"].items()}
     rows = [(key, visible(value)) for key, value in said.items()]
-    console.print(table("ingredient", "value", rows=rows, title=f"{name}: made from"))
+    console.print(terminal.table("ingredient", "value", rows=rows, title=f"{name}: made from"))
 
 
 def _show_payload(console: Console, published: Published) -> None:
     manifest = published.manifest
-    rows = [(visible(name), size(entry["bytes"]), entry["sha256"][:16]) for name, entry in manifest.files.items()]
-    title = f"{manifest.label}: files in {near_url(published.where)}"
-    shown = table("file", "size", "sha256", rows=rows, numbers=("size",), title=title)
+    rows = [(visible(name), terminal.size(entry["bytes"]), entry["sha256"][:16]) for name, entry in manifest.files.items()]
+    title = f"{manifest.label}: files in {terminal.near_url(published.where)}"
+    shown = terminal.table("file", "size", "sha256", rows=rows, numbers=("size",), title=title)
     shown.add_section()
-    shown.add_row("total", size(_bytes(published)), f"content {manifest.content_hash[:16]}", style="bold")
+    shown.add_row("total", terminal.size(_bytes(published)), f"content {manifest.content_hash[:16]}", style="bold")
     console.print(shown)
 
 
@@ -281,8 +242,8 @@ def _bytes(published: Published) -> int:
 
 
 def quarantine(
-    asset: AssetName,
-    partition: Partition = None,
+    asset: terminal.AssetName,
+    partition: terminal.Partition = None,
     reason: Annotated[
         str | None, typer.Option("--reason", metavar="R", help="Only this reason, e.g. too_long or schema/missing_field.")
     ] = None,
@@ -293,16 +254,16 @@ def quarantine(
 
     from prep_assets.graph.graph import asset_named
 
-    workspace = opened()
-    published, _ = stores_of(workspace, asset, partition)
+    workspace = terminal.opened()
+    published, _ = terminal.stores_of(workspace, asset, partition)
     above = asset_named(asset, workspace).upstream
     counts = _counts(published, reason)
-    console = out()
+    console = terminal.out()
     if not counts:
         console.print(f"{asset}: no record was refused here" + "".join(f"; what feeds it: prep-assets quarantine {name}" for name in above))
         return
     rows = [(name, which, f"{number:,}") for name, which, number in counts]
-    console.print(table("store", "stage/reason", "records", rows=rows, numbers=("records",)))
+    console.print(terminal.table("store", "stage/reason", "records", rows=rows, numbers=("records",)))
     for store, refusal in islice(_refusals(published, reason), count):
         console.print(_described(store.manifest.label, refusal))
     total = sum(number for _, _, number in counts)
@@ -362,7 +323,7 @@ def report(
     asset: Annotated[
         str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset, e.g. sft_packed; all, if left out.")
     ] = None,
-    partition: Partition = None,
+    partition: terminal.Partition = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -389,18 +350,18 @@ def report(
         if partition is not None:
             raise typer.BadParameter("say of which asset: prep-assets report ASSET --partition P", param_hint="--partition")
         folder = out or PAGES
-        write_site(workspace, built(workspace), folder, rows=rows, written=_print_place)
-        typer.echo(near(folder.absolute() / INDEX))
+        write_site(workspace, terminal.built(workspace), folder, rows=rows, written=_print_place)
+        typer.echo(terminal.near(folder.absolute() / INDEX))
         return
-    stores, missing = (_candidates if candidate else stores_of)(workspace, asset, partition)
+    stores, missing = (_candidates if candidate else terminal.stores_of)(workspace, asset, partition)
     path = out or PAGES / f"{asset}{f'-{partition}' if partition else ''}.html"
     path = path / f"{asset}.html" if path.is_dir() else path
-    with reading(stores[0]):
+    with terminal.reading(stores[0]):
         write_page(path, page(workspace, stores, rows=rows, candidate=candidate))
     for name in missing:
-        err().print(f"not built, and not on the page: {name}", style="yellow")
+        terminal.err().print(f"not built, and not on the page: {name}", style="yellow")
     _print_place(path)
-    typer.echo(near(path.absolute()))
+    typer.echo(terminal.near(path.absolute()))
 
 
 def _candidates(workspace: Workspace, asset: str, partition: str | None) -> tuple[list[Published], list[str]]:
@@ -415,7 +376,7 @@ def _candidates(workspace: Workspace, asset: str, partition: str | None) -> tupl
 
 
 def _print_place(path: Path) -> None:
-    err().print(f"✓ {path} ({size(path.stat().st_size)})", style="dim")
+    terminal.err().print(f"✓ {path} ({terminal.size(path.stat().st_size)})", style="dim")
 
 
 def view(
@@ -429,10 +390,10 @@ def view(
     from prep_assets.explain.report import server
     from prep_assets.pipeline.workspace import Workspace
 
-    serving = server(Workspace.open, every_store, port, rows=rows, trace=_trace)
+    serving = server(Workspace.open, terminal.every_store, port, rows=rows, trace=_trace)
     address = f"http://{HOST}:{serving.server_port}/"
     typer.echo(address)
-    err().print("Ctrl-C stops it", style="dim")
+    terminal.err().print("Ctrl-C stops it", style="dim")
     if browser:
         typer.launch(address)
     try:

@@ -9,8 +9,8 @@ import typer
 from typer.core import TyperGroup
 
 from prep_assets import __version__
+from prep_assets.cli import terminal
 from prep_assets.cli.build import build, demo, status
-from prep_assets.cli.console import complain, err
 from prep_assets.cli.data import AlsoModelLink, certify, dataset_info, doctor, migrate, preprocess, schemas, sniff
 from prep_assets.cli.keep import forget, prune
 from prep_assets.cli.look import inspect, quarantine, report, stats, view
@@ -33,10 +33,10 @@ class Commands(TyperGroup):
         except PrepAssetsError as error:
             if os.environ.get("PREP_ASSETS_TRACEBACK", "0") != "0":
                 raise
-            complain(str(error))
+            terminal.complain(str(error))
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
-            err().print("interrupted")
+            terminal.err().print("interrupted")
             raise typer.Exit(INTERRUPTED) from None
 
 

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import AssetName, Draft, Partition, bar, counted, err, near, one_store, opened, out, reading, size, table
+from prep_assets.cli import terminal
 from prep_assets.errors import ConfigError, StoreError, nearest
 
 if TYPE_CHECKING:
-    from prep_assets.exports import Export
     from prep_assets.neighbours.hub import Release
     from prep_assets.pipeline.asset import Asset
     from prep_assets.pipeline.workspace import Workspace
@@ -27,7 +26,7 @@ def export(
     asset: Annotated[str | None, typer.Argument(metavar="ASSET", show_default=False, help="An asset, e.g. sft_packed.")] = None,
     to: Annotated[str | None, typer.Option("--to", "-t", metavar="FORMAT", help="The format, e.g. hf_arrow.")] = None,
     folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where to: a new folder, or an empty one.")] = None,
-    partition: Partition = None,
+    partition: terminal.Partition = None,
     stream: Annotated[
         str | None,
         typer.Option("--stream", "-s", metavar="S", help="Which stream, table or file of the asset; the training one when left out."),
@@ -55,16 +54,18 @@ def _export(asset: str, to: str, folder: Path, partition: str | None, stream: st
     from prep_assets.graph.graph import asset_and_partitions, exported
 
     check_folder(folder)
-    workspace = opened()
+    workspace = terminal.opened()
     found, _ = asset_and_partitions(workspace, asset, partition)
     each = exporting(exported(found.family, found.name), to, stream, format_options(to, words))
-    published = one_store(workspace, asset, partition)
-    with reading(published), bar(MofNCompleteColumn()) as shown:
+    published = terminal.one_store(workspace, asset, partition)
+    with terminal.reading(published), terminal.bar(MofNCompleteColumn()) as shown:
         task = shown.add_task(f"export {asset} to {to}", total=None)
         source = export_store(each, workspace, published, folder, lambda done, total: shown.update(task, completed=done, total=total))
     files = [path for path in folder.rglob("*") if path.is_file()]
-    console = out()
-    console.print(f"{near(folder.resolve())}: {counted(len(files), 'file')}, {size(sum(path.stat().st_size for path in files))}")
+    console = terminal.out()
+    console.print(
+        f"{terminal.near(folder.resolve())}: {terminal.counted(len(files), 'file')}, {terminal.size(sum(path.stat().st_size for path in files))}"
+    )
     trainer, lines = opening(to, folder.resolve(), source, each.all_options(workspace))
     console.print(f"{trainer}:", style="dim")
     console.print(lines)
@@ -95,32 +96,25 @@ def format_options(format: str, words: list[str]) -> dict[str, Any]:
 
 def _list() -> None:
     from prep_assets.exports import exports
-    from prep_assets.exports.registry import read_by
 
-    rows = [(name, ", ".join(_taken(each)), read_by(name), ", ".join(_described(each))) for name, each in exports().items()]
-    console = out()
-    console.print(table("format", "takes", "read by", "options", rows=rows))
+    words = {"PackedStore": "packed table", "TokenStore": "token stream", "Pairs": "pairs", "GroupStore": "groups", "Lines": "JSONL"}
+    shown = terminal.table("format", "takes", "read by", "options")
+    for name, each in exports().items():
+        kinds = [taken.__name__ for taken in each.takes]
+        options = [key if option.default is option.empty else f"{key}={option.default}" for key, option in each.options.items()]
+        shown.add_row(name, ", ".join(word for kind, word in words.items() if kind in kinds), each.read_by, ", ".join(options))
+    console = terminal.out()
+    console.print(shown)
     console.print("a page for each: docs/formats", style="dim")
-
-
-def _taken(each: Export) -> list[str]:
-    names = {"PackedStore": "packed table", "TokenStore": "token stream", "Pairs": "pairs", "GroupStore": "groups", "Lines": "JSONL"}
-    return [word for kind, word in names.items() if kind in [taken.__name__ for taken in each.takes]]
-
-
-def _described(each: Export) -> list[str]:
-    import inspect
-
-    return [name if p.default is inspect.Parameter.empty else f"{name}={p.default}" for name, p in each.options.items()]
 
 
 # `prep-assets describe`, `release` and `push`: what a store is, and an export for others, in a folder or on the Hugging Face Hub.
 
 
 def release(
-    asset: AssetName,
+    asset: terminal.AssetName,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to: a new folder, or an empty one.")],
-    partition: Partition = None,
+    partition: terminal.Partition = None,
 ) -> None:
     """Copy an export into a folder with a data set card, Croissant and its manifest: what datasets.load_dataset opens, and push uploads."""
     from prep_assets.exports.registry import check_folder
@@ -129,15 +123,15 @@ def release(
     check_folder(folder)
     found = _release(asset, partition)
     write_release(found, folder)
-    console = out()
-    console.print(f"{near(folder.resolve())}: {counted(len(found.files), 'file')}, {_size(found)}")
+    console = terminal.out()
+    console.print(f"{terminal.near(folder.resolve())}: {terminal.counted(len(found.files), 'file')}, {_size(found)}")
     console.print(f'from datasets import load_dataset\ndataset = load_dataset("{folder.resolve()}")')
 
 
 def push(
     source: Annotated[str, typer.Argument(metavar="EXPORT", help="An asset, e.g. sft_export_hub, or a folder that `release` wrote.")],
     repository: Annotated[str, typer.Argument(metavar="REPO", help="The data set on the Hub, owner/name; made where there is none.")],
-    partition: Partition = None,
+    partition: terminal.Partition = None,
     private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
     unknown_licence: Annotated[bool, typer.Option("--unknown-licence", help="Push although the licence is not known.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files without any request to the Hub.")] = False,
@@ -147,9 +141,11 @@ def push(
     from prep_assets.neighbours.hub import UNKNOWN, licence_of, push, release_in
 
     found = release_in(Path(source)) if "/" in source or Path(source).is_dir() else _release(source, partition)
-    licence, console = licence_of(found), out()
+    licence, console = licence_of(found), terminal.out()
     if dry_run:
-        _list_files(found)
+        rows = [(name, terminal.size(found.size(name)), found.manifest.files.get(name, {}).get("sha256", "")[:16]) for name in found.files]
+        title = f"{found.where}: what would be uploaded"
+        console.print(terminal.table("file", "size", "sha256", rows=rows, numbers=("size",), title=title))
         console.print(f"licence: {licence}")
         return
     if licence == UNKNOWN and not unknown_licence:
@@ -160,7 +156,7 @@ def push(
     done = push(found, repository, private=private)
     for name in done.removed:
         console.print(f"removed {name}, of an earlier push")
-    console.print(f"{repository} holds {found.where}: {counted(len(found.files), 'file')}, {_size(found)}")
+    console.print(f"{repository} holds {found.where}: {terminal.counted(len(found.files), 'file')}, {_size(found)}")
     console.print(done.url)
 
 
@@ -168,18 +164,13 @@ def _release(asset: str, partition: str | None) -> Release:
     from prep_assets.graph.graph import one_partition
     from prep_assets.neighbours.hub import release_of
 
-    workspace = opened()
+    workspace = terminal.opened()
     found, each = one_partition(workspace, asset, partition)
     return release_of(workspace, found.name, each)
 
 
 def _size(found: Release) -> str:
-    return size(sum(found.size(name) for name in found.files))
-
-
-def _list_files(found: Release) -> None:
-    rows = [(name, size(found.size(name)), found.manifest.files.get(name, {}).get("sha256", "")[:16]) for name in found.files]
-    out().print(table("file", "size", "sha256", rows=rows, numbers=("size",), title=f"{found.where}: what would be uploaded"))
+    return terminal.size(sum(found.size(name) for name in found.files))
 
 
 class Form(StrEnum):
@@ -192,15 +183,15 @@ class Form(StrEnum):
 
 
 def describe(
-    asset: AssetName,
-    partition: Partition = None,
+    asset: terminal.AssetName,
+    partition: terminal.Partition = None,
     form: Annotated[Form, typer.Option("--as", help="Plain JSON, a data set card, Croissant, or an OpenLineage event.")] = Form.json,
 ) -> None:
     """Print what a store is: hashes, sources with theirs, licences, counts, refused records, files, columns, checks."""
     from prep_assets.graph.graph import one_partition
     from prep_assets.neighbours.description import describe
 
-    workspace = opened()
+    workspace = terminal.opened()
     found, each = one_partition(workspace, asset, partition)
     description, _ = describe(workspace, found.name, each)
     match form:
@@ -260,7 +251,7 @@ def launch_snippet(
     asset: Annotated[
         str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset; the usual one of the trainer, if left out.")
     ] = None,
-    partition: Partition = None,
+    partition: terminal.Partition = None,
     folder: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where the export is, or will be.", show_default=False)
     ] = None,
@@ -270,7 +261,7 @@ def launch_snippet(
 
     if trainer not in TRAINERS:
         raise ConfigError(f"no trainer {trainer!r}{nearest(trainer, TRAINERS) or '.'} There are: {', '.join(TRAINERS)}")
-    launch, workspace = TRAINERS[trainer], opened()
+    launch, workspace = TRAINERS[trainer], terminal.opened()
     name = asset or launch.asset
     found, partitions = asset_and_partitions(workspace, name, partition)
     if asset is None and partition is None:
@@ -279,7 +270,7 @@ def launch_snippet(
     reader, lines = _lines(workspace, launch, found, partition, place)
     options = "".join(f" --option {key}={value}" for key, value in launch.options.items())
     which = f" -p {partition}" if partition else ""
-    console = out()
+    console = terminal.out()
     console.print(
         f"# write it, once for each version of the store\nprep-assets export {name}{which} --to {launch.format}{options} --out {place}\n",
     )
@@ -303,15 +294,15 @@ def _lines(workspace: Workspace, launch: Launch, asset: Asset, partition: str | 
 
     words = [f"{key}={value}" for key, value in launch.options.items()]
     each = exporting(exported(asset.family, asset.name), launch.format, None, format_options(launch.format, words))
-    published = one_store(workspace, asset.name, partition)
-    with reading(published):
+    published = terminal.one_store(workspace, asset.name, partition)
+    with terminal.reading(published):
         return opening(launch.format, place.resolve(), open_export_source(each, published), each.all_options(workspace))
 
 
 def path(
-    asset: AssetName,
-    partition: Partition = None,
-    draft: Draft = False,
+    asset: terminal.AssetName,
+    partition: terminal.Partition = None,
+    draft: terminal.Draft = False,
     even_if_failed: Annotated[bool, typer.Option("--even-if-failed", help="Print it although its checks do not hold.")] = False,
 ) -> None:
     """Print the directory of a store: the stable link `current`, which trainers open. A store that fails its checks is refused.
@@ -321,7 +312,7 @@ def path(
     from prep_assets.engine import Statuses
     from prep_assets.graph.graph import one_partition
 
-    workspace = opened()
+    workspace = terminal.opened()
     found, each = one_partition(workspace, asset, partition)
     place = workspace.place(found.name, each)
     if draft:
@@ -330,13 +321,13 @@ def path(
             raise StoreError(f"{place.label} has no draft. Options of one run make one, e.g. prep-assets build {asset} --set KEY=VALUE")
         typer.echo(store.directory)
         return
-    published = one_store(workspace, asset, partition)
+    published = terminal.one_store(workspace, asset, partition)
     standing = Statuses(workspace).at(found, each)
     if standing.failed and not even_if_failed:
         reasons = "\n".join(f"  {name}: {result.summary}" for name, result in standing.failed.items())
         raise StoreError(f"{place.label} fails its checks. Build it again, or add --even-if-failed\n{reasons}")
     for note in (standing.why, *(f"it has options of one run: {key}" for key in (*standing.overrides, *standing.inherited))):
         if note:
-            err().print(f"{place.label}: {note}", style="yellow")
+            terminal.err().print(f"{place.label}: {note}", style="yellow")
     # a file system without links has a pointer file there
     typer.echo(place.directory / "current" if (place.directory / "current").is_dir() else published.directory)

@@ -13,25 +13,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from prep_assets.cli import terminal
 from prep_assets.cli.build import put_option
-from prep_assets.cli.console import (
-    AssetName,
-    Draft,
-    Live,
-    Partition,
-    Stream,
-    counted,
-    err,
-    flowing,
-    has_colour,
-    near_url,
-    number,
-    opened,
-    out,
-    print_json,
-    table,
-    texts_of,
-)
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.explain.visible import visible
 
@@ -52,12 +35,12 @@ RecordName = Annotated[
 
 
 def trace(
-    asset: AssetName,
+    asset: terminal.AssetName,
     row: Annotated[int, typer.Option("--row", "-r", help="Row, record, line or group, counted from 0.")],
     token: Annotated[int | None, typer.Option("--token", "-t", metavar="K", help="One token of it, counted from 0.")] = None,
-    partition: Partition = None,
-    stream: Stream = None,
-    draft: Draft = False,
+    partition: terminal.Partition = None,
+    stream: terminal.Stream = None,
+    draft: terminal.Draft = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the trace as JSON.")] = False,
 ) -> None:
     """Show which source rows a row is made of; with --token, what the token stands for and why it is trained or not.
@@ -67,15 +50,15 @@ def trace(
     from prep_assets.explain.trace import token_as_json, token_of, trace_as_json
     from prep_assets.explain.trace import trace as traced
 
-    workspace = opened()
+    workspace = terminal.opened()
     found = traced(workspace, asset, row, partition=partition, stream=stream, draft=draft)
     if not as_json:
-        show_trace(out(), found, token)
+        show_trace(terminal.out(), found, token)
     elif token is None:
-        print_json(trace_as_json(found))
+        terminal.print_json(trace_as_json(found))
     else:
         shown = {key: value for key, value in trace_as_json(found).items() if key != "pieces"}
-        print_json({**shown, "token": token_as_json(*token_of(found, token))})
+        terminal.print_json({**shown, "token": token_as_json(*token_of(found, token))})
     if found.differs:
         raise typer.Exit(1)
 
@@ -92,8 +75,11 @@ def show_trace(console: Console, trace: Trace, token: int | None) -> None:
 
 def _show_row(console: Console, trace: Trace) -> None:
     place = trace.row.place
-    console.print(f"{_title(trace)}: {counted(len(trace.row.ids), 'token')} from {counted(len(trace.pieces), 'record')}", style="bold")
-    shown = table("tokens", "record", "tokens of the record", "by way of")
+    console.print(
+        f"{_title(trace)}: {terminal.counted(len(trace.row.ids), 'token')} from {terminal.counted(len(trace.pieces), 'record')}",
+        style="bold",
+    )
+    shown = terminal.table("tokens", "record", "tokens of the record", "by way of")
     for each in trace.pieces:
         piece = each.piece
         way = ", ".join(f"{step.asset} {step.stream} {step.row:,}".replace("  ", " ") for step in piece.path if step != place)
@@ -108,7 +94,7 @@ def _show_row(console: Console, trace: Trace) -> None:
 
 def _show_token(console: Console, trace: Trace, token: Token, traced: Traced | None) -> None:
     console.print(f"token {token.place:,} of {_title(trace)}", style="bold")
-    grid = table("", "", rows=[(Text(name, "dim"), value) for name, value in _facts(trace, token, traced)])
+    grid = terminal.table("", "", rows=[(Text(name, "dim"), value) for name, value in _facts(trace, token, traced)])
     grid.show_header = False
     console.print(grid)
     if traced is not None:
@@ -174,13 +160,12 @@ def _record(traced: Traced) -> str:
 
 
 def _show_source(console: Console, traced: Traced) -> None:
-    from prep_assets.cli.console import near_url
 
     if traced.source is None:
         return
     source = traced.source
     payload = source.payload if isinstance(source.payload, str) else json.dumps(source.payload, indent=1, ensure_ascii=False, default=str)
-    console.print(f"row {source.row:,} of {near_url(source.url)}, sha256 {source.sha256[:16]}…", style="bold")
+    console.print(f"row {source.row:,} of {terminal.near_url(source.url)}, sha256 {source.sha256[:16]}…", style="bold")
     console.print(visible(payload[:SHOWN]).replace("⏎\n", "\n"))
     if len(payload) > SHOWN:
         console.print(f"… and {len(payload) - SHOWN:,} characters more; --json has all", style="dim")
@@ -214,19 +199,19 @@ def where(
     """Show every row, pair, prompt, group and export that holds a record; where it was refused, or a duplicate, the reason and who won."""
     from prep_assets.explain.where import where as found_at
 
-    workspace = opened()
+    workspace = terminal.opened()
     found = found_at(workspace, record, drafts=draft)
     if as_json:
-        print_json([asdict(each) for each in found])
+        terminal.print_json([asdict(each) for each in found])
         return
-    console = out()
+    console = terminal.out()
     for each in found:
         _show_places(console, each)
 
 
 def _show_places(console: Console, whereabouts: Whereabouts) -> None:
     console.print(f"{whereabouts.domain}#{whereabouts.id} in {whereabouts.family}", style="bold")
-    shown = table("store", "stream", "row", "tokens", "of the record", numbers=("row",))
+    shown = terminal.table("store", "stream", "row", "tokens", "of the record", numbers=("row",))
     for each in whereabouts.found:
         store = _named_store(each)
         tokens = f"{each.start:,}–{each.end:,}" if each.end else ""
@@ -253,7 +238,7 @@ LONGEST = 300
 
 
 def diff(
-    asset: AssetName,
+    asset: terminal.AssetName,
     version: Annotated[
         str | None,
         typer.Argument(
@@ -262,7 +247,7 @@ def diff(
             help="draft, candidate, or the beginning of a version's folder; left out: the one written last apart from the current one.",
         ),
     ] = None,
-    partition: Partition = None,
+    partition: terminal.Partition = None,
     count: Annotated[int, typer.Option("-n", min=0, help="How many records to show side by side.")] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print the difference as JSON.")] = False,
 ) -> None:
@@ -270,13 +255,13 @@ def diff(
     from prep_assets.explain.changes import diff as compared
     from prep_assets.graph.graph import one_partition
 
-    workspace = opened()
+    workspace = terminal.opened()
     found, each = one_partition(workspace, asset, partition)
     difference = compared(workspace, found.name, version, partition=each, examples=count)
     if as_json:
-        print_json(difference_as_json(difference))
+        terminal.print_json(difference_as_json(difference))
     else:
-        show_difference(out(), workspace, difference)
+        show_difference(terminal.out(), workspace, difference)
 
 
 def difference_as_json(found: Difference) -> dict[str, Any]:
@@ -287,7 +272,10 @@ def difference_as_json(found: Difference) -> dict[str, Any]:
         "recipe": list(found.recipe),
         "records": {"same": found.same, "in": found.came, "out": found.went, "changed": found.changed},
         "domains": {name: {"before": _amount(before), "after": _amount(after)} for name, (before, after) in found.amounts.items()},
-        "examples": [{"record": "#".join(each.key[1:]), "stream": each.key[0], **_sides(each)} for each in found.examples],
+        "examples": [
+            {"record": "#".join(each.key[1:]), "stream": each.key[0], "before": _held(each.before), "after": _held(each.after)}
+            for each in found.examples
+        ],
     }
 
 
@@ -295,40 +283,35 @@ def _amount(amount: Amount) -> dict[str, int]:
     return {"records": amount.records, "tokens": amount.tokens, "trained_tokens": amount.trained}
 
 
-def _sides(each: Changed) -> dict[str, Any]:
-    return {name: held and _held(held) for name, held in (("before", each.before), ("after", each.after))}
-
-
-def _held(held: StoredRecord) -> dict[str, Any]:
+def _held(held: StoredRecord | None) -> Any:
+    if held is None:
+        return None
     return json.loads(held.line) if held.line and not len(held.ids) else {"ids": held.ids.tolist(), "weights": held.weights.tolist()}
 
 
 def show_difference(console: Console, workspace: Workspace, found: Difference, *, title: str = "") -> None:
     """Print a difference; in place of the two folders, a title."""
-    folders = f"{found.after.manifest.label}: {near_url(found.before.where)} → {near_url(found.after.where)}"
+    folders = f"{found.after.manifest.label}: {terminal.near_url(found.before.where)} → {terminal.near_url(found.after.where)}"
     console.print(title or folders, style="bold")
     console.print(f"made otherwise: {', '.join(found.recipe)}" if found.recipe else "made from and with the same")
-    changes = f"{counted(found.came, 'record')} in, {found.went:,} out, {found.changed:,} changed, {found.same:,} the same"
+    changes = f"{terminal.counted(found.came, 'record')} in, {found.went:,} out, {found.changed:,} changed, {found.same:,} the same"
     console.print(changes, style="bold")
-    console.print(_domains(found))
-    for each in found.examples:
-        _show_record(console, _vocabulary(workspace, found.before), _vocabulary(workspace, found.after), each)
-
-
-def _domains(found: Difference) -> Any:
-    names = ("records", "tokens", "trained")
-    rows = []
+    figures = ("records", "tokens", "trained")
+    shown = terminal.table("domain", *figures, numbers=figures)
     for name, sides in found.amounts.items():
-        pairs = [[getattr(side, each) for side in sides] for each in names]
-        rows.append([name, *(number(new) if old == new else f"{old:,} → {new:,}" for old, new in pairs)])
-    return table("domain", *names, rows=rows, numbers=names)
+        pairs = [[getattr(side, each) for side in sides] for each in figures]
+        shown.add_row(name, *(terminal.number(new) if old == new else f"{old:,} → {new:,}" for old, new in pairs))
+    console.print(shown)
+    before, after = _vocabulary(workspace, found.before), _vocabulary(workspace, found.after)
+    for each in found.examples:
+        _show_record(console, before, after, each)
 
 
 def _vocabulary(workspace: Workspace, published: Any) -> Vocabulary | None:
     """The tokenizer of a version; `None` where the configuration has another one by now."""
     from prep_assets.errors import PrepAssetsError
     from prep_assets.explain.streams import family_of
-    from prep_assets.pipeline.tokens import tokenizer_recipe
+    from prep_assets.pipeline.asset import tokenizer_recipe
 
     family = family_of(workspace, published.manifest.asset)
     try:
@@ -341,11 +324,11 @@ def _vocabulary(workspace: Workspace, published: Any) -> Vocabulary | None:
 def _show_record(console: Console, old: Vocabulary | None, new: Vocabulary | None, each: Changed) -> None:
     stream, domain, identity = each.key
     title = f"{domain}#{visible(identity)}" + ("" if stream == domain else f" ({stream})")
-    shown = table("before", "after", title=title)
+    shown = terminal.table("before", "after", title=title)
     for column in shown.columns:
         column.ratio, column.overflow = 1, "fold"
     shown.expand = True
-    colour = has_colour(console)
+    colour = terminal.has_colour(console)
     shown.add_row(_text(each.before, old, colour=colour), _text(each.after, new, colour=colour))
     console.print(shown)
 
@@ -356,8 +339,8 @@ def _text(held: StoredRecord | None, vocabulary: Vocabulary | None, *, colour: b
     if not len(held.ids):
         return Text(visible(held.line.decode("utf-8", "replace").rstrip("\n")))
     if vocabulary is None:
-        return Text(f"{counted(len(held.ids), 'token')} of another tokenizer", "dim")
-    text = flowing(texts_of(vocabulary, held.ids[:LONGEST].tolist()), held.weights[:LONGEST].tolist(), {}, colour=colour)
+        return Text(f"{terminal.counted(len(held.ids), 'token')} of another tokenizer", "dim")
+    text = terminal.flowing(terminal.texts_of(vocabulary, held.ids[:LONGEST].tolist()), held.weights[:LONGEST].tolist(), {}, colour=colour)
     if len(held.ids) > LONGEST:
         text.append(f"\n… and {len(held.ids) - LONGEST:,} tokens more", "dim")
     return text
@@ -402,14 +385,14 @@ def impact(
 
     if full and sample is not None:
         raise ConfigError("--full builds everything and --sample does not; give one of them")
-    console = err() if as_json else out()
-    with Live(console) as live:
+    console = terminal.err() if as_json else terminal.out()
+    with terminal.Live(console) as live:
         workspace = Workspace.open(progress=lambda what, done, total: live(Progress(what, done, total)))
         changed = _changed(workspace, options or [], configs)
         limit = 1 << 62 if full else LONG
         found = list(effects_of(workspace, changed, examples=count, sample=sample or SAMPLE, long=limit))
     if as_json:
-        print_json([_as_json(each) for each in found])
+        terminal.print_json([_as_json(each) for each in found])
     else:
         _show(console, workspace, found)
     if any(each.outcome == "fails" for each in found):
@@ -458,32 +441,28 @@ def _show(console: Console, workspace: Workspace, effects: list[Effect]) -> None
     stale = [each for each in effects if each.outcome in STALE]
     for each in effects:
         if each.difference is not None:
-            show_difference(console, workspace, each.difference, title=_effect_title(each))
+            tried = f", tried on the first {each.sample:,} rows of each domain" if each.sample else ""
+            show_difference(console, workspace, each.difference, title=each.label + tried)
         _show_refused(console, each)
     rows = [(each.label, Text(*OUTCOMES[each.outcome]), visible(each.why)) for each in effects if each.outcome in OUTCOMES]
     if rows:
-        console.print(table("store", "would be", "because", rows=rows))
+        console.print(terminal.table("store", "would be", "because", rows=rows))
     same, absent = (sum(each.outcome == outcome for each in effects) for outcome in ("same", "absent"))
-    left = (
-        {each.partition for each in effects if each.outcome == "same"}
-        - {each.partition for each in effects if each.outcome != "same"}
-        - {""}
+    same_domains, other_domains = ({each.partition for each in effects if (each.outcome == "same") == stays} for stays in (True, False))
+    left = same_domains - other_domains - {""}
+    summary = f"{terminal.counted(len(stale), 'store')} would be built again, {same:,} stay" + (
+        f", {absent:,} have no store yet" if absent else ""
     )
-    summary = f"{counted(len(stale), 'store')} would be built again, {same:,} stay" + (f", {absent:,} have no store yet" if absent else "")
     console.print(f"{summary}; domains left alone: {', '.join(sorted(left)) or 'none'}")
     console.print("nothing was written", style="dim")
-
-
-def _effect_title(effect: Effect) -> str:
-    return effect.label + (f", tried on the first {effect.sample:,} rows of each domain" if effect.sample else "")
 
 
 def _show_refused(console: Console, effect: Effect) -> None:
     reasons = Counter(f"{each.stage}/{each.reason}" for each in effect.refused)
     for reason, number in reasons.most_common():
         named = [each for each in effect.refused if f"{each.stage}/{each.reason}" == reason][:NAMED]
-        console.print(f"{effect.label} would refuse {counted(number, 'record')} more: {reason}", style="red")
+        console.print(f"{effect.label} would refuse {terminal.counted(number, 'record')} more: {reason}", style="red")
         for each in named:
             console.print(f"  {visible(each.id)}: {visible(each.detail)}", style="dim")
     if effect.accepted:
-        console.print(f"{effect.label} would accept {counted(effect.accepted, 'record')} that it refuses now", style="green")
+        console.print(f"{effect.label} would accept {terminal.counted(effect.accepted, 'record')} that it refuses now", style="green")

@@ -11,22 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from prep_assets.cli.console import (
-    Live,
-    Partition,
-    bar,
-    build_commands,
-    counted,
-    err,
-    flowing,
-    has_colour,
-    named_stores,
-    opened,
-    out,
-    size,
-    table,
-    texts_of,
-)
+from prep_assets.cli import terminal
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.explain.visible import visible
 
@@ -54,13 +39,13 @@ def verify(
     asset: Annotated[
         str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset; all that have stores when left out.")
     ] = None,
-    partition: Partition = None,
+    partition: terminal.Partition = None,
 ) -> None:
     """Run every check on the published stores again. Exit code 1 when one fails, or when there is no store."""
-    workspace = opened()
+    workspace = terminal.opened()
     wanted, missing = _stores(workspace, asset, partition)
     outcomes = _run_all(workspace, wanted)
-    console = out()
+    console = terminal.out()
     _show(console, outcomes)
     for name in missing:
         console.print(f"not built, so not checked: {name}", style="dim")
@@ -68,19 +53,19 @@ def verify(
     for outcome in failed:
         _show_failure(console, workspace, outcome)
     if failed:
-        console.print(f"{len(failed):,} of {counted(len(outcomes), 'check')} failed", style="bold red")
+        console.print(f"{len(failed):,} of {terminal.counted(len(outcomes), 'check')} failed", style="bold red")
         raise typer.Exit(1)
-    console.print(f"all {counted(len(outcomes), 'check')} of {counted(len(wanted), 'store')} passed", style="bold green")
+    console.print(f"all {terminal.counted(len(outcomes), 'check')} of {terminal.counted(len(wanted), 'store')} passed", style="bold green")
 
 
 def _stores(workspace: Workspace, name: str | None, partition: str | None) -> tuple[list[tuple[str, str]], list[str]]:
     """Asset and partition of each store that there is, and the labels of those that are not built."""
-    every = named_stores(workspace, name, partition)
+    every = terminal.named_stores(workspace, name, partition)
     found = [(asset, each) for asset, each in every if workspace.place(asset, each).exists]
     missing = [workspace.place(*each).label for each in every if each not in found]
     if not found:
         of = f" of {', '.join(missing)}" if name else ""
-        remedy = build_commands(every if name else [("sft_packed", "")])
+        remedy = terminal.build_commands(every if name else [("sft_packed", "")])
         raise StoreError(f"there is no store{of} in {workspace.where}, so nothing to verify. Build with:\n{remedy}")
     return found, missing
 
@@ -95,7 +80,7 @@ def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcom
     from prep_assets.workers.pool import Pool
 
     outcomes = []
-    with Pool() as pool, bar(MofNCompleteColumn()) as progress:
+    with Pool() as pool, terminal.bar(MofNCompleteColumn()) as progress:
         workspace = replace(workspace, pool=pool)
         task = progress.add_task("verify", total=sum(len(asset_named(asset, workspace).checks) for asset, _ in stores))
         for asset, partition in stores:
@@ -120,7 +105,7 @@ def _unreadable(refused: Refused) -> Verdict:
 
 
 def _show(console: Console, outcomes: list[Outcome]) -> None:
-    shown = table("asset", "partition", "check", "verdict", "summary")
+    shown = terminal.table("asset", "partition", "check", "verdict", "summary")
     for outcome in outcomes:
         verdict = Text("passed", "green") if outcome.verdict.passed else Text("FAILED", "bold red")
         summary, more, _ = outcome.verdict.summary.partition("\n")
@@ -135,7 +120,7 @@ def _show_failure(console: Console, workspace: Workspace, outcome: Outcome) -> N
         console.print(Text("  " + visible(line)))
     worst = outcome.verdict.worst
     if worst is not None and worst.ids:
-        console.print(_row(workspace, outcome.asset, worst, colour=has_colour(console)))
+        console.print(_row(workspace, outcome.asset, worst, colour=terminal.has_colour(console)))
     else:
         console.print()
 
@@ -152,10 +137,10 @@ def _row(workspace: Workspace, asset: str, worst: Worst, *, colour: bool) -> Tex
     from prep_assets.explain.streams import family_of
 
     vocabulary = workspace.vocabulary(family_of(workspace, asset))
-    tokens = texts_of(vocabulary, worst.ids[:MOST_TOKENS])
+    tokens = terminal.texts_of(vocabulary, worst.ids[:MOST_TOKENS])
     more = len(worst.ids) - len(tokens)
     border = {0: f"{worst.where}: {len(worst.ids):,} tokens, trained ones {'green' if colour else 'in ⟦ ⟧'}"}
-    text = flowing(tokens, worst.weights[:MOST_TOKENS], border, colour=colour)
+    text = terminal.flowing(tokens, worst.weights[:MOST_TOKENS], border, colour=colour)
     if more:
         text.append(f"… and {more:,} tokens more")
     text.rstrip()
@@ -177,10 +162,12 @@ def scrub(
     from prep_assets.engine import build
     from prep_assets.engine.scrub import scrub as read_again
 
-    workspace = opened()
+    workspace = terminal.opened()
     found = read_again(workspace, _bytes(budget), remote=remote)
-    console = out()
-    console.print(f"read {size(found.read)} of {size(found.total)}, {counted(len(found.damaged), 'file')} damaged")
+    console = terminal.out()
+    console.print(
+        f"read {terminal.size(found.read)} of {terminal.size(found.total)}, {terminal.counted(len(found.damaged), 'file')} damaged"
+    )
     for why in found.unreached:
         console.print(f"not looked at: {why}", style="yellow")
     for each in found.damaged:
@@ -189,7 +176,7 @@ def scrub(
             console.print(f"  made from it, to be built again: {', '.join(each.built)}")
     stores = dict.fromkeys((each.asset, each.partition) for each in found.damaged if not each.source)
     if rebuild and stores:
-        with Live(err()) as live:
+        with terminal.Live(terminal.err()) as live:
             for asset, partition in stores:
                 build(workspace, asset, partition=partition or None, tell=live)
             for label in dict.fromkeys(label for each in found.damaged if not each.source for label in each.built):
@@ -215,7 +202,7 @@ def selftest(
     asset: Annotated[
         str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset with tokens or lines; all when left out.")
     ] = None,
-    partition: Partition = None,
+    partition: terminal.Partition = None,
 ) -> None:
     """Shift masks, swap pairs, leak test rows … on copies of your rows: each must be caught by its check. Exit code 1 when one is not.
 
@@ -225,8 +212,8 @@ def selftest(
     from prep_assets.graph.selftest import TESTED
     from prep_assets.graph.selftest import selftest as tried
 
-    workspace = opened()
-    console = out()
+    workspace = terminal.opened()
+    console = terminal.out()
     missed = stores = done = 0
     for name in (asset,) if asset else [name for name in TESTED if name in assets_of(workspace)]:
         node, partitions = asset_and_partitions(workspace, name, partition)
@@ -236,7 +223,7 @@ def selftest(
                 continue
             stores += 1
             trials = tried(workspace, published)
-            shown = table("corruption", "must be caught by", "caught", "what the check says", title=published.manifest.label)
+            shown = terminal.table("corruption", "must be caught by", "caught", "what the check says", title=published.manifest.label)
             for trial in trials:
                 missed += not trial.passed
                 done += bool(trial.mutation and trial.tried)

@@ -25,7 +25,7 @@ from prep_assets.pipeline.examples import Reading, Stretch, converter, shards_of
 from prep_assets.pipeline.sources import Pinned, Router
 from prep_assets.pipeline.workspace import Progress
 from prep_assets.samples import Record, Sample, Turn
-from prep_assets.schemas.fields import View, as_list, as_mapping, as_number, as_text, needed, peek, unread, value_at, whole, wrong_type
+from prep_assets.schemas.fields import as_list, as_mapping, as_number, as_text, needed, peek, unread, value_at, whole, wrong_type
 from prep_assets.schemas.reader import Account
 from prep_assets.schemas.sections import chat_turns, plain_text, plain_turn
 from prep_assets.text.encode import Encoder
@@ -59,25 +59,8 @@ Text = TypeVar("Text")
 """What a builder makes of a sequence before it is tokenized."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """One key of one record.
-
-    Attributes:
-        values: 1-D, all elements one after another.
-        lengths: of each element, where the key holds a list (the responses of a group); `None` for a flat sequence.
-    """
-
-    values: npt.NDArray[Any]
-    lengths: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """A token sequence and whether each token is trained: integers[n] and uint8[n]."""
-
-    ids: npt.NDArray[Any]
-    mask: npt.NDArray[np.uint8]
+Tokens = tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]
+"""A token sequence and whether each token is trained: integers[n] and uint8[n]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +68,13 @@ class Row:
     """A record that can be kept.
 
     Attributes:
-        cells: its arrays by key.
+        cells: its arrays by key: those of the elements of a list (the responses of a group), one of anything else.
         cut: how many of its tokens were cut off at the end by ``max_seq_len``.
         dropped: fields that were left out before it was read, see `Account.note`.
         unread: fields with content that no section and no template read, and their values.
     """
 
-    cells: Mapping[str, Cells]
+    cells: Mapping[str, list[npt.NDArray[Any]]]
     cut: int
     dropped: tuple[str, ...] = ()
     unread: tuple[tuple[str, Any], ...] = ()
@@ -112,10 +95,16 @@ class Builder(ABC, Generic[Text]):
         """One result for each record, in order."""
         views = [self._account.view(payload) for payload in payloads]
         plans = [self._plan(view) for view in views]
-        lists = [(key, part) for plan in plans if isinstance(plan, dict) for key, part in plan.items() if isinstance(part, list)]
-        encoded = iter(self.encode([(key, text) for key, texts in lists for text in texts]))
-        found = [self._row(plan, encoded) if isinstance(plan, dict) else plan for plan in plans]
-        return [_with_unread(row, view) if isinstance(row, Row) else row for row, view in zip(found, views, strict=True)]
+        planned = [item for plan in plans if not isinstance(plan, Refused) for item in plan.items()]
+        encoded = iter(self.encode([(key, text) for key, texts in planned if isinstance(texts, list) for text in texts]))
+        results: list[Row | Refused] = []
+        for plan, view in zip(plans, views, strict=True):
+            row = plan if isinstance(plan, Refused) else self._row(plan, encoded)
+            if isinstance(row, Row):
+                left = tuple((path, whole(value)) for path, value in unread(view))
+                row = replace(row, dropped=tuple(sorted(view.book.dropped)), unread=left)
+            results.append(row)
+        return results
 
     @abstractmethod
     def sequence(self, source: Source, row: Mapping[str, Any]) -> Text:
@@ -152,32 +141,22 @@ class Builder(ABC, Generic[Text]):
 
     def _row(self, plan: Mapping[str, list[Text] | npt.NDArray[np.float32]], encoded: Iterator[Tokens | Refused]) -> Row | Refused:
         """The cells of a record, each sequence cut to ``max_seq_len``; outputs in the order of the sources."""
-        limit = self.task.pipeline.preprocessing.max_seq_len
-        # every result is taken, also after a refusal: those of the next record follow
-        results = {key: [next(encoded) for _ in part] for key, part in plan.items() if isinstance(part, list)}
-        cells: dict[str, Cells] = {}
-        cut = 0
+        limit, cut = self.task.pipeline.preprocessing.max_seq_len, 0
+        cells: dict[str, list[npt.NDArray[Any]]] = {}
+        refusal: Refused | None = None
         for key, planned in plan.items():
             if isinstance(planned, np.ndarray):
-                cells[key] = Cells(planned)
+                cells[key] = [planned]
                 continue
-            parts: list[Tokens] = []
-            for result in results[key]:
-                if isinstance(result, Refused):
-                    return result
-                parts.append(result)
-            cut += sum(max(0, len(part.ids) - limit) for part in parts)
-            lengths = tuple(min(limit, len(part.ids)) for part in parts) if self.task.sources[key].list_field else None
-            cells[key] = Cells(np.concatenate([part.ids[:limit] for part in parts]), lengths)
+            # every result is taken, also after a refusal: those of the next record follow
+            results = [next(encoded) for _ in planned]
+            refusal = refusal or next((result for result in results if isinstance(result, Refused)), None)
+            parts = [result for result in results if not isinstance(result, Refused)]
+            cut += sum(max(0, len(ids) - limit) for ids, _ in parts)
+            cells[key] = [ids[:limit] for ids, _ in parts]
             if (mask_key := self.task.mask_key(key)) in self.task.columns:
-                cells[mask_key] = Cells(np.concatenate([part.mask[:limit] for part in parts]), lengths)
-        return self.trained(Row(cells, cut))
-
-
-def _with_unread(row: Row, view: View) -> Row:
-    left = tuple((path, whole(value)) for path, value in unread(view))
-    dropped = tuple(sorted(view.book.dropped))
-    return replace(row, dropped=dropped, unread=left) if left or dropped else row
+                cells[mask_key] = [mask[:limit] for _, mask in parts]
+        return refusal or self.trained(Row(cells, cut))
 
 
 def messages_at(value: object, where: str) -> Sequence[Mapping[str, Any]]:
@@ -303,7 +282,7 @@ class AstraiBuilder(Builder[list[_Piece]]):
         shortest = 2 if begins else 1
         if len(ids) < shortest:
             return Refused("empty", f"{key!r} comes to {len(ids)} tokens, at least {shortest} are needed", stage="tokenize")
-        return Tokens(np.array(ids, np.uint32), np.array(mask, np.uint8))
+        return np.array(ids, np.uint32), np.array(mask, np.uint8)
 
 
 class MessageTemplate:
@@ -410,7 +389,7 @@ class SpansBuilder(Builder[Rendered]):
         """`row`, unless an output that could be trained has no trained token within ``max_seq_len``."""
         for key, source in self.task.sources.items():
             can_train = any(section.action in ("train", "$role") for section in source.sections)
-            if can_train and not source.is_value and not row.cells[self.task.mask_key(key)].values.any():
+            if can_train and not source.is_value and not any(mask.any() for mask in row.cells[self.task.mask_key(key)]):
                 limit = self.task.pipeline.preprocessing.max_seq_len
                 return Refused("nothing_to_train", f"{key!r} has no trained token among its first {limit:,}", stage="tokenize")
         return row
@@ -420,7 +399,7 @@ def _tokens(ids: Any, loss: Any) -> Tokens | Refused:
     fractional = loss[(loss != 0) & (loss != 1)]
     if len(fractional):
         return Refused("fractional_weight", f"a message has loss weight {fractional[0]:g}; AstrAI's mask knows 0 and 1", stage="tokenize")
-    return Tokens(ids, loss.astype(np.uint8))
+    return ids, loss.astype(np.uint8)
 
 
 # Rows of the source files with the tokens and masks that a builder makes of them, in order: in this process, or by workers in shards.
@@ -434,17 +413,8 @@ _BUILT = "built.pickle"
 _READ = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Neighbouring rows of a file.
-
-    Attributes:
-        build: places in `rows` → what each of these records becomes.
-    """
-
-    file: SourceFile
-    rows: Sequence[Record | Unreadable]
-    build: Callable[[Sequence[int]], Iterable[Row | Refused]]
+Batch = tuple[SourceFile, Sequence[Record | Unreadable], Callable[[Sequence[int]], Iterable[Row | Refused]]]
+"""A file, neighbouring rows of it, and a function from places among these rows to what each of the records there becomes."""
 
 
 @dataclass(frozen=True)
@@ -481,7 +451,7 @@ class Job:
         for block in reading.rows(_READ):
             for at in range(0, len(block.rows), size):
                 rows = block.rows[at : at + size]
-                yield Batch(block.file, rows, partial(self._build, rows))
+                yield block.file, rows, partial(self._build, rows)
             reading.advance("preprocess", block.size)
 
     def _build(self, rows: Sequence[Record | Unreadable], places: Sequence[int]) -> list[Row | Refused]:
@@ -503,7 +473,10 @@ def batches_by_workers(job: Job, pool: Pool, folder: Path, reading: Reading) -> 
     folder.mkdir()
     try:
         for result in pool.run_shards(Plan(shards, folder), partial(_build_shard, job=travelling)):
-            yield from _read(result.folder / _BUILT)
+            with (result.folder / _BUILT).open("rb") as file:
+                while file.peek(1):
+                    source, rows, built = pickle.load(file)
+                    yield source, rows, partial(map, built.__getitem__)
             shutil.rmtree(result.folder)
             reading.advance("preprocess", result.shard.size)
     finally:
@@ -513,17 +486,10 @@ def batches_by_workers(job: Job, pool: Pool, folder: Path, reading: Reading) -> 
 def _build_shard(task: Sequence[Stretch], folder: Path, *, job: Job) -> Counts:
     """The work of one shard: every batch with what each record becomes, one after the other in a file."""
     with (folder / _BUILT).open("wb") as file:
-        for batch in job.batches(job.reading(task)):
-            places = [place for place, row in enumerate(batch.rows) if isinstance(row, Record)]
-            pickle.dump((batch.file, batch.rows, dict(zip(places, batch.build(places), strict=True))), file)
+        for source, rows, build in job.batches(job.reading(task)):
+            places = [place for place, row in enumerate(rows) if isinstance(row, Record)]
+            pickle.dump((source, rows, dict(zip(places, build(places), strict=True))), file)
     return {}
-
-
-def _read(path: Path) -> Iterator[Batch]:
-    with path.open("rb") as file:
-        while file.peek(1):
-            source, rows, built = pickle.load(file)
-            yield Batch(source, rows, partial(map, built.__getitem__))
 
 
 def _cuts(file: SourceFile) -> tuple[Cut, ...]:

@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import unicodedata
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.compat.astrai import SEQUENCE, AnyPipeline, Column, PositionIds, Task, task_of
-from prep_assets.compat.astrai_columns import Batch, Cells, Job, Row, batches_by_workers
+from prep_assets.compat.astrai_columns import Batch, Job, Row, batches_by_workers
+from prep_assets.data.blocks import Unreadable
 from prep_assets.data.files import SourceFile, find_files, record_id
 from prep_assets.data.quarantine import Quarantine, read_quarantine
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, StoreError
@@ -29,6 +30,7 @@ from prep_assets.pipeline.examples import Deduplicator
 from prep_assets.pipeline.sources import Pinned
 from prep_assets.samples import Record
 from prep_assets.schemas.reader import Account
+from prep_assets.stores.arrays import batches
 from prep_assets.stores.folders import whole_folder
 from prep_assets.stores.segments import BinShard, Borders, write_h5_shard
 from prep_assets.stores.verification import write_json
@@ -46,12 +48,12 @@ from prep_assets.workers.pool import Pool, Workers, worker_count
 # Values wait in one file a key below ``.raw`` until their shard is full, so that memory holds some blocks of tokens, not shards.
 
 Layout = Literal["shards", "flat"]
+Array = npt.NDArray[Any]
 FLUSH_TOKENS = 1 << 21
 """Tokens that are held in memory before they go to the waiting files."""
 RAW = ".raw"
 BLOCK = 1 << 22
 """Elements written at a time."""
-Array = npt.NDArray[Any]
 
 
 @dataclass(slots=True)
@@ -60,22 +62,13 @@ class _Pending:
 
     Attributes:
         tokens: of the primary output.
-        records: lengths of each record's cells, by key.
-        elements: lengths of the elements of lists, by key.
+        lengths: of the parts of each record, by key.
         held: values that are not in the waiting files yet, by key.
     """
 
     tokens: int = 0
-    records: dict[str, list[int]] = field(default_factory=dict)
-    elements: dict[str, list[int]] = field(default_factory=dict)
-    held: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
-
-    def borders(self) -> Borders:
-        """Where records, and elements of lists, begin and end."""
-        found = {key: {"offsets": _cumulative(lengths)} for key, lengths in self.records.items()}
-        for key, lengths in self.elements.items():
-            found[key]["element_offsets"] = _cumulative(lengths)
-        return found
+    lengths: dict[str, list[list[int]]] = field(default_factory=dict)
+    held: dict[str, list[Array]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -92,10 +85,6 @@ class Totals:
     cut_by_packing: int = 0
     cut_records: int = 0
     padding: int = 0
-
-
-def _cumulative(lengths: list[int]) -> list[int]:
-    return [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
 
 
 class ShardWriter:
@@ -116,19 +105,17 @@ class ShardWriter:
 
     def append(self, folder: str, row: Row) -> None:
         """Add a record to a domain."""
-        cells = {key: self._packed(key, cell) for key, cell in row.cells.items()}
-        size = len(cells[self._task.primary].values)
+        cells = {key: self._cut(key, parts) for key, parts in row.cells.items()}
+        size = sum(map(len, cells[self._task.primary]))
         pending = self._open.setdefault(folder, _Pending())
         if pending.tokens and pending.tokens + size > self._task.pipeline.output.max_tokens_per_shard:
             self._finish(folder)
             pending = self._open.setdefault(folder, _Pending())
         pending.tokens += size
-        for key, cell in cells.items():
-            values = _fitted(cell.values, self._task.columns[key], key)
+        for key, parts in cells.items():
+            values = _fitted(np.concatenate(parts), self._task.columns[key], key)
             pending.held.setdefault(key, []).append(values)
-            pending.records.setdefault(key, []).append(len(values))
-            if cell.lengths is not None:
-                pending.elements.setdefault(key, []).extend(cell.lengths)
+            pending.lengths.setdefault(key, []).append([len(part) for part in parts])
             self._held += len(values)
         if self._held >= FLUSH_TOKENS:
             self._flush()
@@ -139,19 +126,18 @@ class ShardWriter:
             self._finish(folder)
         shutil.rmtree(self._root / RAW, ignore_errors=True)
 
-    def _packed(self, key: str, cell: Cells) -> Cells:
-        """``simple`` packing: each sequence cut to ``max_packed_len``. Bins are cut when the shard is arranged."""
+    def _cut(self, key: str, parts: list[Array]) -> list[Array]:
+        """``simple`` packing: each sequence cut to ``max_packed_len``. Bins are cut when the shard is written."""
         steps = self._task.pipeline.preprocessing
         limit = steps.max_packed_len
-        if self._task.is_binned or self._task.columns[key].kind == "values" or max(cell.lengths or (len(cell.values),)) <= limit:
-            return cell
+        if self._task.is_binned or self._task.columns[key].kind == "values" or max(map(len, parts)) <= limit:
+            return parts
         keep = slice(-limit, None) if steps.truncation_mode == "keep_end" else slice(0, limit)
-        parts = np.split(cell.values, np.cumsum(cell.lengths)[:-1]) if cell.lengths else [cell.values]
         kept = [part[keep] for part in parts]
         if key in self._task.sources:
             self.totals.cut_records += 1
-            self.totals.cut_by_packing += len(cell.values) - sum(map(len, kept))
-        return Cells(np.concatenate(kept), tuple(map(len, kept)) if cell.lengths else None)
+            self.totals.cut_by_packing += sum(map(len, parts)) - sum(map(len, kept))
+        return kept
 
     def _raw(self, folder: str, key: str) -> Path:
         return self._root / RAW / folder / key
@@ -167,56 +153,68 @@ class ShardWriter:
             pending.held.clear()
         self._held = 0
 
-    def _raw_values(self, folder: str, key: str, count: int) -> npt.NDArray[Any]:
-        dtype = np.dtype(self._task.columns[key].dtype).newbyteorder("<")
-        if not count:
-            return np.zeros(0, dtype)
-        return np.memmap(self._raw(folder, key), dtype, "r", shape=(count,))
-
     def _finish(self, folder: str) -> None:
         self._flush()
-        pending = self._open.pop(folder)
-        number = self._written.get(folder, 0)
-        self._written[folder] = number + 1
-        raw = {key: self._raw_values(folder, key, sum(lengths)) for key, lengths in pending.records.items()}
-        lengths = np.array(pending.records[SEQUENCE] if self._task.single else [], np.int64)
-        arranged = arrange(self._task, raw, lengths, self._pad_id)
-        name = self._write(folder, number, arranged, {} if self._task.single else pending.borders())
-        counts = {"records": len(pending.records[self._task.primary]), "tokens": pending.tokens}
-        if arranged.bins is not None:
-            self.totals.cut_by_packing += arranged.left_out
-            if arranged.left_out:
-                self.totals.cut_records += int((lengths > self._task.pipeline.preprocessing.max_packed_len).sum())
-            counts = {**counts, "bins": arranged.bins, "tokens": pending.tokens - arranged.left_out}
-            self.totals.padding += arranged.sizes[SEQUENCE] - counts["tokens"]
-        keys = {key: {"shape": [arranged.sizes[key]], "dtype": column.dtype} for key, column in self._task.columns.items()}
-        self.totals.shards[name] = {**counts, "keys": keys}
-        del raw, arranged
+        pending, task, totals = self._open.pop(folder), self._task, self.totals
+        records = {key: np.array([sum(parts) for parts in lengths], np.int64) for key, lengths in pending.lengths.items()}
+        raw: dict[str, Array] = {}
+        for key, lengths in records.items():
+            dtype, count = np.dtype(task.columns[key].dtype).newbyteorder("<"), int(lengths.sum())
+            raw[key] = np.memmap(self._raw(folder, key), dtype, "r", shape=(count,)) if count else np.zeros(0, dtype)
+        counts = {"records": len(records[task.primary]), "tokens": pending.tokens}
+        plan = bin_plan(task, records[SEQUENCE]) if task.is_binned else None
+        if plan is not None:
+            sizes = dict.fromkeys(task.columns, plan.rows * plan.row_len)
+            left_out = int(plan.dropped[:, 2].sum())
+            totals.cut_by_packing += left_out
+            totals.cut_records += int((records[SEQUENCE] > plan.row_len).sum()) if left_out else 0
+            counts = {**counts, "bins": plan.rows, "tokens": pending.tokens - left_out}
+            totals.padding += sizes[SEQUENCE] - counts["tokens"]
+        else:
+            sizes = {key: int(records.get(key, records[task.primary]).sum()) for key in task.columns}
+
+        def blocks(key: str) -> Iterator[Array]:
+            column = task.columns[key]
+            return (_fitted(block, column, key) for block in arranged(task, key, raw, records.get(SEQUENCE), plan, self._pad_id))
+
+        name = self._write(folder, sizes, blocks, {} if task.single else self._borders(pending, records))
+        keys = {key: {"shape": [sizes[key]], "dtype": column.dtype} for key, column in task.columns.items()}
+        totals.shards[name] = {**counts, "keys": keys}
         shutil.rmtree(self._root / RAW / folder)
 
-    def _write(self, folder: str, number: int, arranged: Arranged, borders: Borders) -> str:
-        columns = self._task.columns
-        dtypes = {key: column.dtype for key, column in columns.items()}
+    def _borders(self, pending: _Pending, records: Mapping[str, Array]) -> Borders:
+        """Where records, and elements of lists, begin and end."""
+        lists = [key for key, source in self._task.sources.items() if source.list_field]
+        borders = {key: {"offsets": _cumulative(lengths)} for key, lengths in records.items()}
+        for key in (each for name in lists for each in (name, self._task.mask_key(name)) if each in borders):
+            borders[key]["element_offsets"] = _cumulative([length for parts in pending.lengths[key] for length in parts])
+        return borders
 
-        def blocks(key: str) -> Iterator[npt.NDArray[Any]]:
-            return (_fitted(block, columns[key], key) for block in arranged.blocks(key))
-
+    def _write(self, folder: str, sizes: Mapping[str, int], blocks: Callable[[str], Iterator[Array]], borders: Borders) -> str:
+        """Write a shard, and return its name."""
+        number = self._written.get(folder, 0)
+        self._written[folder] = number + 1
+        dtypes = {key: column.dtype for key, column in self._task.columns.items()}
         if self._task.pipeline.output.storage_format == "h5":
             name = f"{folder}/data_{number:04d}.h5"
-            write_h5_shard(self._root / name, dtypes, arranged.sizes, blocks, borders)
+            write_h5_shard(self._root / name, dtypes, sizes, blocks, borders)
             return name
         if self._layout == "flat" and number:
             raise ConfigError(f"domain {folder}: --layout flat has one shard a domain, and max_tokens_per_shard is reached. Raise it")
         name = folder if self._layout == "flat" else f"{folder}/shard_{number:04d}"
         with BinShard(self._root / name, dtypes) as shard:
-            for key in columns:
+            for key in dtypes:
                 for block in blocks(key):
                     shard.append(key, block)
             shard.borders = borders
         return name
 
 
-def _fitted(values: npt.NDArray[Any], column: Column, key: str) -> npt.NDArray[Any]:
+def _cumulative(lengths: Sequence[int] | Array) -> list[int]:
+    return [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
+
+
+def _fitted(values: Array, column: Column, key: str) -> Array:
     """`values` in the column's type. A reward or position that it does not hold stops the run instead of becoming infinite or negative."""
     dtype = np.dtype(column.dtype)
     with np.errstate(over="ignore"):
@@ -227,42 +225,6 @@ def _fitted(values: npt.NDArray[Any], column: Column, key: str) -> npt.NDArray[A
         reached, held = (f"{reach:g}", f"{np.finfo(dtype).max:g}") if dtype.kind == "f" else (f"{reach:,}", f"{np.iinfo(dtype).max:,}")
         raise ConfigError(f"{key} reach {reached}, {dtype} holds {held}. Set output.dtype.{key} to a wider type")
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Arranged:
-    """A shard, ready to be written.
-
-    Attributes:
-        sizes: number of elements of each key.
-        blocks: the elements of a key, in blocks.
-        bins: how many bins of `max_packed_len` it has; `None` where records are not packed.
-        left_out: tokens of records longer than a bin that are in none.
-    """
-
-    sizes: Mapping[str, int]
-    blocks: Callable[[str], Iterator[Array]]
-    bins: int | None = None
-    left_out: int = 0
-
-
-def arrange(task: Task, raw: Mapping[str, Array], lengths: npt.NDArray[np.int64], pad_id: int) -> Arranged:
-    """The shard of records whose values stand one after another in `raw`.
-
-    Args:
-        raw: values of each key except position ids.
-        lengths: int64[n], tokens of each record of a single-output task; unused with several outputs.
-        pad_id: the token that fills the bins; it is never trained.
-    """
-    if not task.is_binned:
-        total = int(lengths.sum())
-        sizes = {key: total if column.kind == "positions" else len(raw[key]) for key, column in task.columns.items()}
-        return Arranged(sizes, lambda key: _flat(task, key, raw, lengths))
-    plan = bin_plan(task, lengths)
-    starts = np.cumsum(lengths) - lengths
-    sizes = dict.fromkeys(task.columns, plan.rows * plan.row_len)
-    left_out = int(plan.dropped[:, 2].sum())
-    return Arranged(sizes, lambda key: _binned(task, key, raw, plan, starts, pad_id), plan.rows, left_out)
 
 
 def bin_plan(task: Task, lengths: npt.NDArray[np.int64]) -> PackPlan:
@@ -279,30 +241,36 @@ def bin_plan(task: Task, lengths: npt.NDArray[np.int64]) -> PackPlan:
     return replace(plan, start=lengths[plan.record] - plan.length, dropped=dropped)
 
 
-def _flat(task: Task, key: str, raw: Mapping[str, Array], lengths: npt.NDArray[np.int64]) -> Iterator[Array]:
-    if task.columns[key].kind != "positions":
+def arranged(
+    task: Task, key: str, raw: Mapping[str, Array], lengths: npt.NDArray[np.int64] | None, plan: PackPlan | None, pad_id: int
+) -> Iterator[Array]:
+    """The values of one key of a shard, in blocks.
+
+    Args:
+        raw: the values of each key except position ids, record after record.
+        lengths: int64[n], tokens of each record; `None` with several outputs, which have no position ids.
+        plan: the bins of a shard that is packed.
+        pad_id: the token that fills the bins; it is never trained.
+    """
+    column, continuous = task.columns[key], task.pipeline.output.position_ids_mode == "continuous"
+    if plan is not None:
+        assert lengths is not None
+        step = max(1, BLOCK // plan.row_len)
+        for first in range(0, plan.rows, step):
+            rows = slice(first, min(first + step, plan.rows))
+            if column.kind != "positions":
+                fill = pad_id if column.kind == "ids" else 0
+                yield gather_rows(raw[key], np.cumsum(lengths) - lengths, plan, rows, fill=fill).ravel()
+            elif continuous:
+                yield np.arange(first * plan.row_len, rows.stop * plan.row_len)
+            else:
+                yield position_ids(plan, rows, "doc_reset").ravel()
+    elif column.kind != "positions" or lengths is None:
         yield from (raw[key][at : at + BLOCK] for at in range(0, len(raw[key]), BLOCK))
-        return
-    ends = np.cumsum(lengths)
-    first = begin = 0
-    while first < len(lengths):
-        stop = max(first + 1, int(np.searchsorted(ends, begin + BLOCK, "right")))
-        continuous = task.pipeline.output.position_ids_mode == "continuous"
-        yield np.arange(begin, ends[stop - 1]) if continuous else within(lengths[first:stop])
-        first, begin = stop, int(ends[stop - 1])
-
-
-def _binned(task: Task, key: str, raw: Mapping[str, Array], plan: PackPlan, starts: npt.NDArray[np.int64], pad_id: int) -> Iterator[Array]:
-    column: Column = task.columns[key]
-    step = max(1, BLOCK // plan.row_len)
-    for first in range(0, plan.rows, step):
-        rows = slice(first, min(first + step, plan.rows))
-        if column.kind != "positions":
-            yield gather_rows(raw[key], starts, plan, rows, fill=pad_id if column.kind == "ids" else 0).ravel()
-        elif task.pipeline.output.position_ids_mode == "doc_reset":
-            yield position_ids(plan, rows, "doc_reset").ravel()
-        else:
-            yield np.arange(first * plan.row_len, rows.stop * plan.row_len)
+    else:
+        for some in batches(np.cumsum(lengths), BLOCK):
+            begin = int(lengths[: some.start].sum())
+            yield np.arange(begin, begin + int(lengths[some].sum())) if continuous else within(lengths[some])
 
 
 # Records on their way from files to shards, in batches and in order.
@@ -411,36 +379,38 @@ class Run:
     counts: Counts = field(default_factory=Counts)
     domains: Domains = field(default_factory=Domains)
 
-    def over(self, batches: Generator[Batch, None, None]) -> None:
+    def over(self, found: Generator[Batch, None, None]) -> None:
         """All records, in order, until ``max_items`` are kept."""
         if self.task.has_mask:
             self.counts.trained = 0
-        with closing(batches):  # workers are ended where not all of them are wanted
-            for batch in batches:
-                is_last = self._batch(batch)
+        with closing(found):  # workers are ended where not all of them are wanted
+            for batch in found:
+                is_last = self._batch(*batch)
                 self.account.check("the pipeline", _to_ignore)
                 if is_last:
                     break
         self.counts.refused = self.quarantine.counts
 
-    def _batch(self, batch: Batch) -> bool:
+    def _batch(
+        self, file: SourceFile, rows: Sequence[Record | Unreadable], build: Callable[[Sequence[int]], Iterable[Row | Refused]]
+    ) -> bool:
         """Take over a batch; whether ``max_items`` is reached. Records after the last kept one count as never read."""
-        records = {place: row for place, row in enumerate(batch.rows) if isinstance(row, Record)}
-        gone = self.deduplicator.among(batch.file, list(records.values())) if self.deduplicator is not None else {}
-        duplicates = {place: gone[row.row] for place, row in records.items() if row.row in gone}
-        built = iter(batch.build([place for place in records if place not in duplicates]))
-        for place, row in enumerate(batch.rows):
-            self.counts.read += 1
-            result = None
+        counts = self.counts
+        records = [row for row in rows if isinstance(row, Record)]
+        duplicates = self.deduplicator.among(file, records) if self.deduplicator is not None else {}
+        built = iter(build([place for place, row in enumerate(rows) if isinstance(row, Record) and row.row not in duplicates]))
+        for row in rows:
+            counts.read += 1
             if not isinstance(row, Record):
-                self.quarantine.add_unreadable(batch.file, [row])
-            elif isinstance(result := duplicates.get(place) or self._accounted(next(built)), Row):
+                self.quarantine.add_unreadable(file, [row])
+                result = None
+            elif isinstance(result := duplicates.get(row.row) or self._accounted(next(built)), Row):
                 self._keep(row.payload, result)
             else:
-                self.quarantine.add(record_id(batch.file, row.row), result.stage, result.reason, result.detail, row.payload)
-            if self.log_interval and self.counts.read % self.log_interval == 0:
-                self.log(self.counts)
-            if isinstance(result, Row) and self.counts.kept == self.task.pipeline.preprocessing.max_items:
+                self.quarantine.add(record_id(file, row.row), result.stage, result.reason, result.detail, row.payload)
+            if self.log_interval and counts.read % self.log_interval == 0:
+                self.log(counts)
+            if isinstance(result, Row) and counts.kept == self.task.pipeline.preprocessing.max_items:
                 return True
         return False
 
@@ -461,11 +431,11 @@ class Run:
         counts.domains[folder] = counts.domains.get(folder, 0) + 1
         counts.cut_records += row.cut > 0
         counts.cut_tokens += row.cut
-        counts.tokens += sum(len(cells.values) for name, cells in row.cells.items() if self.task.columns[name].kind == "ids")
+        columns = self.task.columns
+        counts.tokens += sum(len(part) for name, parts in row.cells.items() if columns[name].kind == "ids" for part in parts)
         if counts.trained is not None:
-            masks = [cells.values for name, cells in row.cells.items() if self.task.columns[name].kind == "mask"]
             # a text that goes into bins has a mask only there, where the padding needs one
-            trained = sum(int(mask.sum()) for mask in masks)
+            trained = sum(int(mask.sum()) for name, parts in row.cells.items() if columns[name].kind == "mask" for mask in parts)
             counts.trained += trained
             counts.untrained += trained == 0
 

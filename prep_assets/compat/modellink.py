@@ -430,28 +430,28 @@ class Outcome:
     @property
     def read(self) -> int:
         """Rows of source."""
-        return sum(each.manifest.counts["read"] for each in self.stores if each.manifest.asset.endswith("_raw"))
+        return sum(store.manifest.counts["read"] for store in self.stores if store.manifest.asset.endswith("_raw"))
 
     @property
     def written(self) -> tuple[int, int]:
         """Sequences, and their tokens, without padding."""
-        counts = [each.manifest.counts for each in self.stores if each.manifest.asset.endswith("_export_megatron")]
-        return sum(each["rows"] for each in counts), sum(each["tokens"] for each in counts)
+        counts = [store.manifest.counts for store in self.stores if store.manifest.asset.endswith("_export_megatron")]
+        return sum(count["rows"] for count in counts), sum(count["tokens"] for count in counts)
 
     @property
     def refused(self) -> Counter[str]:
         """Rows that were left out, by stage/reason."""
-        return sum((Counter(each.manifest.counts.get("refused", {})) for each in self.stores), Counter[str]())
+        return sum((Counter(store.manifest.counts.get("refused", {})) for store in self.stores), Counter[str]())
 
     @property
     def too_long(self) -> Iterator[Refusal]:
         """The rows that are longer than ``--seq-length``."""
-        for each in self.stores:
-            if each.quarantine:
-                yield from (row for row in read_quarantine(each.quarantine) if (row.stage, row.reason) == ("tokenize", "too_long"))
+        for store in self.stores:
+            if store.quarantine:
+                yield from (row for row in read_quarantine(store.quarantine) if (row.stage, row.reason) == ("tokenize", "too_long"))
 
 
-def preprocess(flags: argparse.Namespace, found: Configuration, tell: Tell = lambda event: None) -> Outcome:
+def preprocess(flags: argparse.Namespace, configured: Configuration, tell: Tell = lambda event: None) -> Outcome:
     """Write the files of a prefix, unless they are there and come from these flags, rows and tokenizer.
 
     Raises:
@@ -459,36 +459,35 @@ def preprocess(flags: argparse.Namespace, found: Configuration, tell: Tell = lam
         PrepAssetsError: the build does not get through, or a check does not hold; no file of the prefix has changed.
     """
     prefix = flags.output_prefix.expanduser().absolute()
-    beside = prefix.with_name(prefix.name + STORES)
-    workspace = Workspace(beside / "configs", beside / "stores", workers=flags.workers)
+    folder = prefix.with_name(prefix.name + STORES)
+    workspace = Workspace(folder / "configs", folder / "stores", workers=flags.workers)
     workspace.configs.mkdir(parents=True, exist_ok=True)
-    file = workspace.configs / f"{found.family}.yaml"
+    file = workspace.configs / f"{configured.family}.yaml"
     before = file.read_text("utf-8") if file.is_file() else None
-    write_text(file, found.text)
-    asset = asset_named(f"{found.family}_export_megatron", workspace)
-    steps = plan(workspace, [(asset, each) for each in asset.partitions(workspace)])
-    current = [each.standing.published for each in steps if each.requested and not each.why and each.standing and each.standing.published]
-    sound = [each for each in current if _is_sound(each)]
-    links, there = _links(prefix, sound), _existing(prefix, flags)
-    foreign = [path for path in there if path not in links or not _same(links[path], path)]
+    write_text(file, configured.text)
+    asset = asset_named(f"{configured.family}_export_megatron", workspace)
+    steps = plan(workspace, [(asset, partition) for partition in asset.partitions(workspace)])
+    current = [step.standing.published for step in steps if step.requested and not step.why and step.standing and step.standing.published]
+    verified = [store for store in current if _is_verified(store)]
+    links, existing = _links(prefix, verified), _existing(prefix, flags)
+    foreign = [path for path in existing if path not in links or not _same(links[path], path)]
     if foreign and not flags.overwrite:
         file.unlink() if before is None else write_text(file, before)
-        why = next((f" ({each.label}: {each.why})" for each in steps if each.why), "")
+        why = next((f" ({step.label}: {step.why})" for step in steps if step.why), "")
         raise ConfigError(
             f"{', '.join(path.name for path in foreign)} in {prefix.parent}: not what these flags, rows and tokenizer give{why}. "
             "Name another --output-prefix, or replace what is there with --overwrite"
         )
-    was_there = not any(each.why for each in steps) and len(sound) == len(current) and {*links} == {*there} and not foreign
+    was_there = not any(step.why for step in steps) and len(verified) == len(current) and {*links} == {*existing} and not foreign
     if not was_there:
-        built = _built(workspace, asset.name, again=len(sound) < len(current), tell=tell)
-        links = _links(prefix, built)
-        _place(links, there)
-    line = (store for each in asset.partitions(workspace) for store in _line(workspace, asset, each))
-    return Outcome(workspace, tuple(sorted(links)), tuple({store.where: store for store in line}.values()), was_there)
+        links = _links(prefix, _built(workspace, asset.name, force=len(verified) < len(current), tell=tell))
+        _place(links, existing)
+    chain = (store for partition in asset.partitions(workspace) for store in _chain(workspace, asset, partition))
+    return Outcome(workspace, tuple(sorted(links)), tuple({store.where: store for store in chain}.values()), was_there)
 
 
-def _is_sound(published: Published) -> bool:
-    """Whether its files are what its manifest says. Beside the prefix stand the same files, which anybody may have written into."""
+def _is_verified(published: Published) -> bool:
+    """Whether its files are what its manifest says. The prefix's files are links to these, and anybody may have written into them."""
     try:
         published.verify()
     except StoreError:
@@ -496,9 +495,9 @@ def _is_sound(published: Published) -> bool:
     return True
 
 
-def _built(workspace: Workspace, asset: str, *, again: bool, tell: Tell) -> list[Published]:
+def _built(workspace: Workspace, asset: str, *, force: bool, tell: Tell) -> list[Published]:
     try:
-        return [each.published for each in build(workspace, asset, force=again, tell=tell)]
+        return [result.published for result in build(workspace, asset, force=force, tell=tell)]
     except PrepAssetsError as error:
         if "\n  ignore: " not in str(error):
             raise
@@ -515,34 +514,34 @@ def _existing(prefix: Path, flags: argparse.Namespace) -> list[Path]:
 
 def _links(prefix: Path, exports: Sequence[Published]) -> dict[Path, Path]:
     """What stands beside the prefix → the file of an export that it is. An export says ``text`` of whatever field a document was."""
-    found = {}
-    for each in exports:
-        for name in each.manifest.files:
+    links = {}
+    for store in exports:
+        for name in store.manifest.files:
             key = name.removeprefix(f"{prefix.name}_")
-            key = key.replace("text", each.manifest.partition, 1) if key.startswith("text_") else key
-            found[prefix.with_name(f"{prefix.name}_{key}")] = each.directory / name
-    return found
+            key = key.replace("text", store.manifest.partition, 1) if key.startswith("text_") else key
+            links[prefix.with_name(f"{prefix.name}_{key}")] = store.directory / name
+    return links
 
 
 def _same(source: Path, path: Path) -> bool:
     return path.samefile(source) or (path.stat().st_size == source.stat().st_size and file_hash(path) == file_hash(source))
 
 
-def _place(links: Mapping[Path, Path], there: Sequence[Path]) -> None:
+def _place(links: Mapping[Path, Path], existing: Sequence[Path]) -> None:
     """Put the files of an export beside the prefix: an index goes before its data and comes after, so that none stands beside other data."""
-    for path in sorted(there, key=lambda path: path.suffix, reverse=True):
+    for path in sorted(existing, key=lambda path: path.suffix, reverse=True):
         path.unlink()
-    for path, source in sorted(links.items(), key=lambda each: each[0].suffix):
+    for path, source in sorted(links.items(), key=lambda link: link[0].suffix):
         try:
             os.link(source, path)
         except OSError:  # a file system without hard links
             shutil.copyfile(source, path)
 
 
-def _line(workspace: Workspace, asset: Asset, partition: str) -> Iterator[Published]:
+def _chain(workspace: Workspace, asset: Asset, partition: str) -> Iterator[Published]:
     """The current stores that one store is made from, and that one, source first."""
-    for above, each in upstream_of(workspace, asset, partition):
-        yield from _line(workspace, above, each)
+    for above, partition_above in upstream_of(workspace, asset, partition):
+        yield from _chain(workspace, above, partition_above)
     if published := workspace.published(asset.name, partition):
         yield published
 

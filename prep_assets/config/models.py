@@ -12,50 +12,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from prep_assets.config.base import LONGEST, MOST, MOST_SEED, Fixed, ImageRule, Model
-from prep_assets.config.family import (
-    Chat,
-    Cluster,
-    Decontaminate,
-    Documents,
-    Domain,
-    Export,
-    Family,
-    Fim,
-    Images,
-    Output,
-    Packing,
-    Preprocessing,
-    Refresh,
-    can_name_a_domain,
-)
+from prep_assets.config.family import Chat, Documents, Family, Images, Packing, Preprocessing
 from prep_assets.errors import ConfigError
-
-__all__ = [
-    "FAMILIES",
-    "Arithmetic",
-    "Chat",
-    "Cluster",
-    "Contrastive",
-    "Contrasts",
-    "Decontaminate",
-    "Documents",
-    "Domain",
-    "Export",
-    "Family",
-    "Fim",
-    "Form",
-    "Images",
-    "Keep",
-    "Output",
-    "Packing",
-    "Preference",
-    "Preprocessing",
-    "Pretrain",
-    "Refresh",
-    "Rl",
-    "Sft",
-    "can_name_a_domain",
-]
 
 Action = Literal["train", "mask"]
 Bos = Annotated[Literal["auto", "true", "false"], BeforeValidator(lambda value: str(value).lower() if isinstance(value, bool) else value)]
@@ -193,13 +151,7 @@ class Contrastive(Family):
     test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of queries held out, by hash of the query.")
 
 
-FAMILIES: Mapping[str, type[Family]] = {
-    "pretrain": Pretrain,
-    "sft": Sft,
-    "preference": Preference,
-    "rl": Rl,
-    "contrastive": Contrastive,
-}
+FAMILIES: Mapping[str, type[Family]] = {"pretrain": Pretrain, "sft": Sft, "preference": Preference, "rl": Rl, "contrastive": Contrastive}
 
 
 def family_name(kind: type[Family]) -> str:

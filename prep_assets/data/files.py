@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import hashlib
 import json
@@ -14,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -104,7 +104,14 @@ def list_remote(url: str) -> list[Listed]:
             found = _below(system, path)
         else:
             found = {path: {}} if _exists(system, path, url) else {}
-        return sorted(_listed(str(system.unstrip_protocol(path)), info) for path, info in found.items())
+        says_size = not is_http(url)
+        return sorted(
+            Listed(
+                str(system.unstrip_protocol(path)),
+                *((info["size"], _sign(info)) if says_size and isinstance(info.get("size"), int) else ()),
+            )
+            for path, info in found.items()
+        )
     except Exception as error:  # each remote file system raises its own kinds
         message = f"cannot list {url!r}: {error}. Check the address, the credentials and that the file system is installed"
         raise unreadable(error, message) from error
@@ -150,11 +157,6 @@ def _lists_at_once(system: Any) -> bool:
     return type(system).find is not AbstractFileSystem.find
 
 
-def _listed(url: str, info: Mapping[str, Any]) -> Listed:
-    size = info.get("size")
-    return Listed(url, size, _sign(info)) if isinstance(size, int) and not is_http(url) else Listed(url)
-
-
 def _exists(system: Any, path: str, url: str) -> bool:
     """Whether there is such a file.
 
@@ -187,12 +189,8 @@ def remote_size(url: str) -> int:
     return size
 
 
-def remote_sign(url: str) -> str:
-    """What changes when the file changes: its size with an ETag, a checksum or a time. Empty where the source gives none of these."""
-    return _sign(_info(url))
-
-
 def _sign(info: Mapping[str, Any]) -> str:
+    """What changes when a remote file changes: its size with an ETag, a checksum or a time. Empty where the source gives none of these."""
     size, version = info.get("size"), next((f"{key}={info[key]}" for key in _VERSION_KEYS if info.get(key)), "")
     return f"{size}:{version}" if isinstance(size, int) and version else ""
 
@@ -273,7 +271,10 @@ def find(pattern: str, base: Path) -> list[Found]:
     path = Path(pattern.removeprefix("file://")).expanduser()
     here = Path(os.path.normpath(base / path))
     try:
-        found = _named(here) or _globbed(os.path.join(glob.escape(str(base)), path))  # noqa: PTH118  (pathlib would take the escapes for names)
+        if here.is_file():
+            found = [Found(str(here), here.as_posix())]
+        else:
+            found = (list(walk(here)) if here.is_dir() else []) or _globbed(path, base)
     except OSError as error:
         raise SourceError(f"{pattern!r}: cannot read {error.filename}: {error.strerror}. Make it readable, or name other files") from error
     if not found:
@@ -286,26 +287,36 @@ def is_data(name: str) -> bool:
     return not (name.startswith(".") or name.endswith(_UNFINISHED) or name in _METADATA)
 
 
-def _named(path: Path) -> list[Found]:
-    return [Found(str(path), path.as_posix())] if path.is_file() else list(walk(path)) if path.is_dir() else []
-
-
-def _globbed(pattern: str) -> list[Found]:
-    # pathlib's own glob takes hidden files in and leaves files under `**` out.
-    paths = sorted({Path(os.path.normpath(name)) for name in _matches(pattern)})
-    _check_readable(pattern)
+def _globbed(pattern: Path, base: Path) -> list[Found]:
+    anchor = Path(pattern.anchor) if pattern.anchor else base
+    parts = pattern.relative_to(pattern.anchor).parts
+    paths = sorted({Path(os.path.normpath(path)) for path in _matches(anchor, parts)})
     return [Found(str(path), path.as_posix()) for path in paths if path.is_file() and is_data(path.name)]
 
 
-def _matches(pattern: str) -> Iterator[str]:
-    """What a pattern matches. `**` is looked into here: `glob` follows links that lead back, again and again."""
-    head, found, rest = pattern.partition("/**")
-    if not found or rest[:1] not in ("", "/"):
-        yield from glob.iglob(pattern)  # noqa: PTH207
+def _matches(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
+    """What the rest of a glob matches in a folder. Python's own leave out a folder that cannot be read, whose files would be taken for removed, and follow
+    links that lead back, again and again.
+
+    Raises:
+        OSError: such a folder.
+    """
+    if not parts:
+        yield folder
+    elif not folder.is_dir():
         return
-    for name in glob.iglob(f"{head}/"):  # noqa: PTH207
-        for folder in _folders(start := Path(name), start):
-            yield from _matches(f"{glob.escape(str(folder))}/{rest.lstrip('/') or '*'}")
+    elif parts[0] == "**":
+        for below in _folders(folder, folder):
+            yield from _matches(below, parts[1:] or ("*",))
+    elif not glob.has_magic(parts[0]):
+        yield from _matches(folder / parts[0], parts[1:])
+    else:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if not entry.name.startswith(".") or parts[0].startswith(".")]
+        for name in fnmatch.filter(names, parts[0]):
+            if parts[1:] and (folder / name).is_dir():
+                os.scandir(folder / name).close()
+            yield from _matches(folder / name, parts[1:])
 
 
 def _folders(folder: Path, start: Path) -> Iterator[Path]:
@@ -324,16 +335,6 @@ def _goes_round(folder: Path, start: Path) -> bool:
         return False
     way = {each.resolve() for each in folder.parents if each == start or start in each.parents}
     return folder.resolve() in {*way, *folder.parent.resolve().parents}
-
-
-def _check_readable(pattern: str) -> None:
-    """Raise where a folder that may hold matches cannot be read: `glob` leaves it out, and its files would be taken for removed."""
-    above = os.path.dirname(pattern)  # noqa: PTH120
-    while glob.has_magic(above):
-        for folder in _matches(f"{above}/"):
-            if Path(folder).is_dir():
-                os.scandir(folder).close()
-        above = os.path.dirname(above)  # noqa: PTH120
 
 
 def walk(folder: Path, start: Path | None = None) -> Iterator[Found]:
@@ -430,18 +431,6 @@ def format_of(name: str) -> tuple[str | None, str | None]:
     return FORMATS.get(format_suffix), COMPRESSIONS.get(compression or "")
 
 
-def check_format(format: str) -> str:
-    """`format`, if it is one.
-
-    Raises:
-        ConfigError: no such format; the message names the known ones and the nearest match.
-    """
-    known = sorted(set(FORMATS.values()))
-    if format not in known:
-        raise ConfigError(f"no format {format!r}{nearest(format, known) or '.'} Known: {', '.join(known)}")
-    return format
-
-
 # Data sets of the Hugging Face hub: `hub://owner/name@commit` or `hub://owner/name@commit/path/*.parquet`.
 #
 # The commit is written out in full, so that the address always means the same bytes. `@follow:BRANCH` instead means the newest commit of a branch, as a file
@@ -514,22 +503,17 @@ def find_on_hub(pattern: str, *, fetch: bool = True) -> list[Found]:
     if address.path is None or (folder / address.path).is_dir():
         local = list(walk(folder / (address.path or "")))
     else:
-        paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        local = [Found(str(p), p.as_posix()) for p in paths if _is_expected(p.relative_to(folder).as_posix(), address.path)]
+        paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+        expected = [name for name in fnmatch.filter(paths, address.path) if is_data(paths[name].name)]
+        names = [name for name in paths if name == address.path or name in expected]
+        local = [Found(str(paths[name]), paths[name].as_posix()) for name in names]
     if not local:
         raise SourceError(f"{pattern!r} matches no file of the data set at commit {commit}. Check the path on the hub's page of it")
-    return [_on_hub(one, folder, root) for one in local]
 
-
-def _is_expected(path: str, wanted: str) -> bool:
-    return path == wanted or (fnmatchcase(path, wanted) and is_data(path.rpartition("/")[2]))
-
-
-def _on_hub(one: Found, folder: Path, root: str) -> Found:
-    def move(path: str) -> str:
+    def on_hub(path: str) -> str:
         return f"{root}/{Path(path).relative_to(folder).as_posix()}".removesuffix("/.")
 
-    return Found(one.url, move(one.place), move(one.group) if one.group else "", one.position)
+    return [Found(one.url, on_hub(one.place), on_hub(one.group) if one.group else "", one.position) for one in local]
 
 
 def _newest(address: HubAddress) -> str:
@@ -628,10 +612,14 @@ def pin_folder(folder: Path, known: Path) -> FolderPin:
     files = total = 0
     try:
         with _readable(folder), temporary.open("w", encoding="utf-8") as out:
-            remembered = _Remembered(known)
+            remembered = _remembered(known)
+            before = next(remembered, None)
             for name, status in _walk(folder, "", ()):
                 sign = f"{status.st_size}:{status.st_mtime_ns}"
-                sha256 = remembered.of(name, sign) or _hash(folder / name, sign)
+                while before is not None and before[0].split("/") < name.split("/"):
+                    before = next(remembered, None)
+                looks_as_it_did = before is not None and before[:2] == (name, sign)
+                sha256 = before[2] if before is not None and looks_as_it_did else _hash(folder / name, sign)
                 out.write(json.dumps([name, sign, sha256]) + "\n")
                 digest.update(json.dumps([name, status.st_size, sha256]).encode() + b"\n")
                 files, total = files + 1, total + status.st_size
@@ -667,7 +655,7 @@ def _check_any(folder: Path, files: int) -> None:
 
 
 def _walk(folder: Path, below: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, os.stat_result]]:
-    """Relative path and status of every file, in the order of `_order`. `above` are the folders on the way, so that a link into one ends."""
+    """Relative path and status of every file, in the order of the parts of their paths. `above` are the folders on the way, so that a link into one ends."""
     here = folder.stat()
     mark = here.st_dev, here.st_ino
     if mark in above:
@@ -682,10 +670,6 @@ def _walk(folder: Path, below: str, above: tuple[tuple[int, int], ...]) -> Itera
             yield name, entry.stat()
 
 
-def _order(name: str) -> tuple[str, ...]:
-    return tuple(name.split("/"))
-
-
 def _hash(path: Path, sign: str) -> str:
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -695,28 +679,15 @@ def _hash(path: Path, sign: str) -> str:
     return sha256
 
 
-class _Remembered:
-    """Hashes of an earlier walk, read line by line beside the present one."""
-
-    def __init__(self, path: Path) -> None:
-        self._lines = self._read(path)
-        self._next = next(self._lines, None)
-
-    def of(self, name: str, sign: str) -> str | None:
-        """The hash of a file that looks as it did. Names are asked for in the order of the walk."""
-        while self._next is not None and _order(self._next[0]) < _order(name):
-            self._next = next(self._lines, None)
-        return self._next[2] if self._next is not None and self._next[:2] == (name, sign) else None
-
-    @staticmethod
-    def _read(path: Path) -> Iterator[tuple[str, str, str]]:
-        try:
-            with path.open(encoding="utf-8") as lines:
-                for line in lines:
-                    name, sign, sha256 = loads(line)
-                    yield name, sign, sha256
-        except (FileNotFoundError, ValueError, TypeError):
-            return
+def _remembered(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Name, sign and hash of the files of an earlier walk, in its order."""
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                name, sign, sha256 = loads(line)
+                yield name, sign, sha256
+    except (FileNotFoundError, ValueError, TypeError):
+        return
 
 
 # The source files of a domain: which they are, their stable names, and what they hold.
@@ -785,8 +756,9 @@ def find_files(patterns: Sequence[str], base: Path, *, format: str | None = None
         SourceError: a pattern without a file; a file that is empty or of unknown suffix.
         ConfigError: an unknown `format`, or a hub address without a full commit.
     """
-    if format is not None:
-        check_format(format)
+    known = sorted(set(FORMATS.values()))
+    if format is not None and format not in known:
+        raise ConfigError(f"no format {format!r}{nearest(format, known) or '.'} Known: {', '.join(known)}")
     if isinstance(patterns, str):
         patterns = (patterns,)
     by_url: dict[str, tuple[str, Found]] = {}
@@ -824,7 +796,7 @@ def fingerprint(file: SourceFile) -> str:
     these, which means: hash again. It differs between machines, so that it never goes into a build's identity.
     """
     if is_remote(file.url):
-        return remote_sign(file.url)
+        return _sign(_info(file.url))
     status = _stat(file.url)
     return f"{status.st_size}:{status.st_mtime_ns}"
 

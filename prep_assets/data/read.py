@@ -133,16 +133,11 @@ def undecodable(file: int, row: int, raw: bytes, error: Exception) -> Unreadable
     if isinstance(error, RecursionError):
         if not may_be_too_deep(raw):  # the caller's stack is too deep, not the row
             raise error
-        return too_deep(file, row, raw)
+        return refuse(file, row, "invalid_json", f"{TOO_DEEP} ({len(raw):,} bytes)", raw)
     alone = next((match for match in _ESCAPE.finditer(raw) if match[1]), None)
     if alone is not None:
         return refuse(file, row, "invalid_json", f"byte {alone.start()} of {len(raw)}: \\{alone[1].decode()} is half a surrogate pair", raw)
     return refuse(file, row, "invalid_json", _what_is_malformed(raw, error), raw)
-
-
-def too_deep(file: int, row: int, raw: bytes) -> Unreadable:
-    """The refusal of a row that is nested too deeply."""
-    return refuse(file, row, "invalid_json", f"{TOO_DEEP} ({len(raw):,} bytes)", raw)
 
 
 def _what_is_malformed(raw: bytes, error: Exception) -> str:

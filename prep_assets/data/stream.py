@@ -80,15 +80,7 @@ _DECOMPRESSORS: dict[str, Callable[[], Decompressor]] = {
 }
 
 
-def decompressor(compression: str) -> Decompressor:
-    """A decoder for one member or frame of `gzip`, `bz2`, `xz` or `zstd` data."""
-    return _DECOMPRESSORS[compression]()
-
-
-def damage() -> tuple[type[Exception], ...]:
-    """What the decoders raise on data that is damaged."""
-    return (zlib.error, lzma.LZMAError, _zstd_module().ZstdError, OSError, ValueError, EOFError)
-
+"""A decoder for one member or frame of each compression."""
 
 # The bytes of a source file, decompressed while they are read, and proven to be all there.
 
@@ -120,30 +112,33 @@ class Stream:
         self._raw = open_stored(file)
         self._decompressor: Decompressor | None = None
         self._pending = b""
-        self._errors = damage()
+        self._damage = (zlib.error, lzma.LZMAError, _zstd_module().ZstdError, OSError, ValueError, EOFError)
         self._at = self._taken = 0
         self.stored = 0
         self.rows = part.row
         if part.start:
             self._go_to(part.start)
 
+    @classmethod
+    def of(cls, file: SourceFile, part: Part = WHOLE, watch: Callable[[bytes], None] | None = None) -> Stream:
+        """As the class itself; what is compressed is not decompressed from its beginning for each part, where parts come in order."""
+        if not (part.start and _WAITING and _WAITING[0]._file == file and _WAITING[0]._at <= part.start):
+            return cls(file, part, watch)
+        stream = _WAITING.pop()
+        stream.part, stream._watch, stream.rows = part, watch, part.row
+        stream._go_to(part.start)
+        return stream
+
     def __enter__(self) -> Stream:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None and self._file.compression is not None and self._at == self.part.stop:
-            _stay(self)
+            while _WAITING:
+                _WAITING.pop().close()
+            _WAITING.append(self)
         else:
             self.close()
-
-    def go_on(self, part: Part, watch: Callable[[bytes], None] | None) -> None:
-        """Read another part, which begins where reading is, or later."""
-        self.part, self._watch, self.rows = part, watch, part.row
-        self._go_to(part.start)
-
-    def is_before(self, file: SourceFile, part: Part) -> bool:
-        """Whether it is a stream of this file that has not come to the part yet."""
-        return self._file == file and self._at <= part.start
 
     def close(self) -> None:
         """Close the file."""
@@ -249,13 +244,13 @@ class Stream:
                 data = self._read_stored(_STORED_CHUNK)
         if data:
             self._pending = data
-            self._decompressor = decompressor(self._file.compression or "")
+            self._decompressor = _DECOMPRESSORS[self._file.compression or ""]()
         return bool(data)
 
     def _decompress(self, decoder: Decompressor, data: bytes, size: int) -> bytes:
         try:
             out = decoder.decompress(data, size)
-        except self._errors as error:
+        except self._damage as error:
             raise _Fault(f"the {self._file.compression} stream is damaged ({error})") from error
         if decoder.eof:
             self._pending = decoder.unused_data
@@ -278,26 +273,11 @@ _WAITING: list[Stream] = []
 """The stream that stopped last at the end of a part that was decompressed, for the next reader of a later part of that file in this process."""
 
 
-def _stay(stream: Stream) -> None:
-    while _WAITING:
-        _WAITING.pop().close()
-    _WAITING.append(stream)
-
-
-def stream_of(file: SourceFile, part: Part = WHOLE, watch: Callable[[bytes], None] | None = None) -> Stream:
-    """The bytes of a file or of a part of it. What is compressed is not decompressed from its beginning for each part, where parts come in order."""
-    if part.start and _WAITING and _WAITING[0].is_before(file, part):
-        stream = _WAITING.pop()
-        stream.go_on(part, watch)
-        return stream
-    return Stream(file, part, watch)
-
-
 def blocks_of(
     read: Callable[[Stream], Iterator[Block]], file: SourceFile, part: Part = WHOLE, watch: Callable[[bytes], None] | None = None
 ) -> Iterator[Block]:
     """What a reader makes of the bytes of a file or of a part of it."""
-    with stream_of(file, part, watch) as stream:
+    with Stream.of(file, part, watch) as stream:
         yield from read(stream)
 
 
@@ -430,10 +410,8 @@ def places(true: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.bool_]], raw: 
     return np.concatenate([np.flatnonzero(true(raw[start : start + _PART])) + start for start in parts])
 
 
-class AddLines(Protocol):
-    """What a format does with lines: each becomes a record, a refused row, or, where it is blank, nothing."""
-
-    def __call__(self, lines: Lines, records: list[Record], unreadable: list[Unreadable]) -> None: ...
+AddLines = Callable[[Lines, list[Record], list[Unreadable]], None]
+"""What a format does with lines: each becomes a record, a refused row, or, where it is blank, nothing."""
 
 
 def blocks_of_lines(stream: Stream, block_bytes: int, max_line_bytes: int, add: AddLines) -> Iterator[Block]:

@@ -13,7 +13,7 @@ from typing import IO, Any, Literal
 
 from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, refuse
 from prep_assets.data.files import WHOLE, Part, SourceFile, file_name, is_remote
-from prep_assets.data.stream import Stream, read_lines, seekable, stream_of
+from prep_assets.data.stream import Stream, read_lines, seekable
 from prep_assets.errors import SourceError
 from prep_assets.samples import Record
 
@@ -413,7 +413,7 @@ class LineCuts:
 def line_cuts(file: SourceFile, size: int = SHARD_BYTES) -> list[Cut]:
     """The cuts of a file of lines, which is read through."""
     lines = LineCuts(size)
-    with stream_of(file, watch=lines) as stream:
+    with Stream.of(file, watch=lines) as stream:
         while stream.read(_CHUNK):
             pass
     return lines.cuts

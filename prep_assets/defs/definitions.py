@@ -7,23 +7,9 @@ import warnings
 import dagster as dg
 from dagster import BetaWarning, PreviewWarning
 
-from prep_assets.defs.assets import (
-    families,
-    family_definitions,
-)
-from prep_assets.defs.sensors import (
-    automation,
-    failures,
-    recorder,
-    schedules,
-    scrubber,
-    sound,
-    sources_sensor,
-)
-from prep_assets.defs.site import (
-    Site,
-    register_at_load,
-)
+from prep_assets.defs.assets import families, family_definitions
+from prep_assets.defs.sensors import automation, failures, recorder, schedules, scrubber, sound, sources_sensor
+from prep_assets.defs.site import Site, register_at_load
 
 # backfill policies and partitioned checks are marked as beta, and each use would say so on every command
 warnings.filterwarnings("ignore", category=BetaWarning)

@@ -21,8 +21,8 @@ from prep_assets.graph.exports import family_of_export
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.asset import Stream
 from prep_assets.pipeline.workspace import Workspace, build_command
-from prep_assets.stores.bucket import FOLDER as CACHE
 from prep_assets.stores.bucket import local_root
+from prep_assets.stores.files import FOLDER as CACHE
 from prep_assets.stores.guards import Guards, Verify
 from prep_assets.stores.lines import Lines, LinesWriter
 from prep_assets.stores.manifest import build_key

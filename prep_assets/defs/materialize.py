@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -149,29 +150,18 @@ def close_gone(instance: dg.DagsterInstance) -> list[str]:
 
 
 def _process(pid: int) -> str:
-    """Host, process id, and when the process started: an id is given again, a start is not."""
-    return f"{socket.gethostname()} {pid} {_started(pid)}"
-
-
-def _started(pid: int) -> str:
+    """Host, process id, and when the process started: an id is given again, a start is not. Where there is no `/proc`, whether it runs."""
+    started = "gone"
     try:
         # the 22nd field; the second is a name in parentheses, which may hold spaces
-        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
+        started = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
     except OSError:
-        return _alive(pid)
-
-
-def _alive(pid: int) -> str:
-    """Where there is no `/proc`: only whether a process of this id is there."""
-    if Path("/proc/self/stat").exists():
-        return "gone"
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return "gone"
-    except PermissionError:
-        pass
-    return "running"
+        if not Path("/proc/self/stat").exists():
+            with suppress(ProcessLookupError):
+                with suppress(PermissionError):
+                    os.kill(pid, 0)
+                started = "running"
+    return f"{socket.gethostname()} {pid} {started}"
 
 
 def lost_stores(
@@ -184,7 +174,13 @@ def lost_stores(
     """
     events, gone = [], set[str]()
     for asset in family_assets(workspace, family).values():
-        for partition in _materialized(site, instance, asset, asset.partitions(workspace)):
+        key, partitions = site.key(asset.name), asset.partitions(workspace)
+        if asset.partitioned:
+            materialized = instance.get_materialized_partitions(key)
+            partitions = tuple(each for each in partitions if each in materialized)
+        elif not instance.get_latest_materialization_event(key):
+            continue
+        for partition in partitions:
             place = workspace.place(asset.name, partition)
             if place.exists:
                 continue
@@ -194,14 +190,6 @@ def lost_stores(
                 why = f"the store is gone: {place.backend.where} was built and is no longer there. Build it with:\n  {remedy}"
                 events.append(damaged(site, asset.name, partition, why))
     return events, gone
-
-
-def _materialized(site: Site, instance: dg.DagsterInstance, asset: Asset, partitions: tuple[str, ...]) -> list[str]:
-    key = site.key(asset.name)
-    if not asset.partitioned:
-        return [""] if instance.get_latest_materialization_event(key) else []
-    known = instance.get_materialized_partitions(key)
-    return [partition for partition in partitions if partition in known]
 
 
 # A run's step: the engine brings an asset and what it is made from up to date, and its events become Dagster's.
@@ -374,7 +362,9 @@ class _Record:
             case Accepted(draft=False) if event.step.requested:
                 self._accepted.append(event)
             case Accepted() if event.step.requested:
-                yield self._draft(event)
+                # a draft is seen and not materialized: what is downstream, and what Dagster takes for the asset's version, stay as they are
+                key, partition = self._site.key(event.step.asset.name), event.step.partition or None
+                yield dg.AssetObservation(key, partition=partition, metadata=self._metadata(event))
             case Accepted():
                 yield self._materialization(event)
                 yield from self.checks(event.step, event.verdicts)
@@ -430,12 +420,6 @@ class _Record:
 
     def _materialization(self, event: Accepted) -> dg.AssetMaterialization:
         return materialization(self._context.instance, self._site, self._workspace, event.step, event.published, self._metadata(event))
-
-    def _draft(self, event: Accepted) -> dg.AssetObservation:
-        """A draft is seen and not materialized: what is downstream, and what Dagster takes for the asset's version, stay as they are."""
-        return dg.AssetObservation(
-            self._site.key(event.step.asset.name), partition=event.step.partition or None, metadata=self._metadata(event)
-        )
 
     def _metadata(self, event: Accepted) -> dict[str, Any]:
         metadata = store_metadata(self._workspace, event.published)

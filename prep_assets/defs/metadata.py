@@ -6,10 +6,11 @@ import base64
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 import numpy as np
@@ -23,16 +24,16 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.defs.site import Site
 from prep_assets.engine.plan import Step
 from prep_assets.errors import PrepAssetsError
-from prep_assets.explain.report import binned
+from prep_assets.explain.report import binned, made_from, measure, refusals, refused_counts, shares
+from prep_assets.explain.rows import streams
+from prep_assets.explain.visible import one_line, page_address
 from prep_assets.graph.graph import EVERY, store_of
+from prep_assets.graph.previews import Preview, token_texts
 from prep_assets.pipeline.asset import Asset, by_engine
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.manifest import digest, file_hash
 from prep_assets.stores.version_folders import Published
-
-if TYPE_CHECKING:
-    from prep_assets.graph.previews import Preview
 
 # What Dagster shows.
 #
@@ -178,7 +179,6 @@ def _group(colour: str, parts: list[str]) -> str:
 
 SHOWN_FILES = 20
 SHOWN_REFUSED, SHOWN_CHARACTERS = 10, 160
-SHARE = "share_"
 SHOWN_DOMAINS = 200
 MEASURED_TOKENS = 200_000_000
 """Most tokens of a store whose lengths and trained tokens are counted by domain, and documents by engine, each time."""
@@ -190,24 +190,25 @@ SHOWN_STRETCHES = 12
 def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]:
     """Metadata of a materialization, what people look at first: what is trained, what was refused, its report, a row, what it is made of; then
     figures."""
-    from prep_assets.explain.report import made_from, refused_by_reason
 
     manifest = published.manifest
     every = {key: value for key, value in {**manifest.counts, **manifest.metrics}.items() if isinstance(value, int | float)}
-    numbers = {key: _rounded(value) for key, value in every.items() if not key.removeprefix("dev_").startswith(SHARE)}
+    numbers = {key: round(value, 4) for key, value in every.items() if not key.removeprefix("dev_").startswith("share_")}
     rows = numbers.get("rows", numbers.get("kept"))
-    share = {"trained_share": numbers.pop("trained_fraction")} if "trained_fraction" in numbers else _share(numbers)
-    looks = _look_inside(workspace, published)
+    share = numbers.pop("trained_fraction", None)
+    if share is None and numbers.get("tokens") and "trained_tokens" in numbers:
+        share = round(numbers["trained_tokens"] / numbers["tokens"], 4)
     chain = made_from(workspace, [published])
-    reasons = refused_by_reason(chain)
+    realised, weights = shares(published)
+    reasons = refused_counts(store for _, stores in chain for store in stores)
     return {
-        **share,
+        **({"trained_share": share} if share is not None else {}),
         "refused_records": sum(reasons.values()),
         **({"refused_by_reason": dg.MetadataValue.json(reasons)} if reasons else {}),
         "report": dg.MetadataValue.md(report_link(manifest.asset, manifest.partition)),
-        **looks,
+        **_look_inside(workspace, published),
         **(_refused(published, chain) if reasons else {}),
-        **_mixture(published),
+        **({"mixture": dg.MetadataValue.md(mixture_picture(realised, weights))} if realised else {}),
         **_by_domain(workspace, published),
         **_by_engine(workspace, published),
         **({"dagster/row_count": rows} if rows is not None else {}),
@@ -222,8 +223,6 @@ def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]
 
 def report_link(asset: str, partition: str) -> str:
     """Markdown: the page of a store, and the command that writes it as a file."""
-    from prep_assets.explain.visible import page_address
-
     return f"[open]({page_address(asset, partition)}) while `prep-assets view` runs\n\n`prep-assets report {which(asset, partition)}`"
 
 
@@ -232,19 +231,8 @@ def which(asset: str, partition: str) -> str:
     return f"{asset} -p {partition}" if partition else asset
 
 
-def _rounded(value: float) -> float:
-    return value if isinstance(value, int) else round(value, 4)
-
-
-def _share(numbers: Mapping[str, float]) -> dict[str, float]:
-    there = numbers.get("tokens") and "trained_tokens" in numbers
-    return {"trained_share": _rounded(numbers["trained_tokens"] / numbers["tokens"])} if there else {}
-
-
 def _refused(published: Published, chain: Sequence[tuple[Asset, list[Published]]]) -> dict[str, Any]:
     """The first records that were refused between the sources and this store."""
-    from prep_assets.explain.report import refusals
-    from prep_assets.explain.visible import one_line
 
     first = [
         dg.TableRecord(
@@ -266,8 +254,6 @@ def _by_domain(workspace: Workspace, published: Published) -> dict[str, Any]:
     """A table of the domains, and a picture of the lengths of their documents. Masks are read for it, so not of the largest stores."""
     if published.manifest.asset not in EVERY or published.manifest.counts.get("tokens", 0) > MEASURED_TOKENS:
         return {}
-    from prep_assets.explain.report import measure
-    from prep_assets.explain.rows import streams
 
     try:
         opened = streams(published)
@@ -301,19 +287,9 @@ def data_version(published: Published) -> str:
     return published.manifest.content_hash[:32]
 
 
-def _mixture(published: Published) -> dict[str, Any]:
-    shares = {key.removeprefix(SHARE): value for key, value in published.manifest.metrics.items() if key.startswith(SHARE)}
-    if not shares:
-        return {}
-    weights = published.manifest.recipe["packing"]["weights"]
-    return {"mixture": dg.MetadataValue.md(mixture_picture(shares, weights or {}))}
-
-
 def _look_inside(workspace: Workspace, published: Published) -> dict[str, Any]:
     if published.manifest.asset not in EVERY or not (published.manifest.counts.get("rows") or published.manifest.counts.get("kept")):
         return {}
-    from prep_assets.graph.previews import Preview
-
     try:
         shown = store_of(workspace, published).preview(0)
     except PrepAssetsError:
@@ -329,7 +305,6 @@ def check_metadata(workspace: Workspace, asset: Asset, verdict: Verdict, partiti
     both derivations, and what looks closer: a page of the store that was not published, with both derivations of every mask."""
     if verdict.passed or verdict.worst is None:
         return dict(verdict.numbers)
-    from prep_assets.explain.visible import page_address
 
     closer = {
         "look_closer": f"prep-assets report {which(asset.name, partition)} --candidate",
@@ -339,16 +314,11 @@ def check_metadata(workspace: Workspace, asset: Asset, verdict: Verdict, partiti
 
 
 def _worst_row(workspace: Workspace, asset: Asset, worst: Worst) -> dict[str, Any]:
-    text = dg.MetadataValue.text(f"{worst.where}: {worst.note}")
-    derivations = _derivations(worst)
-    if not worst.ids:
-        return {"worst_row": text, **derivations}
-    try:
-        vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset.family]))
-    except PrepAssetsError:
-        return {"worst_row": text, **derivations}
-    from prep_assets.graph.previews import Preview, token_texts
-
+    derivations, vocabulary = _derivations(worst), None
+    with suppress(PrepAssetsError):
+        vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset.family])) if worst.ids else None
+    if vocabulary is None:
+        return {"worst_row": dg.MetadataValue.text(f"{worst.where}: {worst.note}"), **derivations}
     first = max(0, worst.at - SHOWN_BEFORE)
     ids = worst.ids[first : first + SHOWN_TOKENS]
     texts = tuple(token_texts(vocabulary, [each])[0] if 0 <= each < vocabulary.size else f"⟨id {each}⟩" for each in ids)
@@ -371,8 +341,6 @@ def _derivations(worst: Worst) -> dict[str, Any]:
     """What is stored beside what the source says, stretch by stretch, from the first that differs on."""
     if not worst.derivations:
         return {}
-    from prep_assets.explain.visible import one_line
-
     differs = next((at for at, (stored, source) in enumerate(worst.derivations) if stored != source), 0)
     rows = [
         dg.TableRecord({"stored": one_line(stored)[:SHOWN_CHARACTERS], "from the source": one_line(source)[:SHOWN_CHARACTERS],
@@ -396,21 +364,35 @@ UNRECORDED = {SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True}
 def materialization(
     instance: dg.DagsterInstance, site: Site, workspace: Workspace, step: Step, published: Published, metadata: Mapping[str, Any]
 ) -> dg.AssetMaterialization:
-    """That a store was built."""
+    """That a store was built, from which versions of what it is made from."""
+    tags = {
+        "dagster/data_version": data_version(published),
+        "dagster/data_version_is_user_provided": "true",
+        "dagster/code_version": code_version(workspace.plain, step.asset),
+    }
+    for name in step.asset.upstream:
+        key = site.key(name)
+        record = latest(instance, key, step.partition if EVERY[name].partitioned else "")
+        if record and (version := recorded_version(record)):
+            tags[f"dagster/input_data_version/{key.to_user_string()}"] = version
+            tags[f"dagster/input_event_pointer/{key.to_user_string()}"] = str(record.storage_id)
     return dg.AssetMaterialization(
         site.key(step.asset.name),
         partition=step.partition or None,
         metadata=metadata,
-        tags=provenance_tags(instance, site, workspace, step, published),
+        tags=tags,
     )
 
 
 def evaluations(
     instance: dg.DagsterInstance, site: Site, workspace: Workspace, step: Step, verdicts: Mapping[str, Verdict]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """What each check says of a store that was recorded last."""
+    """What each check says of a store that was recorded last. One of a partition counts only while it names that record."""
     key = site.key(step.asset.name)
-    target = checked_materialization(instance, key, step.partition)
+    seen = latest(instance, key, step.partition)
+    target = seen and AssetCheckEvaluationTargetMaterializationData(
+        storage_id=seen.storage_id, run_id=seen.run_id, timestamp=seen.timestamp
+    )
     for name, verdict in verdicts.items():
         yield dg.AssetCheckEvaluation(
             asset_key=key,
@@ -467,32 +449,6 @@ def recorded_version(record: dg.EventLogRecord | None) -> str:
     return ((found.tags if found else None) or {}).get("dagster/data_version", "")
 
 
-def checked_materialization(
-    instance: dg.DagsterInstance, key: dg.AssetKey, partition: str
-) -> AssetCheckEvaluationTargetMaterializationData | None:
-    """The latest materialization of a store, which is what a check looked at. A check of a partition counts only while it names that."""
-    record = latest(instance, key, partition)
-    if record is None:
-        return None
-    return AssetCheckEvaluationTargetMaterializationData(storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp)
-
-
-def provenance_tags(instance: dg.DagsterInstance, site: Site, workspace: Workspace, step: Step, published: Published) -> dict[str, str]:
-    """The tags of a materialization of one store."""
-    tags = {
-        "dagster/data_version": data_version(published),
-        "dagster/data_version_is_user_provided": "true",
-        "dagster/code_version": code_version(workspace.plain, step.asset),
-    }
-    for name in step.asset.upstream:
-        key = site.key(name)
-        record = latest(instance, key, step.partition if EVERY[name].partitioned else "")
-        if record and (version := recorded_version(record)):
-            tags[f"dagster/input_data_version/{key.to_user_string()}"] = version
-            tags[f"dagster/input_event_pointer/{key.to_user_string()}"] = str(record.storage_id)
-    return tags
-
-
 FILES = ("tokenizer", "template")
 """Options that may name a folder or a file beside the configuration, whose content counts."""
 
@@ -505,20 +461,17 @@ def code_version(workspace: Workspace, asset: Asset) -> str:
     """
     family = workspace.family(FAMILIES[asset.family])
     said = family.model_dump(mode="json", by_alias=True, exclude={"domains"})
-    options = {option: _value(workspace, said, option) for option in asset.options}
+    options: dict[str, Any] = {}
+    for option in asset.options:
+        value: Any = said
+        for key in option.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        options[option] = value
+        if option in FILES:
+            path = workspace.configs / str(value)
+            files = [each for each in (sorted(path.iterdir()) if path.is_dir() else [path]) if each.is_file()]
+            options[option] = [value, [[each.name, _hash(each, each.stat().st_size, each.stat().st_mtime_ns)] for each in files]]
     return f"{asset.version}-{digest(options)[:10]}" if options else asset.version
-
-
-def _value(workspace: Workspace, said: Mapping[str, Any], option: str) -> Any:
-    values: Any = said
-    for key in option.split("."):
-        values = values.get(key) if isinstance(values, dict) else None
-    return [values, _content(workspace.configs / str(values))] if option in FILES else values
-
-
-def _content(path: Path) -> Any:
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    return [[file.name, _hash(file, file.stat().st_size, file.stat().st_mtime_ns)] for file in files if file.is_file()]
 
 
 @bounded_cache("hashes of files", 4096)

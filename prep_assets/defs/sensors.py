@@ -261,7 +261,12 @@ def scrubber(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
     )
     def read_again(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         found = scrub(site.open(), BYTES, SCRUB_SECONDS)
-        OutsideRun(context.instance, site.named("scrub")).record(event for damage in found.damaged for event in _failures(site, damage))
+        failures = [
+            damaged(site, *store, ("made from what is damaged: " if at else "") + damage.what)
+            for damage in found.damaged
+            for at, store in enumerate(_stores(damage))
+        ]
+        OutsideRun(context.instance, site.named("scrub")).record(failures)
         # what is built again is checked and looked at again, so the same damage may be asked about twice
         again = digest([context.cursor, *(damage.what for damage in found.damaged)])[:16]
         requests = [
@@ -280,15 +285,9 @@ def scrubber(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
 
 
 def _stores(damage: Damage) -> list[tuple[str, str]]:
-    """Asset and partition of what is damaged, and of what is made from it."""
-    built = (label.rstrip("]").partition("[") for label in damage.built)
+    """Asset and partition of what is damaged, and of what is made from it where that is a store."""
+    built = () if damage.source else (label.rstrip("]").partition("[") for label in damage.built)
     return [(damage.asset, damage.partition), *((asset, partition) for asset, _, partition in built)]
-
-
-def _failures(site: Site, damage: Damage) -> list[dg.AssetCheckEvaluation]:
-    first, *made = _stores(damage)
-    found = [(first, damage.what), *((store, f"made from what is damaged: {damage.what}") for store in made if not damage.source)]
-    return [damaged(site, asset, partition, text) for (asset, partition), text in found]
 
 
 # A sensor that records stores which were built outside Dagster: on the command line, from Python, by another instance.
@@ -389,24 +388,19 @@ def failures(site: Site) -> dg.SensorDefinition:
         description=f"Tells of runs that fail, to the webhooks and e-mail addresses in {TELL}.",
     )
     def tell_of_failures(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
-        whom = addresses()
+        whom = [each.strip() for each in os.environ.get(TELL, "").split(",") if each.strip()]
         if not whom:
             return dg.SkipReason(f"{TELL} names nobody")
         subject = f"prep-assets: run {context.dagster_run.run_id[:8]} of {context.dagster_run.job_name} failed"
         reasons = [f"{event.step_key}: {_reason(event)}" for event in context.get_step_failure_events()]
-        text = "\n\n".join(
-            [*reasons, *([] if reasons else [context.failure_event.message or "no reason is given"]), *_link(context.dagster_run.run_id)]
-        )
+        server = os.environ.get(UI)
+        link = [f"{server.rstrip('/')}/runs/{context.dagster_run.run_id}"] if server else []
+        text = "\n\n".join([*(reasons or [context.failure_event.message or "no reason is given"]), *link])
         for address in whom:
             tell(address, subject, text)
         return None
 
     return tell_of_failures
-
-
-def addresses() -> list[str]:
-    """Whom the environment says to tell."""
-    return [each.strip() for each in os.environ.get(TELL, "").split(",") if each.strip()]
 
 
 def tell(address: str, subject: str, text: str) -> None:
@@ -450,8 +444,3 @@ def _reason(event: dg.DagsterEvent) -> str:
     while error is not None and error.cause is not None:
         error = error.cause
     return (error.message if error else event.message or "").strip()[:SHOWN]
-
-
-def _link(run_id: str) -> list[str]:
-    server = os.environ.get(UI)
-    return [f"{server.rstrip('/')}/runs/{run_id}"] if server else []

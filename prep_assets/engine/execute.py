@@ -10,9 +10,9 @@ from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
-from prep_assets.checks.of_stores import INTEGRITY, joined, part_of
+from prep_assets.checks.of_stores import INTEGRITY, part_of, verdicts_of_parts
 from prep_assets.checks.sources_again import Part, Unsound, parts_of
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.tables import SHARD_BYTES
@@ -34,11 +34,12 @@ from prep_assets.stores.manifest import Result
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import Pool, WorkerLost, portable
-from prep_assets.workers.shards import Counts, Effort, Plan, Runner, Shard, ShardResult
+from prep_assets.workers.shards import Counts, Effort, Plan, Runner, Shard
 
 # The checks of a store: one after the other, or by several processes at once where the store is large. Those that look at every row are then carried out
 # in parts of the store, by whichever process is free, and what is found of the parts is put together in their order.
 
+T = TypeVar("T")
 LARGE = 16 << 20
 """Bytes of payload. The checks of a smaller store are done sooner than workers start."""
 
@@ -79,7 +80,7 @@ def _by_workers(
             next(results, None)  # lets it end by itself
             return
         with suppress(Unsound):
-            yield joined(store, map(_found, results))
+            yield verdicts_of_parts(store, (_sound(result.counts["found"]) for result in results))
             return
     # the checks of the whole store say what is wrong
     for result in runner.run_shards(_plan(published, _whole(published, derived), ready), work):
@@ -88,7 +89,7 @@ def _by_workers(
 
 def _whole(published: Published, checks: Sequence[Check]) -> list[Shard]:
     """Checks of the whole store, together where they come of one reading of its sources."""
-    tasks = [[check.name for check in group] for _, group in groupby(checks, lambda check: check.derived or check.name)]
+    tasks = [[check.name for check in group] for _, group in groupby(checks, lambda check: check.derived is not None or check.name)]
     return [Shard(0, " and ".join(task), _size(published), task) for task in tasks]
 
 
@@ -119,13 +120,9 @@ def _carried_out(
         keep_words()
 
 
-def _found(result: ShardResult) -> Any:
-    """What was found of a part.
-
-    Raises:
-        Unsound: it is not as it must be.
-    """
-    if (found := result.counts["found"]) is None:
+def _sound(found: T | None) -> T:
+    """What was found of a part of a store, which is nothing where it is not as it must be."""
+    if found is None:
         raise Unsound
     return found
 
@@ -153,8 +150,6 @@ def verdict_of(check: Check, workspace: Workspace, published: Published) -> Verd
 
 LARGE_DOMAIN = FEWEST * SHARD_BYTES
 """Bytes of text. A domain that has as many is cut into shards; fewer in all of them are done sooner than workers start."""
-CarryOut = Callable[[Workspace, Sequence[Step]], Iterator[Event]]
-"""Carries out steps in this process. It travels, as the work of shards does."""
 PINNED = 8
 """How many times sooner the rows of a domain are pinned than all the rest is done."""
 Chains = Mapping[tuple[Step, ...], int]
@@ -211,12 +206,12 @@ def _text_bytes(workspace: Workspace, family: str, name: str) -> int:
     return LARGE_DOMAIN
 
 
-def carried_out(workspace: Workspace, family: str, chains: Chains, carry_out: CarryOut) -> Iterator[Event]:
+def carried_out(workspace: Workspace, family: str, chains: Chains, how: _How) -> Iterator[Event]:
     """What happens when workers carry out the steps of some domains of a family: all of one domain, then all of the next."""
     kind, listed, total = FAMILIES[family], list(chains), sum(chains.values())
     travelling, runner = _travelling(workspace, family, chains), workspace.runner(workspace.family(kind))
     assert travelling is not None and runner is not None
-    work = partial(_chain, workspace=travelling, carry_out=carry_out)
+    work = partial(_chain, workspace=travelling, how=how)
     ready = partial(opened, travelling, kind) if _tokenized(chains) else None
     left = [
         Shard(number, chain[0].partition, size, tuple(replace(step, standing=None) for step in chain))
@@ -237,14 +232,14 @@ def carried_out(workspace: Workspace, family: str, chains: Chains, carry_out: Ca
             yield from (Skipped(step, first) for step in rest)
 
 
-def _chain(task: Sequence[Step], folder: Path, *, workspace: Workspace, carry_out: CarryOut) -> Counts:
+def _chain(task: Sequence[Step], folder: Path, *, workspace: Workspace, how: _How) -> Counts:
     """The work of one domain."""
-    return {"events": [_portable(event) for event in carry_out(workspace, task)]}
 
+    def portably(event: Any) -> Any:
+        error = getattr(event, "error", None)
+        return event if error is None else replace(event, error=portable(error))
 
-def _portable(event: Any) -> Any:
-    error = getattr(event, "error", None)
-    return event if error is None else replace(event, error=portable(error))
+    return {"events": list(map(portably, _carried_out_steps(workspace, task, Effort(), how)))}
 
 
 # Carrying out a plan: each store is built, checked, and accepted or refused. This is the only way by which a store becomes current.
@@ -267,43 +262,27 @@ def run(
         yield from _carried_out_steps(replace(workspace, pool=pool), plan, pool.effort, _How(recheck, publish, hand_over))
 
 
-def _carried_out_steps(workspace: Workspace, plan: tuple[Step, ...], effort: Effort, how: _How) -> Iterator[Event]:
-    worker = _Worker(workspace, effort, how)
-    failed: dict[tuple[str, str], Step] = {}
-    for event in _in_order(workspace, plan, worker, failed, partial(_of_one_domain, how=how)):
-        match event:
-            case Refused(step):
-                failed[step.asset.name, step.partition] = step
-            case Skipped(step, because):
-                failed[step.asset.name, step.partition] = because
-            case _:
-                pass
-        yield event
-
-
-def _in_order(
-    workspace: Workspace, plan: tuple[Step, ...], worker: _Worker, failed: Mapping[tuple[str, str], Step], by_workers: CarryOut
-) -> Iterator[Event]:
+def _carried_out_steps(workspace: Workspace, plan: Sequence[Step], effort: Effort, how: _How) -> Iterator[Event]:
     """First what workers carry out of whole domains, then one step after the other."""
-    chains = chains_of(workspace, [step for step in plan if step.why or worker.how.recheck])
+    worker, failed = _Worker(workspace, effort, how), dict[tuple[str, str], Step]()
+
+    def noted(events: Iterable[Event]) -> Iterator[Event]:
+        for event in events:
+            if isinstance(event, Refused | Skipped):
+                failed[event.step.asset.name, event.step.partition] = event.step if isinstance(event, Refused) else event.because
+            yield event
+
+    chains = chains_of(workspace, [step for step in plan if step.why or how.recheck])
     for family, each in chains.items():
-        for event in carried_out(workspace, family, each, by_workers):
+        for event in noted(carried_out(workspace, family, each, how)):
             if isinstance(event, Accepted) and not event.draft:
                 worker.sound.add((event.step.asset.name, event.step.partition))
             yield event
-    elsewhere = {step for each in chains.values() for chain in each for step in chain}
-    for step in plan:
-        if step in elsewhere:
-            continue
-        cause = next((failed[key] for key in _inputs(workspace, step) if key in failed), None)
-        if cause is None:
-            yield from worker.carry_out(step)
-        else:
-            yield Skipped(step, cause)
-
-
-def _of_one_domain(workspace: Workspace, steps: Sequence[Step], how: _How) -> Iterator[Event]:
-    return _carried_out_steps(workspace, tuple(steps), Effort(), how)
+    by_workers = {step for each in chains.values() for chain in each for step in chain}
+    for step in [step for step in plan if step not in by_workers]:
+        inputs = [(above.name, partition) for above, partition in upstream_of(workspace, step.asset, step.partition)]
+        cause = next((failed[key] for key in inputs if key in failed), None)
+        yield from noted(worker.carry_out(step) if cause is None else [Skipped(step, cause)])
 
 
 def _domains(workspace: Workspace, stores: Iterable[tuple[Asset, str]]) -> Iterator[tuple[str, str]]:
@@ -312,11 +291,6 @@ def _domains(workspace: Workspace, stores: Iterable[tuple[Asset, str]]) -> Itera
         if partition:
             yield asset.family, partition
         yield from _domains(workspace, upstream_of(workspace, asset, partition))
-
-
-def _inputs(workspace: Workspace, step: Step) -> Iterator[tuple[str, str]]:
-    for above, partition in upstream_of(workspace, step.asset, step.partition):
-        yield above.name, partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +321,9 @@ class _Worker:
         published: Published | None = None
         try:
             if not step.why and not self.how.recheck and step.standing and (current := step.standing.published):
-                yield Accepted(step, _reused(current), {name: Verdict(*result) for name, result in step.standing.results.items()})
+                yield Accepted(
+                    step, replace(current, reused=True), {name: Verdict(*result) for name, result in step.standing.results.items()}
+                )
                 return
             yield Started(step)
             if step.why:
@@ -429,10 +405,6 @@ def _results(verdicts: Mapping[str, Verdict]) -> dict[str, Result]:
     return {name: Result(verdict.passed, verdict.summary) for name, verdict in verdicts.items()}
 
 
-def _reused(published: Published) -> Published:
-    return replace(published, reused=True)
-
-
 def check(workspace: Workspace, step: Step) -> Iterator[Event]:
     """Run every check on a published store once more, build nothing, and write down what they say."""
     verdicts: dict[str, Verdict] = {}
@@ -451,7 +423,7 @@ def check(workspace: Workspace, step: Step) -> Iterator[Event]:
     with suppress(StoreError):  # a folder that can only be read
         place.record(published, _results(verdicts))
     if all(verdict.passed for verdict in verdicts.values()):
-        yield Accepted(step, _reused(published), verdicts)
+        yield Accepted(step, replace(published, reused=True), verdicts)
     else:
         yield Refused(step, f"{step.label} fails its checks", verdicts, published)
 

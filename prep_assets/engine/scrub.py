@@ -156,7 +156,8 @@ def _files(workspace: Workspace, remote: bool) -> Iterator[_File]:
                 if published is None:
                     continue
                 label = f"{asset.name}/{partition}/{published.version}"
-                read = _reader(published)
+                # what is kept elsewhere is read there, and not what was fetched of it
+                read = None if published.keeper is None else partial(published.keeper.blocks, published.version)
                 for name, entry in published.manifest.files.items():
                     size, blocks, kept = entry["bytes"], entry["blocks"], read and partial(read, name)
                     yield _File(f"{label}/{name}", f"{published.where}/{name}", size, blocks, asset, partition, kept, published)
@@ -170,11 +171,6 @@ def _published(place: Place) -> Published | None:
     except PrepAssetsError:  # a manifest that cannot be read shows when the store is opened
         return None
     return None if found is None or found.manifest.format < 2 else found
-
-
-def _reader(published: Published) -> Callable[[str, int], Iterator[bytes]] | None:
-    """What reads the files of a store that is kept elsewhere: there, and not what was fetched of it."""
-    return None if published.keeper is None else partial(published.keeper.blocks, published.version)
 
 
 def _sources(workspace: Workspace, raw: Published, asset: Asset, partition: str, domain: Domain, remote: bool) -> Iterator[_File]:
@@ -232,13 +228,9 @@ def _compare(file: _File, begin: int, most: int, ends: float) -> tuple[int, str]
         return at, why
     except SourceUnavailable:
         raise
-    except (SourceError, _OtherSize) as error:
+    except SourceError as error:
         return at, str(error)
     return at, ""
-
-
-class _OtherSize(Exception):
-    """A file changed its size."""
 
 
 def _on_disk(file: _File, begin: int) -> Generator[bytes]:
@@ -246,7 +238,7 @@ def _on_disk(file: _File, begin: int) -> Generator[bytes]:
         if hasattr(os, "posix_fadvise"):  # what is in memory says nothing of the disk
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         if (size := os.fstat(opened.fileno()).st_size) != file.size:
-            raise _OtherSize(f"{file.where} has {size:,} bytes, it had {file.size:,}")
+            raise SourceError(f"{file.where} has {size:,} bytes, it had {file.size:,}")
         while block := os.pread(opened.fileno(), BLOCK, begin):
             yield block
             begin += len(block)

@@ -20,7 +20,7 @@ from prep_assets.text.encode import Encoder, Places
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.load_template import load_template
 from prep_assets.text.render import InlineReasoning, render
-from prep_assets.text.spans import MaskPolicy, Rendered, Span
+from prep_assets.text.spans import MaskPolicy, Rendered
 from prep_assets.text.template import ChatTemplate, bind
 from prep_assets.text.vocabulary import load_vocabulary
 
@@ -325,11 +325,7 @@ def _trained_by_us(rendered: Rendered, low: int, high: int) -> str:
         return "reasoning is not trained"
     if kinds == {TOOL_CALL}:
         return "a tool call is not trained"
-    return NOTHING if all(_whole(span, low, high) for span in touched) else PART
-
-
-def _whole(span: Span, low: int, high: int) -> bool:
-    return low <= span.start and span.end <= high
+    return NOTHING if all(low <= span.start and span.end <= high for span in touched) else PART
 
 
 # A trainer's preparation and ours on the rows of a file.
@@ -337,13 +333,11 @@ def _whole(span: Span, low: int, high: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One row on both sides: our render, our tokens, what the trainer trains of them, and how they differ."""
+    """One row on both sides: our render, our tokens, and how the trainer's labels differ."""
 
     id: str
     rendered: Rendered
     ours: Places
-    ids: Sequence[int]
-    labels: Sequence[bool]
     differences: tuple[Difference, ...]
 
 
@@ -377,9 +371,9 @@ class Diagnosis:
         """Count a row; it is shown where it differs in a way that was not seen before, or there is room."""
         self.compared += 1
         self.equal += not row.differences
-        kinds = {(each.side, each.reason) for each in row.differences}
-        is_new = bool(kinds - set(self.reasons))
-        self.reasons.update(kinds)
+        kinds = dict.fromkeys((each.side, each.reason) for each in row.differences)
+        is_new = bool(kinds.keys() - self.reasons.keys())
+        self.reasons.update(kinds.keys())
         for each in row.differences:
             self.tokens[each.side, each.reason] += each.end - each.start
         if row.differences and most and (is_new or len(self.shown) < most):
@@ -412,7 +406,7 @@ def diagnose(ours: Ours, tokenizer: Any, trainer: str, rows: Iterable[tuple[str,
         low, high = meeting(places.ids, ids)
         why = "" if low + high == max(len(ids), len(places.ids)) else _why_other_ids(ours, tokenizer, rendered, places)
         differences = compare(rendered, places, ids, labels, tokenizer.decode(ids[low : len(ids) - high]), why)
-        found.add(Compared(identity, rendered, places, ids, labels, tuple(differences)), most)
+        found.add(Compared(identity, rendered, places, tuple(differences)), most)
     return found
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from prep_assets.config.loading import Tombstone, add_tombstones, payload_digest
 from prep_assets.config.models import FAMILIES
@@ -15,9 +16,9 @@ from prep_assets.data.quarantine import read_quarantine
 from prep_assets.engine.events import Event
 from prep_assets.engine.execute import build
 from prep_assets.errors import ConfigError, Refused, StoreError
-from prep_assets.explain.streams import family_of, is_export
-from prep_assets.explain.where import Found, NotHere, StoredRecord, Whereabouts, contents, has_records, where
-from prep_assets.graph.graph import family_assets
+from prep_assets.explain.streams import family_of
+from prep_assets.explain.where import Found, NotHere, Whereabouts, contents, has_records, where
+from prep_assets.graph.graph import EVERY, family_assets
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.sources import strings_in
@@ -87,21 +88,26 @@ def forget(
         if isinstance(each.payload, str):
             raise ConfigError(f"{each.domain}#{each.id} cannot be read, so nothing is made of it. Take it out of its file")
     digests = {record: payload_digest(each.payload) for record in records for each in known if _names(record, each)}
-    fresh = add_tombstones(workspace.configs, (_tombstone(each, digests, records, reason) for each in found))
+    # a family whose store of the domain is not built yet must not be built with the record either
+    named = ((each, next(record for record in records if _names(record, each))) for each in found)
+    stones = (Tombstone(each.family, each.domain, each.id, digests[record], reason) for each, record in named)
+    fresh = add_tombstones(workspace.configs, stones)
     after = Workspace(workspace.configs, workspace.stores, progress=workspace.progress)
-    concerned = {(each.family, each.domain) for each in found}
     needles = [words for each in known for words in needles_of(workspace, each)]
-    for asset, place in list(_stores(after, concerned)):
+    search = _Search(after, {(each.family, each.domain) for each in found}, needles)
+    for asset, place in list(search.stores()):
         build(after, asset.name, partition=place.partition or None, tell=tell)
-    left, searched = _left(after, concerned, known, needles)
+    left, searched = search.left(known)
     # one that is being read is not deleted: before old versions are searched, and after what `where` opened is let go
     gc.collect()
     if prune:
-        _let_go(after, concerned, needles)
+        search.let_go()
         gc.collect()
-    pruned = _stores(after, concerned) if prune else ()
+    pruned = search.stores() if prune else ()
     removed = tuple(f"{place.backend.where}/versions/{name}" for _, place in pruned for name in place.remove_unused())
-    return Forgotten(fresh, _held(known), left, searched, tuple(_old(after, concerned, needles)), removed)
+    places: Iterable[Found | NotHere] = chain.from_iterable((*each.found, *each.not_here) for each in known)
+    held = dict.fromkeys(f"{place.asset}[{place.partition}]" if place.partition else place.asset for place in places)
+    return Forgotten(fresh, tuple(held), left, searched, tuple(search.old()), removed)
 
 
 def _names(record: str, found: Whereabouts) -> bool:
@@ -109,93 +115,69 @@ def _names(record: str, found: Whereabouts) -> bool:
     return domain == found.domain and found.id.endswith(rest)
 
 
-def _tombstone(found: Whereabouts, digests: Mapping[str, str], records: Sequence[str], reason: str) -> Tombstone:
-    """A family whose store of the domain is not built yet must not be built with the record either."""
-    record = next(record for record in records if _names(record, found))
-    return Tombstone(found.family, found.domain, found.id, digests[record], reason)
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What is looked for in the stores of some families' domains."""
 
+    workspace: Workspace
+    domains: set[tuple[str, str]]
+    needles: Sequence[Sequence[str]]
 
-def _held(known: Sequence[Whereabouts]) -> tuple[str, ...]:
-    """Labels of the stores that held a record, or its refusal."""
-    places: list[Found | NotHere] = []
-    for each in known:
-        places += [*each.found, *each.not_here]
-    return tuple(dict.fromkeys(f"{place.asset}[{place.partition}]" if place.partition else place.asset for place in places))
+    def stores(self) -> Iterator[tuple[Asset, Place]]:
+        """The stores on disk that may hold a record, what feeds others first."""
+        for family in dict.fromkeys(family for family, _ in sorted(self.domains)):
+            for asset in family_assets(self.workspace, family).values():
+                for partition in asset.partitions(self.workspace):
+                    place = self.workspace.place(asset.name, partition)
+                    if place.exists and (not partition or (family, partition) in self.domains):
+                        yield asset, place
 
+    def left(self, known: Sequence[Whereabouts]) -> tuple[dict[str, tuple[str, ...]], int]:
+        """What current stores still hold, by their indexes and by their text; and how many were searched."""
+        found: dict[str, list[str]] = {}
+        for each in known:
+            name = f"{each.domain}#{each.id}"
+            for again in (one for one in where(self.workspace, name) if one.family == each.family):
+                for held in again.found:
+                    found.setdefault(held.asset, []).append(name)
+                if any(gone.reason != f"records/{FORGOTTEN}" for gone in again.not_here):
+                    found.setdefault("quarantine", []).extend(f"{gone.asset}: {gone.reason}" for gone in again.not_here)
+        stores = list(self.stores())
+        for asset, place in stores:
+            published, source = place.current(), self._source(asset, place)
+            if published is not None and asset.name in EVERY:
+                if records := records_with(self.workspace, published, self.needles):
+                    found.setdefault(place.label, []).extend(records)
+            elif published is None or published.manifest.recipe["source"] != source:
+                # an export is sound where it was made from the store that is searched
+                above = asset.upstream[0]
+                raise StoreError(f"{place.label} was not made from the current {above}, so it may hold what is forgotten. Build it again")
+        return {label: tuple(dict.fromkeys(each)) for label, each in found.items()}, len(stores)
 
-def _stores(workspace: Workspace, concerned: set[tuple[str, str]]) -> Iterator[tuple[Asset, Place]]:
-    """The stores on disk that may hold a record of these families' domains, what feeds others first."""
-    for family in dict.fromkeys(family for family, _ in sorted(concerned)):
-        for asset in family_assets(workspace, family).values():
-            for partition in asset.partitions(workspace):
-                place = workspace.place(asset.name, partition)
-                if place.exists and (not partition or (family, partition) in concerned):
-                    yield asset, place
+    def let_go(self) -> None:
+        """Take drafts and candidates that hold a record off their pointers, so that nothing uses them."""
+        for asset, place in self.stores():
+            for old in self._holding(asset, place, (each for each in (place.draft(), place.candidate()) if each is not None)):
+                place.let_go(old.published.version)
 
+    def old(self) -> Iterator[Old]:
+        """The versions that are not current and hold a record."""
+        for asset, place in self.stores():
+            current = place.current()
+            yield from self._holding(asset, place, (each for each in versions(place) if current is None or each.version != current.version))
 
-def _left(
-    workspace: Workspace, concerned: set[tuple[str, str]], known: Sequence[Whereabouts], needles: Sequence[Sequence[str]]
-) -> tuple[dict[str, tuple[str, ...]], int]:
-    """What current stores still hold, by their indexes and by their text; and how many were searched."""
-    found: dict[str, list[str]] = {}
-    for each in known:
-        for again in where(workspace, f"{each.domain}#{each.id}"):
-            for here in again.found if again.family == each.family else ():
-                found.setdefault(here.asset, []).append(f"{each.domain}#{each.id}")
-            if any(gone.reason != f"records/{FORGOTTEN}" for gone in again.not_here) and again.family == each.family:
-                found.setdefault("quarantine", []).extend(f"{gone.asset}: {gone.reason}" for gone in again.not_here)
-    searched = 0
-    for asset, place in _stores(workspace, concerned):
-        published = place.current()
-        searched += 1
-        if published is None or is_export(asset.name):  # an export is current only where it was made from the store that is searched
-            _check_export(workspace, asset, place)
-            continue
-        if records := records_with(workspace, published, needles):
-            found.setdefault(place.label, []).extend(records)
-    return {label: tuple(dict.fromkeys(each)) for label, each in found.items()}, searched
+    def _holding(self, asset: Asset, place: Place, among: Iterable[Published]) -> Iterator[Old]:
+        source = self._source(asset, place)
+        for version in among:
+            records = records_with(self.workspace, version, self.needles)
+            if asset.name not in EVERY and version.manifest.recipe["source"] != source:
+                records = ["made from a version that is not current"]
+            if records:
+                yield Old(place.label, version, tuple(records))
 
-
-def _check_export(workspace: Workspace, asset: Asset, place: Place) -> None:
-    published = place.current()
-    source = workspace.published(asset.upstream[0], place.partition)
-    if published is None or source is None or published.manifest.recipe["source"] != source.manifest.content_hash:
-        raise StoreError(
-            f"{place.label} was not made from the current {asset.upstream[0]}, so it may hold what is forgotten. Build it again"
-        )
-
-
-def _let_go(workspace: Workspace, concerned: set[tuple[str, str]], needles: Sequence[Sequence[str]]) -> None:
-    """Take drafts and candidates that hold a record off their pointers, so that nothing uses them."""
-    for asset, place in _stores(workspace, concerned):
-        pointed = (each for each in (place.draft(), place.candidate()) if each is not None)
-        for old in _holding(workspace, asset, place, pointed, needles):
-            place.let_go(old.published.version)
-
-
-def _old(workspace: Workspace, concerned: set[tuple[str, str]], needles: Sequence[Sequence[str]]) -> Iterator[Old]:
-    for asset, place in _stores(workspace, concerned):
-        current = place.current()
-        others = (version for version in versions(place) if current is None or version.version != current.version)
-        yield from _holding(workspace, asset, place, others, needles)
-
-
-def _holding(
-    workspace: Workspace, asset: Asset, place: Place, among: Iterable[Published], needles: Sequence[Sequence[str]]
-) -> Iterator[Old]:
-    """The versions of a store that hold a record."""
-    clean = _clean_sources(workspace, asset, place)
-    for version in among:
-        records = records_with(workspace, version, needles)
-        if is_export(asset.name) and version.manifest.recipe["source"] not in clean:
-            records = ["made from a version that is not current"]
-        if records:
-            yield Old(place.label, version, tuple(records))
-
-
-def _clean_sources(workspace: Workspace, asset: Asset, place: Place) -> set[str]:
-    source = workspace.published(asset.upstream[0], place.partition) if is_export(asset.name) else None
-    return {source.manifest.content_hash} if source else set()
+    def _source(self, asset: Asset, place: Place) -> str | None:
+        """The content of the current store that an export is made from."""
+        return None if asset.name in EVERY else self.workspace.content(asset.upstream[0], place.partition)
 
 
 def needles_of(workspace: Workspace, found: Whereabouts) -> list[tuple[str, ...]]:
@@ -236,35 +218,23 @@ def _long(texts: Iterable[str]) -> tuple[str, ...]:
 
 def records_with(workspace: Workspace, published: Published, sets: Sequence[Sequence[str]]) -> list[str]:
     """Ids of the records of a version whose text holds all texts of one of the sets; tokens are decoded, lines are read, the quarantine is searched."""
-    found = []
-    if has_records(published) and sets:
-        batch: list[StoredRecord] = []
-        for held in contents(workspace, published):
-            batch.append(held)
-            if len(batch) == BATCH:
-                found += _batch_holding(workspace, published, batch, sets)
-                batch = []
-        found += _batch_holding(workspace, published, batch, sets)
-    for refusal in read_quarantine(published.quarantine) if published.quarantine and sets else ():
-        if any(all(text in refusal.payload or _as_json(text) in refusal.payload for text in texts) for texts in sets):
+    found: list[str] = []
+    if not sets:
+        return found
+    records = contents(workspace, published) if has_records(published) else iter(())
+    while batch := list(islice(records, BATCH)):
+        held = [each for each in batch if not len(each.ids) and _has(" ".join(strings_in(json.loads(each.line))), sets)]
+        if encoded := [each for each in batch if len(each.ids)]:
+            vocabulary = workspace.vocabulary(family_of(workspace, published.manifest.asset))
+            texts = vocabulary.decode_batch([each.ids.tolist() for each in encoded])
+            held += [each for each, text in zip(encoded, texts, strict=True) if _has(text, sets)]
+        found += [f"{each.domain}#{each.id}" for each in held]
+    for refusal in read_quarantine(published.quarantine) if published.quarantine else ():
+        payload = refusal.payload
+        if any(all(text in payload or json.dumps(text, ensure_ascii=False)[1:-1] in payload for text in texts) for texts in sets):
             found.append(f"{refusal.id} in quarantine")
     return found
 
 
-def _batch_holding(workspace: Workspace, published: Published, batch: Sequence[StoredRecord], sets: Sequence[Sequence[str]]) -> list[str]:
-    lines = [held for held in batch if not len(held.ids)]
-    found = [held for held in lines if _has(" ".join(strings_in(json.loads(held.line))), sets)]
-    encoded = [held for held in batch if len(held.ids)]
-    if encoded:
-        vocabulary = workspace.vocabulary(family_of(workspace, published.manifest.asset))
-        decoded = vocabulary.decode_batch([held.ids.tolist() for held in encoded])
-        found += [held for held, text in zip(encoded, decoded, strict=True) if _has(text, sets)]
-    return [f"{held.domain}#{held.id}" for held in found]
-
-
 def _has(text: str, sets: Sequence[Sequence[str]]) -> bool:
     return any(all(each in text for each in texts) for texts in sets)
-
-
-def _as_json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)[1:-1]

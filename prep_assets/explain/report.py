@@ -8,13 +8,14 @@ import os
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qs, quote, unquote, urlencode, urlsplit
 
 import jinja2
@@ -26,25 +27,26 @@ from prep_assets import __version__
 from prep_assets.data.quarantine import Refusal, read_quarantine
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.explain.rows import (
+    ROWS_READ_AT_ONCE,
     Filter,
-    NamedRow,
-    Names,
+    Origin,
+    Proof,
     Row,
     Stream,
     index,
     matching,
     packed,
     proofs,
+    record_names,
     row_chunks,
     sampled,
     streams,
     vocabulary_of,
 )
-from prep_assets.explain.streams import family_of
+from prep_assets.explain.streams import family_of, source_files
 from prep_assets.explain.visible import CANDIDATES, HOST, STORES, TRACES, one_line, visible
-from prep_assets.graph.graph import EVERY, asset_named, upstream_of
+from prep_assets.graph.graph import asset_named, upstream_of
 from prep_assets.pipeline.asset import Asset
-from prep_assets.pipeline.sources import read_sources
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.vocabulary import Vocabulary
@@ -72,15 +74,6 @@ class Measured:
     def share(self) -> float | None:
         """How much of it is trained."""
         return None if self.trained is None else self.trained / max(1, self.total)
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """The stores of one asset that others are made from, and the source files that a raw one pins."""
-
-    asset: str
-    stores: tuple[tuple[str, str], ...]
-    files: tuple[tuple[str, int, int, str], ...]
 
 
 def measure(streams: Sequence[Stream]) -> list[Measured]:
@@ -127,20 +120,14 @@ def refusals(chain: Sequence[tuple[Asset, list[Published]]]) -> Iterator[tuple[s
                     yield published.manifest.label, refusal
 
 
-def refused_by_reason(chain: Sequence[tuple[Asset, list[Published]]]) -> dict[str, int]:
-    """How many records were refused on the way, by reason."""
-    return _added_up(published.manifest.counts.get("refused", {}) for _, stores in chain for published in stores)
-
-
 def accounting(chain: Sequence[tuple[Asset, list[Published]]]) -> Steps:
     """From the records that were read to the rows that are stored: (kind, label, records)."""
     steps: Steps = []
     for asset, stores in chain:
         counts = total_counts(stores)
-        refused = _added_up(published.manifest.counts.get("refused", {}) for published in stores)
         if "read" in counts and (not asset.upstream or not steps):
             steps.append(("read", f"{asset.name}: read", counts["read"]))
-        steps += [("refused", f"{asset.name}: {reason}", count) for reason, count in sorted(refused.items())]
+        steps += [("refused", f"{asset.name}: {reason}", count) for reason, count in sorted(refused_counts(stores).items())]
         if "kept" in counts:
             steps.append(("kept", f"{asset.name}: kept", counts["kept"]))
         if asset.name == "sft_packed":
@@ -153,6 +140,11 @@ def total_counts(stores: Iterable[Published]) -> dict[str, int]:
     return _added_up(published.manifest.counts for published in stores)
 
 
+def refused_counts(stores: Iterable[Published]) -> dict[str, int]:
+    """How many records several stores refused, by reason."""
+    return _added_up(published.manifest.counts.get("refused", {}) for published in stores)
+
+
 def _added_up(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     total = Counter[str]()
     for each in counts:
@@ -160,22 +152,10 @@ def _added_up(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return dict(total)
 
 
-def lineage(chain: Sequence[tuple[Asset, list[Published]]]) -> list[Stage]:
-    """The stores that others are made from, with their content hashes."""
-    return [
-        Stage(
-            asset.name,
-            tuple((published.manifest.partition, published.manifest.content_hash) for published in stores),
-            tuple(
-                (entry["name"], int(entry["rows"]), int(entry["size"]), entry["sha256"])
-                for published in stores
-                if not asset.upstream and asset.name.endswith("_raw")
-                for which in ("files", "test_files")
-                for entry in read_sources(published)[which]
-            ),
-        )
-        for asset, stores in chain
-    ]
+def _files(asset: Asset, stores: Sequence[Published]) -> list[tuple[str, int, int, str]]:
+    """Name, rows, bytes and hash of each source file that raw stores pin."""
+    entries = (entry for each in stores for entry in source_files(each)) if asset.name.endswith("_raw") and not asset.upstream else ()
+    return [(entry["name"], int(entry["rows"]), int(entry["size"]), entry["sha256"]) for entry in entries]
 
 
 def shares(published: Published) -> tuple[dict[str, float], dict[str, float]]:
@@ -183,11 +163,6 @@ def shares(published: Published) -> tuple[dict[str, float], dict[str, float]]:
     manifest = published.manifest
     realised = {key.removeprefix("share_"): float(value) for key, value in manifest.metrics.items() if key.startswith("share_")}
     return realised, dict(manifest.recipe["packing"]["weights"] or {}) if realised else {}
-
-
-def is_export(published: Published) -> bool:
-    """Whether a store holds a trainer's files."""
-    return published.manifest.asset not in EVERY
 
 
 # Pictures as inline SVG, drawn with the page's own colours so that they are right in light and dark.
@@ -282,108 +257,52 @@ def _svg(parts: Sequence[Markup], width: int, height: int, caption: str) -> Mark
 # One page: facts, pictures and rows of stores as one HTML file without a link to anything.
 
 
-@dataclass(frozen=True)
-class Page:
-    """What a page shows.
+def render(page: Mapping[str, Any], data: Mapping[str, Any], chunks: Iterable[Any], served: Filter | None = None) -> str:
+    """The page as HTML. Its one script is named by its hash in the page's own security policy, so that no other can run.
 
-    Attributes:
-        title: the asset, or one partition of it.
-        summary: what it is, in a sentence.
-        figures: (name, value) of the first screen.
-        checks: (store, check, whether it holds, what it says).
-        measured: a line for each domain of each stream.
-        pictures: (heading, SVG, note).
-        steps: accounting, see `facts.accounting`.
-        stages: lineage.
-        files: (name, bytes, sha256).
-        recipe: (store, JSON) of everything that decides the bytes.
-        commands: (what for, command).
-        streams: names of the streams that rows are of, with the unit of their length.
-        shown, total: how many rows the page holds, of how many.
-        refused, refused_total: how many refusals the page holds, of how many.
-        notes: what the page cannot show, and why.
+    Args:
+        page: what the template shows: see `report`, which gathers it.
         data: name → JSON value, packed into the page.
         chunks: rows, packed one by one.
         served: what a server was asked for; `None` for a page that stands alone.
     """
-
-    title: str
-    summary: str
-    figures: Sequence[tuple[str, str]]
-    checks: Sequence[tuple[str, str, bool, str]]
-    measured: Sequence[Measured]
-    pictures: Sequence[tuple[str, Markup, str]]
-    steps: Steps
-    waterfall: Markup
-    stages: Sequence[Stage]
-    files: Sequence[tuple[str, int, str]]
-    recipe: Sequence[tuple[str, str]]
-    commands: Sequence[tuple[str, str]]
-    shown: int
-    total: int
-    refused: int
-    refused_total: int
-    notes: Sequence[str]
-    data: Mapping[str, Any]
-    chunks: Iterable[Any]
-    served: Filter | None = None
-
-
-def render(page: Page) -> str:
-    """The page as HTML. Its one script is named by its hash in the page's own security policy, so that no other can run."""
     script = _file("page.js")
-    data = {name: packed(value) for name, value in page.data.items()}
-    for number, chunk in enumerate(page.chunks):
-        data[f"rows-{number}"] = packed(chunk)
+    held = {name: packed(value) for name, value in (*data.items(), *((f"rows-{at}", chunk) for at, chunk in enumerate(chunks)))}
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        _environment()
-        .get_template("page.html.jinja")
-        .render(page=page, data=data, style=Markup(_file("page.css")), script=Markup(script), script_hash=digest, version=__version__)
-    )
+    return _filled("page", page={**page, "served": served}, data=held, script=Markup(script), script_hash=digest)
 
 
 def trace_page(title: str, shown: str) -> str:
     """The page of a trace, which is a text whose characters can all be seen."""
-    template = _environment().get_template("trace.html.jinja")
-    return template.render(title=title, shown=escape(shown), style=Markup(_file("page.css")), version=__version__)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """An asset in the list of the first page."""
-
-    name: str
-    link: str
-    stores: int
-    rows: int | None
-    tokens: int | None
-    share: float | None
-    refused: int
-    checks: str
+    return _filled("trace", title=title, shown=escape(shown))
 
 
 def first_page(assets: Mapping[str, Sequence[Published]], link: str = "{}.html") -> str:
     """The page that lists assets and links theirs; `link` is given the name of each."""
-    lines = [_line(name, stores, link) for name, stores in assets.items() if stores]
-    return _environment().get_template("index.html.jinja").render(lines=lines, style=Markup(_file("page.css")), version=__version__)
+    return _filled("index", lines=[_line(name, stores, link) for name, stores in assets.items() if stores])
 
 
-def _line(name: str, stores: Sequence[Published], link: str) -> Line:
+def _line(name: str, stores: Sequence[Published], link: str) -> dict[str, Any]:
+    """An asset in the list of the first page."""
     counts = total_counts(stores)
     tokens, trained = counts.get("tokens"), counts.get("trained_tokens")
     results = [result for each in stores for result in (each.results or {}).values()]
     failed = sum(not result.passed for result in results)
-    return Line(
-        name,
-        link.format(name),
-        len(stores),
-        counts.get("rows", counts.get("kept")),
-        tokens,
-        None if trained is None or not tokens else trained / tokens,
-        sum(sum(each.manifest.counts.get("refused", {}).values()) for each in stores),
-        f"{failed} of {len(results)} fail" if failed else f"all {len(results)} hold" if results else "never run",
-    )
+    return {
+        "name": name,
+        "link": link.format(name),
+        "stores": len(stores),
+        "rows": counts.get("rows", counts.get("kept")),
+        "tokens": tokens,
+        "share": None if trained is None or not tokens else trained / tokens,
+        "refused": sum(refused_counts(stores).values()),
+        "checks": f"{failed} of {len(results)} fail" if failed else f"all {len(results)} hold" if results else "never run",
+    }
+
+
+def _filled(name: str, **values: Any) -> str:
+    template = _environment().get_template(f"{name}.html.jinja")
+    return template.render(**values, style=Markup(_file("page.css")), version=__version__)
 
 
 @cache
@@ -434,13 +353,12 @@ REFUSED = 1000
 """Refused records that a page holds."""
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """A store, its streams, and the names of its records."""
+class _Shown(NamedTuple):
+    """A stream, the store that it is of, and what calls that store's records by name."""
 
     published: Published
-    streams: list[Stream]
-    names: Names
+    stream: Stream
+    name: Callable[[Origin], str]
 
 
 def report(
@@ -458,71 +376,59 @@ def report(
         StoreError: a payload cannot be read.
     """
     asset, only = stores[0].manifest.asset, stores[0].manifest.partition if len(stores) == 1 else ""
-    opened = [_Opened(each, [] if is_export(each) else streams(each), Names(workspace, each)) for each in stores]
-    every = [(each, stream) for each in opened for stream in each.streams]
+    every = [_Shown(each, stream, name) for each in stores for name in (record_names(workspace, each),) for stream in streams(each)]
     notes: list[str] = []
     vocabulary = _vocabulary(workspace, asset, every, notes)
-    shown = list(_matching(every, served, rows, vocabulary) if served else _shown(every, rows))
-    found = _proofs(workspace, opened, shown, vocabulary, notes)
+    shown = list(islice(matching(_all_rows(every), served, vocabulary), rows) if served else _sample(every, rows))
+    chunks = list(row_chunks(shown, _proofs(workspace, stores, every, shown, vocabulary, notes)))
+    columns = {**index(shown, [each.stream for each in every]), "chunks": np.cumsum([0, *map(len, chunks[:-1])]).tolist()}
     chain = made_from(workspace, stores)
-    steps = accounting(chain)
-    refused = list(refusals(chain))
-    lengths = [int(stream.lengths[each.row.number]) for each in shown for stream in [every[each.stream][1]]]
-    trained = [_trained(every[each.stream][1], each.row.number) for each in shown]
-    chunks = list(row_chunks(shown, found))
-    columns = {**index(shown, trained, lengths), "chunks": np.cumsum([0, *map(len, chunks[:-1])]).tolist()}
-    return render(
-        Page(
-            title=f"{asset}[{only}]" if only else asset,
-            summary=_summary(stores),
-            figures=_figures(stores, every),
-            checks=[(each.manifest.label, name, *result) for each in stores for name, result in (each.results or {}).items()],
-            measured=measure([stream for _, stream in every]),
-            pictures=list(_pictures(stores, every)),
-            steps=steps,
-            waterfall=waterfall(steps),
-            stages=lineage(chain),
-            files=[(name, entry["bytes"], entry["sha256"]) for each in stores for name, entry in each.manifest.files.items()],
-            recipe=[
-                (each.manifest.label, json.dumps(each.manifest.recipe, indent=1, ensure_ascii=False, sort_keys=True)) for each in stores
-            ],
-            commands=_commands(asset, only),
-            shown=len(shown),
-            total=sum(len(stream.lengths) for _, stream in every),
-            refused=min(REFUSED, len(refused)),
-            refused_total=len(refused),
-            notes=notes,
-            data={
-                "index": columns,
-                "streams": [
-                    {
-                        "name": one_line(_stream_name(each, stream)),
-                        "unit": stream.unit,
-                        **({} if candidate else _trace(each.published, stream.name, served=served is not None)),
-                    }
-                    for each, stream in every
-                ],
-                "vocabulary": vocabulary_of(shown, vocabulary),
-                "refused": [
-                    [
-                        store,
-                        one_line(each.id),
-                        one_line(f"{each.stage}/{each.reason}"),
-                        one_line(each.detail),
-                        visible(each.payload),
-                        each.payload_length,
-                    ]
-                    for store, each in refused[:REFUSED]
-                ],
-            },
-            chunks=chunks,
-            served=served,
-        )
-    )
+    steps, refused = accounting(chain), list(refusals(chain))
+    page = {
+        "title": f"{asset}[{only}]" if only else asset,
+        "summary": _summary(stores),
+        "figures": _figures(stores),
+        "checks": [(each.manifest.label, name, *result) for each in stores for name, result in (each.results or {}).items()],
+        "measured": measure([each.stream for each in every]),
+        "pictures": list(_pictures(stores, [each.stream for each in every])),
+        "steps": steps,
+        "waterfall": waterfall(steps),
+        "stages": [
+            (each.name, _files(each, made), [(store.manifest.partition, store.manifest.content_hash) for store in made])
+            for each, made in chain
+        ],
+        "files": [(name, entry["bytes"], entry["sha256"]) for each in stores for name, entry in each.manifest.files.items()],
+        "recipe": [
+            (each.manifest.label, json.dumps(each.manifest.recipe, indent=1, ensure_ascii=False, sort_keys=True)) for each in stores
+        ],
+        "commands": _commands(asset, only),
+        "shown": len(shown),
+        "total": sum(len(each.stream.lengths) for each in every),
+        "refused": min(REFUSED, len(refused)),
+        "refused_total": len(refused),
+        "notes": notes,
+    }
+    data = {
+        "index": columns,
+        "streams": [
+            {
+                "name": one_line(_stream_name(each)),
+                "unit": each.stream.unit,
+                **({} if candidate else _trace(each, served=served is not None)),
+            }
+            for each in every
+        ],
+        "vocabulary": vocabulary_of(shown, vocabulary),
+        "refused": [
+            [store, *map(one_line, (each.id, f"{each.stage}/{each.reason}", each.detail)), visible(each.payload), each.payload_length]
+            for store, each in refused[:REFUSED]
+        ],
+    }
+    return render(page, data, chunks, served)
 
 
-def _vocabulary(workspace: Workspace, asset: str, every: Sequence[Any], notes: list[str]) -> Vocabulary | None:
-    if not any(stream.unit == "tokens" for _, stream in every):
+def _vocabulary(workspace: Workspace, asset: str, every: Sequence[_Shown], notes: list[str]) -> Vocabulary | None:
+    if not any(each.stream.unit == "tokens" for each in every):
         return None
     try:
         return workspace.vocabulary(family_of(workspace, asset))
@@ -531,54 +437,49 @@ def _vocabulary(workspace: Workspace, asset: str, every: Sequence[Any], notes: l
         return None
 
 
-def _shown(every: Sequence[tuple[_Opened, Stream]], rows: int) -> Iterator[NamedRow]:
-    """The rows that the page holds, with the names of their records."""
-    total = sum(len(stream.lengths) for _, stream in every)
-    longest = max((float(stream.lengths.mean()) for _, stream in every if len(stream.lengths) and stream.unit == "tokens"), default=1.0)
-    want = min(rows, max(20, int(TOKENS / max(1.0, longest)))) if total else 0
-    chosen = sampled({number: len(stream.lengths) for number, (_, stream) in enumerate(every)}, want)
-    for number, numbers in chosen.items():
-        yield from _named(every, number, every[number][1].rows(numbers))
+def _sample(every: Sequence[_Shown], rows: int) -> Iterator[Row]:
+    """The rows that a page holds of whole stores."""
+    total = sum(len(each.stream.lengths) for each in every)
+    means = (float(each.stream.lengths.mean()) for each in every if len(each.stream.lengths) and each.stream.unit == "tokens")
+    want = min(rows, max(20, int(TOKENS / max(1.0, max(means, default=1.0))))) if total else 0
+    for number, numbers in sampled({number: len(each.stream.lengths) for number, each in enumerate(every)}, want).items():
+        yield from _named(every, number, numbers)
 
 
-def _named(every: Sequence[tuple[_Opened, Stream]], number: int, rows: Iterable[Row]) -> Iterator[NamedRow]:
+def _all_rows(every: Sequence[_Shown]) -> Iterator[Row]:
+    for number, each in enumerate(every):
+        for low in range(0, len(each.stream.lengths), ROWS_READ_AT_ONCE):
+            yield from _named(every, number, range(low, min(low + ROWS_READ_AT_ONCE, len(each.stream.lengths))))
+
+
+def _named(every: Sequence[_Shown], stream: int, numbers: Sequence[int]) -> Iterator[Row]:
     """Rows of one stream, with the names of their records."""
-    names = every[number][0].names
-    for row in rows:
-        yield NamedRow(number, row, tuple(names.name(piece.origin) for piece in row.pieces))
-
-
-def _matching(every: Sequence[tuple[_Opened, Stream]], wanted: Filter, rows: int, vocabulary: Vocabulary | None) -> Iterator[NamedRow]:
-    def text(ids: Sequence[int]) -> str:
-        return "" if vocabulary is None else vocabulary.decode([each for each in ids if 0 <= each < vocabulary.size])
-
-    return matching([stream for _, stream in every], wanted, rows, lambda number, found: _named(every, number, found), text)
+    for row in every[stream].stream.rows(numbers):
+        yield replace(row, stream=stream, pieces=tuple(replace(each, name=every[stream].name(each.origin)) for each in row.pieces))
 
 
 def _proofs(
-    workspace: Workspace, opened: Sequence[_Opened], shown: Sequence[NamedRow], vocabulary: Vocabulary | None, notes: list[str]
-) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
+    workspace: Workspace,
+    stores: Sequence[Published],
+    every: Sequence[_Shown],
+    shown: Sequence[Row],
+    vocabulary: Vocabulary | None,
+    notes: list[str],
+) -> dict[Origin, Proof]:
+    found: dict[Origin, Proof] = {}
     if vocabulary is None:
         return found
-    first = 0
-    for each in opened:
-        own = range(first, first + len(each.streams))
-        first += len(each.streams)
-        origins = [piece.origin for row in shown if row.stream in own for piece in row.row.pieces]
-        more, missing = proofs(workspace, each.published, origins, vocabulary)
+    for published in stores:
+        origins = [piece.origin for row in shown if every[row.stream].published is published for piece in row.pieces]
+        more, missing = proofs(workspace, published, origins, vocabulary)
         found |= more
         notes += [f"The second derivation is not shown for {reason}" for reason in missing]
     return found
 
 
-def _trained(stream: Stream, number: int) -> int | None:
-    return None if stream.trained is None else int(stream.trained[number])
-
-
-def _trace(published: Published, stream: str, *, served: bool) -> dict[str, str]:
+def _trace(shown: _Shown, *, served: bool) -> dict[str, str]:
     """How a row of a stream is traced: the address that a server answers to, which the page adds the row to, or the command."""
-    manifest = published.manifest
+    manifest, stream = shown.published.manifest, shown.stream.name
     if served:
         return {
             "traced": TRACES + quote("/".join(filter(None, (manifest.asset, manifest.partition)))) + "?" + urlencode({"stream": stream})
@@ -587,11 +488,10 @@ def _trace(published: Published, stream: str, *, served: bool) -> dict[str, str]
     return {"trace": f"prep-assets trace {manifest.asset}{partition} --stream {stream}"}
 
 
-def _stream_name(opened: _Opened, stream: Stream) -> str:
-    manifest = opened.published.manifest
-    if stream.name.startswith(manifest.asset) or stream.name.startswith(f"{manifest.partition}_"):
-        return stream.name
-    return f"{manifest.partition} {stream.name}" if manifest.partition else stream.name
+def _stream_name(shown: _Shown) -> str:
+    manifest, name = shown.published.manifest, shown.stream.name
+    is_called_so = not manifest.partition or name.startswith((manifest.asset, f"{manifest.partition}_"))
+    return name if is_called_so else f"{manifest.partition} {name}"
 
 
 def _summary(stores: Sequence[Published]) -> str:
@@ -600,7 +500,7 @@ def _summary(stores: Sequence[Published]) -> str:
     return f"{what}. Made by prep-assets {__version__}; this page holds its data and needs no network."
 
 
-def _figures(stores: Sequence[Published], every: Sequence[tuple[_Opened, Stream]]) -> list[tuple[str, str]]:
+def _figures(stores: Sequence[Published]) -> list[tuple[str, str]]:
     counts = {key: value for key, value in total_counts(stores).items() if value}
     names = {
         "rows": "rows",
@@ -616,21 +516,15 @@ def _figures(stores: Sequence[Published], every: Sequence[tuple[_Opened, Stream]
     fill = stores[0].manifest.metrics.get("fill_rate")
     if fill is not None:
         found.append(("rows are full to", f"{fill:.1%}"))
-    refused = sum(sum(each.manifest.counts.get("refused", {}).values()) for each in stores)
-    return [
-        *found,
-        ("refused here", f"{refused:,}"),
-        ("size", _megabytes(sum(entry["bytes"] for each in stores for entry in each.manifest.files.values()))),
-    ]
+    size = sum(entry["bytes"] for each in stores for entry in each.manifest.files.values())
+    shown = f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
+    return [*found, ("refused here", f"{sum(refused_counts(stores).values()):,}"), ("size", shown)]
 
 
-def _megabytes(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count / 1e3:,.1f} kB"
-
-
-def _pictures(stores: Sequence[Published], every: Sequence[tuple[_Opened, Stream]]) -> Iterator[tuple[str, Markup, str]]:
-    for unit in dict.fromkeys(stream.unit for _, stream in every):
-        parts = [part.lengths for _, stream in every if stream.unit == unit for part in stream.parts()]
+def _pictures(stores: Sequence[Published], every: Sequence[Stream]) -> Iterator[tuple[str, Markup, str]]:
+    """Heading, SVG and note of each."""
+    for unit in dict.fromkeys(stream.unit for stream in every):
+        parts = [part.lengths for stream in every if stream.unit == unit for part in stream.parts()]
         lengths = np.concatenate(parts) if parts else np.zeros(0, np.int64)
         if len(lengths):
             yield f"Length of documents in {unit}", histogram(lengths, unit), f"{len(lengths):,} documents"

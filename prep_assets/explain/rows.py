@@ -7,8 +7,10 @@ import gzip
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise, zip_longest
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import groupby, pairwise, zip_longest
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -17,24 +19,31 @@ import numpy.typing as npt
 from prep_assets.checks.of_conversations import Chats, Sides
 from prep_assets.checks.of_lines import merged_streams
 from prep_assets.errors import PrepAssetsError
-from prep_assets.explain.streams import open_stream, source_rows
+from prep_assets.explain.streams import (
+    AnyStream,
+    Int64s,
+    RowName,
+    group_sequences,
+    open_stream,
+    row_names,
+    sft_split,
+    source_rows,
+    tokens_and_weights,
+)
+from prep_assets.explain.streams import streams as names_of_streams
 from prep_assets.explain.visible import one_line, visible
-from prep_assets.graph.graph import EVERY, holds, lines_of, store_of
+from prep_assets.graph.graph import EVERY, lines_of, store_of
 from prep_assets.graph.previews import token_texts
-from prep_assets.pipeline.asset import Store, token_streams
-from prep_assets.pipeline.groups import splits
-from prep_assets.pipeline.sources import read_sources
+from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mask import Row as MaskRow
 from prep_assets.proofs.mask import prove_masks, trained_runs
-from prep_assets.stores.groups import GroupStore, open_groups
+from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import Lines, open_lines
-from prep_assets.stores.packed import PackedStore, open_packed
+from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.vocabulary import Vocabulary
-
-# The streams of rows in a store, and the names of the records that they are made of.
 
 # The rows of a store's streams, all of one form, whatever the store holds.
 
@@ -43,8 +52,6 @@ MOST_TOKENS = 4096
 MOST_LINE_CHARACTERS = 20_000
 """Characters of a line that a page holds."""
 BLOCK = 1 << 22
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +65,26 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of a row that comes from one record: its first token in the row, its first token in the record, and which record that is."""
+    """A stretch of a row that comes from one record: its first token in the row, its first token in the record, which record that is, and its name."""
 
     start: int
     offset: int
     origin: Origin
     note: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row: `ids` and `weights` of at most `MOST_TOKENS` tokens (no weights where the store has no mask), and its pieces; or the text of a
-    line."""
+    line. `stream` is the number of its stream on a page."""
 
     number: int
     ids: Sequence[int] = ()
     weights: Sequence[float] | None = None
     pieces: tuple[Piece, ...] = ()
     text: str = ""
+    stream: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +94,12 @@ class Part:
     domain: str
     lengths: Int64s
     trained: Int64s | None
+
+
+def parts_by_domain(domains: Sequence[str], domain: npt.NDArray[Any], lengths: Int64s, trained: Int64s | None) -> list[Part]:
+    """The documents of each domain; `domain` has the number of each document's."""
+    chosen = [np.asarray(domain) == number for number in range(len(domains))]
+    return [Part(name, lengths[its], None if trained is None else trained[its]) for name, its in zip(domains, chosen, strict=True)]
 
 
 class Stream(ABC):
@@ -108,26 +123,19 @@ class Stream(ABC):
     def parts(self) -> list[Part]:
         """The stream by domain."""
 
-    def _by_domain(self, sources: Sequence[str], source: npt.NDArray[Any]) -> list[Part]:
-        """The parts, where each row is of one domain: the number of which is in `source`."""
-        chosen = [np.asarray(source) == number for number in range(len(sources))]
-        return [
-            Part(name, self.lengths[own], None if self.trained is None else self.trained[own])
-            for name, own in zip(sources, chosen, strict=True)
-        ]
-
 
 class TokenRows(Stream):
     """A ragged token stream of one domain, or of one whose records are lines of several."""
 
     def __init__(self, name: str, domain: str, store: TokenStore) -> None:
         self.domain, self.store = domain, store
-        super().__init__(name, np.diff(store.ends, prepend=0), trained_tokens(store))
+        super().__init__(name, store.lengths, trained_tokens(store))
 
     def rows(self, numbers: Sequence[int]) -> Iterator[Row]:
         for number in numbers:
-            ids, weights = _beginning(self.store, number)
-            yield Row(number, ids, weights, (Piece(0, 0, Origin(self.domain, self.name, number)),))
+            ids, weights = tokens_and_weights(self.store, number, MOST_TOKENS)
+            origin = Origin(self.domain, self.name, number)
+            yield Row(number, ids.tolist(), None if weights is None else weights.tolist(), (Piece(0, 0, origin),))
 
     def parts(self) -> list[Part]:
         return [Part(self.domain or self.name, self.lengths, self.trained)]
@@ -136,34 +144,33 @@ class TokenRows(Stream):
 class PackedRows(Stream):
     """A packed table, made of the records of one stream of every domain."""
 
-    def __init__(self, name: str, stream: str, store: PackedStore) -> None:
-        self.stream, self.store = stream, store
-        lengths = np.bincount(store.documents["row"], store.documents["length"], len(store)).astype(np.int64)
+    def __init__(self, name: str, store: PackedStore) -> None:
+        self.store, self.documents = store, {key: np.asarray(values) for key, values in store.documents.items()}
+        lengths = np.bincount(self.documents["row"], self.documents["length"], len(store)).astype(np.int64)
         counts = [np.count_nonzero(mask, axis=1) for _, _, mask in store.blocks()]
         super().__init__(name, lengths, np.concatenate([np.zeros(0, np.int64), *counts]))
 
     def rows(self, numbers: Sequence[int]) -> Iterator[Row]:
-        documents = self.store.documents
         for number in numbers:
-            used = min(int(self.lengths[number]), MOST_TOKENS)
-            pieces = []
-            for at in range(*self.store.pieces(number).indices(len(documents["row"]))):
-                start, offset, record, source = (int(documents[key][at]) for key in ("row_offset", "start", "record", "source"))
-                if start < used:
-                    pieces.append(Piece(start, offset, Origin(self.store.sources[source], self.stream, record)))
+            used, entries = min(int(self.lengths[number]), MOST_TOKENS), self.store.pieces(number)
+            columns = (self.documents[key][entries].tolist() for key in ("row_offset", "start", "source", "record"))
+            pieces = tuple(
+                Piece(start, offset, Origin(self.store.sources[source], sft_split(self.name), record))
+                for start, offset, source, record in zip(*columns, strict=True)
+                if start < used
+            )
             ids, weights = self.store.tokens[number][:used], self.store.weights(number)[:used]
-            yield Row(number, ids.tolist(), weights.astype(float).tolist(), tuple(pieces))
+            yield Row(number, ids.tolist(), weights.astype(float).tolist(), pieces)
 
     def parts(self) -> list[Part]:
-        documents = {key: np.asarray(values) for key, values in self.store.documents.items()}
-        trained = np.zeros(len(documents["row"]), np.int64)
+        rows, lengths = self.documents["row"], self.documents["length"]
+        trained = np.zeros(len(rows), np.int64)
         for first, _, mask in self.store.blocks():
-            low, high = np.searchsorted(documents["row"], [first, first + len(mask)])
+            low, high = np.searchsorted(rows, [first, first + len(mask)])
             so_far = _so_far(mask.reshape(-1))
-            start = (documents["row"][low:high] - first) * self.store.row_len + documents["row_offset"][low:high]
-            trained[low:high] = so_far[start + documents["length"][low:high]] - so_far[start]
-        chosen = [documents["source"] == number for number in range(len(self.store.sources))]
-        return [Part(name, documents["length"][own], trained[own]) for name, own in zip(self.store.sources, chosen, strict=True)]
+            start = (rows[low:high] - first) * self.store.row_len + self.documents["row_offset"][low:high]
+            trained[low:high] = so_far[start + lengths[low:high]] - so_far[start]
+        return parts_by_domain(self.store.sources, self.documents["source"], lengths, trained)
 
 
 class GroupRows(Stream):
@@ -171,9 +178,9 @@ class GroupRows(Stream):
 
     def __init__(self, name: str, store: GroupStore) -> None:
         self.store = store
-        responses = trained_tokens(store.responses)
-        lengths = np.diff(store.prompts.ends, prepend=0) + self._added_up(np.diff(store.responses.ends, prepend=0))
-        super().__init__(name, lengths, None if responses is None else self._added_up(responses))
+        trained = trained_tokens(store.responses)
+        lengths = store.prompts.lengths + self._added_up(store.responses.lengths)
+        super().__init__(name, lengths, None if trained is None else self._added_up(trained))
 
     def _added_up(self, of_responses: Int64s) -> Int64s:
         so_far = np.concatenate([np.zeros(1, np.int64), np.cumsum(of_responses)])
@@ -181,19 +188,16 @@ class GroupRows(Stream):
 
     def rows(self, numbers: Sequence[int]) -> Iterator[Row]:
         for number in numbers:
-            domain = self.store.sources[int(self.store.source[number])]
-            ids, _ = _beginning(self.store.prompts, number)
-            ids, weights = list(ids), [0.0] * len(ids)
-            pieces = [Piece(0, 0, Origin(domain, self.name, number))]
+            origin = Origin(self.store.sources[int(self.store.source[number])], self.name, number)
             rewards = self.store.rewards.record(number, "rewards").tolist()
-            for each, reward in zip(self.store.responses_of(number), rewards, strict=True):
-                pieces.append(Piece(len(ids), 0, Origin(domain, self.name, number), f"response {len(pieces)}, reward {reward:g}"))
-                more, its_weights = _beginning(self.store.responses, each)
-                ids, weights = [*ids, *more], [*weights, *(its_weights or [1.0] * len(more))]
-            yield Row(number, ids, weights, tuple(pieces))
+            notes = ["", *(f"response {at}, reward {reward:g}" for at, reward in enumerate(rewards, 1))]
+            ids, weights = zip(*group_sequences(self.store, number, MOST_TOKENS), strict=True)
+            starts = np.cumsum([0, *map(len, ids)]).tolist()[:-1]
+            pieces = tuple(Piece(start, 0, origin, note) for start, note in zip(starts, notes, strict=True))
+            yield Row(number, np.concatenate(ids).tolist(), np.concatenate(weights).tolist(), pieces)
 
     def parts(self) -> list[Part]:
-        return self._by_domain(self.store.sources, self.store.source)
+        return parts_by_domain(self.store.sources, self.store.source, self.lengths, self.trained)
 
 
 class LineRows(Stream):
@@ -207,15 +211,15 @@ class LineRows(Stream):
             super().__init__(name, np.fromiter(map(len, file), np.int64, len(lines)), None)
 
     def rows(self, numbers: Sequence[int]) -> Iterator[Row]:
-        wanted, index = set(numbers), self.lines.index
+        wanted, source = set(numbers), self.lines.index["source"]
         for number, content in enumerate(self.lines):
             if number in wanted:
                 text = json.dumps(content, indent=1, ensure_ascii=False)[:MOST_LINE_CHARACTERS]
-                domain = self.lines.sources[int(index["source"][number])]
-                yield Row(number, pieces=(Piece(0, 0, Origin(domain, self.name, number)),), text=text)
+                origin = Origin(self.lines.sources[int(source[number])], self.name, number)
+                yield Row(number, pieces=(Piece(0, 0, origin),), text=text)
 
     def parts(self) -> list[Part]:
-        return self._by_domain(self.lines.sources, self.lines.index["source"])
+        return parts_by_domain(self.lines.sources, self.lines.index["source"], self.lengths, None)
 
 
 def weight_runs(weights: Sequence[float]) -> list[tuple[int, int, float]]:
@@ -229,27 +233,16 @@ def trained_tokens(store: TokenStore) -> Int64s | None:
     """How many tokens of each record are trained: int64[n]; `None` where the store has no mask."""
     if "loss_mask" not in store.arrays:
         return None
-    counts, starts, low = np.zeros(len(store), np.int64), store.starts, 0
-    while low < len(store):
-        begin = int(starts[low])
-        high = max(low + 1, int(np.searchsorted(store.ends, begin + BLOCK, "right")))
-        so_far = _so_far(np.asarray(store.arrays["loss_mask"][begin : int(store.ends[high - 1])]))
-        counts[low:high] = so_far[store.ends[low:high] - begin] - so_far[starts[low:high] - begin]
-        low = high
+    counts = np.zeros(len(store), np.int64)
+    for records, tokens in store.blocks(BLOCK):
+        so_far = _so_far(np.asarray(store.arrays["loss_mask"][tokens]))
+        counts[records] = np.diff(so_far[store.ends[records] - tokens.start], prepend=0)
     return counts
 
 
 def _so_far(mask: npt.NDArray[Any]) -> Int64s:
     """How many tokens are trained before each: int64[n + 1]."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(mask != 0)])
-
-
-def _beginning(store: TokenStore, number: int) -> tuple[list[int], list[float] | None]:
-    start = int(store.ends[number - 1]) if number else 0
-    here = slice(start, min(int(store.ends[number]), start + MOST_TOKENS))
-    ids = np.asarray(store.arrays["tokens"][here]).tolist()
-    has_mask = "loss_mask" in store.arrays
-    return ids, store.weights(here).astype(float).tolist() if has_mask else None
 
 
 def sampled(counts: Mapping[int, int], want: int, seed: int = 0) -> dict[int, list[int]]:
@@ -266,82 +259,75 @@ def sampled(counts: Mapping[int, int], want: int, seed: int = 0) -> dict[int, li
     return chosen
 
 
-PACKED = {"sft_packed": "train", "sft_dev_packed": "dev"}
-"""Packed table → stream of the token stores that it is made of."""
-
-
 def streams(published: Published) -> list[Stream]:
     """The streams of rows in a store, those held out last; none in a store of sources, of a certificate, or of a trainer's files.
 
     Raises:
         StoreError: the payload cannot be read.
     """
-    directory, manifest = published.directory, published.manifest
-    if holds(manifest.asset, GroupStore):
-        return [GroupRows(name, open_groups(folder)) for name, folder in splits(published.directory).items()]
-    packed = [name for name in PACKED if (directory / f"{name}.documents").is_dir()]
-    if packed:
-        return [PackedRows(name, PACKED[name], open_packed(directory, name)) for name in packed]
-    found = token_streams(EVERY[manifest.asset], published) if manifest.asset in EVERY else {}
-    if found:
-        return [TokenRows(name, manifest.partition, stream) for name, stream in found.items()]
-    if not holds(manifest.asset, Lines):
+    partition, asset = published.manifest.partition, EVERY.get(published.manifest.asset)
+    if asset is None:
         return []
-    files = sorted((path.stem for path in directory.glob("*.jsonl")), key=lambda name: ("_test" in name, name))
-    return [LineRows(name, open_lines(directory, name)) for name in files]
+    declared = [each.stem.format(partition=partition) for each in asset.streams.values() if each.kind is TokenStore and each.stem]
+    names = sorted(names_of_streams(published), key=lambda name: declared.index(name) if name in declared else 0)
+    return [_opened(name, partition, open_stream(published, name)) for name in names]
 
 
-@dataclass
-class Names:
-    """Names of records: ``<domain>/<file>:<row>``."""
+def _opened(name: str, partition: str, store: PackedStore | TokenStore | Lines | GroupStore) -> Stream:
+    match store:
+        case PackedStore():
+            return PackedRows(name, store)
+        case GroupStore():
+            return GroupRows(name, store)
+        case Lines():
+            return LineRows(name, store)
+        case TokenStore():
+            return TokenRows(name, partition, store)
 
-    workspace: Workspace
-    published: Published
-    _files: dict[str, list[str]] = field(default_factory=dict)
-    _opened: dict[tuple[str, str], Any] = field(default_factory=dict)
 
-    def name(self, origin: Origin) -> str:
-        """The name of a record; its number, where what it was made from is not there any more."""
-        try:
-            return self._named(origin)
-        except (PrepAssetsError, LookupError, OSError):
-            return f"{origin.domain or origin.stream} record {origin.record:,}"
+def record_names(workspace: Workspace, published: Published) -> Callable[[Origin], str]:
+    """Record → its name, ``<domain>/<file>:<row>``; its number, where what it was made from is not there any more."""
+    asset, partition = EVERY.get(published.manifest.asset), published.manifest.partition
 
-    def _named(self, origin: Origin) -> str:
-        store, record, answer = self._open(origin), origin.record, ""
-        if isinstance(store, TokenStore) and (made_of := lines_of(self.published.manifest.asset, origin.stream)) is not None:
-            store, record = self._remembered(made_of, lambda: self._lines(*made_of)), int(store.row[record])
-        elif isinstance(store, TokenStore) and (part := store.part(record))[1] > 1:
-            answer = ", answer {} of {}".format(*part)
-        return self._row(*source_rows(store, origin.domain).of(record)) + answer
+    def row_names_of(domain: str) -> RowName:
+        assert asset is not None
+        raw = workspace.published(f"{asset.family}_raw", domain)
+        if raw is None:  # questions that are made, not read
+            return lambda file, row: f"{domain}:{row}"
+        name = row_names(raw)
+        return lambda file, row: f"{domain}/{name(file, row)}"
 
-    def _row(self, domain: str, file: int, row: int) -> str:
-        names = self._files.get(domain)
-        if names is None:
-            raw = self.workspace.published(f"{EVERY[self.published.manifest.asset].family}_raw", domain)
-            listed = read_sources(raw) if raw else {"files": (), "test_files": ()}
-            names = self._files[domain] = [entry["name"] for which in ("files", "test_files") for entry in listed[which]]
-        if not names:  # questions that are made, not read
-            return f"{domain}:{row}"
-        return f"{domain}/{names[file] if file < len(names) else f'file {file}'}:{row}"
-
-    def _open(self, origin: Origin) -> Any:
-        return self._remembered((origin.stream, origin.domain), lambda: self._opening(origin))
-
-    def _remembered(self, key: tuple[str, str], opening: Any) -> Any:
-        if key not in self._opened:
-            self._opened[key] = opening()
-        return self._opened[key]
-
-    def _opening(self, origin: Origin) -> Any:
-        is_packed = self.published.manifest.asset == "sft_packed"
-        return open_stream(tokens_of(self.workspace, self.published, origin.domain) if is_packed else self.published, origin.stream)
-
-    def _lines(self, asset: str, file: str) -> Lines:
-        found = self.workspace.published(asset, self.published.manifest.partition)
+    def lines_named(name: str, file: str) -> Lines:
+        found = workspace.published(name, partition)
         if found is None:
             raise LookupError(file)
         return open_lines(found.directory, file)
+
+    def store_of_records(domain: str, stream: str) -> AnyStream:
+        return open_stream(tokens_of(workspace, published, domain) if published.manifest.asset == "sft_packed" else published, stream)
+
+    # they go with the page that asks for names
+    naming, lines, opened = cache(row_names_of), cache(lines_named), cache(store_of_records)
+
+    def named(origin: Origin) -> str:
+        assert asset is not None
+        store, answer = opened(origin.domain, origin.stream), ""
+        assert not isinstance(store, PackedStore)
+        rows, record = source_rows(store, origin.domain), origin.record
+        if isinstance(store, TokenStore) and (made_of := lines_of(asset.name, origin.stream)) is not None:
+            rows, record = source_rows(lines(*made_of), origin.domain), int(store.row[record])
+        elif isinstance(store, TokenStore) and (part := store.part(record))[1] > 1:
+            answer = ", answer {} of {}".format(*part)
+        domain, file, row = rows.of(record)
+        return naming(domain)(file, row) + answer
+
+    def name(origin: Origin) -> str:
+        try:
+            return named(origin)
+        except (PrepAssetsError, LookupError, OSError):
+            return f"{origin.domain or origin.stream} record {origin.record:,}"
+
+    return name
 
 
 def tokens_of(workspace: Workspace, packed: Published, domain: str) -> Published:
@@ -361,30 +347,9 @@ def tokens_of(workspace: Workspace, packed: Published, domain: str) -> Published
 
 MOST_CHARACTERS = 2000
 """Characters of a stretch that a page holds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """One trained stretch of a record, by both derivations.
-
-    Attributes:
-        start, end: its tokens in the record; -1 where the store trains none.
-        first: what the trained tokens of the store decode to, with their weight.
-        second: what the source says must be trained, with its weight.
-    """
-
-    start: int
-    end: int
-    first: tuple[str, float] | None
-    second: tuple[str, float] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """Both derivations of one record. `fault` says how they differ, and is empty where they agree."""
-
-    stretches: tuple[Stretch, ...]
-    fault: str
+Proof = list[Any]
+"""Both derivations of a record as the page takes them: how they differ, empty where they agree; and each trained stretch, ``[start, end, stored, derived]``:
+its tokens in the record, -1 where the store trains none; what these decode to, with their weight; what the source says must be trained, with its weight."""
 
 
 def proofs(
@@ -393,20 +358,14 @@ def proofs(
     """The proofs of records, and why some have none: a source changed, say. Sources are read again for them."""
     found: dict[Origin, Proof] = {}
     missing: list[str] = []
-    for (domain, stream), records in sorted(_grouped(origins).items()):
+    ordered = sorted(set(origins), key=attrgetter("domain", "stream", "record"))
+    for (domain, stream), records in groupby(ordered, key=attrgetter("domain", "stream")):
         try:
-            for number, row in _rows(workspace, published, domain, stream, records):
+            for number, row in _rows(workspace, published, domain, stream, [each.record for each in records]):
                 found[Origin(domain, stream, number)] = prove(row, vocabulary)
         except (PrepAssetsError, LookupError, OSError) as error:
             missing.append(f"{domain or stream}: {error}")
     return found, missing
-
-
-def _grouped(origins: Iterable[Origin]) -> dict[tuple[str, str], list[int]]:
-    grouped: dict[tuple[str, str], set[int]] = {}
-    for origin in origins:
-        grouped.setdefault((origin.domain, origin.stream), set()).add(origin.record)
-    return {key: sorted(records) for key, records in grouped.items()}
 
 
 def _rows(workspace: Workspace, published: Published, domain: str, stream: str, records: Sequence[int]) -> Iterator[tuple[int, MaskRow]]:
@@ -436,11 +395,11 @@ def prove(row: MaskRow, vocabulary: Vocabulary) -> Proof:
     texts = vocabulary.decode_batch([row.ids[start:end].tolist() for start, end in runs])
     stretches = []
     for run, text, expected in zip_longest(runs, texts, row.expected):
-        first = None if run is None else (text[:MOST_CHARACTERS], float(row.mask[run[0]]))
-        second = None if expected is None else (expected.text[:MOST_CHARACTERS], expected.weight)
-        stretches.append(Stretch(run[0] if run else -1, run[1] if run else -1, first, second))
-    verdict = prove_masks([row], vocabulary)
-    return Proof(tuple(stretches), verdict.worst.note if verdict.worst else "")
+        stored = None if run is None else [visible(text[:MOST_CHARACTERS]), float(row.mask[run[0]])]
+        derived = None if expected is None else [visible(expected.text[:MOST_CHARACTERS]), expected.weight]
+        stretches.append([*(run or (-1, -1)), stored, derived])
+    worst = prove_masks([row], vocabulary).worst
+    return [one_line(worst.note) if worst else "", stretches]
 
 
 # The data of a page: JSON, compressed, in pieces that a browser unpacks when it needs them.
@@ -453,28 +412,19 @@ TOKENS_A_CHUNK = 200_000
 ROWS_READ_AT_ONCE = 512
 
 
-@dataclass(frozen=True, slots=True)
-class NamedRow:
-    """A row, ready for a page: the number of its stream, the row, and the names of its pieces."""
-
-    stream: int
-    row: Row
-    names: tuple[str, ...]
-
-
 def packed(value: Any) -> str:
     """A JSON value, compressed. The same value gives the same text."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode("utf-8", "backslashreplace"), 6, mtime=0)).decode()
 
 
-def row_chunks(rows: Iterable[NamedRow], proofs: Mapping[Origin, Proof]) -> Iterator[list[Any]]:
+def row_chunks(rows: Iterable[Row], proofs: Mapping[Origin, Proof]) -> Iterator[list[Any]]:
     """Rows in lists of at most `ROWS_A_CHUNK`, with about `TOKENS_A_CHUNK` tokens."""
     chunk: list[Any] = []
     tokens = 0
-    for shown in rows:
-        chunk.append(_row(shown, proofs))
-        tokens += len(shown.row.ids)
+    for row in rows:
+        chunk.append(_row(row, proofs))
+        tokens += len(row.ids)
         if len(chunk) == ROWS_A_CHUNK or tokens >= TOKENS_A_CHUNK:
             yield chunk
             chunk, tokens = [], 0
@@ -482,54 +432,39 @@ def row_chunks(rows: Iterable[NamedRow], proofs: Mapping[Origin, Proof]) -> Iter
         yield chunk
 
 
-def _row(shown: NamedRow, proofs: Mapping[Origin, Proof]) -> dict[str, Any]:
-    row = shown.row
+def _row(row: Row, proofs: Mapping[Origin, Proof]) -> dict[str, Any]:
     found: dict[str, Any] = {"i": list(row.ids)}
     if row.weights is not None:
         found["w"] = [[end - start, weight] for start, end, weight in weight_runs(row.weights)]
     if row.text:
         found["t"] = visible(row.text)
-    found["p"] = [
-        [
-            piece.start,
-            one_line(name),
-            piece.offset,
-            one_line(piece.note),
-            *([_proof(proofs[piece.origin])] if piece.origin in proofs else []),
-        ]
-        for piece, name in zip(row.pieces, shown.names, strict=True)
-    ]
+    found["p"] = [[each.start, one_line(each.name), each.offset, one_line(each.note)] for each in row.pieces]
+    for piece, shown in zip(row.pieces, found["p"], strict=True):
+        if piece.origin in proofs:
+            shown.append(proofs[piece.origin])
     return found
 
 
-def _proof(proof: Proof) -> list[Any]:
-    stretches = [[each.start, each.end, _side(each.first), _side(each.second)] for each in proof.stretches]
-    return [one_line(proof.fault), stretches]
-
-
-def _side(side: tuple[str, float] | None) -> list[Any] | None:
-    return None if side is None else [visible(side[0]), side[1]]
-
-
-def index(rows: Sequence[NamedRow], trained: Sequence[int | None], lengths: Sequence[int]) -> dict[str, Any]:
+def index(rows: Sequence[Row], streams: Sequence[Stream]) -> dict[str, Any]:
     """What the list of rows shows, by column."""
-    domains = sorted({piece.origin.domain for shown in rows for piece in shown.row.pieces})
+    domains = sorted({piece.origin.domain for row in rows for piece in row.pieces})
     numbers = {domain: number for number, domain in enumerate(domains)}
+    trained = [streams[row.stream].trained for row in rows]
     return {
         "domains": [one_line(domain) for domain in domains],
-        "stream": [shown.stream for shown in rows],
-        "number": [shown.row.number for shown in rows],
-        "length": list(lengths),
-        "trained": list(trained),
-        "domain": [sorted({numbers[piece.origin.domain] for piece in shown.row.pieces}) for shown in rows],
-        "name": [one_line(shown.names[0]) if shown.names else "" for shown in rows],
-        "pieces": [len(shown.row.pieces) for shown in rows],
+        "stream": [row.stream for row in rows],
+        "number": [row.number for row in rows],
+        "length": [int(streams[row.stream].lengths[row.number]) for row in rows],
+        "trained": [None if counts is None else int(counts[row.number]) for row, counts in zip(rows, trained, strict=True)],
+        "domain": [sorted({numbers[piece.origin.domain] for piece in row.pieces}) for row in rows],
+        "name": [one_line(row.pieces[0].name) if row.pieces else "" for row in rows],
+        "pieces": [len(row.pieces) for row in rows],
     }
 
 
-def vocabulary_of(rows: Iterable[NamedRow], vocabulary: Vocabulary | None) -> dict[str, str]:
+def vocabulary_of(rows: Iterable[Row], vocabulary: Vocabulary | None) -> dict[str, str]:
     """The text of every id in the rows; of one outside the vocabulary, as in a damaged store, its number."""
-    used = sorted({token for shown in rows for token in shown.row.ids})
+    used = sorted({token for row in rows for token in row.ids})
     if vocabulary is None:
         return {str(token): f"⟨{token}⟩" for token in used}
     inside = [token for token in used if 0 <= token < vocabulary.size]
@@ -549,31 +484,16 @@ class Filter:
         return bool(self.find or self.domain)
 
 
-def matching(
-    streams: Sequence[Stream],
-    wanted: Filter,
-    most: int,
-    named: Callable[[int, Iterable[Row]], Iterator[NamedRow]],
-    text: Callable[[Sequence[int]], str],
-) -> Iterator[NamedRow]:
-    """The first `most` rows of all streams that fit.
-
-    Args:
-        named: rows of the stream with this number, with the names of their records.
-        text: ids as text.
-    """
-    needle, found = wanted.find.casefold(), 0
-    for number, stream in enumerate(streams):
-        for low in range(0, len(stream.lengths), ROWS_READ_AT_ONCE):
-            for shown in named(number, stream.rows(range(low, min(low + ROWS_READ_AT_ONCE, len(stream.lengths))))):
-                row = shown.row
-                if wanted.domain and all(piece.origin.domain != wanted.domain for piece in row.pieces):
-                    continue
-                if needle:
-                    held = "\n".join(shown.names) if wanted.where == "id" else row.text or text(row.ids)
-                    if needle not in held.casefold():
-                        continue
-                yield shown
-                found += 1
-                if found == most:
-                    return
+def matching(rows: Iterable[Row], wanted: Filter, vocabulary: Vocabulary | None) -> Iterator[Row]:
+    """The rows that fit."""
+    needle = wanted.find.casefold()
+    for row in rows:
+        if wanted.domain and all(piece.origin.domain != wanted.domain for piece in row.pieces):
+            continue
+        if needle and wanted.where == "id":
+            held = "\n".join(piece.name for piece in row.pieces)
+        elif needle:
+            known = [token for token in row.ids if vocabulary is not None and 0 <= token < vocabulary.size]
+            held = row.text or ("" if vocabulary is None else vocabulary.decode(known))
+        if not needle or needle in held.casefold():
+            yield row

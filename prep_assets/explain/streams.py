@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,11 @@ from prep_assets.data.read import read_blocks
 from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.exports.readable import SIDES, Pairs, Readable, Source
 from prep_assets.exports.registry import reader
-from prep_assets.graph.exports import Exporting, family_of_export, open_export_source
+from prep_assets.graph.exports import Exporting, open_export_source
 from prep_assets.graph.graph import EVERY, asset_named, holds, lines_of, upstream_of, with_parts
 from prep_assets.pipeline.asset import FromParts
 from prep_assets.pipeline.groups import splits
-from prep_assets.pipeline.sources import Pinned, domain_of, pinned, read_sources, router_of
+from prep_assets.pipeline.sources import domain_of, pinned, read_sources, router_of
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.samples import Record
 from prep_assets.stores.groups import GroupStore, open_groups
@@ -50,6 +51,9 @@ WITH_ROWS = (
 """The assets whose stores have records of their own; exports have those of the store that they were made from."""
 _HELD_OUT = re.compile(r"(.*_)?(dev|test)(_packed|/.*)?")
 AnyStream = PackedStore | TokenStore | Lines | GroupStore
+Int64s = npt.NDArray[np.int64]
+Weights = npt.NDArray[np.float32]
+"""Float32, weights in the loss, below 0 where a token is not attended."""
 
 
 def family_of(workspace: Workspace, asset: str) -> Family:
@@ -115,31 +119,39 @@ def source_rows(store: TokenStore | Lines | GroupStore, partition: str) -> Sourc
     return SourceRows((partition,), np.broadcast_to(0, len(store)), store.file, store.row)
 
 
+def source_files(raw: Published) -> list[Mapping[str, Any]]:
+    """What a raw store says of each of its files, as records number them: those to train on, then those held out."""
+    listed = read_sources(raw)
+    return [*listed["files"], *listed["test_files"]]
+
+
+RowName = Callable[[int, int], str]
+"""File and row → the id of a record, ``gsm8k.jsonl:17``."""
+
+
+def row_names(raw: Published | None) -> RowName:
+    """Ids of records as a raw store names its files; numbers where it is gone."""
+    names = [entry["name"] for entry in source_files(raw)] if raw else []
+    return lambda file, row: f"{names[file] if file < len(names) else f'file {file}'}:{row}"
+
+
+def tokens_and_weights(store: TokenStore, record: int, most: int | None = None) -> tuple[Int64s, Weights | None]:
+    """The first `most` tokens of a record and their weights in the loss; `None` where the store has no mask."""
+    ids = store.record(record, "tokens")[:most].astype(np.int64)
+    return ids, store.weights(record)[:most].astype(np.float32) if "loss_mask" in store.arrays else None
+
+
+def group_sequences(store: GroupStore, group: int, most: int | None = None) -> list[tuple[Int64s, Weights]]:
+    """The prompt of a group, whose weights are 0, and each response: the first `most` tokens of each."""
+    prompt, _ = tokens_and_weights(store.prompts, group, most)
+    responses = (tokens_and_weights(store.responses, each, most) for each in store.responses_of(group))
+    trained = [(ids, np.ones(len(ids), np.float32) if weights is None else weights) for ids, weights in responses]
+    return [(prompt, np.zeros(len(prompt), np.float32)), *trained]
+
+
 def sft_split(table: str) -> str:
     """The stream of `sft_tokens` that a packed table is made of."""
     return "dev" if table == "sft_dev_packed" else "train"
-
-
-@dataclass(frozen=True, slots=True)
-class OpenExport:
-    """An export and what it was made from.
-
-    Attributes:
-        each: how it was made, with every option.
-        source: the store that it was made from.
-        streams: which streams of that store; both sides of pairs.
-        read: its own rows, as its format's reader gives them.
-    """
-
-    each: Exporting
-    source: Source
-    streams: tuple[str, ...]
-    read: Readable
-
-
-def is_export(asset: str) -> bool:
-    """Whether an asset is an export, by its name."""
-    return family_of_export(asset) != ""
 
 
 class Opened:
@@ -153,7 +165,7 @@ class Opened:
         self.workspace, self.draft = workspace.plain, draft
         # an object's own caches, so that they go when it goes
         self.published = cache(self._published)
-        self.stream = cache(self._stream)
+        self.stream = cache(lambda asset, partition, stream: open_stream(self.published(asset, partition), stream))
         self.export = cache(self._export)
 
     def made_with(self, asset: str, partition: str = "") -> Workspace:
@@ -217,17 +229,16 @@ class Opened:
             )
         return published
 
-    def _stream(self, asset: str, partition: str, stream: str) -> AnyStream:
-        return open_stream(self.published(asset, partition), stream)
-
-    def _export(self, asset: str, partition: str) -> OpenExport:
+    def _export(self, asset: str, partition: str) -> tuple[Exporting, Source, tuple[str, ...], Readable]:
+        """How an export was made; the store that it was made from; which streams of that, both sides of pairs; its own rows, as its format's
+        reader gives them."""
         published = self.published(asset, partition)
         recipe = published.manifest.recipe
         each = Exporting("", EVERY[recipe["from"]], recipe["format"], recipe["stream"], recipe["options"])
         source = open_export_source(each, self.published(each.source.name, partition))
         stem = each.stem(partition)
         names = tuple(f"{stem}/{side}" if stem else side for side in SIDES) if isinstance(source, Pairs) else (stem or each.stream,)
-        return OpenExport(each, source, names, reader(each.format)(published.directory, source, each.options))
+        return each, source, names, reader(each.format)(published.directory, source, each.options)
 
     def hashes(self, asset: str, partition: str) -> Mapping[str, Any]:
         """What a store is made with: its build key and content, and the tokenizer and template where it has them."""
@@ -293,8 +304,8 @@ class Row:
 
     place: Place
     count: int
-    ids: npt.NDArray[np.int64]
-    weights: npt.NDArray[np.float32] | None
+    ids: Int64s
+    weights: Weights | None
     pieces: tuple[Piece, ...]
 
 
@@ -316,7 +327,7 @@ def read_row(opened: Opened, place: Place) -> Row:
     Raises:
         ConfigError: there is no such row, or the asset has none.
     """
-    if is_export(place.asset):
+    if place.asset not in EVERY:
         return _exported(opened, place)
     if place.asset not in WITH_ROWS:
         raise ConfigError(f"{place.asset} has no rows to trace; assets that have: {', '.join(WITH_ROWS)}, and exports")
@@ -328,7 +339,13 @@ def read_row(opened: Opened, place: Place) -> Row:
         return _line(opened, place, store)
     if isinstance(store, GroupStore):
         return _group(place, store)
-    return (_record if lines_of(place.asset, place.stream) is None else _tokenized_line)(opened, place, store)
+    ids, weights = tokens_and_weights(store, place.row)
+    if lines_of(place.asset, place.stream) is None:
+        piece = Piece(0, len(ids), 0, store.part(place.row)[0] - 1, (place,), _origin(place, store))
+    else:  # it was made of a line
+        [made_of] = (_merged(opened, place) if EVERY[place.asset].parts else read_row(opened, line_of(opened, place))).pieces
+        piece = replace(made_of, end=len(ids), path=(place, *made_of.path))
+    return Row(place, len(store), ids, weights, (piece,))
 
 
 def check_row(place: Place, count: int) -> None:
@@ -357,39 +374,17 @@ def _origin(place: Place, store: TokenStore | Lines | GroupStore) -> Origin:
     return Origin(f"{EVERY[place.asset].family}_raw", *source_rows(store, place.partition).of(place.row))
 
 
-def _record(opened: Opened, place: Place, store: TokenStore) -> Row:
-    """A record of a domain's token store."""
-    ids, weights = _arrays(store, place.row)
-    return Row(place, len(store), ids, weights, (Piece(0, len(ids), 0, store.part(place.row)[0] - 1, (place,), _origin(place, store)),))
-
-
-def _arrays(store: TokenStore, record: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32] | None]:
-    ids = store.record(record, "tokens").astype(np.int64)
-    return ids, store.weights(record).astype(np.float32) if "loss_mask" in store.arrays else None
-
-
 def _line(opened: Opened, place: Place, lines: Lines) -> Row:
     """A line, and the line of its domain that it was merged from."""
     origin, parts = _origin(place, lines), EVERY[place.asset].parts
     path: tuple[Place, ...] = (place,)
     if parts:
-        [at] = np.flatnonzero(_lines(opened, Place(parts, origin.domain, place.stream, 0)).places == lines.places[place.row])
+        part = opened.stream(parts, origin.domain, place.stream)
+        assert isinstance(part, Lines)
+        [at] = np.flatnonzero(part.places == lines.places[place.row])
         path = (place, Place(parts, origin.domain, place.stream, int(at)))
     generated = place.asset == "arithmetic_prompts"
     return Row(place, len(lines), np.zeros(0, np.int64), None, (Piece(0, 0, 0, 0, path, None if generated else origin),))
-
-
-def _lines(opened: Opened, place: Place) -> Lines:
-    found = opened.stream(place.asset, place.partition, place.stream)
-    assert isinstance(found, Lines)
-    return found
-
-
-def _tokenized_line(opened: Opened, place: Place, store: TokenStore) -> Row:
-    """A record that was made of a line of a JSONL store."""
-    [piece] = (_merged(opened, place) if EVERY[place.asset].parts else read_row(opened, line_of(opened, place))).pieces
-    ids, weights = _arrays(store, place.row)
-    return Row(place, len(store), ids, weights, (replace(piece, end=len(ids), path=(place, *piece.path)),))
 
 
 def line_of(opened: Opened, place: Place) -> Place:
@@ -424,25 +419,22 @@ def _group(place: Place, store: GroupStore) -> Row:
     if whole:
         before = int(np.count_nonzero(store.source[: place.row] == store.source[place.row]))
         path = (place, Place(whole, origin.domain, place.stream, before))
-    prompt = store.prompts.record(place.row, "tokens")
-    parts = [prompt, *(store.responses.record(each, "tokens") for each in store.responses_of(place.row))]
-    masks = [np.zeros(len(prompt)), *(store.responses.record(each, "loss_mask") for each in store.responses_of(place.row))]
-    ends = np.cumsum([0, *map(len, parts)]).tolist()
-    pieces = tuple(Piece(ends[part], ends[part + 1], 0, part, path, origin) for part in range(len(parts)))
-    return Row(place, len(store), np.concatenate(parts).astype(np.int64), np.concatenate(masks).astype(np.float32), pieces)
+    ids, weights = zip(*group_sequences(store, place.row), strict=True)
+    ends = np.cumsum([0, *map(len, ids)]).tolist()
+    pieces = tuple(Piece(start, end, 0, part, path, origin) for part, (start, end) in enumerate(pairwise(ends)))
+    return Row(place, len(store), np.concatenate(ids), np.concatenate(weights), pieces)
 
 
 def _exported(opened: Opened, place: Place) -> Row:
     """A row of an export: that of the store that it was made from, or one of the documents in it."""
-    export = opened.export(place.asset, place.partition)
-    each, source, read = export.each, export.source, export.read
+    each, source, names, read = opened.export(place.asset, place.partition)
     check_row(place, read.count)
     if read.documents and isinstance(source, PackedStore):
-        found = _document(opened, place, source, export.streams[0])
+        found = _document(opened, place, source, names[0])
     elif isinstance(source, Pairs):
         found = _sides(opened, place, each)
     else:
-        found = read_row(opened, Place(each.source.name, place.partition, export.streams[0], place.row))
+        found = read_row(opened, Place(each.source.name, place.partition, names[0], place.row))
     pieces = tuple(replace(piece, path=(place, *piece.path)) for piece in found.pieces)
     if fault := row_fault(read, source, place.row, each.options):
         raise StoreError(f"{place.asset}: row {place.row:,}: {fault}. Export it again:\n  {build_command(place.asset, place.partition)}")
@@ -486,7 +478,7 @@ def pieces_of(opened: Opened, asset: str, partition: str, origin: Origin) -> Ite
 
 def places_of(opened: Opened, asset: str, partition: str, origin: Origin) -> list[Place]:
     """The rows of a store that hold a row of a source; what is generated holds none."""
-    if is_export(asset):
+    if asset not in EVERY:
         return _exported_places(opened, asset, partition, origin)
     if asset not in WITH_ROWS or asset.startswith("arithmetic_"):
         return []
@@ -518,14 +510,11 @@ def _entries(opened: Opened, table: PackedStore, stream: str, origin: Origin) ->
 
 
 def _exported_places(opened: Opened, asset: str, partition: str, origin: Origin) -> list[Place]:
-    export = opened.export(asset, partition)
-    if export.read.documents and isinstance(export.source, PackedStore):
-        table = opened.stream("sft_packed", "", export.streams[0])
-        assert isinstance(table, PackedStore)
-        rows = _entries(opened, table, export.streams[0], origin)
+    each, source, names, read = opened.export(asset, partition)
+    if read.documents and isinstance(source, PackedStore):
+        rows = _entries(opened, source, names[0], origin)
     else:
-        [above] = asset_named(asset, opened.workspace).upstream
-        rows = [place.row for place in places_of(opened, above, partition, origin) if place.stream in export.streams]
+        rows = [place.row for place in places_of(opened, each.source.name, partition, origin) if place.stream in names]
     return [Place(asset, partition, "", row) for row in dict.fromkeys(rows)]
 
 
@@ -541,12 +530,8 @@ def files_of(workspace: Workspace, raw: str, domain: str) -> tuple[SourceFile, .
     Raises:
         SourceError: a file changed since it was pinned.
     """
-    found = _pinned(workspace, raw, domain)
+    found = pinned(workspace, FAMILIES[raw.removesuffix("_raw")], raw, domain)
     return (*found.files, *found.test_files)
-
-
-def _pinned(workspace: Workspace, raw: str, domain: str) -> Pinned:
-    return pinned(workspace, FAMILIES[raw.removesuffix("_raw")], raw, domain)
 
 
 def read_rows(workspace: Workspace, raw: str, domain: str, wanted: Collection[tuple[int, int]]) -> Rows:
@@ -589,8 +574,7 @@ def nth_row(workspace: Workspace, raw: str, domain: str, number: int) -> tuple[O
     """
     published = workspace.published(raw, domain)
     assert published is not None
-    sources = read_sources(published)
-    counts = [entry["rows"] for which in ("files", "test_files") for entry in sources[which]]
+    counts = [entry["rows"] for entry in source_files(published)]
     total, before = sum(counts), 0
     if not 0 <= number < total:
         raise ConfigError(f"row {number:,} of {raw}[{domain}]: there are {total:,}, numbered from 0")

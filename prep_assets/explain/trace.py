@@ -5,31 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from prep_assets.checks.of_stores import Heard
-from prep_assets.config.models import Contrastive, Preference, Pretrain, Rl, Sft
+from prep_assets.config.models import Preference, Pretrain, Rl, Sft
 from prep_assets.data.blocks import Unreadable
 from prep_assets.data.files import SourceFile, file_name, record_id
 from prep_assets.errors import ConfigError, Refused, StoreError
 from prep_assets.explain.streams import (
     DRAFT,
+    Int64s,
     Opened,
     Origin,
     Piece,
     Place,
     Row,
+    Weights,
     family_of,
     files_of,
     nth_row,
     read_row,
     read_rows,
+    source_files,
     stream_of,
 )
 from prep_assets.exports.readable import SIDES as SOURCE_SIDES
@@ -41,8 +43,8 @@ from prep_assets.pipeline.documents import POLICY, MaskedDocuments, untemplated
 from prep_assets.pipeline.examples import Item, converter
 from prep_assets.pipeline.groups import Tokenize
 from prep_assets.pipeline.images import ImageParts
-from prep_assets.pipeline.lines import contrast_row, form_of, preference_row
-from prep_assets.pipeline.pairs import SIDES, generation_prompt, pair_renderer, prompt_encoder, prompt_of, prompt_row, rendered_pair
+from prep_assets.pipeline.lines import contrast_row, form_of, preference_row, prompt_of, prompt_row
+from prep_assets.pipeline.pairs import SIDES, generation_prompt, pair_renderer, prompt_encoder, rendered_pair
 from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources, unrendered_reasoning
 from prep_assets.pipeline.tokens import BY_DOMAIN
 from prep_assets.pipeline.workspace import Workspace
@@ -50,7 +52,7 @@ from prep_assets.samples import ASSISTANT, DOCUMENT, IMAGE, TEXT, THINKING, TOOL
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.rewards import arithmetic_rows
 from prep_assets.stores.tokens import TokenStore
-from prep_assets.text.documents import Cut, Sentences, cut_of, sentences_of
+from prep_assets.text.documents import Cut, cut_of, sentences_of
 from prep_assets.text.encode import Encoder
 from prep_assets.text.spans import MaskPolicy, Rendered, Span, characters
 from prep_assets.text.vocabulary import Vocabulary, ends_of
@@ -135,21 +137,18 @@ def _content(span: Span, weight: float, policy: MaskPolicy) -> Why:
     where: dict[str, Any] = {"turn": span.turn, "role": role, "kind": region.kind, "region": (span.start, span.end), "content": region.text}
     if region.kind == IMAGE:
         return Why(False, "image", "it stands for an image; placeholders are never trained", **where)
-    alone = policy.weight(role, region)
-    if not region.attend:
-        because, option = f"the {region.kind} of this {role} turn is not attended to, and what is not is never trained", ""
-    elif region.kind == THINKING and not policy.thinking:
-        because, option = "train_thinking is false: reasoning is not trained", "train_thinking"
-    elif region.kind == TOOL_CALL and not policy.tool_calls:
-        because, option = "train_tool_calls is false: tool calls are not trained", "train_tool_calls"
-    elif alone and not weight:
-        because, option = f"train_turns: last, and turn {span.turn} is not the last trained one", "train_turns"
-    elif region.loss_weight is not None:
-        because, option = f"the {region.kind} of this {role} turn has the loss weight {region.loss_weight:g}", ""
-    elif role in policy.roles:
-        because, option = f"mask.{role}: {policy.roles[role]}", f"mask.{role}"
-    else:
-        because, option = f"mask_default: {policy.default}, and mask does not name the role {role!r}", "mask_default"
+    kind, named = region.kind, role in policy.roles
+    # the first that applies decides
+    reasons = (
+        (not region.attend, f"the {kind} of this {role} turn is not attended to, and what is not is never trained", ""),
+        (kind == THINKING and not policy.thinking, "train_thinking is false: reasoning is not trained", "train_thinking"),
+        (kind == TOOL_CALL and not policy.tool_calls, "train_tool_calls is false: tool calls are not trained", "train_tool_calls"),
+        (policy.weight(role, region) and not weight, f"train_turns: last, and turn {span.turn} is not the last trained one", "train_turns"),
+        (region.loss_weight is not None, f"the {kind} of this {role} turn has the loss weight {region.loss_weight or 0:g}", ""),
+        (named, f"mask.{role}: {policy.roles.get(role)}", f"mask.{role}"),
+        (True, f"mask_default: {policy.default}, and mask does not name the role {role!r}", "mask_default"),
+    )
+    because, option = next(reason for applies, *reason in reasons if applies)
     return Why(weight > 0, "content", because, option, **where)
 
 
@@ -186,8 +185,6 @@ def _template(rendered: Rendered, place: int, weights: list[float], policy: Mask
 
 # A record as one sequence of tokens, made from its source once more, with what of the text each token stands for and why it is trained.
 
-Ints = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenSequence:
@@ -201,10 +198,10 @@ class TokenSequence:
     """
 
     text: str
-    ids: Ints
-    loss: npt.NDArray[np.float32]
-    starts: Ints
-    ends: Ints
+    ids: Int64s
+    loss: Weights
+    starts: Int64s
+    ends: Int64s
     why: Callable[[int], Why]
 
     def __len__(self) -> int:
@@ -255,8 +252,8 @@ def rendered_sequence(encoder: Encoder, rendered: Rendered, *, binary: bool = Fa
     return TokenSequence(rendered.text, found.ids.astype(np.int64), loss, found.starts, found.ends, why)
 
 
-def spelled(vocabulary: Vocabulary, ids: Any, loss: npt.NDArray[np.float32], why: Callable[[int], Why]) -> TokenSequence:
-    """Ids that no tokenizer chose here: the text is what they decode to, end to end."""
+def spelled(vocabulary: Vocabulary, ids: Any, loss: Weights, why: Callable[[int], Why]) -> TokenSequence:
+    """Ids that the row brings: the text is what they decode to, end to end."""
     texts = [vocabulary.decode([int(token)]) for token in ids]
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
     starts = np.concatenate([np.zeros(1, np.int64), ends])[: len(ends)]
@@ -308,84 +305,70 @@ def documents(workspace: Workspace, name: str) -> Derive:
         identity = f"{name}/{record_id(file, record.row)}"
         cut = cut_of(identity, len(rendered.text), rate=fim.rate, spm_rate=fim.spm_rate, seed=fim.seed) if fim.rate else None
         if sentences is not None:
-            text = _in_sentences(workspace, family, rendered.text, sentences)
+            text = _in_parts(workspace, family, rendered.text, sentences.cut(rendered.text))
+        elif cut is not None:
+            text = _in_parts(workspace, family, rendered.text, _around_a_gap(workspace, family, rendered.text, cut))
         else:
-            text = rendered_sequence(encoder, rendered) if cut is None else _cut(workspace, family, rendered.text, cut)
+            text = rendered_sequence(encoder, rendered)
         before, after = (() if each is None else (each,) for each in (ends.bos, ends.eos))
         return [text.between(before, after, rendering.ending(item.example), around)]
 
     return derive
 
 
-def _parts(workspace: Workspace, family: Pretrain, parts: Iterable[str]) -> list[tuple[npt.NDArray[np.int64], ...]]:
-    """Ids of parts of a text that are tokenized each for itself, and the first and last character of the text that each token stands for."""
-    lengths, engine = workspace.vocabulary(family).byte_lengths, workspace.engines(family).rest
-    assert lengths is not None  # no other tokenizer's documents are cut
-    found: list[tuple[npt.NDArray[np.int64], ...]] = []
-    start = 0
-    for part in parts:
-        tokens = engine.encode([part]).ids.astype(np.int64)
-        until = np.cumsum(lengths[tokens])
-        first, last = characters(part, until - lengths[tokens], until)
-        found.append((tokens, first + start, last + start))
-        start += len(part)
-    return found
-
-
-def _in_sentences(workspace: Workspace, family: Pretrain, text: str, sentences: Sentences) -> TokenSequence:
-    """The sentences of a document, end to end."""
-    ids, starts, ends = map(np.concatenate, zip(*_parts(workspace, family, sentences.cut(text)), strict=True))
-    return TokenSequence(text, ids, np.ones(len(ids), np.float32), starts, ends, lambda token: _whole(text))
-
-
-def _whole(text: str) -> Why:
-    where: dict[str, Any] = {"turn": 0, "role": DOCUMENT, "kind": TEXT, "region": (0, len(text)), "content": text}
-    return Why(True, "content", "the whole document is trained", **where)
-
-
-def _cut(workspace: Workspace, family: Pretrain, text: str, cut: Cut) -> TokenSequence:
+def _around_a_gap(workspace: Workspace, family: Pretrain, text: str, cut: Cut) -> list[str | tuple[int, int]]:
     """The three parts of a document, each after its sentinel."""
     fim = fill_in_the_middle(workspace, family)
     assert fim is not None
-    head, body, tail = _parts(workspace, family, cut.parts(text))
-    prefix, suffix, middle = (
-        (np.array([one]), np.array([at]), np.array([at]))
-        for one, at in ((fim.sentinels.prefix, 0), (fim.sentinels.suffix, cut.end), (fim.sentinels.middle, cut.start))
+    head, body, tail = cut.parts(text)
+    prefix, suffix, middle = (fim.sentinels.prefix, 0), (fim.sentinels.suffix, cut.end), (fim.sentinels.middle, cut.start)
+    return [prefix, suffix, tail, middle, head, body] if cut.suffix_first else [prefix, head, suffix, tail, middle, body]
+
+
+def _in_parts(workspace: Workspace, family: Pretrain, text: str, parts: Iterable[str | tuple[int, int]]) -> TokenSequence:
+    """A document whose parts are tokenized one by one.
+
+    Args:
+        parts: in the order of the tokens, a stretch of the text; or a sentinel, and the character that what follows it begins at.
+    """
+    lengths, engine = workspace.vocabulary(family).byte_lengths, workspace.engines(family).rest
+    assert lengths is not None  # no other tokenizer's documents are cut
+    columns: list[tuple[Int64s, Int64s, Int64s]] = []
+    sentinels, count, start = set[int](), 0, 0
+    for part in parts:
+        if isinstance(part, tuple):
+            sentinel, start = part
+            sentinels.add(count)
+            columns.append((np.array([sentinel]), np.array([start]), np.array([start])))
+        else:
+            tokens = engine.encode([part]).ids.astype(np.int64)
+            until = np.cumsum(lengths[tokens])
+            first, last = characters(part, until - lengths[tokens], until)
+            columns.append((tokens, first + start, last + start))
+            start += len(part)
+        count += len(columns[-1][0])
+    ids, starts, ends = map(np.concatenate, zip(*columns, strict=True))
+    whole = Why(True, "content", "the whole document is trained", "", 0, DOCUMENT, TEXT, (0, len(text)), text)
+    sentinel_why = Why(True, "sentinel", "a sentinel of fill-in-the-middle, trained like the document", "preprocessing.fim")
+    return TokenSequence(
+        text, ids, np.ones(len(ids), np.float32), starts, ends, lambda token: sentinel_why if token in sentinels else whole
     )
-    order = [prefix, suffix, tail, middle, head, body] if cut.suffix_first else [prefix, head, suffix, tail, middle, body]
-    ids, starts, ends = (np.concatenate([each[i] for each in order]) for i in range(3))
-    sentinels = np.cumsum([0, *(len(each[0]) for each in order)])[
-        [i for i, each in enumerate(order) if any(each is one for one in (prefix, suffix, middle))]
-    ]
-
-    def why(token: int) -> Why:
-        if token in sentinels:
-            return Why(True, "sentinel", "a sentinel of fill-in-the-middle, trained like the document", "preprocessing.fim")
-        return _whole(text)
-
-    return TokenSequence(text, ids, np.ones(len(ids), np.float32), starts, ends, why)
 
 
-def pairs(workspace: Workspace, name: str, store: Path) -> Callable[[Record], Mapping[str, Any]]:
-    """Record → its line in ``preferences.jsonl`` or one of its neighbours, in the form that the store has."""
-    family = workspace.family(Preference)
-    convert, reasoning = converter(domain_of(family, name), Pair), unrendered_reasoning(family)
-    form = form_of(store)
-    return lambda record: _as_json(preference_row(reasoning.read(apply(convert, record.payload)), form))
+def line_maker(workspace: Workspace, asset: str, name: str, store: Path) -> Callable[[Record], Mapping[str, Any]]:
+    """Record → its line in the JSONL of an asset, in the form that the store has."""
+    family, example = family_of(workspace, asset), _LINES[asset]
+    convert = converter(domain_of(family, name), example)
+    if example is Contrast:
+        return lambda record: _as_json(contrast_row(apply(convert, record.payload)))
+    assert isinstance(family, Preference | Rl)
+    reasoning, form = unrendered_reasoning(family), form_of(store)
 
+    def line(record: Record) -> Mapping[str, Any]:
+        found = reasoning.read(apply(convert, record.payload))
+        return _as_json(preference_row(found, form) if isinstance(found, Pair) else prompt_row(prompt_of(found), form))
 
-def prompts(workspace: Workspace, name: str, store: Path) -> Callable[[Record], Mapping[str, Any]]:
-    """Record → its line in ``rl_prompts_train.jsonl`` or its neighbour, in the form that the store has."""
-    family = workspace.family(Rl)
-    convert, reasoning = converter(domain_of(family, name), Prompt), unrendered_reasoning(family)
-    form = form_of(store)
-    return lambda record: _as_json(prompt_row(prompt_of(reasoning.read(apply(convert, record.payload))), form))
-
-
-def contrasts(workspace: Workspace, name: str) -> Callable[[Record], Mapping[str, Any]]:
-    """Record → its line in ``contrastive.jsonl`` or its neighbour."""
-    convert = converter(domain_of(workspace.family(Contrastive), name), Contrast)
-    return lambda record: _as_json(contrast_row(apply(convert, record.payload)))
+    return line
 
 
 def pair_sequence(workspace: Workspace, line: Mapping[str, Any], side: str) -> TokenSequence:
@@ -529,12 +512,12 @@ def trace(
         StoreError: the store is missing, or out of date.
         SourceError: a source changed since it was read.
     """
-    tracer = Tracer(workspace, _store_of(workspace, asset, partition) if draft else None)
+    tracer = Tracer(workspace, _store_named(workspace, asset, partition) if draft else None)
     place = tracer.place(asset, row, partition, stream)
     return tracer.trace([place])[0]
 
 
-def _store_of(workspace: Workspace, asset: str, partition: str | None) -> tuple[str, str]:
+def _store_named(workspace: Workspace, asset: str, partition: str | None) -> tuple[str, str]:
     found, each = one_partition(workspace, asset, partition)
     return found.name, each
 
@@ -549,7 +532,8 @@ class Tracer:
     def __init__(self, workspace: Workspace, draft: tuple[str, str] | None = None) -> None:
         self.opened = Opened(workspace, draft)
         self.workspace = self.opened.workspace
-        self._makers: dict[tuple[str, str], Any] = {}
+        self._sequences = cache(lambda asset, domain: _SEQUENCES[asset](self.opened.made_with(asset, domain), domain))
+        self._lines = cache(self._line_maker)
 
     def place(self, asset: str, row: int, partition: str | None, stream: str | None) -> Place:
         """The row that is meant.
@@ -557,7 +541,7 @@ class Tracer:
         Raises:
             ConfigError, StoreError: as `trace`.
         """
-        store = _store_of(self.workspace, asset, partition)
+        store = _store_named(self.workspace, asset, partition)
         return Place(*store, stream_of(self.opened.published(*store), stream), row)
 
     def trace(self, places: Sequence[Place]) -> list[Trace]:
@@ -566,13 +550,19 @@ class Tracer:
         wanted: dict[tuple[str, str], set[tuple[int, int]]] = {}
         for origin in (piece.origin for row in rows for piece in row.pieces if piece.origin):
             wanted.setdefault((origin.raw, origin.domain), set()).add((origin.file, origin.row))
-        read = {key: read_rows(self.workspace, *key, numbers) for key, numbers in wanted.items()}
-        sources = {key: files_of(self.workspace, *key) for key in wanted}
+        records = {
+            Origin(*domain, *number): record
+            for domain, numbers in wanted.items()
+            for number, record in read_rows(self.workspace, *domain, numbers).items()
+        }
+        files = {domain: files_of(self.workspace, *domain) for domain in wanted}
+        sources = {each: (files[each.raw, each.domain][each.file], record) for each, record in records.items()}
         found = []
         for row in rows:
-            pieces = [self._piece(row, piece, read, sources) for piece in row.pieces]
-            made_with = self.opened.made_with(row.place.asset, row.place.partition)
-            found.append(Trace(row, tuple(pieces), self._hashes(row), made_with))
+            pieces = tuple(self._piece(row, piece, *sources[piece.origin] if piece.origin else (None, None)) for piece in row.pieces)
+            stores = dict.fromkeys([(row.place.asset, row.place.partition), *(store for piece in row.pieces for store in _stores(piece))])
+            hashes = {self.opened.label(*store): self.opened.hashes(*store) for store in stores}
+            found.append(Trace(row, pieces, hashes, self.opened.made_with(row.place.asset, row.place.partition)))
         return found
 
     def row(self, place: Place) -> Row:
@@ -582,66 +572,43 @@ class Tracer:
             return Row(place, count, np.zeros(0, np.int64), None, (Piece(0, 0, 0, 0, (place,), origin),))
         return read_row(self.opened, place)
 
-    # -- one piece ----------------------------------------------------------------------------------------------------------------------
-
-    def _piece(self, row: Row, piece: Piece, read: Mapping[Any, Any], sources: Mapping[Any, tuple[SourceFile, ...]]) -> Traced:
-        origin = piece.origin
-        record = file = source = None
-        if origin is not None:
-            record = read[origin.raw, origin.domain][origin.file, origin.row]
-            file = sources[origin.raw, origin.domain][origin.file]
-            source = self._source(origin, file, record)
+    def _piece(self, row: Row, piece: Piece, file: SourceFile | None, record: Record | Unreadable | None) -> Traced:
+        origin, source, asset = piece.origin, None, piece.path[0].asset
+        if origin is not None and file is not None and record is not None:
+            raw = self.opened.published(origin.raw, origin.domain)
+            sha256, held_out = source_files(raw)[origin.file]["sha256"], origin.file >= len(read_sources(raw)["files"])
+            where = file.name, file_name(file.url), sha256, origin.row, held_out
+            source = SourceRow(origin.domain, record_id(file, origin.row), *where, record.payload)
         if piece.path[-1].asset.endswith("_raw"):
             return Traced(piece, source, None, None, ())
         try:
-            line, sequence = self._made(piece, file, record)
+            line, sequence = self._derived(piece, file, record)
         except Refused as refusal:
             raise StoreError(
-                f"{piece.path[0].asset} holds {source.id if source else 'a record'}, which its source no longer gives: {refusal}. Verify the store:\n"
-                f"  prep-assets verify {piece.path[0].asset}"
+                f"{asset} holds {source.id if source else 'a record'}, which its source no longer gives: {refusal}. Verify the store:\n"
+                f"  prep-assets verify {asset}"
             ) from refusal
         return Traced(piece, source, line, sequence, () if sequence is None else _differs(row, piece, sequence))
 
-    def _source(self, origin: Origin, file: SourceFile, record: Record | Unreadable) -> SourceRow:
-        listed = read_sources(self.opened.published(origin.raw, origin.domain))
-        training = len(listed["files"])
-        entry = [*listed["files"], *listed["test_files"]][origin.file]
-        identity = record_id(file, origin.row)
-        return SourceRow(
-            origin.domain, identity, file.name, file_name(file.url), entry["sha256"], origin.row, origin.file >= training, record.payload
-        )
-
-    def _made(self, piece: Piece, file: SourceFile | None, record: Record | None) -> tuple[Mapping[str, Any] | None, TokenSequence | None]:
+    def _derived(self, piece: Piece, file: SourceFile | None, record: Any) -> tuple[Mapping[str, Any] | None, TokenSequence | None]:
         """The line and the tokens that the record gives, from the record alone."""
-        last = piece.path[-1]
+        last, domain = piece.path[-1], piece.origin.domain if piece.origin else ""
         if last.asset in _SEQUENCES:
             assert file is not None
-            assert record is not None
-            return None, self._maker(last.asset, piece)(file, record)[piece.part]
-        if last.asset == "arithmetic_prompts":
-            line = _arithmetic(self.opened.made_with(last.asset), last.row)
-        else:
-            line = self._maker(last.asset, piece)(record)
-        if len(piece.path) == 1 or (tokens := _tokens_place(piece.path)) is None:
+            return None, self._sequences(last.asset, domain)(file, record)[piece.part]
+        generated = last.asset == "arithmetic_prompts"
+        line = _arithmetic(self.opened.made_with(last.asset), last.row) if generated else self._lines(last.asset, domain)(record)
+        # the store in which the line was tokenized: of those on the way, the one next to its source
+        tokens = next((place for place in reversed(piece.path) if holds(place.asset, TokenStore)), None)
+        if len(piece.path) == 1 or tokens is None:
             return line, None
         workspace = self.opened.made_with(tokens.asset, tokens.partition)
         if tokens.stream.rpartition("/")[2] in SOURCE_SIDES:
             return line, pair_sequence(workspace, line, tokens.stream)
         return line, prompt_sequence(workspace, line)
 
-    def _maker(self, asset: str, piece: Piece) -> Any:
-        """What makes sequences, or a line, of a record of this domain."""
-        assert piece.origin is not None
-        key = (asset, piece.origin.domain)
-        if key not in self._makers:
-            made_with = self.opened.made_with(*key), key[1]
-            lines = (*made_with, self.opened.published(*key).directory) if asset in _LINES else None
-            self._makers[key] = _LINES[asset](*lines) if lines else _SEQUENCES[asset](*made_with)
-        return self._makers[key]
-
-    def _hashes(self, row: Row) -> Mapping[str, Mapping[str, Any]]:
-        stores = [(row.place.asset, row.place.partition), *(store for piece in row.pieces for store in _stores(piece))]
-        return {self.opened.label(*store): self.opened.hashes(*store) for store in dict.fromkeys(stores)}
+    def _line_maker(self, asset: str, domain: str) -> Callable[[Record], Mapping[str, Any]]:
+        return line_maker(self.opened.made_with(asset, domain), asset, domain, self.opened.published(asset, domain).directory)
 
 
 def _stores(piece: Piece) -> list[tuple[str, str]]:
@@ -655,16 +622,7 @@ _SEQUENCES: Mapping[str, Callable[[Workspace, str], Derive]] = {
     "pretrain_tokens": documents,
     "rl_groups_by_domain": groups,
 }
-_LINES: Mapping[str, Callable[[Workspace, str, Path], Callable[[Record], Mapping[str, Any]]]] = {
-    "preferences_by_domain": pairs,
-    "rl_prompts_by_domain": prompts,
-    "contrastive": lambda workspace, name, _: contrasts(workspace, name),
-}
-
-
-def _tokens_place(path: Sequence[Place]) -> Place | None:
-    """The store in which a record was tokenized: of those on the way, the one next to its source."""
-    return next((place for place in reversed(path) if holds(place.asset, TokenStore)), None)
+_LINES: Mapping[str, type] = {"preferences_by_domain": Pair, "rl_prompts_by_domain": Prompt, "contrastive": Contrast}
 
 
 def _arithmetic(workspace: Workspace, number: int) -> Mapping[str, Any]:
@@ -771,7 +729,7 @@ def token_of(trace: Trace, place: int) -> tuple[Token, Traced | None]:
     return Token(place, *here, expected, why, (start, end), *around, within, field, predicts, predicted_at), traced
 
 
-def _weights(trace: Trace) -> npt.NDArray[np.float32]:
+def _weights(trace: Trace) -> Weights:
     """The loss weight of each token. A stream without a mask is trained whole, or not at all: its sources say which."""
     if trace.row.weights is not None:
         return trace.row.weights

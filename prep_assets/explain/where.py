@@ -10,31 +10,33 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
-from prep_assets.config.family import Domain, Family
 from prep_assets.config.models import FAMILIES, Preference
 from prep_assets.data.files import SourceFile, record_id
 from prep_assets.data.quarantine import read_quarantine
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
 from prep_assets.explain.streams import (
     WITH_ROWS,
-    AnyStream,
+    Int64s,
     Opened,
     Origin,
+    RowName,
+    Weights,
     files_of,
-    is_export,
+    group_sequences,
     open_stream,
     pieces_of,
     read_rows,
+    row_names,
     sft_split,
     source_rows,
     streams,
+    tokens_and_weights,
 )
 from prep_assets.graph.graph import EVERY, family_assets, lines_of
 from prep_assets.pipeline.asset import Asset, FromLines
-from prep_assets.pipeline.sources import read_sources, router_of
+from prep_assets.pipeline.sources import router_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Record
 from prep_assets.stores.groups import GroupStore
@@ -61,8 +63,8 @@ class StoredRecord:
     stream: str
     domain: str
     id: str
-    ids: npt.NDArray[np.int64]
-    weights: npt.NDArray[np.float32]
+    ids: Int64s
+    weights: Weights
     line: bytes = b""
 
     @property
@@ -74,6 +76,11 @@ class StoredRecord:
         return found.digest()
 
 
+def has_records(published: Published) -> bool:
+    """Whether `contents` can read a store."""
+    return published.manifest.asset in WITH_ROWS
+
+
 def contents(workspace: Workspace, published: Published) -> Iterator[StoredRecord]:
     """Every record of a version, held-out ones too, in the order in which it is stored.
 
@@ -81,83 +88,62 @@ def contents(workspace: Workspace, published: Published) -> Iterator[StoredRecor
         ConfigError: a store without records, such as an export, whose rows are those of the store that it was made from.
     """
     manifest = published.manifest
-    if manifest.asset not in WITH_ROWS:
+    if not has_records(published):
         source = manifest.recipe.get("from")
         hint = f"; compare {source}, which it is made from" if source else ""
         raise ConfigError(f"{manifest.asset} holds no records of its own{hint}")
+    named = cache(lambda domain: _names(workspace, published, domain))
     for stream in streams(published):
-        yield from _contents(workspace, published, stream, open_stream(published, stream))
+        store = open_stream(published, stream)
+        if isinstance(store, PackedStore):
+            yield from _packed(workspace, published, stream, store)
+        elif isinstance(store, TokenStore):
+            of_lines = lines_of(manifest.asset, stream) is not None  # its records are called by their lines
+            name = (lambda file, row: f"line {row}") if of_lines else named(manifest.partition)
+            for number in range(len(store)):
+                ids, weights = tokens_and_weights(store, number)
+                weights = np.ones(len(ids), np.float32) if weights is None else weights
+                yield StoredRecord(stream, manifest.partition or stream, _with_part(name, store, number), ids, weights)
+        else:
+            rows = source_rows(store, manifest.partition)
+            for number, content in enumerate(_lines(store) if isinstance(store, Lines) else _groups(store)):
+                domain, file, row = rows.of(number)
+                yield StoredRecord(stream, domain, named(domain)(file, row), *content)
 
 
-def has_records(published: Published) -> bool:
-    """Whether `contents` can read a store."""
-    return published.manifest.asset in WITH_ROWS
+def _names(workspace: Workspace, published: Published, domain: str) -> RowName:
+    """Ids of records of a domain as the raw store calls them that a version was made from, by way of the store that it was merged from."""
+    asset, recipe = EVERY[published.manifest.asset], published.manifest.recipe
+    part = version_with(workspace.place(asset.parts, domain), recipe["domains"].get(domain)) if asset.parts else published
+    return row_names(part and version_with(workspace.place(f"{asset.family}_raw", domain), part.manifest.recipe.get("raw")))
 
 
-Name = Callable[[int, int], str]
-"""File and row → id of a record."""
-
-
-def _names(workspace: Workspace, raw: str, domain: str, content: str | None) -> Name:
-    """Ids of records as the raw store named its files that a version was made from; numbers where it is gone."""
-    found = version_with(workspace.place(raw, domain), content)
-    files = [] if found is None else [entry["name"] for which in ("files", "test_files") for entry in read_sources(found)[which]]
-    return lambda file, row: f"{files[file]}:{row}" if file < len(files) else f"file {file}:{row}"
-
-
-def _names_of(workspace: Workspace, published: Published, domains: Iterable[str]) -> dict[str, Name]:
-    """Ids of the records of each domain of a store, by way of the stores that it was merged from."""
-    manifest, asset = published.manifest, EVERY[published.manifest.asset]
-    found = {}
-    for domain in domains:
-        part = version_with(workspace.place(asset.parts, domain), manifest.recipe["domains"].get(domain)) if asset.parts else published
-        found[domain] = _names(workspace, f"{asset.family}_raw", domain, None if part is None else part.manifest.recipe.get("raw"))
-    return found
-
-
-def _contents(workspace: Workspace, published: Published, stream: str, store: AnyStream) -> Iterator[StoredRecord]:
-    partition = published.manifest.partition
-    if isinstance(store, PackedStore):
-        yield from _packed(workspace, published, stream, store)
-    elif isinstance(store, TokenStore) and lines_of(published.manifest.asset, stream):  # its records are called by their lines
-        yield from _records(store, stream, partition or stream, lambda file, row: f"line {row}")
-    elif isinstance(store, TokenStore):
-        yield from _records(store, stream, partition, _names_of(workspace, published, [partition])[partition])
-    else:
-        rows = source_rows(store, partition)
-        names = _names_of(workspace, published, rows.domains)
-        for number, content in enumerate(_lines(store) if isinstance(store, Lines) else _groups(store)):
-            domain, file, row = rows.of(number)
-            yield StoredRecord(stream, domain, names[domain](file, row), *content)
-
-
-def _records(store: TokenStore, stream: str, domain: str, name: Name) -> Iterator[StoredRecord]:
-    first = store.begins_row
-    part = 0
-    for number in range(len(store)):
-        part = 0 if first[number] else part + 1
-        yield StoredRecord(stream, domain, _part_name(name, store, number, part), *_arrays(store, number))
-
-
-def _part_name(name: Name, store: TokenStore, number: int, part: int) -> str:
-    return name(int(store.file[number]), int(store.row[number])) + (f", answer {part + 1}" if part else "")
-
-
-def _arrays(store: TokenStore, number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    ids = store.record(number, "tokens").astype(np.int64)
-    weights = store.weights(number) if "loss_mask" in store.arrays else np.ones(len(ids))
-    return ids, weights.astype(np.float32)
+def _with_part(name: RowName, store: TokenStore, record: int) -> str:
+    part, _ = store.part(record)
+    return name(int(store.file[record]), int(store.row[record])) + (f", answer {part}" if part > 1 else "")
 
 
 def _packed(workspace: Workspace, published: Published, stream: str, table: PackedStore) -> Iterator[StoredRecord]:
     """The pieces of each record put together again. A record that is in the table several times is so many records."""
-    recipe = published.manifest.recipe["tokens"]
-    ids = {domain: cache(_record_names(workspace, domain, recipe.get(domain), sft_split(stream))) for domain in table.sources}
+
+    def record_names(domain: str) -> Callable[[int], str]:
+        content = published.manifest.recipe["tokens"].get(domain)
+        tokens = version_with(workspace.place("sft_tokens", domain), content)
+        if tokens is None:
+            return lambda record: f"record {record}"
+        store, name = open_tokens(tokens.directory, sft_split(stream)), _names(workspace, tokens, domain)
+        return lambda record: _with_part(name, store, record)
+
+    named = cache(record_names)
     order = np.lexsort([np.asarray(table.documents[field]) for field in ("start", "record", "source")])
     fields = [np.asarray(table.documents[field])[order].tolist() for field in ("source", "record", "start", "length", "row", "row_offset")]
-    for _, pieces in groupby(zip(*fields, strict=True), key=itemgetter(0, 1)):
+    for (source, record), pieces in groupby(zip(*fields, strict=True), key=itemgetter(0, 1)):
+        domain = table.sources[source]
         for copy in _copies(pieces):
-            yield _joined(table, copy, stream, ids)
+            places = [(row, slice(offset, offset + length)) for _, _, _, length, row, offset in copy]
+            ids = np.concatenate([np.asarray(table.tokens[row])[part] for row, part in places]).astype(np.int64)
+            weights = np.concatenate([table.weights(row)[part] for row, part in places]).astype(np.float32)
+            yield StoredRecord(stream, domain, named(domain)(record), ids, weights)
 
 
 def _copies(pieces: Iterable[Sequence[int]]) -> list[list[Sequence[int]]]:
@@ -172,37 +158,17 @@ def _copies(pieces: Iterable[Sequence[int]]) -> list[list[Sequence[int]]]:
     return copies
 
 
-def _joined(table: PackedStore, pieces: Sequence[Sequence[int]], stream: str, ids: Mapping[str, Callable[[int], str]]) -> StoredRecord:
-    domain = table.sources[pieces[0][0]]
-    places = [(row, slice(offset, offset + length)) for _, _, _, length, row, offset in pieces]
-    tokens = np.concatenate([np.asarray(table.tokens[row])[part] for row, part in places]).astype(np.int64)
-    weights = np.concatenate([table.weights(row)[part] for row, part in places]).astype(np.float32)
-    return StoredRecord(stream, domain, ids[domain](pieces[0][1]), tokens, weights)
-
-
-def _record_names(workspace: Workspace, domain: str, content: str | None, split: str) -> Callable[[int], str]:
-    tokens = version_with(workspace.place("sft_tokens", domain), content)
-    if tokens is None:
-        return lambda record: f"record {record}"
-    store, name = open_tokens(tokens.directory, split), _names(workspace, "sft_raw", domain, tokens.manifest.recipe.get("raw"))
-    return lambda record: _part_name(name, store, record, store.part(record)[0] - 1)
-
-
-Content = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], bytes]
-_NOTHING = np.zeros(0, np.int64), np.zeros(0, np.float32)
+Content = tuple[Int64s, Weights, bytes]
 
 
 def _lines(lines: Lines) -> Iterator[Content]:
     with lines.path.open("rb") as file:
-        yield from ((*_NOTHING, line) for line in file)
+        yield from ((np.zeros(0, np.int64), np.zeros(0, np.float32), line) for line in file)
 
 
 def _groups(store: GroupStore) -> Iterator[Content]:
     for number in range(len(store)):
-        prompt = store.prompts.record(number, "tokens")
-        answers = [_arrays(store.responses, each) for each in store.responses_of(number)]
-        ids = np.concatenate([prompt, *(each for each, _ in answers)]).astype(np.int64)
-        weights = np.concatenate([np.zeros(len(prompt), np.float32), *(each for _, each in answers)])
+        ids, weights = map(np.concatenate, zip(*group_sequences(store, number), strict=True))
         yield ids, weights, store.rewards.record(number, "rewards").tobytes()
 
 
@@ -291,7 +257,7 @@ def where(workspace: Workspace, record: str, *, drafts: bool = False) -> list[Wh
     domain, rest, families = _families(opened.workspace, record)
     for family in families:
         try:
-            found.append(_Search(opened, family, *origin_of(opened, f"{family}_raw", domain, rest), drafts).search())
+            found.append(_whereabouts(opened, family, *origin_of(opened, f"{family}_raw", domain, rest), drafts=drafts))
         except PrepAssetsError as error:  # a domain of the same name may have other files, or not be built yet, in another family
             faults.append(error)
             if not isinstance(error, ConfigError):
@@ -343,115 +309,86 @@ def origin_of(opened: Opened, raw: str, domain: str, rest: str) -> tuple[Origin,
     return Origin(raw, domain, number, int(row)), files[number]
 
 
-class _Search:
-    def __init__(self, opened: Opened, family: str, origin: Origin, file: SourceFile, drafts: bool) -> None:
-        self._opened, self._family, self._origin, self._file, self._drafts = opened, family, origin, file, drafts
-        self._workspace = opened.workspace
-        self._configured: Family = self._workspace.family(FAMILIES[family])
-        self._id = record_id(file, origin.row)
+def _whereabouts(opened: Opened, family: str, origin: Origin, file: SourceFile, *, drafts: bool) -> Whereabouts:
+    """Where a row is among the stores of a family, and, where that is asked for, among their drafts."""
+    workspace, identity = opened.workspace, record_id(file, origin.row)
+    try:
+        record = read_rows(workspace, origin.raw, origin.domain, [(origin.file, origin.row)])[origin.file, origin.row]
+    except StoreError as error:
+        raise ConfigError(f"{origin.domain}#{identity}: the file has no such row") from error
+    found: list[Found] = []
+    not_here: list[NotHere] = []
+    unknown: list[tuple[str, str]] = []
+    stores = [
+        (asset, partition)
+        for asset in family_assets(workspace, family).values()
+        for partition in asset.partitions(workspace)
+        if partition in ("", origin.domain)
+    ]
+    every = [(opened, *store) for store in stores]
+    for asset, partition in stores if drafts else ():
+        if asset.stage != "raw" and workspace.place(asset.name, partition).draft():
+            every.append((Opened(workspace, (asset.name, partition)), asset, partition))
+    for view, asset, partition in every:
         try:
-            self._record = read_rows(self._workspace, origin.raw, origin.domain, [(origin.file, origin.row)])[origin.file, origin.row]
-        except StoreError as error:
-            raise ConfigError(f"{origin.domain}#{self._id}: the file has no such row") from error
-
-    def search(self) -> Whereabouts:
-        found: list[Found] = []
-        not_here: list[NotHere] = []
-        unknown = []
-        for opened, asset, partition in self._stores():
-            draft = opened.draft is not None
-            try:
-                here = [
-                    Found(asset.name, partition, place.stream, place.row, piece.start, piece.end, piece.first, piece.part, draft)
-                    for place, piece in pieces_of(opened, asset.name, partition, self._origin)
-                ]
-                not_here += self._refusals(opened, asset, partition, found)
-            except StoreError as error:
-                unknown.append((opened.label(asset.name, partition), _why(error)))
-                continue
-            found += here
-        not_here += self._left_out(found, draft=False)
-        if ("sft_packed", "") in self._drafted():
-            not_here += self._left_out(found, draft=True)
-        if not found and not not_here and not unknown:
-            not_here.append(NotHere(self._origin.raw, self._origin.domain, "not_read", self._not_read()))
-        payload = self._record.payload
-        return Whereabouts(self._family, self._origin.domain, self._id, payload, tuple(found), tuple(not_here), tuple(unknown))
-
-    def _stores(self) -> Iterator[tuple[Opened, Asset, str]]:
-        """Every store of the family that may hold the record, then every draft that is asked for."""
-        drafted = self._drafted()
-        for asset, partition in self._places():
-            yield self._opened, asset, partition
-        for asset, partition in self._places():
-            if (asset.name, partition) in drafted:
-                yield Opened(self._workspace, (asset.name, partition)), asset, partition
-
-    def _places(self) -> Iterator[tuple[Asset, str]]:
-        for asset in family_assets(self._workspace, self._family).values():
-            for partition in asset.partitions(self._workspace):
-                if partition in ("", self._origin.domain):
-                    yield asset, partition
-
-    def _drafted(self) -> set[tuple[str, str]]:
-        if not self._drafts:
-            return set()
-        places = ((asset, partition) for asset, partition in self._places() if asset.stage != "raw")
-        return {(asset.name, partition) for asset, partition in places if self._workspace.place(asset.name, partition).draft()}
-
-    # -- refused ------------------------------------------------------------------------------------------------------------------------
-
-    def _refusals(self, opened: Opened, asset: Asset, partition: str, found: list[Found]) -> Iterator[NotHere]:
-        published = opened.published(asset.name, partition) if asset.name != "sft_template" and not is_export(asset.name) else None
-        if published is None or published.quarantine is None:
-            return
-        ids = {self._id}
-        if isinstance(asset.source, FromLines):  # its records are called by their lines
-            made_of = {name for name, _ in asset.source.files.values()}
-            ids = {
-                f"{each.stream}.jsonl:{each.row}"
-                for each in found
-                if each.asset in made_of and each.partition == partition and not each.draft
-            }
-        for refusal in read_quarantine(published.quarantine):
-            if refusal.id in ids:
-                winner = refusal.detail.rpartition(" ")[2] if refusal.reason == "duplicate" else None
-                yield NotHere(asset.name, partition, f"{refusal.stage}/{refusal.reason}", refusal.detail, winner, opened.draft is not None)
-
-    # -- left out -----------------------------------------------------------------------------------------------------------------------
-
-    def _left_out(self, found: list[Found], *, draft: bool) -> Iterator[NotHere]:
-        """Tokens of the record that no packed row has."""
-        packed = [each for each in found if each.asset == "sft_packed" and each.draft == draft]
-        for record in (each for each in found if each.asset == "sft_tokens" and not each.draft):
-            table = "sft_dev_packed" if record.stream == "dev" else "sft_packed"
-            held = {
-                token
-                for each in packed
-                if (each.stream, each.part) == (table, record.part)
-                for token in range(each.first, each.first + each.end - each.start)
-            }
-            missing = record.end - record.start - len(held)
-            if missing and self._can_say("sft_packed", draft=draft):
-                detail = (
-                    f"{missing:,} of the {record.end - record.start:,} tokens of record {record.row:,} are in no row: packing left them out"
+            places = [
+                Found(
+                    asset.name, partition, place.stream, place.row, piece.start, piece.end, piece.first, piece.part, view.draft is not None
                 )
-                yield NotHere("sft_packed", "", "left_out", detail, draft=draft)
+                for place, piece in pieces_of(view, asset.name, partition, origin)
+            ]
+            not_here += _refusals(view, asset, partition, identity, found)
+        except StoreError as error:
+            unknown.append((view.label(asset.name, partition), _why(error)))
+        else:
+            found += places
+    for view in dict.fromkeys(view for view, asset, _ in every if asset.name == "sft_packed"):
+        not_here += _left_out(view, found)
+    if not found and not not_here and not unknown:
+        not_here.append(NotHere(origin.raw, origin.domain, "not_read", _not_read(workspace, family, origin.domain, record)))
+    return Whereabouts(family, origin.domain, identity, record.payload, tuple(found), tuple(not_here), tuple(unknown))
 
-    def _can_say(self, asset: str, *, draft: bool) -> bool:
-        try:
-            (Opened(self._workspace, (asset, "")) if draft else self._opened).published(asset)
-        except StoreError:
-            return False
-        return True
 
-    def _not_read(self) -> str:
-        domain: Domain = self._configured.domains[self._origin.domain]
-        router = router_of(self._workspace, self._configured, self._origin.domain)
-        if isinstance(self._record, Record) and router.key and str(self._record.payload.get(router.key)) != router.value:
-            return f"its {router.key!r} is {self._record.payload.get(router.key)!r}, which makes it another domain's"
-        limits = {"max_items": domain.max_items}
-        if isinstance(self._configured, Preference):
-            limits["max_per_source"] = self._configured.max_per_source
-        shown = ", ".join(f"{name}: {limit:,}" for name, limit in limits.items() if limit is not None)
-        return f"the domain is not read so far ({shown})" if shown else "no store is built of it"
+def _refusals(opened: Opened, asset: Asset, partition: str, identity: str, found: list[Found]) -> Iterator[NotHere]:
+    """Refusals of a record by a store; `found` has the places of what the store was made from."""
+    if asset.name not in EVERY or asset.name == "sft_template":
+        return
+    quarantine, ids = opened.published(asset.name, partition).quarantine, {identity}
+    if isinstance(asset.source, FromLines):  # its records are called by their lines
+        made_of = {name for name, _ in asset.source.files.values()}
+        lines = (each for each in found if each.asset in made_of and each.partition == partition and not each.draft)
+        ids = {f"{each.stream}.jsonl:{each.row}" for each in lines}
+    for refusal in read_quarantine(quarantine) if quarantine else ():
+        if refusal.id in ids:
+            winner = refusal.detail.rpartition(" ")[2] if refusal.reason == "duplicate" else None
+            yield NotHere(asset.name, partition, f"{refusal.stage}/{refusal.reason}", refusal.detail, winner, opened.draft is not None)
+
+
+def _left_out(opened: Opened, found: list[Found]) -> Iterator[NotHere]:
+    """Tokens of the record that no row of a packed table has."""
+    try:
+        opened.published("sft_packed")
+    except StoreError:
+        return
+    draft = opened.draft is not None
+    packed = [each for each in found if each.asset == "sft_packed" and each.draft == draft]
+    for record in (each for each in found if each.asset == "sft_tokens" and not each.draft):
+        mine = [each for each in packed if sft_split(each.stream) == record.stream and each.part == record.part]
+        held = {token for each in mine for token in range(each.first, each.first + each.end - each.start)}
+        if missing := record.end - record.start - len(held):
+            detail = (
+                f"{missing:,} of the {record.end - record.start:,} tokens of record {record.row:,} are in no row: packing left them out"
+            )
+            yield NotHere("sft_packed", "", "left_out", detail, draft=draft)
+
+
+def _not_read(workspace: Workspace, family: str, name: str, record: Any) -> str:
+    configured = workspace.family(FAMILIES[family])
+    router = router_of(workspace, configured, name)
+    if isinstance(record, Record) and router.key and str(record.payload.get(router.key)) != router.value:
+        return f"its {router.key!r} is {record.payload.get(router.key)!r}, which makes it another domain's"
+    limits = {"max_items": configured.domains[name].max_items}
+    if isinstance(configured, Preference):
+        limits["max_per_source"] = configured.max_per_source
+    shown = ", ".join(f"{limit}: {count:,}" for limit, count in limits.items() if count is not None)
+    return f"the domain is not read so far ({shown})" if shown else "no store is built of it"

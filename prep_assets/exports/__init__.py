@@ -1,4 +1,4 @@
-"""Stores in the formats that trainers read: one file a format, each registered by name.
+"""Stores in the formats that trainers read, each a function registered by name.
 
     export("stores/sft_packed/current", "packed_parquet", "out/parquet")
 

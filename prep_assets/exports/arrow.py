@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
+from prep_assets.exports.registry import Progress
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.manifest import digest, file_hash
 from prep_assets.stores.verification import WrittenFile, rename, write_json
@@ -30,6 +31,7 @@ BATCH = 10_000
 """Lines that are in memory at a time."""
 ROW_GROUP = 1000
 """Rows of a row group of Parquet."""
+_KINDS = ((bool, "true or false"), (int | float, "a number"), (str, "text"), (list, "a list"), (object, "an object"))
 Rows = Callable[[], Iterable[dict[str, Any]]]
 
 
@@ -41,16 +43,13 @@ def ragged(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64], dtype: str)
     return pa.ListArray.from_arrays(offsets, pa.array(np.asarray(values).astype(dtype)))
 
 
-def save_parquet(file: Path, rows: Rows, source: Lines, progress: Callable[[int, int], None]) -> None:
+def save_parquet(file: Path, rows: Rows, source: Lines, progress: Progress) -> None:
     """Write rows made of lines as one file of Parquet."""
     import pyarrow.parquet as pq
 
-    writer, done = None, 0
-    with ExitStack() as opened:
-        for table in tables(rows, source.path):
-            if writer is None:
-                written = opened.enter_context(WrittenFile(file))
-                writer = opened.enter_context(pq.ParquetWriter(written, storable(table.schema), compression="zstd"))
+    schema, done = storable(schema_of(rows, source.path)), 0
+    with WrittenFile(file) as written, pq.ParquetWriter(written, schema, compression="zstd") as writer:
+        for table in tables(rows, schema):
             writer.write_table(table)
             done += len(table)
             progress(min(done, len(source)), len(source))
@@ -61,10 +60,10 @@ def parquet_files(tables: Iterable[Any], rows_per_file: int, name: Callable[[int
     import pyarrow.parquet as pq
 
     written: list[Path] = []
-    done, writer = 0, None
+    done = 0
     with ExitStack() as opened:
         for group in _groups(tables, rows_per_file):
-            if writer is None or done % rows_per_file == 0:
+            if done % rows_per_file == 0:
                 opened.close()
                 written.append(name(len(written)))
                 file = opened.enter_context(WrittenFile(written[-1]))
@@ -91,22 +90,27 @@ def _groups(tables: Iterable[Any], rows_per_file: int) -> Iterator[Any]:
         yield waiting
 
 
-def save_to_disk(folder: Path, tables: Iterable[Any], *, split: str = "train") -> None:
+def numbered(paths: list[Path]) -> list[Path]:
+    """Rename files, once all of them are written, so that each name says how many there are: ``train-00000.parquet`` → ``…-of-00002.parquet``."""
+    return [rename(path, path.with_name(f"{path.stem}-of-{len(paths):05d}{path.suffix}")) for path in paths]
+
+
+def save_to_disk(folder: Path, tables: Iterable[Any], split: str) -> None:
     """Write Arrow tables of one schema as the shards of one data set."""
     import pyarrow as pa
 
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     with ExitStack() as opened:
-        file = writer = None
+        file = None
         for table in tables:
-            if file is None or writer is None or file.tell() > SHARD_BYTES:
+            if file is None or file.tell() > SHARD_BYTES:
                 opened.close()
                 written.append(folder / f"data-{len(written):05d}.arrow")
                 file = opened.enter_context(WrittenFile(written[-1]))
                 writer = opened.enter_context(pa.ipc.new_stream(file, table.schema))
             writer.write_table(table)
-    named = [rename(path, folder / f"data-{number:05d}-of-{len(written):05d}.arrow") for number, path in enumerate(written)]
+    named = numbered(written)
     state: dict[str, Any] = {
         "_data_files": [{"filename": path.name} for path in named],
         "_fingerprint": digest([file_hash(path) for path in named])[:16],
@@ -120,25 +124,16 @@ def save_to_disk(folder: Path, tables: Iterable[Any], *, split: str = "train") -
     write_json(folder / "dataset_info.json", {"citation": "", "description": "", "homepage": "", "license": ""}, **_FORM)
 
 
-def save_splits(folder: Path, split: str, tables: Iterable[Any]) -> None:
+def save_splits(folder: Path, tables: Iterable[Any], split: str) -> None:
     """Write one split of a ``datasets.DatasetDict``."""
-    save_to_disk(folder / split, tables, split=split)
+    save_to_disk(folder / split, tables, split)
     write_json(folder / "dataset_dict.json", {"splits": [split]}, **_FORM)
 
 
-def tables(rows: Rows, path: Path) -> Iterator[Any]:
-    """Tables of at most `BATCH` rows with one schema. Columns stand in the order in which they first appear.
-
-    Args:
-        rows: called twice, and gives the same rows both times.
-        path: the file that they are of, for messages.
-
-    Raises:
-        ConfigError: a column that is of two kinds, or a value that Arrow cannot hold.
-    """
+def tables(rows: Rows, schema: Any) -> Iterator[Any]:
+    """Tables of at most `BATCH` rows, by a schema of `schema_of`."""
     import pyarrow as pa
 
-    schema = schema_of(rows, path)
     for batch in _batches(rows()):
         yield pa.Table.from_pylist(batch, schema)
 
@@ -160,14 +155,22 @@ def storable(schema: Any) -> Any:
 
 
 def schema_of(rows: Rows, path: Path) -> Any:
-    """The schema of `tables`."""
+    """The schema of rows, looked at once. Columns stand in the order in which they first appear.
+
+    Args:
+        rows: gives the same rows each time that it is called.
+        path: the file that they are of, for messages.
+
+    Raises:
+        ConfigError: a column that is of two kinds, or a value that Arrow cannot hold.
+    """
     import pyarrow as pa
 
     kinds: dict[str, tuple[str, int]] = {}
     schema, first = pa.schema([]), 1
     for batch in _batches(rows()):
         for line, row in enumerate(batch, first):
-            refuse_weights(row, line, path)
+            _check_weights(row, line, path)
             _note(row, "", line, kinds, path)
         names = dict.fromkeys(key for row in batch for key in row)
         try:
@@ -185,14 +188,14 @@ def schema_of(rows: Rows, path: Path) -> Any:
     return schema
 
 
-def refuse_weights(row: dict[str, Any], line: int, path: Path) -> None:
+def _check_weights(row: dict[str, Any], line: int, path: Path) -> None:
     """Raises:
     ConfigError: a message of the line has a loss weight, which no trainer reads from text: all of the message would be trained.
     """
     for key, value in row.items():
         for message in value if isinstance(value, list) else ():
             content = message.get("content") if isinstance(message, dict) else None
-            parts = [message, *(content if isinstance(content, list) else ())] if isinstance(message, dict) else []
+            parts = [message, *(content if isinstance(content, list) else ())]
             if any(isinstance(part, dict) and "loss_weight" in part for part in parts):
                 raise ConfigError(
                     f"{path} line {line:,}: {key} has a loss_weight, which no trainer reads from text, and all of it would be trained. Export the "
@@ -204,7 +207,10 @@ def _note(value: Any, place: str, line: int, kinds: dict[str, tuple[str, int]], 
     """Note the kind of a value and of everything in it, and the line where each kind first stood."""
     if value is None:
         return
-    kind = _kind(value) if not place.endswith("function.arguments") else _arguments(value)
+    kind = next(name for types, name in _KINDS if isinstance(value, types))
+    if place.endswith("function.arguments") and isinstance(value, dict):
+        # a column would give every call the arguments of all others, as null, and a template writes those
+        kind = f"an object with {', '.join(sorted(value)) or 'no key'}"
     before, at = kinds.setdefault(place, (kind, line))
     if before != kind:
         raise ConfigError(
@@ -212,24 +218,11 @@ def _note(value: Any, place: str, line: int, kinds: dict[str, tuple[str, int]], 
             "Give all sources of this file one form and build it again, or give the trainer the JSONL file"
         )
     if isinstance(value, dict):
-        for key, each in value.items():
-            _note(each, f"{place}.{key}" if place else key, line, kinds, path)
+        for key, inner in value.items():
+            _note(inner, f"{place}.{key}" if place else key, line, kinds, path)
     elif isinstance(value, list):
-        for each in value:
-            _note(each, f"{place}[]", line, kinds, path)
-
-
-def _arguments(value: Any) -> str:
-    """Arguments of a tool call. A column would give every call the arguments of all others, as null, and a template writes those."""
-    return f"an object with {', '.join(sorted(value)) or 'no key'}" if isinstance(value, dict) else _kind(value)
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true or false"
-    if isinstance(value, int | float):
-        return "a number"
-    return "text" if isinstance(value, str) else "a list" if isinstance(value, list) else "an object"
+        for inner in value:
+            _note(inner, f"{place}[]", line, kinds, path)
 
 
 def _batches(rows: Iterable[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]]:

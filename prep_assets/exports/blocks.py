@@ -26,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports.readable import Pairs, has_unattended
+from prep_assets.exports.readable import SIDES, Pairs, has_unattended
+from prep_assets.exports.registry import Progress
 from prep_assets.packing.strategies import within
 from prep_assets.stores.groups import LOGPROBS, GroupStore
 from prep_assets.stores.packed import PackedStore
@@ -131,44 +132,75 @@ def require_memory_for_file(source: PackedStore | TokenStore, size: int, option:
     )
 
 
-def rows(source: PackedStore | TokenStore) -> Iterator[Block]:
-    """The rows of a source, block by block.
+def has_mask(source: PackedStore | TokenStore) -> bool:
+    """Whether a source says which tokens are trained; in others all are."""
+    return isinstance(source, PackedStore) or "loss_mask" in source.arrays
+
+
+def rows(source: PackedStore | TokenStore, progress: Progress) -> Iterator[Block]:
+    """The rows of a source, block by block. `progress` is told of a block when the next one is asked for.
 
     Raises:
         ConfigError: loss weights that are neither 0 nor 1, which no trainer's format can hold.
     """
     if isinstance(source, PackedStore):
-        return _packed(source)
-    return (records(source, some.start, some.stop) for some, _ in source.blocks(BLOCK))
+        blocks = _packed(source)
+    else:
+        blocks = (_records(source, some.start, some.stop) for some, _ in source.blocks(BLOCK))
+    for block in blocks:
+        yield block
+        progress(block.done, len(source))
 
 
-def documents(source: PackedStore | TokenStore) -> Iterator[Block]:
+def documents(source: PackedStore | TokenStore, progress: Progress) -> Iterator[Block]:
     """The documents of a source, each as a row of its own."""
-    done = 0
-    for block in rows(source):
-        done += len(block.document_lengths)
+    total, done = len(source.documents["row"]) if isinstance(source, PackedStore) else len(source), 0
+    for block in rows(source, lambda *_: None):
         lengths = block.document_lengths
+        done += len(lengths)
         yield replace(block, row_lengths=lengths, row_documents=np.ones_like(lengths), done=done)
+        progress(done, total)
 
 
-def count(source: PackedStore | TokenStore, *, of_documents: bool = False) -> int:
-    """Number of rows, or of documents."""
-    return len(source.documents["row"]) if of_documents and isinstance(source, PackedStore) else len(source)
-
-
-def sides(source: Pairs) -> Iterator[tuple[Block, Block]]:
-    """The chosen and the rejected answers of the same prompts, block by block."""
+def sides(source: Pairs, progress: Progress) -> Iterator[dict[str, Block]]:
+    """The answers of the same prompts, ``chosen`` and ``rejected``, block by block."""
     for first in range(0, len(source), RECORDS):
         stop = min(first + RECORDS, len(source))
-        yield records(source.chosen, first, stop), records(source.rejected, first, stop)
+        yield {side: _records(store, first, stop) for side, store in zip(SIDES, (source.chosen, source.rejected), strict=True)}
+        progress(stop, len(source))
 
 
-def records(source: TokenStore, first: int, stop: int) -> Block:
+def groups(source: GroupStore, progress: Progress) -> Iterator[dict[str, tuple[npt.NDArray[Any], Ints]]]:
+    """Scored groups, block by block: name → values end to end, and the length of each.
+
+    ``prompts`` of each group; ``responses``, ``masks`` (bool) and, where the store has them, ``logprobs`` of each response; ``rewards`` of each group, one
+    for each of its responses. A response goes on from its prompt, so its first token is predicted like any other and keeps its mask, unlike that of a document.
+    """
+    for first in range(0, len(source), RECORDS):
+        stop = min(first + RECORDS, len(source))
+        answers = source.responses_of(first).start, source.responses_of(stop - 1).stop
+        masks, lengths = _part(source.responses, *answers, "loss_mask")
+        yield {
+            "prompts": _part(source.prompts, first, stop, "tokens"),
+            "responses": _part(source.responses, *answers, "tokens"),
+            "masks": (masks != 0, lengths),
+            **({LOGPROBS: _part(source.responses, *answers, LOGPROBS)} if LOGPROBS in source.responses.arrays else {}),
+            "rewards": _part(source.rewards, first, stop, "rewards"),
+        }
+        progress(stop, len(source))
+
+
+def _part(store: TokenStore, first: int, stop: int, key: str) -> tuple[npt.NDArray[Any], Ints]:
+    """One key of records ``first … stop - 1``, and their lengths."""
+    part = store.span(first, stop)
+    return np.asarray(store.arrays[key][part]), np.diff(store.ends[first:stop], prepend=part.start)
+
+
+def _records(source: TokenStore, first: int, stop: int) -> Block:
     """Records ``first … stop - 1`` of a stream; where it has no loss mask, all their tokens are trained."""
-    part = source.span(first, stop)
-    lengths = np.diff(source.ends[first:stop], prepend=part.start)
-    weights = source.weights(part) if "loss_mask" in source.arrays else np.ones(part.stop - part.start, np.uint8)
-    return _block(source, np.asarray(source.arrays["tokens"][part]), weights, lengths, lengths, np.ones_like(lengths), stop)
+    tokens, lengths = _part(source, first, stop, "tokens")
+    weights = source.weights(source.span(first, stop)) if has_mask(source) else np.ones(len(tokens), np.uint8)
+    return _block(source, tokens, weights, lengths, lengths, np.ones_like(lengths), stop)
 
 
 def _packed(source: PackedStore) -> Iterator[Block]:
@@ -176,13 +208,13 @@ def _packed(source: PackedStore) -> Iterator[Block]:
     for first, tokens, _ in source.blocks(BLOCK):
         weights = source.weights(slice(first, first + len(tokens)))
         low, high = np.searchsorted(row, [first, first + len(tokens)])
-        here = slice(int(low), int(high))
-        number = row[here] - first
+        pieces = slice(int(low), int(high))
+        number = row[pieces] - first
         used = np.zeros(len(tokens), np.int64)
-        np.maximum.at(used, number, offset[here] + length[here])
+        np.maximum.at(used, number, offset[pieces] + length[pieces])
         places = np.arange(source.row_len) < used[:, None]
         per_row = np.bincount(number, minlength=len(tokens))
-        yield _block(source, tokens[places], weights[places], length[here], used, per_row, first + len(tokens))
+        yield _block(source, tokens[places], weights[places], length[pieces], used, per_row, first + len(tokens))
 
 
 def _block(
@@ -202,53 +234,3 @@ def _block(
         )
     trained[np.cumsum(lengths) - lengths] = False
     return Block(tokens, trained, lengths, row_lengths, per_row, done, attended)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupBlock:
-    """N scored groups, of M responses in all.
-
-    A response goes on from its prompt, so its first token is predicted like any other and keeps its mask, unlike that of a document.
-
-    Attributes:
-        prompts: int[…], tokens of the prompts. prompt_lengths: int64[N].
-        responses: int[…], tokens of the responses. masks: bool[…] of the same length. response_lengths: int64[M].
-        logprobs: float32[…], of each token of the responses; `None` where the store has none.
-        rewards: float32[M]. sizes: int64[N], responses of each group.
-        done: groups read with this block and before it.
-    """
-
-    prompts: npt.NDArray[Any]
-    prompt_lengths: Ints
-    responses: npt.NDArray[Any]
-    masks: npt.NDArray[np.bool_]
-    response_lengths: Ints
-    rewards: npt.NDArray[np.float32]
-    sizes: Ints
-    done: int
-    logprobs: npt.NDArray[np.float32] | None = None
-
-    @property
-    def group_lengths(self) -> Ints:
-        """int64[N], tokens of all responses of each group."""
-        ends: Ints = np.concatenate([[0], np.cumsum(self.response_lengths)])[np.cumsum(self.sizes)]
-        return np.diff(ends, prepend=0)
-
-
-def group_blocks(source: GroupStore) -> Iterator[GroupBlock]:
-    """The groups of a store, block by block."""
-    for first in range(0, len(source), RECORDS):
-        stop = min(first + RECORDS, len(source))
-        low, high = source.responses_of(first).start, source.responses_of(stop - 1).stop
-        prompts, prompt_lengths = _part(source.prompts, first, stop, "tokens")
-        responses, response_lengths = _part(source.responses, low, high, "tokens")
-        masks, _ = _part(source.responses, low, high, "loss_mask")
-        rewards, sizes = _part(source.rewards, first, stop, "rewards")
-        logprobs = _part(source.responses, low, high, LOGPROBS)[0] if LOGPROBS in source.responses.arrays else None
-        yield GroupBlock(prompts, prompt_lengths, responses, masks != 0, response_lengths, rewards, sizes, stop, logprobs)
-
-
-def _part(store: TokenStore, first: int, stop: int, key: str) -> tuple[npt.NDArray[Any], Ints]:
-    """One key of records ``first … stop - 1``, and their lengths."""
-    part = store.span(first, stop)
-    return np.asarray(store.arrays[key][part]), np.diff(store.ends[first:stop], prepend=part.start)

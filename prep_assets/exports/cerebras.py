@@ -18,8 +18,8 @@ document's first token in packed pretraining, and on padding in pairs).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,36 +28,33 @@ import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import Block, rows, sides
-from prep_assets.exports.readable import Ints, Options, Pairs, Readable, Source, Tokens, has_unattended
-from prep_assets.exports.registry import Count, Progress, TokenId, exporter
+from prep_assets.exports.readable import SIDES, Ints, Options, Pairs, Readable, Source, Tokens, has_unattended, placed
+from prep_assets.exports.registry import Count, Progress, TokenId, exporter, reads
 from prep_assets.stores.h5 import new_h5
 from prep_assets.stores.images import Images
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.verification import write_json
 
-READ_BY = "Cerebras Model Zoo"
-LINES = {
-    "PackedStore": ("train_input:", "  data_processor: GptHDF5MapDataProcessor", '  data_dir: "{folder}"', "  use_vsl: true"),
-    "TokenStore": ("train_input:", "  data_processor: GptHDF5MapDataProcessor", '  data_dir: "{folder}"'),
-    "Pairs": ("train_input:", "  data_processor: DpoHDF5DataProcessor", '  data_dir: "{folder}"'),
-}
-
-
 FEATURES = ("input_ids", "attention_mask", "labels")
 PACKED = (*FEATURES, "attention_span", "position_ids")
-Features = tuple[str, ...]
-Table = npt.NDArray[np.int32]
-Samples = Iterator[tuple[Table, Mapping[str, Any]]]
-PREFERENCE = tuple(f"{side}_{name}" for side in ("chosen", "rejected") for name in FEATURES)
+PREFERENCE = tuple(f"{side}_{name}" for side in SIDES for name in FEATURES)
 MULTIMODAL = ("text_input_ids", "loss_mask", "labels", "key_padding_mask", "token_modality_idx")
 NO_PATH = "None"
 """What the Model Zoo writes where a sample has fewer images than its most."""
+Table = npt.NDArray[np.int32]
+_GPT = ("train_input:", "  data_processor: GptHDF5MapDataProcessor", '  data_dir: "{folder}"')
 
 
 @exporter(
     "cerebras",
     *(TokenStore, PackedStore, Pairs),
+    read_by="Cerebras Model Zoo",
+    opens={
+        "PackedStore": (*_GPT, "  use_vsl: true"),
+        "TokenStore": _GPT,
+        "Pairs": ("train_input:", "  data_processor: DpoHDF5DataProcessor", '  data_dir: "{folder}"'),
+    },
     images=True,
     attention=True,
     kind="hdf5",
@@ -80,39 +77,33 @@ def cerebras(
     width = source.row_len if isinstance(source, PackedStore) else max_seq_length
     if width is None:
         raise ConfigError("export 'cerebras' needs max_seq_length: samples have one length, shorter ones are padded, longer ones refused")
-    samples, features, params = _form(source, width, pad_id, max_num_img)
-    done = files = valid = 0
-    for table, beside in samples:
-        for first in range(0, len(table), samples_per_file):
-            part = table[first : first + samples_per_file]
-            with new_h5(out / f"output_chunk_0_{files}.h5") as file:
-                _write(file, "data", part)
-                for name, values in beside.items():
-                    _write(file, name, values[first : first + samples_per_file])
-                file.attrs["n_examples"] = len(part)
-            done, files, valid = done + len(part), files + 1, valid + int(part[:, [features.index(n) for n in _masks(features)]].sum())
-        progress(done, len(source))
-    params |= {"features": list(features), "post-process": {"loss_valid_tokens": valid, "n_examples": done}}
-    write_json(out / "data_params.json", params, indent=2)
-
-
-def _form(
-    source: TokenStore | PackedStore | Pairs, width: int, pad_id: int, max_num_img: int | None
-) -> tuple[Samples, Features, dict[str, Any]]:
-    """Blocks of samples with what stands beside them, the names of their rows, and what else ``data_params.json`` says."""
+    features = PREFERENCE if isinstance(source, Pairs) else PACKED if isinstance(source, PackedStore) else FEATURES
+    params: dict[str, Any] = {}
     if not isinstance(source, Pairs) and len(source.images):
-        layout = layout_of(source.images, width, max_num_img)
-        sizes = {"is_multimodal": True, "max_num_img": layout.images, "num_patches": layout.patches}
-        return multimodal_samples(source, layout, pad_id), MULTIMODAL, {"dataset": sizes}
-    if max_num_img is not None:
+        most, patches = image_sizes(source.images, max_num_img)
+        features, params = MULTIMODAL, {"dataset": {"is_multimodal": True, "max_num_img": most, "num_patches": patches}}
+        samples = multimodal_samples(source, width, most, patches, pad_id, progress)
+    elif max_num_img is not None:
         raise ConfigError(f"export 'cerebras', option 'max_num_img' = {max_num_img} means nothing: the source has no images. Leave it out")
-    if isinstance(source, TokenStore) and has_unattended(source):
+    elif isinstance(source, TokenStore) and has_unattended(source):
         raise ConfigError(
             "export 'cerebras': samples of single documents (input_ids, attention_mask, labels) cannot say which tokens are not attended. Export "
             "sft_packed, whose attention_span can, or to packed_parquet or hf_parquet"
         )
-    features = PREFERENCE if isinstance(source, Pairs) else PACKED if isinstance(source, PackedStore) else FEATURES
-    return ((table, {}) for table in _samples(source, width, pad_id)), features, {}
+    else:
+        samples = _samples(source, width, pad_id, progress)
+    masks = [place for place, name in enumerate(features) if name.endswith("attention_mask") or name == "loss_mask"]
+    done = files = valid = 0
+    for arrays in samples:
+        for first in range(0, len(arrays["data"]), samples_per_file):
+            chunk = {name: values[first : first + samples_per_file] for name, values in arrays.items()}
+            with new_h5(out / f"output_chunk_0_{files}.h5") as file:
+                for name, values in chunk.items():
+                    _write(file, name, values)
+                file.attrs["n_examples"] = len(chunk["data"])
+            done, files, valid = done + len(chunk["data"]), files + 1, valid + int(chunk["data"][:, masks].sum())
+    params |= {"features": list(features), "post-process": {"loss_valid_tokens": valid, "n_examples": done}}
+    write_json(out / "data_params.json", params, indent=2)
 
 
 def _write(file: Any, name: str, values: npt.NDArray[Any]) -> None:
@@ -123,20 +114,19 @@ def _write(file: Any, name: str, values: npt.NDArray[Any]) -> None:
     file.create_dataset(name, data=values, dtype=dtype, compression="gzip", chunks=(1, *values.shape[1:]), track_times=False)
 
 
-def _masks(features: tuple[str, ...]) -> list[str]:
-    return [name for name in features if name.endswith("attention_mask") or name == "loss_mask"]
-
-
-def _samples(source: TokenStore | PackedStore | Pairs, width: int, pad_id: int) -> Iterator[Table]:
+def _samples(
+    source: TokenStore | PackedStore | Pairs, width: int, pad_id: int, progress: Progress
+) -> Iterator[dict[str, npt.NDArray[Any]]]:
+    """``data`` of samples without images, block by block."""
     if isinstance(source, Pairs):
-        for both in sides(source):
-            yield np.concatenate([pair_side(block, width, pad_id) for block in both], axis=1)
+        for both in sides(source, progress):
+            yield {"data": np.concatenate([pair_side(block, width, pad_id) for block in both.values()], axis=1)}
         return
-    for block in rows(source):
+    for block in rows(source, progress):
         table = shifted(block, width, pad_id)
         if isinstance(source, PackedStore):
             table = np.concatenate([table, spans_and_positions(block, width)], axis=1)
-        yield table
+        yield {"data": table}
 
 
 def _inputs(block: Block, width: int) -> npt.NDArray[np.bool_]:
@@ -161,35 +151,23 @@ def pair_side(block: Block, width: int, pad_id: int) -> Table:
     return np.stack([tokens, counts, np.where(counts, following, pad_id)], axis=1).astype(np.int32)
 
 
-def _spans(block: Block) -> npt.NDArray[np.int64]:
-    """How many later tokens may attend to this one: down to 0 at the end of each document, one less in a row's last, whose end is not an input;
-    and 0 where the token is not attended."""
-    lengths = block.document_lengths.copy()
-    last = np.cumsum(block.row_documents) - 1
-    spans = np.repeat(lengths, lengths) - 1 - block.position_ids
-    is_last = np.zeros(len(lengths), bool)
-    is_last[last] = True
-    found: npt.NDArray[np.int64] = np.maximum(spans - np.repeat(is_last, lengths), 0)
-    return found if block.attended is None else found * block.attended
-
-
 def spans_and_positions(block: Block, width: int) -> Table:
-    """int32[R, 2, width]: attention spans and position ids of the inputs, 0 in the padding."""
-    extra = [block.padded(values, width + 1, 0)[:, :-1] for values in (_spans(block), block.position_ids)]
+    """int32[R, 2, width]: attention spans and position ids of the inputs, 0 in the padding.
+
+    A span is how many later tokens may attend to a token: down to 0 at the end of each document, one less in a row's last, whose end is not an input;
+    and 0 where the token is not attended.
+    """
+    lengths = block.document_lengths
+    is_last = np.zeros(len(lengths), bool)
+    is_last[np.cumsum(block.row_documents) - 1] = True
+    spans = np.maximum(np.repeat(lengths - is_last, lengths) - 1 - block.position_ids, 0)
+    attended = 1 if block.attended is None else block.attended
+    extra = [block.padded(values, width + 1, 0)[:, :-1] for values in (spans * attended, block.position_ids)]
     return np.stack([np.where(_inputs(block, width), values, 0) for values in extra], axis=1).astype(np.int32)
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Sizes of the data sets: `width` is S, `images` max_num_img, `patches` num_patches."""
-
-    width: int
-    images: int
-    patches: int
-
-
-def layout_of(images: Images, width: int, max_num_img: int | None) -> Layout:
-    """The sizes that fit a source.
+def image_sizes(images: Images, max_num_img: int | None) -> tuple[int, int]:
+    """max_num_img and num_patches that fit a source.
 
     Raises:
         ConfigError: images of different numbers of tokens, or a row with more images than `max_num_img`.
@@ -201,48 +179,50 @@ def layout_of(images: Images, width: int, max_num_img: int | None) -> Layout:
     if max_num_img is not None and most > max_num_img:
         over = int((counts > max_num_img).sum())
         raise ConfigError(f"{over:,} rows have more images than max_num_img {max_num_img}, the most has {most}. Raise it, or leave it out")
-    return Layout(width, max_num_img or most, int(lengths[0]))
+    return max_num_img or most, int(lengths[0])
 
 
-def multimodal_samples(source: TokenStore | PackedStore, layout: Layout, pad_id: int) -> Iterator[tuple[Table, Mapping[str, Any]]]:
-    """Blocks of R samples: int32[R, 5, S], and the arrays ``img_path``, ``has_img``, ``img_data_loc``.
+def multimodal_samples(
+    source: TokenStore | PackedStore, width: int, most: int, patches: int, pad_id: int, progress: Progress
+) -> Iterator[dict[str, npt.NDArray[Any]]]:
+    """Blocks of R samples: ``data`` int32[R, 5, S], and the arrays ``img_path``, ``has_img``, ``img_data_loc``.
 
     Raises:
         ConfigError: an image at the very end of a row, whose last token is not an input.
     """
-    for block in rows(source):
-        count = len(block.row_lengths)
-        places = _places(source.images, block, layout)
-        modality = np.zeros((count, layout.width + 1), np.int32)
-        modality[np.arange(count)[:, None, None], places["img_data_loc"]] = 1
-        padding = np.arange(layout.width) >= block.row_lengths[:, None] - 1
+    for block in rows(source, progress):
+        places = _places(source.images, block, width, most, patches)
+        modality = np.zeros((len(block.row_lengths), width + 1), np.int32)
+        modality[np.arange(len(modality))[:, None, None], places["img_data_loc"]] = 1
+        padding = ~_inputs(block, width)
         if block.attended is not None:
-            padding |= block.padded(block.attended, layout.width + 1, 0)[:, :-1] == 0
+            padding |= block.padded(block.attended, width + 1, 0)[:, :-1] == 0
         extra = np.stack([padding, modality[:, :-1]], axis=1).astype(np.int32)
-        yield np.concatenate([shifted(block, layout.width, pad_id), extra], axis=1), places
+        yield {"data": np.concatenate([shifted(block, width, pad_id), extra], axis=1), **places}
 
 
-def _places(images: Images, block: Block, layout: Layout) -> dict[str, npt.NDArray[Any]]:
+def _places(images: Images, block: Block, width: int, most: int, patches: int) -> dict[str, npt.NDArray[Any]]:
+    """The arrays about images. Where a sample has fewer than `most`, a place is `width`, one behind its inputs."""
     count = len(block.row_lengths)
-    here = images.of(block.done - count, block.done)
-    row, start = np.asarray(images.record[here]) - (block.done - count), np.asarray(images.start[here])
-    if (late := np.flatnonzero(start + layout.patches > block.row_lengths[row] - 1)).size:
-        at = block.done - count + int(row[late[0]])
+    first = block.done - count
+    span = images.of(first, block.done)
+    row, start = np.asarray(images.record[span]) - first, np.asarray(images.start[span])
+    if (late := np.flatnonzero(start + patches > block.row_lengths[row] - 1)).size:
         raise ConfigError(
-            f"row {at:,} ends with an image, and the last token of a row is a label and no input. End it with text or a stop token"
+            f"row {first + int(row[late[0]]):,} ends with an image, and the last token of a row is a label and no input. End it with text or a stop token"
         )
     begins = (np.cumsum(block.row_lengths) - block.row_lengths)[row] + start
-    tokens = block.tokens[begins[:, None] + np.arange(layout.patches)]
+    tokens = block.tokens[begins[:, None] + np.arange(patches)]
     if (mixed := np.flatnonzero((tokens != tokens[:, :1]).any(axis=1))).size:
-        at = block.done - count + int(row[mixed[0]])
         raise ConfigError(
-            f"row {at:,}: tokens of {len(np.unique(tokens[mixed[0]]))} kinds stand for an image; this format has patches and nothing beside them"
+            f"row {first + int(row[mixed[0]]):,}: tokens of {len(np.unique(tokens[mixed[0]]))} kinds stand for an image; this format has patches and "
+            "nothing beside them"
         )
     slot = np.arange(len(row)) - np.searchsorted(row, row)
-    location = np.full((count, layout.images, layout.patches), layout.width, np.int32)
-    location[row, slot] = start[:, None] + np.arange(layout.patches)
-    path = np.full((count, layout.images), NO_PATH, object)
-    path[row, slot] = paths = [image.path for image in images.references(np.arange(here.start, here.stop))]
+    location = np.full((count, most, patches), width, np.int32)
+    location[row, slot] = start[:, None] + np.arange(patches)
+    path = np.full((count, most), NO_PATH, object)
+    path[row, slot] = paths = [image.path for image in images.references(np.arange(span.start, span.stop))]
     if NO_PATH in paths:
         raise ConfigError(f"an image is named {NO_PATH!r}, which stands for no image in this format. Rename it")
     return {"img_path": path, "has_img": np.bincount(row, minlength=count)[:, None] > 0, "img_data_loc": location}
@@ -252,16 +232,16 @@ OPEN = -1
 """The attention of a token of which the format does not say any."""
 
 
-def read(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of an export, opened by code that did not write them."""
+@reads("cerebras")
+def read_cerebras(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of a `cerebras` export, opened by code that did not write them."""
     import h5py
 
     files = [h5py.File(path, "r") for path in sorted(folder.glob("*.h5"), key=lambda path: int(path.stem.rpartition("_")[2]))]
     ends = np.cumsum([len(file["data"]) for file in files])
 
     def row(number: int) -> tuple[Tokens, ...]:
-        which = int(np.searchsorted(ends, number, "right"))
-        at = number - (int(ends[which - 1]) if which else 0)
+        which, at = placed(ends, number)
         sample = files[which]["data"][at].astype(np.int64)
         if isinstance(source, Pairs):
             return _whole_inputs(*sample[:3]), _whole_inputs(*sample[3:])

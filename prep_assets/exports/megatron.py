@@ -1,6 +1,5 @@
-"""Megatron's ``.bin`` / ``.idx`` (Megatron-LM, Megatron-Bridge, NeMo, GPT-NeoX), and ModelLink's sets of pairs for instruction tuning.
-
-Byte layout: `prep_assets.stores.readers`. Labels of ModelLink are unshifted, -100 where there is no loss.
+"""Megatron's ``.bin`` / ``.idx`` (Megatron-LM, Megatron-Bridge, NeMo, GPT-NeoX), ModelLink's sets of pairs for instruction tuning, and the packed Parquet
+of Megatron-Bridge and NeMo-RL.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports.blocks import IGNORE, Block, rows, sides
-from prep_assets.exports.readable import Options, Pairs, Readable, Source, Tokens, labelled, refuse_lost_mask
-from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter
+from prep_assets.exports.arrow import parquet_files, ragged
+from prep_assets.exports.blocks import IGNORE, Ints, rows, sides
+from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, check_mask, labelled, parquet
+from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.readers import HEADER, MAGIC
@@ -24,16 +24,7 @@ from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.verification import WrittenFile
 from prep_assets.text.documents import STARTS
 
-READ_BY = "Megatron-LM, Megatron-Bridge, NeMo, GPT-NeoX, ModelLink"
-READERS = {"PackedStore": "ModelLink", "Pairs": "ModelLink", "instruction": "ModelLink"}
-"""Where one layout or kind of source is for some of them only."""
-LINES = {
-    "PackedStore": ("--data-path {folder}/{name}", "--is-instruction-dataset", "--reset-attention-mask{neat_pack}"),
-    "instruction": ("--data-path {folder}/{name}", "--is-instruction-dataset", "--variable-seq-lengths"),
-    "Pairs": ("--data-path {folder}/{name}", "--is-pairwise-dataset", "--variable-seq-lengths"),
-    "": ("--data-path {folder}/{name}_text_{level}", "--split 100,0,0", "--seq-length 4096"),
-}
-
+# ``.bin`` and ``.idx``. Byte layout: `prep_assets.stores.readers`. Labels of ModelLink are unshifted, -100 where there is no loss.
 
 SMALL_VOCABULARY = 65_500
 """Below this size Megatron stores tokens in 16 bits."""
@@ -43,6 +34,14 @@ CODES = {"int32": 4, "uint16": 8}
 @exporter(
     "megatron",
     *(TokenStore, PackedStore, Pairs),
+    read_by="Megatron-LM, Megatron-Bridge, NeMo, GPT-NeoX, ModelLink",
+    readers=dict.fromkeys(("PackedStore", "Pairs", "instruction"), "ModelLink"),
+    opens={
+        "PackedStore": ("--data-path {folder}/{name}", "--is-instruction-dataset", "--reset-attention-mask{neat_pack}"),
+        "instruction": ("--data-path {folder}/{name}", "--is-instruction-dataset", "--variable-seq-lengths"),
+        "Pairs": ("--data-path {folder}/{name}", "--is-pairwise-dataset", "--variable-seq-lengths"),
+        "": ("--data-path {folder}/{name}_text_{level}", "--split 100,0,0", "--seq-length 4096"),
+    },
     keeps_mask=lambda options: options.get("layout") not in (None, "text"),
     only={
         "vocab_size": lambda kind, options: kind is TokenStore and options["layout"] != "instruction",
@@ -73,71 +72,57 @@ def megatron(
     if layout == "text":
         if not isinstance(source, TokenStore):
             raise ConfigError(f"layout 'text' is for token streams; this is a {type(source).__name__}. Use 'instruction'")
-        refuse_lost_mask(source, "megatron")
+        check_mask(source, "megatron")
         dtype = "uint16" if vocab_size is not None and vocab_size < SMALL_VOCABULARY else "int32"
         file = f"{name}_text_{'sentence' if STARTS in source.arrays else 'document'}"
-        _write(out, {"text": file}, dtype, _text(source, dtype), len(source), progress)
+        _write(out, {"text": file}, dtype, _text(source, dtype, progress))
         return
-    keys = _KEYS["pairs" if isinstance(source, Pairs) else "rows"]
-    data = _pairs(source) if isinstance(source, Pairs) else _rows(source, pad_id, neat)
-    _write(out, {key: f"{name}_packed_{key}_document" for key in keys}, "int32", data, len(source), progress)
+    data = _pairs(source, progress) if isinstance(source, Pairs) else _rows(source, pad_id, neat, progress)
+    columns = ("input_ids", "attention_mask", "labels")
+    keys = [f"{side}_{column}" for side in SIDES for column in columns[::2]] if isinstance(source, Pairs) else columns
+    _write(out, {key: f"{name}_packed_{key}_document" for key in keys}, "int32", data)
 
 
-Sequences = dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64] | None]]
+Sequences = dict[str, tuple[npt.NDArray[Any], Ints, Ints | None]]
 """Key → values, length of each sequence, and how many sequences each document has, if not one."""
-_KEYS = {
-    "rows": ("input_ids", "attention_mask", "labels"),
-    "pairs": ("chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels"),
-}
 
 
-def _write(out: Path, files: dict[str, str], dtype: str, data: Iterator[tuple[int, Sequences]], total: int, progress: Progress) -> None:
+def _write(out: Path, files: dict[str, str], dtype: str, data: Iterator[Sequences]) -> None:
     with ExitStack() as stack:
         writers = {key: stack.enter_context(IndexedWriter(out / file, dtype)) for key, file in files.items()}
-        for done, sequences in data:
-            for key, (values, lengths, per_document) in sequences.items():
-                writers[key].append(values, lengths, per_document)
-            progress(done, total)
+        for sequences in data:
+            for key, sequence in sequences.items():
+                writers[key].append(*sequence)
 
 
-def _text(source: TokenStore, dtype: str) -> Iterator[tuple[int, Sequences]]:
+def _text(source: TokenStore, dtype: str, progress: Progress) -> Iterator[Sequences]:
     at = 0
-    for block in rows(source):
-        end = at + len(block.tokens)
-        lengths, per_document = (
-            (block.row_lengths, None) if STARTS not in source.arrays else _sentences(block, source.arrays[STARTS][at:end])
-        )
-        yield block.done, {"text": (block.ids(dtype), lengths, per_document)}
-        at = end
+    for block in rows(source, progress):
+        lengths, per_document = block.row_lengths, None
+        if STARTS in source.arrays:  # a sequence for each sentence
+            begins = np.flatnonzero(np.asarray(source.arrays[STARTS][at : at + len(block.tokens)]))
+            per_document = np.diff(np.searchsorted(begins, np.cumsum(lengths)), prepend=0)
+            lengths = np.diff(np.append(begins, len(block.tokens)))
+        yield {"text": (block.ids(dtype), lengths, per_document)}
+        at += len(block.tokens)
 
 
-def _sentences(block: Block, starts: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Length of each sentence, and how many of them each document has."""
-    begins = np.flatnonzero(np.asarray(starts))
-    per_document = np.diff(np.searchsorted(begins, np.cumsum(block.row_lengths)), prepend=0)
-    return np.diff(np.append(begins, len(block.tokens))), per_document
-
-
-def _rows(source: TokenStore | PackedStore, pad_id: int, neat: bool) -> Iterator[tuple[int, Sequences]]:
-    for block in rows(source):
+def _rows(source: TokenStore | PackedStore, pad_id: int, neat: bool, progress: Progress) -> Iterator[Sequences]:
+    fill = {"input_ids": pad_id, "attention_mask": 0 if neat else 1, "labels": IGNORE}
+    for block in rows(source, progress):
+        numbers = block.document_numbers if neat and isinstance(source, PackedStore) else np.ones_like(block.tokens)
+        parts = {"input_ids": block.tokens, "attention_mask": numbers, "labels": block.labels}
+        lengths = block.row_lengths
         if isinstance(source, PackedStore):
-            yield block.done, _padded(block, source.row_len, pad_id, neat)
-        else:
-            parts = (block.tokens, np.ones_like(block.tokens), block.labels)
-            yield block.done, {key: (part, block.row_lengths, None) for key, part in zip(_KEYS["rows"], parts, strict=True)}
+            parts = {key: block.padded(values, source.row_len, fill[key]) for key, values in parts.items()}
+            lengths = np.full(len(lengths), source.row_len)
+        yield {key: (values, lengths, None) for key, values in parts.items()}
 
 
-def _padded(block: Block, width: int, pad_id: int, neat: bool) -> Sequences:
-    numbers = (block.document_numbers, 0) if neat else (np.ones_like(block.document_numbers), 1)
-    lengths = np.full(len(block.row_lengths), width)
-    parts = ((block.tokens, pad_id), numbers, (block.labels, IGNORE))
-    return {key: (block.padded(values, width, fill), lengths, None) for key, (values, fill) in zip(_KEYS["rows"], parts, strict=True)}
-
-
-def _pairs(source: Pairs) -> Iterator[tuple[int, Sequences]]:
-    for chosen, rejected in sides(source):
-        blocks = (chosen.tokens, chosen), (chosen.labels, chosen), (rejected.tokens, rejected), (rejected.labels, rejected)
-        yield chosen.done, {key: (values, block.row_lengths, None) for key, (values, block) in zip(_KEYS["pairs"], blocks, strict=True)}
+def _pairs(source: Pairs, progress: Progress) -> Iterator[Sequences]:
+    for both in sides(source, progress):
+        columns = {side: {"input_ids": block.tokens, "labels": block.labels} for side, block in both.items()}
+        yield {f"{side}_{key}": (values, both[side].row_lengths, None) for side, parts in columns.items() for key, values in parts.items()}
 
 
 class IndexedWriter(AbstractContextManager["IndexedWriter"]):
@@ -148,7 +133,7 @@ class IndexedWriter(AbstractContextManager["IndexedWriter"]):
         self._per_document = [np.zeros(0, np.int64)]
         self._file = WrittenFile(prefix.with_name(f"{prefix.name}.bin"))
 
-    def append(self, values: npt.NDArray[Any], lengths: npt.NDArray[np.int64], per_document: npt.NDArray[np.int64] | None = None) -> None:
+    def append(self, values: npt.NDArray[Any], lengths: Ints, per_document: Ints | None = None) -> None:
         """Write sequences: their values end to end, and the length of each; and how many sequences each document has, if not one."""
         self._file.write_array(np.asarray(values, self._dtype))
         self._lengths.append(lengths)
@@ -166,8 +151,9 @@ class IndexedWriter(AbstractContextManager["IndexedWriter"]):
                 file.write_array(array.astype(dtype))
 
 
-def read(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of an export, opened by code that did not write them."""
+@reads("megatron")
+def read_megatron(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of a `megatron` export, opened by code that did not write them."""
     store = open_store(folder, "megatron")
 
     def row(number: int) -> tuple[Tokens, ...]:
@@ -181,3 +167,65 @@ def read(folder: Path, source: Source, options: Options) -> Readable:
         return (labelled(found["input_ids"], found["labels"], starts),)
 
     return Readable(store.num_records, row)
+
+
+# Packed Parquet: Nemotron's data preparation for Megatron-Bridge (`GPTSFTPackedParquetDataset`) and NeMo-RL.
+#
+# Columns ``input_ids`` list<int32>, ``loss_mask`` list<uint8>, ``seq_start_id`` list<int32>, without padding; and where some tokens are not attended
+# ``attention_mask`` list<uint8>, 0 at the places of those.
+#
+# The trainer takes tokens ``start … end - 2`` of each document as inputs, the tokens after them as labels, and the mask at the places of the
+# **inputs**. So ``loss_mask`` is shifted by one to the left: ``loss_mask[i]`` says whether the prediction of token i + 1 counts, and the last
+# token of each document has 0 (Megatron-Bridge, ``fill_packing_strategy``).
+
+
+@exporter(
+    "packed_parquet",
+    PackedStore,
+    TokenStore,
+    read_by="Megatron-Bridge, NeMo-RL",
+    opens={
+        "": (
+            "PackedSequenceSpecs(",
+            '    packed_train_data_path="{folder}/splits/{split}",',
+            "    packed_sequence_size={row_len})  # of rows, in tokens",
+        )
+    },
+    attention=True,
+    kind="parquet",
+)
+def packed_parquet(
+    source: PackedStore | TokenStore, out: Path, progress: Progress, *, split: FileName = "train", rows_per_file: Count = 100_000
+) -> None:
+    """``splits/<split>/shard_000000.idx.parquet`` …: zstd, row groups of 1000 rows. A token stream gives one document a row."""
+    import pyarrow as pa
+
+    folder = out / "splits" / split
+    folder.mkdir(parents=True)
+
+    def tables() -> Iterator[Any]:
+        for block in rows(source, progress):
+            columns = {
+                "input_ids": ragged(block.tokens, block.row_lengths, "int32"),
+                "loss_mask": ragged(block.next_trained, block.row_lengths, "uint8"),
+                "seq_start_id": ragged(block.document_starts, block.row_documents, "int32"),
+            }
+            if block.attended is not None:
+                columns["attention_mask"] = ragged(block.attended, block.row_lengths, "uint8")
+            yield pa.table(columns)
+
+    parquet_files(tables(), rows_per_file, lambda number: folder / f"shard_{number:06d}.idx.parquet")
+
+
+@reads("packed_parquet")
+def read_packed_parquet(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of a `packed_parquet` export, opened by code that did not write them."""
+    table = parquet(sorted((folder / "splits" / options["split"]).glob("*.parquet")))
+
+    def row(number: int) -> tuple[Tokens]:
+        found = {name: np.asarray(values[0], np.int64) for name, values in table.slice(number, 1).to_pydict().items()}
+        # the mask stands where the prediction is made, one place before the token that it is about
+        attended = found.get("attention_mask", np.ones_like(found["input_ids"]))
+        return (Tokens(found["input_ids"], np.roll(found["loss_mask"] != 0, 1), found["seq_start_id"], attended=attended),)
+
+    return Readable(len(table), row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ def lost_mask(format: str, what: str) -> ConfigError:
     return ConfigError(f"{format} would lose the loss mask of {what}, and every token would be trained. {remedy}")
 
 
-def refuse_lost_mask(source: TokenStore, format: str) -> None:
+def check_mask(source: TokenStore, format: str) -> None:
     """Raises:
     ConfigError: the stream has tokens that are not trained.
     """
@@ -140,8 +140,8 @@ class Tokens:
 def without_nulls(value: Any) -> Any:
     """A JSON value whose objects have no keys that are null: in a column, a key that an object lacks and one that is null are the same."""
     if isinstance(value, dict):
-        return {key: without_nulls(each) for key, each in value.items() if each is not None}
-    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _itself(line: dict[str, Any], number: int) -> Any:
@@ -175,15 +175,25 @@ def labelled(tokens: Any, given: Any, starts: Ints | None = None) -> Tokens:
     return Tokens(ids, trained, starts)
 
 
-def cut(tokens: Any, mask: Any, source: TokenStore | PackedStore) -> Callable[[int], tuple[Tokens]]:
-    """Rows of a format that has its records end to end and no borders: where the source says they are."""
-    width = source.row_len if isinstance(source, PackedStore) else 0
+def ends_of(source: TokenStore | PackedStore) -> Ints:
+    """int64[n], where each row of a source ends in a format that has its rows end to end, padding included."""
+    return np.arange(1, len(source) + 1) * source.row_len if isinstance(source, PackedStore) else source.ends
+
+
+def cut(tokens: Any, mask: Any, ends: Any) -> Callable[[int], tuple[Tokens]]:
+    """Rows that stand end to end, and end where `ends` says."""
 
     def row(number: int) -> tuple[Tokens]:
-        part = slice(number * width, (number + 1) * width) if isinstance(source, PackedStore) else source.span(number, number + 1)
+        part = slice(int(ends[number - 1]) if number else 0, int(ends[number]))
         return (Tokens(np.asarray(tokens[part], np.int64), None if mask is None else np.asarray(mask[part]) != 0),)
 
     return row
+
+
+def placed(ends: Ints, number: int) -> tuple[int, int]:
+    """Which part a row is in, and where in it; `ends` is how many rows there are up to the end of each part."""
+    part = int(np.searchsorted(ends, number, "right"))
+    return part, number - (int(ends[part - 1]) if part else 0)
 
 
 def parquet(files: list[Path]) -> Any:
@@ -192,32 +202,3 @@ def parquet(files: list[Path]) -> Any:
     import pyarrow.parquet as pq
 
     return pa.concat_tables([pq.ParquetFile(file).read() for file in files])
-
-
-def said_in_columns(line: dict[str, Any], number: int) -> Any:
-    """What a line becomes in columns."""
-    return without_nulls(line)
-
-
-def hf_row(row: dict[str, Any], image_dir: str | None = None) -> Any:
-    """What a row says in the columns that trainers built on Hugging Face `datasets` read."""
-    if "chosen_ids" in row:
-        return tuple(Tokens(np.array(row[f"{side}_ids"])) for side in ("chosen", "rejected"))
-    if "prompt_ids" in row:
-        responses = [Tokens(np.array(ids), np.array(mask) != 0) for ids, mask in zip(row["responses"], row["masks"], strict=True)]
-        logprobs = [Tokens(np.array(each, np.float32)) for each in row.get("logprobs") or ()]
-        return (Tokens(np.array(row["prompt_ids"])), *responses, Tokens(np.array(row["rewards"], np.float32)), *logprobs)
-    if "chosen_input_ids" in row:
-        return tuple(labelled(row[f"{side}_input_ids"], row[f"{side}_labels"]) for side in ("chosen", "rejected"))
-    if "input_ids" not in row:
-        return without_nulls(row)
-    starts = None
-    if "seq_lengths" in row:
-        starts = np.cumsum(row["seq_lengths"]) - row["seq_lengths"]
-    elif "position_ids" in row:
-        starts = np.flatnonzero(np.array(row["position_ids"]) == 0)
-    read = labelled(row["input_ids"], row["labels"], starts)
-    if "images" not in row:
-        return (read,)
-    before = "" if image_dir is None else f"{image_dir}/"
-    return (replace(read, images=tuple((path.removeprefix(before), None) for path in row["images"] or ())),)

@@ -32,6 +32,10 @@ Only = Mapping[str, Callable[[type, Mapping[str, Any]], bool]]
 """Option → whether it means something for a kind of source, beside the format's other options; an option that is not here always does."""
 
 
+Read = Callable[[Path, Source, Options], Readable]
+"""Opens the files of a format again. It shares no code with what wrote them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Export:
     """A registered format.
@@ -39,7 +43,11 @@ class Export:
     Attributes:
         takes: which kinds of source it can write.
         write: called with the source, an empty folder, a `Progress` and the options.
+        read_by: the trainers that read it.
+        opens: the lines that open an export there, by ``[<layout>] [<kind of source>]``; the most precise that fits is used. Placeholders are
+            the options and what `opening` adds.
         options: names and defaults of its options.
+        readers: who reads one layout or kind of source, keyed as `opens`, where that is not all of `read_by`.
         images: whether it can say which images stand where.
         attention: whether it can say which tokens are not attended.
         keeps_borders: whether its files say where documents of a token stream end, whatever their ids are.
@@ -51,7 +59,10 @@ class Export:
     name: str
     takes: tuple[type, ...]
     write: Callable[..., None]
+    read_by: str
+    opens: Mapping[str, tuple[str, ...]]
     options: Mapping[str, inspect.Parameter] = field(default_factory=dict)
+    readers: Mapping[str, str] = field(default_factory=dict)
     images: bool = False
     attention: bool = False
     only: Only = field(default_factory=dict)
@@ -61,7 +72,7 @@ class Export:
 
     def means(self, option: str, kind: type, options: Mapping[str, Any]) -> bool:
         """Whether an option means something for a source of this kind, beside these options."""
-        filled = {**{name: each.default for name, each in self.options.items()}, **options}
+        filled = {**{name: parameter.default for name, parameter in self.options.items()}, **options}
         return option not in self.only or self.only[option](kind, filled)
 
     @property
@@ -76,33 +87,36 @@ class Export:
 
 
 _EXPORTS: dict[str, Export] = {}
+_READERS: dict[str, Read] = {}
 
 
 def exporter(name: str, *takes: type, **more: Any) -> Callable[[Write], Write]:
     """Register ``write(source, out, progress, *, option=default, …)`` as the format `name`. `takes` and `more` as in `Export`."""
 
     def register(write: Write) -> Write:
-        options = {key: each for key, each in inspect.signature(write).parameters.items() if each.kind is inspect.Parameter.KEYWORD_ONLY}
-        _EXPORTS[name] = Export(name, takes, write, options, **more)
+        parameters = inspect.signature(write).parameters.values()
+        options = {parameter.name: parameter for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY}
+        _EXPORTS[name] = Export(name, takes, write, options=options, **more)
         return write
 
     return register
 
 
-def exports() -> dict[str, Export]:
-    """Every format by name, sorted: each has a file beside this one, which registers it when it is imported."""
-    _import_shipped()
-    return dict(sorted(_EXPORTS.items()))
+def reads(name: str) -> Callable[[Read], Read]:
+    """Register ``read(folder, source, options)`` as what opens the files of the format `name` again."""
+
+    def register(read: Read) -> Read:
+        return _READERS.setdefault(name, read)
+
+    return register
 
 
 @cache
-def _import_shipped() -> None:
-    for each in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        _module(each.name)
-
-
-def _module(format: str) -> Any:
-    return importlib.import_module(f"prep_assets.exports.{format}")
+def exports() -> dict[str, Export]:
+    """Every format by name, sorted: the files beside this one register them when they are imported."""
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"prep_assets.exports.{module.name}")
+    return dict(sorted(_EXPORTS.items()))
 
 
 def export_named(format: str) -> Export:
@@ -111,17 +125,14 @@ def export_named(format: str) -> Export:
     Raises:
         ConfigError: there is none; the message names the nearest.
     """
-    _import_shipped()
-    found = _EXPORTS.get(format)
-    if found is None:
-        raise ConfigError(f"no export format {format!r}{nearest(format, _EXPORTS) or '.'} Known: {', '.join(exports())}")
-    return found
+    if format not in (known := exports()):
+        raise ConfigError(f"no export format {format!r}{nearest(format, known) or '.'} Known: {', '.join(known)}")
+    return known[format]
 
 
-def reader(format: str) -> Callable[[Path, Source, Options], Readable]:
-    """What opens the files of a format again: `read` of its module, which shares no code with what wrote them."""
-    read: Callable[[Path, Source, Options], Readable] = _module(format).read
-    return read
+def reader(format: str) -> Read:
+    """What opens the files of a format again."""
+    return _READERS[export_named(format).name]
 
 
 _TRL_TRAINERS: Mapping[str, str] = {
@@ -132,38 +143,29 @@ _TRL_TRAINERS: Mapping[str, str] = {
 """TRL's trainer for a JSONL file, by how its name starts; `DPOTrainer` for any other."""
 
 
-def read_by(format: str) -> str:
-    """The trainers that read a format."""
-    trainers: str = _module(format).READ_BY
-    return trainers
-
-
 def opening(format: str, folder: Path, source: object, options: Mapping[str, Any]) -> tuple[str, str]:
     """Who reads the export in `folder`, and the lines that open it there.
-
-    In a format, `LINES` and `READERS` have an entry for each ``[<layout>] [<kind of source>]``; the most precise one that fits is used.
 
     Args:
         source: what was exported.
         options: every option that it was exported with.
     """
-    found = _module(format)
+    target = export_named(format)
     kind, layout = type(source).__name__, options.get("layout") or ""
     keys = [*([f"{layout} {kind}", layout] if layout else []), kind, ""]
     row_len = getattr(source, "row_len", 2048)
-    own = {"PackedStore": "sft_packed", "TokenStore": "pile_train"}.get(kind) or Path(getattr(source, "path", "")).stem
+    stem = {"PackedStore": "sft_packed", "TokenStore": "pile_train"}.get(kind) or Path(getattr(source, "path", "")).stem
     more = {
-        "trl_trainer": next((call for start, call in _TRL_TRAINERS.items() if own.startswith(start)), "DPOTrainer(model=model"),
+        "trl_trainer": next((call for start, call in _TRL_TRAINERS.items() if stem.startswith(start)), "DPOTrainer(model=model"),
         "folder": folder.as_posix(),
         "level": "sentence" if STARTS in getattr(source, "arrays", {}) else "document",
         "row_len": row_len,
         "neat_len": row_len + 1,
         "neat_pack": " --neat-pack" if options.get("neat") else "",
-        "file": options.get("name") or own,
+        "file": options.get("name") or stem,
     }
-    lines = next(found.LINES[key] for key in keys if key in found.LINES)
-    readers: Mapping[str, str] = getattr(found, "READERS", {})
-    trainer = next((readers[key] for key in keys if key in readers), found.READ_BY)
+    lines = next(target.opens[key] for key in keys if key in target.opens)
+    trainer = next((target.readers[key] for key in keys if key in target.readers), target.read_by)
     return trainer, "\n".join(lines).format(**{**options, **more})
 
 
@@ -192,20 +194,20 @@ def export(
             cannot be made, or that another export is writing.
         StoreError: the source is not a store.
     """
-    found = export_named(format)
-    check_options(found, options)
+    target = export_named(format)
+    check_options(target, options)
     check_folder(Path(out_dir))
-    refuse_lost_borders(found, _recipe(source))
+    check_borders(target, _recipe(source))
     opened = open_source(source, stream) if isinstance(source, Published | Path | str) else source
-    check_meaning(found, type(opened), options)
-    if not isinstance(opened, found.takes):
-        takes = ", ".join(each.__name__ for each in found.takes)
+    check_meaning(target, type(opened), options)
+    if not isinstance(opened, target.takes):
+        takes = ", ".join(kind.__name__ for kind in target.takes)
         raise ConfigError(f"export {format!r} writes {takes}; this is a {type(opened).__name__}")
-    _refuse_lost(found, opened)
+    _check_images_and_attention(target, opened)
     if not len(opened):
         raise ConfigError("nothing to export: the source has no rows")
     out = Path(out_dir)
-    whole(out, lambda folder: found.write(opened, folder, progress or _untold, **options))
+    whole(out, lambda folder: target.write(opened, folder, progress or _untold, **options))
     return out
 
 
@@ -213,14 +215,14 @@ def _untold(done: int, total: int) -> None:
     """The progress of a writer that nobody waits for."""
 
 
-def refuse_lost_borders(found: Export, recipe: Mapping[str, Any]) -> None:
+def check_borders(target: Export, recipe: Mapping[str, Any]) -> None:
     """Raises:
     ConfigError: the documents of a store have no end-of-text token, and the format keeps nothing else that tells them apart.
     """
-    if recipe.get("append_eod") is False and not found.keeps_borders:
-        able = _able(lambda each: each.keeps_borders and TokenStore in each.takes)
+    if recipe.get("append_eod") is False and not target.keeps_borders:
+        able = _able(lambda other: other.keeps_borders and TokenStore in other.takes)
         raise ConfigError(
-            f"export {found.name!r} tells documents apart by the end-of-text token alone, which these lack (append_eod: false): they would be "
+            f"export {target.name!r} tells documents apart by the end-of-text token alone, which these lack (append_eod: false): they would be "
             f"one text. Set append_eod: true, or use a format that keeps borders: {able}"
         )
 
@@ -232,55 +234,55 @@ def _recipe(source: Published | Path | str | Source) -> Mapping[str, Any]:
     return Manifest.read(Path(source)).recipe if isinstance(source, Path | str) and (Path(source) / MANIFEST).is_file() else {}
 
 
-def _refuse_lost(found: Export, source: Source) -> None:
+def _check_images_and_attention(target: Export, source: Source) -> None:
     """Raises:
     ConfigError: the format has no place for the images of the source, or for which of its tokens are attended.
     """
     count = len(source.images) if isinstance(source, TokenStore | PackedStore) else 0
-    if count and not found.images:
+    if count and not target.images:
         raise ConfigError(
-            f"export {found.name!r} would lose {count:,} images: it has no place for their paths, and their tokens would be left without meaning. "
-            f"Formats with images: {_able(lambda each: each.images)}"
+            f"export {target.name!r} would lose {count:,} images: it has no place for their paths, and their tokens would be left without meaning. "
+            f"Formats with images: {_able(lambda other: other.images)}"
         )
-    if has_unattended(source) and not found.attention:
+    if has_unattended(source) and not target.attention:
         raise ConfigError(
-            f"export {found.name!r} cannot say which tokens are not attended, so a model would attend to all of them. Formats that can: "
-            f"{_able(lambda each: each.attention)}"
+            f"export {target.name!r} cannot say which tokens are not attended, so a model would attend to all of them. Formats that can: "
+            f"{_able(lambda other: other.attention)}"
         )
 
 
 def _able(can: Callable[[Export], bool]) -> str:
-    return ", ".join(name for name, each in exports().items() if can(each))
+    return ", ".join(name for name, candidate in exports().items() if can(candidate))
 
 
-def check_meaning(found: Export, kind: type, options: Mapping[str, Any]) -> None:
+def check_meaning(target: Export, kind: type, options: Mapping[str, Any]) -> None:
     """Raises:
     ConfigError: an option other than its default that the format does not read for this kind of source.
     """
     for name, value in options.items():
-        if value != found.options[name].default and not found.means(name, kind, options):
-            beside = ", ".join(f"{other} = {each!r}" for other, each in options.items() if other != name) or "these options"
+        if value != target.options[name].default and not target.means(name, kind, options):
+            others = ", ".join(f"{other} = {given!r}" for other, given in options.items() if other != name) or "these options"
             raise ConfigError(
-                f"export {found.name!r}, option {name!r} = {value!r} means nothing for a {kind.__name__} with {beside}. Leave it out"
+                f"export {target.name!r}, option {name!r} = {value!r} means nothing for a {kind.__name__} with {others}. Leave it out"
             )
 
 
-def check_options(found: Export, options: Mapping[str, Any]) -> None:
+def check_options(target: Export, options: Mapping[str, Any]) -> None:
     """Raises:
     ConfigError: an option that the format does not have, one of the wrong type, or a missing one; the message names the nearest.
     """
-    hints = found.types if options else {}
+    hints = target.types if options else {}
     for name, value in options.items():
-        if name not in found.options:
-            allowed = ", ".join(found.options) or "none"
-            raise ConfigError(f"export {found.name!r} has no option {name!r}{nearest(name, found.options) or '.'} Allowed: {allowed}")
+        if name not in target.options:
+            allowed = ", ".join(target.options) or "none"
+            raise ConfigError(f"export {target.name!r} has no option {name!r}{nearest(name, target.options) or '.'} Allowed: {allowed}")
         try:
             TypeAdapter(hints[name]).validate_python(value, strict=True)
         except ValidationError as error:
-            raise ConfigError(f"export {found.name!r}, option {name!r} = {value!r}: {error.errors()[0]['msg']}") from error
-    missing = [name for name, each in found.options.items() if each.default is inspect.Parameter.empty and name not in options]
+            raise ConfigError(f"export {target.name!r}, option {name!r} = {value!r}: {error.errors()[0]['msg']}") from error
+    missing = [name for name, option in target.options.items() if option.default is inspect.Parameter.empty and name not in options]
     if missing:
-        raise ConfigError(f"export {found.name!r} needs the option {missing[0]!r}: {get_type_hints(found.write)[missing[0]]}")
+        raise ConfigError(f"export {target.name!r} needs the option {missing[0]!r}: {get_type_hints(target.write)[missing[0]]}")
 
 
 def check_folder(out: Path) -> None:
@@ -313,7 +315,7 @@ def whole(out: Path, write: Callable[[Path], None]) -> None:
 
 
 def _plain(name: str) -> str:
-    if name in ("", ".", "..") or any(each in name for each in "/\\\0"):
+    if name in ("", ".", "..") or any(character in name for character in "/\\\0"):
         raise PydanticCustomError("file_name", "must be the name of a file in the export's folder: not empty, without / and \\")
     return name
 

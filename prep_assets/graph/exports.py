@@ -20,22 +20,17 @@ from prep_assets.checks.of_exports import compare
 from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
+from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
 from prep_assets.exports.readable import Pairs, Source, lost_mask, open_source
-from prep_assets.exports.registry import Progress, check_meaning, check_options, export, export_named, refuse_lost_borders
-from prep_assets.pipeline.asset import (
-    EXPORT_VERSION,
-    Asset,
-    Check,
-    Store,
-)
-from prep_assets.pipeline.tokens import vocabulary_size
+from prep_assets.exports.registry import Progress, check_borders, check_meaning, check_options, export, export_named
+from prep_assets.pipeline.asset import Asset, Check, Store, Target, vocabulary_size
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.published import Draft, open_published
+from prep_assets.stores.published import Draft
 from prep_assets.stores.verification import write_json
 from prep_assets.stores.version_folders import Published
 
@@ -154,7 +149,7 @@ def export_store(each: Exporting, workspace: Workspace, published: Published, ou
     except StoreError as error:
         command = build_command(published.manifest.asset, published.manifest.partition)
         raise StoreError(f"{error}\nBuild it again:\n  {command}") from error
-    refuse_lost_borders(export_named(each.format), published.manifest.recipe)
+    check_borders(export_named(each.format), published.manifest.recipe)
     source = open_export_source(each, published)
     export(source, each.format, out, progress=progress, **each.all_options(workspace))
     write_generation_config(out, stop_ids(workspace, each.source, each.format))
@@ -169,7 +164,6 @@ def _depends(each: Exporting, workspace: Workspace, partition: str) -> dict[str,
     """What the files depend on."""
     return {
         "from": each.source.name,
-        "source": workspace.content(each.source.name, partition),
         "stream": each.stream,
         "format": each.format,
         "options": each.all_options(workspace),
@@ -177,20 +171,18 @@ def _depends(each: Exporting, workspace: Workspace, partition: str) -> dict[str,
     }
 
 
-def _published(each: Exporting, workspace: Workspace, partition: str) -> Published:
-    return open_published(workspace.stores, each.source.name, partition, remedy=build_command(each.source.name, partition))
-
-
-def _write(each: Exporting, workspace: Workspace, partition: str, payload: Path, quarantine: Path) -> Draft:
+def _write(target: Target, quarantine: Quarantine, *, each: Exporting) -> Draft:
     """Write a store's files for a trainer; the payload holds nothing else."""
+    workspace, partition = target.workspace, target.partition
     what = f"export {workspace.place(asset_name(each), partition).label}"
     progress = partial(workspace.progress, what) if workspace.progress else None
-    source = export_store(each, workspace, _published(each, workspace, partition), payload, progress)
+    source = export_store(each, workspace, workspace.built(each.source.name, partition), target.payload, progress)
     return Draft(_counts(source), {}, ("a sample of rows, read back, equals the source",))
 
 
-def _audit(each: Exporting, workspace: Workspace, partition: str, payload: Path) -> None:
-    verdict = compare(payload, open_export_source(each, _published(each, workspace, partition)), each.format, each.all_options(workspace))
+def _audit(target: Target, *, each: Exporting) -> None:
+    source = open_export_source(each, target.workspace.built(each.source.name, target.partition))
+    verdict = compare(target.payload, source, each.format, each.all_options(target.workspace))
     if not verdict.passed:
         raise CheckFailed(verdict.summary)
 
@@ -213,7 +205,7 @@ def _readable(each: Exporting, store: Store) -> Verdict:
         StoreError: that store was built again since, so there is nothing to compare with.
     """
     workspace, recipe, partition = store.workspace, store.recipe, store.partition
-    source = _published(each, workspace, partition)
+    source = workspace.built(each.source.name, partition)
     if source.manifest.content_hash != recipe["source"]:
         where = workspace.place(each.source.name, partition).label
         raise StoreError(f"{where} was built again since. Export it again: {build_command(store.asset.name, partition)}")
@@ -237,12 +229,11 @@ def export_asset(each: Exporting) -> Asset:
         name=asset_name(each),
         family=each.source.family,
         description=f"{each.source.name} as files of {each.format}, {each.stream}.\n\n{found.summary}",
-        version=EXPORT_VERSION,
+        write=partial(_write, each=each),
+        audit=partial(_audit, each=each),
+        inputs=(("source", each.source),),
         depends=partial(_depends, each),
-        write=partial(_write, each),
-        audit=partial(_audit, each),
         partitioned=each.source.partitioned,
-        upstream=(each.source.name,),
         options=(f"exports.{each.name}",),
         checks=(
             INTEGRITY,

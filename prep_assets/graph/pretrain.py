@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,23 +12,15 @@ import numpy.typing as npt
 import xxhash
 
 from prep_assets.checks import of_stores
-from prep_assets.checks.of_documents import Masks, Texts, pretrain_rows
+from prep_assets.checks.of_documents import TEXTS, Masks, pretrain_rows
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived
 from prep_assets.checks.sources_again import by_text
 from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.graph.previews import record_preview
-from prep_assets.pipeline.asset import (
-    IMAGES,
-    PRETRAIN_VERSION,
-    TOKEN_COLUMNS,
-    TOKENIZER,
-    Asset,
-    Check,
-    FromRows,
-    Stream,
-)
+from prep_assets.graph.raw import PRETRAIN_RAW
+from prep_assets.pipeline.asset import IMAGES, TOKEN_COLUMNS, TOKENIZER, Asset, Check, FromRows, NeedsMore, Stream, Target, option_recipe
 from prep_assets.pipeline.documents import (
     Documents,
     Sizes,
@@ -41,102 +31,58 @@ from prep_assets.pipeline.documents import (
     too_long,
     write_masked_documents,
 )
-from prep_assets.pipeline.examples import Reading, Source, attention_recipe, held_out, passed_over, reading_recipe
-from prep_assets.pipeline.images import stored_image_id
-from prep_assets.pipeline.sources import domain_of
-from prep_assets.pipeline.tokens import NeedsColumns, Streams, audit_stream, encode_domain, ids_dtype, tokenizer_recipe
+from prep_assets.pipeline.examples import Reading, held_out, passed_over
+from prep_assets.pipeline.tokens import audit_tokens, tokenize_rows
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Example, Sample
 from prep_assets.stores.arrays import ahead
 from prep_assets.stores.published import Draft
-from prep_assets.stores.tokens import Block, RecordWriter, TokenStore, record_writer
+from prep_assets.stores.tokens import Block, RecordWriter, TokenStore
 from prep_assets.text.documents import STARTS, FillInTheMiddle, refuse_other_bytes, sentences_of, sentinels_of
 from prep_assets.text.ids import Flat
-from prep_assets.text.vocabulary import Ends, chosen, ends_of
-
-RAW = "pretrain_raw"
+from prep_assets.text.vocabulary import Ends, ends_of
 
 
-def streams(workspace: Workspace, name: str) -> tuple[str, ...]:
-    """The streams of a domain's store: ``<domain>_train``, and ``<domain>_dev`` where anything is held out."""
-    family = workspace.family(Pretrain)
-    has_dev = family.test_fraction > 0 or domain_of(family, name).test_files
-    return (f"{name}_train", f"{name}_dev") if has_dev else (f"{name}_train",)
-
-
-def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
+def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
     """What a domain's token stream depends on."""
     family = workspace.family(Pretrain)
-    domain = domain_of(family, name)
+    cut = family.preprocessing.fim.rate
     return {
-        "domain": name,
-        "raw": workspace.content(RAW, name),
-        "schema": reading_recipe(domain),
-        **attention_recipe(domain),
-        "tokenizer": tokenizer_recipe(workspace, family),
+        **option_recipe(workspace, family, ("tokenizer", "image_tokens", "output", "test_fraction")),
         # without a rate nothing is cut, and the other options of fim mean nothing
-        "preprocessing": family.preprocessing.model_dump(exclude=None if family.preprocessing.fim.rate else {"fim"}),
-        "output": family.output.model_dump(),
+        "preprocessing": family.preprocessing.model_dump(exclude=None if cut else {"fim"}),
         "bos": ends_of(workspace.vocabulary(family), family.bos).bos is not None,
         **({} if family.append_eod else {"append_eod": False}),
         **({"split_sentences": cutter.identity} if (cutter := sentences_of(family.split_sentences)) else {}),
-        "test_fraction": family.test_fraction,
         **({"image": workspace.image_placeholder(family)} if family.image_token else {}),
-        **({"image_rule": rule.model_dump()} if (rule := workspace.image_rule(family)) else {}),
     }
 
 
-def _write(workspace: Workspace, name: str, payload: Path, quarantine_path: Path) -> Draft:
-    """Tokenize one domain; once more with a mask where a document turns out to need one."""
-    masks: Mapping[str, str] = {}
-    while True:
-        try:
-            return _write_streams(workspace, name, payload, quarantine_path, masks)
-        except NeedsColumns as needed:
-            if workspace.family(Pretrain).split_sentences is not None:
-                raise ConfigError(
-                    f"{name} has images or regions that are not trained: split_sentences would cut documents through them. Leave it out"
-                ) from needed
-            masks = {**masks, **needed.dtypes}
-            for leftover in payload.iterdir():
-                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
-            quarantine_path.unlink(missing_ok=True)
-
-
-def _write_streams(workspace: Workspace, name: str, payload: Path, quarantine_path: Path, masks: Mapping[str, str]) -> Draft:
-    family = workspace.family(Pretrain)
-    dtypes = {"tokens": ids_dtype(family, workspace.vocabulary(family)), **masks}
+def _write(target: Target, quarantine: Quarantine) -> Draft:
+    """Tokenize one domain, with masks where a document turned out to need them."""
+    family, masks = target.family, target.needed
+    sentences = {}
     if family.split_sentences is not None:
-        refuse_other_bytes(workspace.vocabulary(family))
-        dtypes[STARTS] = "uint8"
-    with ExitStack() as stack:
-        quarantine = stack.enter_context(Quarantine(quarantine_path))
-        shard = family.output.max_tokens_per_shard
-        names = streams(workspace, name)
-        writers = {
-            stream: stack.enter_context(record_writer(family.output.storage_format, payload, stream, dtypes, max_tokens_per_shard=shard))
-            for stream in names
-        }
-        source = Source.of(workspace, Pretrain, RAW, name, gives=Sample)
-        encode = partial(write_masked_documents, masks=masks) if masks else write_documents
-        found = encode_domain(source, encode, Streams(payload, dict.fromkeys(names, dtypes), writers, quarantine), busy=1 if masks else 2)
-        counts: dict[str, Any] = {**found, "refused": quarantine.counts}
+        refuse_other_bytes(target.vocabulary)
+        sentences = {STARTS: "uint8"}
+    encode, storage = partial(write_masked_documents, masks=masks) if masks else write_documents, family.output.storage_format
+    try:
+        counts = tokenize_rows(target, quarantine, encode, {**masks, **sentences}, storage=storage, busy=1 if masks else 2)
+    except NeedsMore as needed:
+        if sentences:
+            raise ConfigError(
+                f"{target.partition} has images or regions that are not trained: split_sentences would cut documents through them. Leave it out"
+            ) from needed
+        raise
     metrics = {"tokens_per_document": counts["tokens"] / max(1, counts["kept"])}
     return Draft(counts, metrics, ("ids inside the vocabulary", "documents end with eos"))
 
 
-def _audit(workspace: Workspace, name: str, payload: Path) -> None:
-    family = workspace.family(Pretrain)
-    vocabulary, image = workspace.vocabulary(family), stored_image_id(workspace, family)
-    for stream in streams(workspace, name):
-        store = audit_stream(payload, stream, vocabulary, image, workspace.image_rule(family))
-        last = np.asarray(store.ends) - 1
-        if (
-            family.append_eod
-            and len(last)
-            and any(int(store.arrays["tokens"][int(at) : int(at) + 1][0]) != vocabulary.eos_id for at in (last[0], last[-1]))
-        ):
-            raise StoreError(f"{stream}: a document does not end with the end-of-text token")
+def _audit_ends(target: Target, stream: str, store: TokenStore) -> None:
+    eos, last = target.vocabulary.eos_id, np.asarray(store.ends) - 1
+    ends = [int(store.arrays["tokens"][int(at) : int(at) + 1][0]) for at in (last[0], last[-1])] if len(last) else []
+    if target.family.append_eod and any(end != eos for end in ends):
+        raise StoreError(f"{stream}: a document does not end with the end-of-text token")
 
 
 def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine) -> dict[str, Any]:
@@ -178,7 +124,8 @@ def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[Re
             to_dev = _to_dev(documents.texts, documents.held_out, family.test_fraction)
             for split, writer in enumerate(writers):
                 rows = np.array([i for i in range(len(to_dev)) if to_dev[i] == split and i not in faults], np.int64)
-                ids, lengths = ends.around(*chosen(flat, rows))
+                picked = flat.take(rows)
+                ids, lengths = ends.around(picked.ids, np.diff(picked.offsets))
                 block: Block = {"tokens": ids, **({} if begins is None else {STARTS: _sentence_starts(begins, flat, rows, ends)})}
                 origin = [documents.records[i] for i in rows]
                 writer.append(block, lengths, [record.file for record in origin], [record.row for record in origin])
@@ -201,8 +148,8 @@ _Encoded = tuple[Flat, npt.NDArray[np.uint8] | None]
 
 def _sentence_starts(begins: npt.NDArray[np.uint8], flat: Flat, rows: npt.NDArray[np.int64], ends: Ends) -> npt.NDArray[np.uint8]:
     """Where sentences begin in some documents, with what stands around each: the begin-of-text token begins the first sentence."""
-    picked, lengths = chosen(Flat(begins.astype(np.uint32), flat.offsets), rows)
-    marks = picked.astype(np.float32)
+    picked = Flat(begins.astype(np.uint32), flat.offsets).take(rows)
+    marks, lengths = picked.ids.astype(np.float32), np.diff(picked.offsets)
     marks[np.cumsum(lengths) - lengths] = ends.bos is None
     return ends.weights_around(marks, lengths, np.zeros(len(lengths), np.float32)).astype(np.uint8)
 
@@ -240,12 +187,11 @@ PRETRAIN_TOKENS = Asset(
     description="""One flat token stream per domain, an end-of-text token after every document.
 
 Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_0000/sequence.bin`.""",
-    version=PRETRAIN_VERSION,
-    depends=_depends,
     write=_write,
-    audit=_audit,
+    audit=partial(audit_tokens, more=_audit_ends),
+    inputs=(("raw", PRETRAIN_RAW),),
+    depends=_depends,
     partitioned=True,
-    upstream=(RAW,),
     options=(*TOKENIZER, *IMAGES, "append_eod", "split_sentences", "bos", "preprocessing", "output", "test_fraction"),
     checks=(
         INTEGRITY,
@@ -258,11 +204,13 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
         derived(
             "mask_alignment",
             "Documents are trained in full, but for images and for regions to which the source gives another weight; those have it.",
+            Masks,
         ),
-        derived("tokenization_identity", "Every document's tokens decode to its text; a sample equals the reference tokenizer's ids."),
+        derived(
+            "tokenization_identity", "Every document's tokens decode to its text; a sample equals the reference tokenizer's ids.", TEXTS
+        ),
         SELECTION,
     ),
-    derivations=(Masks, Texts),
     in_parts=True,
     preview=record_preview,
     streams={split: Stream(TokenStore, f"{{partition}}_{split}") for split in ("train", "dev")},

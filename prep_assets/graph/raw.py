@@ -18,11 +18,7 @@ from prep_assets.data.quarantine import Quarantine
 from prep_assets.data.read import read_blocks
 from prep_assets.data.tables import Cut, LineCuts, line_cuts, table_cuts
 from prep_assets.errors import ConfigError, SourceError
-from prep_assets.pipeline.asset import (
-    RAW_VERSION,
-    SOURCE_COLUMNS,
-    Asset,
-)
+from prep_assets.pipeline.asset import SOURCE_COLUMNS, Asset, Target
 from prep_assets.pipeline.examples import Noted, Notes, Stretch, columns_of, duplicates_of, shards_of
 from prep_assets.pipeline.sources import (
     BLOCKS,
@@ -64,35 +60,33 @@ def _depends(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
     }
 
 
-def _write(family: str, workspace: Workspace, name: str, payload: Path, quarantine_path: Path) -> Draft:
+def _write(target: Target, quarantine: Quarantine) -> Draft:
     """Pin one domain: hash every file, read every record once, count."""
-    options = workspace.family(FAMILIES[family])
-    domain = domain_of(options, name)
+    workspace, options, name = target.workspace, target.family, target.partition
+    domain, router = domain_of(options, name), router_of(workspace, options, name)
     _check_txt(workspace, name, domain)
-    router = router_of(workspace, options, name)
     files = {"files": workspace.files(domain), "test_files": workspace.test_files(domain)}
     pins = {which: workspace.pins(found) for which, found in files.items()}
     blocks = {which: {pin.name: pin.blocks for pin in each} for which, each in pins.items()}
-    remedy = build_command(f"{family}_raw", name)
+    remedy = build_command(target.asset.name, name)
     sources = {which: proven(found, blocks[which], remedy) for which, found in files.items()}
-    with Quarantine(quarantine_path) as quarantine:
-        counted = _by_workers(workspace, options, name, router, sources, payload, quarantine) or [
-            _count(workspace, domain, router, file, quarantine) for file in (*sources["files"], *sources["test_files"])
-        ]
-        refused = quarantine.counts
+    counted = _by_workers(workspace, options, name, router, sources, target.payload, quarantine) or [
+        _count(workspace, domain, router, file, quarantine) for file in (*sources["files"], *sources["test_files"])
+    ]
     router.check()
     entries = iter(counted)
     listed = {which: [{**pin.identity, **next(entries)} for pin in each] for which, each in pins.items()}
     content = {**listed, **images_pinned(workspace, domain), **benchmarks_pinned(workspace, options)}
-    write_json(payload / SOURCES, content, indent=1, ensure_ascii=False)
-    write_json(payload / BLOCKS, blocks, indent=1, ensure_ascii=False)
+    write_json(target.payload / SOURCES, content, indent=1, ensure_ascii=False)
+    write_json(target.payload / BLOCKS, blocks, indent=1, ensure_ascii=False)
     every = [entry for entries in listed.values() for entry in entries]
-    rows, unreadable = sum(entry["rows"] for entry in every), sum(refused.values())
+    rows = sum(entry["rows"] for entry in every)
     if not rows:
         raise SourceError(
             f"no records in {', '.join(entry['name'] for entry in every)}: {_why_empty(workspace, domain)}. Fetch again, or leave it out"
         )
-    counts = {"read": rows, "kept": rows - unreadable, "refused": refused, "files": len(every), "bytes": sum(e["size"] for e in every)}
+    kept = rows - sum(quarantine.counts.values())
+    counts = {"read": rows, "kept": kept, "files": len(every), "bytes": sum(entry["size"] for entry in every)}
     return Draft(counts, {}, ("every record read",))
 
 
@@ -181,14 +175,13 @@ def _read_shard(stretches: Sequence[Stretch], folder: Path, *, files: Sequence[S
         return {"rows": dict(rows), "others": dict(mine.others), "refused": quarantine.counts}
 
 
-ASSETS = tuple(
-    Asset(
+def _asset(family: str, description: str) -> Asset:
+    return Asset(
         name=f"{family}_raw",
         family=family,
         description=description,
-        version=RAW_VERSION,
+        write=_write,
         depends=partial(_depends, family),
-        write=partial(_write, family),
         checks=(INTEGRITY, RAW_ACCOUNTING),
         partitioned=True,
         preview=lambda store, row, stream, limit: dict(read_sources(store.published)),
@@ -196,13 +189,16 @@ ASSETS = tuple(
         kind="file",
         columns=SOURCE_COLUMNS,
     )
-    for family, description in {
-        "pretrain": """Source files of pretraining documents, pinned by content hash.
+
+
+PRETRAIN_RAW = _asset(
+    "pretrain",
+    """Source files of pretraining documents, pinned by content hash.
 
 Nothing is copied: the store lists names, sizes, hashes and row counts, and quarantine lists every row that cannot be read.""",
-        "sft": "Source files of instructions and chats, pinned by content hash.",
-        "preference": "Source files of preference pairs, pinned by content hash.",
-        "contrastive": "Source files of queries with positive and negative texts, pinned by content hash.",
-        "rl": "Source files of questions with known answers, pinned by content hash.",
-    }.items()
 )
+SFT_RAW = _asset("sft", "Source files of instructions and chats, pinned by content hash.")
+PREFERENCE_RAW = _asset("preference", "Source files of preference pairs, pinned by content hash.")
+CONTRASTIVE_RAW = _asset("contrastive", "Source files of queries with positive and negative texts, pinned by content hash.")
+RL_RAW = _asset("rl", "Source files of questions with known answers, pinned by content hash.")
+ASSETS = (PRETRAIN_RAW, SFT_RAW, PREFERENCE_RAW, CONTRASTIVE_RAW, RL_RAW)

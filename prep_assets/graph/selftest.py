@@ -5,7 +5,6 @@ The store itself is only read. Rows are taken from its beginning; each mutation 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -86,7 +85,7 @@ def selection_trials(store: Store) -> list[Trial]:
         rows, sides, belongs = (np.array([entry[column] for entry in found.stored]) for column in range(3))
         stored = Stored.of(places(found.block.file, rows), sides.astype(bool), belongs.astype(np.int8))
         ledger = replace(selection.ledger, refusals=refusals, stored=stored, seen=None, numbers=dict.fromkeys(COUNTED, 0))
-        deque(ledger.judged([found.block]), 0)
+        ledger.add(found.block)
         return ledger.verdict()
 
     trials = [clean("selection of the first rows", [check(held)])]
@@ -98,7 +97,7 @@ def selection_trials(store: Store) -> list[Trial]:
 
 def _stored_rows(selection: Selection) -> StoredRows | None:
     """The first rows of a domain that are stored, and what is stored of them."""
-    stored, block = selection.ledger.stored, next(select(selection.second.rows(), selection.rules), None)
+    stored, block = selection.ledger.stored, next(select(selection.origin.rows(), selection.rules), None)
     if block is None:
         return None
     record = {place: at for at, place in enumerate(stored.place.tolist())}
@@ -107,4 +106,4 @@ def _stored_rows(selection: Selection) -> StoredRows | None:
     rows, records = [block.rows[at] for at in kept], [record[place[at]] for at in kept]
     entries = tuple((row, bool(stored.held_out[at]), int(stored.belongs[at])) for row, at in zip(rows, records, strict=True))
     some = Selected(block.file, rows, [GOOD] * len(kept), [block.payloads[at] for at in kept])
-    return StoredRows(selection.second.names, some, entries, ()) if kept else None
+    return StoredRows(selection.origin.names, some, entries, ()) if kept else None

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.checks import of_stores
-from prep_assets.checks.of_conversations import Chats
+from prep_assets.checks.of_conversations import IDENTITY, MASKED, Chats
 from prep_assets.checks.of_packed import packed_accounting, packed_mask, packed_mixture, packed_rows
-from prep_assets.checks.of_stores import ACCOUNTING, IDENTITY, INTEGRITY, MASKED, SELECTION, derived, token_rows
+from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived, token_rows
 from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import PrepAssetsError, StoreError, TemplateError
 from prep_assets.graph.previews import packed_preview, record_preview
+from prep_assets.graph.raw import SFT_RAW
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.packing.plan import PerToken
 from prep_assets.pipeline.asset import (
@@ -28,29 +26,31 @@ from prep_assets.pipeline.asset import (
     MASKED_TOKEN_COLUMNS,
     PACKED_COLUMNS,
     REASONING,
-    SFT_VERSION,
     TEMPLATE,
     Asset,
     Check,
     FromRows,
     Store,
     Stream,
+    Target,
+    holds_out,
+    ids_dtype,
+    option_recipe,
 )
 from prep_assets.pipeline.conversations import conversations_of, firsts, write_records
-from prep_assets.pipeline.examples import Reading, Source, attention_recipe, content_digest, held_out, passed_over, reading_recipe
+from prep_assets.pipeline.examples import Reading, content_digest, held_out, passed_over
 from prep_assets.pipeline.images import stored_image_id, write_images
-from prep_assets.pipeline.sources import domain_of, reasoning_recipe
-from prep_assets.pipeline.tokens import NeedsColumns, Streams, audit_stream, encode_domain, ids_dtype, mask_columns, tokenizer_recipe
-from prep_assets.pipeline.workspace import Workspace, build_command
+from prep_assets.pipeline.tokens import audit_tokens, mask_columns, tokenize_rows
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.image_tokens import check_images
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Sample
 from prep_assets.stores.arrays import at, made, sizes, stretches, sums, where
 from prep_assets.stores.guards import compared
 from prep_assets.stores.packed import PackedStore, PackedWriter, open_packed, write_documents
-from prep_assets.stores.published import Draft, open_published
+from prep_assets.stores.published import Draft
 from prep_assets.stores.segments import Segmented
-from prep_assets.stores.tokens import ATTENTION, RecordWriter, TokenStore, open_tokens, record_writer
+from prep_assets.stores.tokens import ATTENTION, RecordWriter, TokenStore, open_tokens
 from prep_assets.stores.verification import write_json
 from prep_assets.text.certify import Certificate, certify
 
@@ -73,16 +73,10 @@ def check_policy(workspace: Workspace) -> Certificate:
     return certificate
 
 
-def _depends_template(workspace: Workspace, _: str) -> dict[str, Any]:
-    family = workspace.family(Sft)
-    return {"tokenizer": tokenizer_recipe(workspace, family), "template": workspace.template(family).hash}
-
-
-def _write_template(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Draft:
+def _write_template(target: Target, quarantine: Quarantine) -> Draft:
     """Write down what the family's chat template does with conversations."""
-    family = workspace.family(Sft)
-    certificate = certify(workspace.template(family), workspace.vocabulary(family)).as_dict()
-    write_json(payload / "certificate.json", certificate, indent=1, ensure_ascii=False)
+    certificate = certify(target.workspace.template(target.family), target.vocabulary).as_dict()
+    write_json(target.payload / "certificate.json", certificate, indent=1, ensure_ascii=False)
     return Draft({}, {}, ())
 
 
@@ -95,9 +89,8 @@ SFT_TEMPLATE = Asset(
     name="sft_template",
     family="sft",
     description="Certificate of the chat template: what it makes of system prompts, reasoning and tools, and how masks are proven.",
-    version=SFT_VERSION,
-    depends=_depends_template,
     write=_write_template,
+    depends=lambda workspace, _: option_recipe(workspace, workspace.family(Sft), TEMPLATE),
     options=(*TEMPLATE, *IMAGES),
     checks=(INTEGRITY, Check("policy_supported", "The chat template supports the mask policy that the configuration asks for.", _policy)),
     kind="json",
@@ -106,7 +99,6 @@ SFT_TEMPLATE = Asset(
 
 # SFT tokens: instructions and chats → token ids with a loss mask, one store per domain.
 
-RAW = "sft_raw"
 MASK = (
     "mask",
     "mask_default",
@@ -123,72 +115,21 @@ MASK = (
 """Options that decide the loss mask."""
 
 
-def splits(workspace: Workspace, name: str) -> tuple[str, ...]:
-    """Streams of a domain's token store: ``train``, and ``dev`` where anything is held out."""
-    family = workspace.family(Sft)
-    return ("train", "dev") if family.test_fraction > 0 or domain_of(family, name).test_files else ("train",)
-
-
-def _depends_tokens(workspace: Workspace, name: str) -> dict[str, Any]:
-    """What a domain's SFT tokens depend on."""
-    family = workspace.family(Sft)
-    return {
-        "domain": name,
-        "raw": workspace.content(RAW, name),
-        "schema": reading_recipe(domain_of(family, name)),
-        **attention_recipe(domain_of(family, name)),
-        "tokenizer": tokenizer_recipe(workspace, family),
-        "template": workspace.template(family).hash,
-        **({"image_rule": rule.model_dump()} if (rule := workspace.image_rule(family)) else {}),
-        **reasoning_recipe(family),
-        "preprocessing": family.preprocessing.model_dump(),
-        "test_fraction": family.test_fraction,
-        **family.model_dump(include=set(MASK)),
-        "expand": family.expand,
-        "output": family.output.model_dump(include={"dtype", "max_tokens_per_shard"}),
-    }
-
-
-def _write_tokens(workspace: Workspace, name: str, payload: Path, quarantine: Path) -> Draft:
-    """Render, tokenize and mask one domain. The store is always `bin`: the canonical, memory-mapped one that packs and exports read."""
-    check_policy(workspace)
-    stored_image_id(workspace, workspace.family(Sft))  # an image token that cannot be one is refused before a record is read
-    masks: Mapping[str, str] = {"loss_mask": "uint8"}
-    while True:
-        try:
-            return _write_streams(workspace, name, payload, quarantine, masks)
-        except NeedsColumns as needed:
-            masks = {**masks, **needed.dtypes}
-            for leftover in payload.iterdir():
-                shutil.rmtree(leftover)
-
-
-def _audit_tokens(workspace: Workspace, name: str, payload: Path) -> None:
-    family = workspace.family(Sft)
-    vocabulary, image = workspace.vocabulary(family), stored_image_id(workspace, family)
-    for stream in splits(workspace, name):
-        store = audit_stream(payload, stream, vocabulary, image, workspace.image_rule(family))
-        for records, tokens in store.blocks():
-            mask, starts = np.asarray(store.arrays["loss_mask"][tokens]), store.starts_of(records) - tokens.start
-            if not np.logical_or.reduceat(mask != 0, starts).all():
-                raise StoreError(f"{name}/{stream}: a record has no trained token")
-
-
-def _write_streams(workspace: Workspace, name: str, payload: Path, quarantine_path: Path, masks: Mapping[str, str]) -> Draft:
-    family, names = workspace.family(Sft), splits(workspace, name)
-    dtypes = {"tokens": ids_dtype(family, workspace.vocabulary(family)), **masks}
-    with ExitStack() as stack:
-        quarantine = stack.enter_context(Quarantine(quarantine_path))
-        shard = family.output.max_tokens_per_shard
-        writers = {
-            stream: stack.enter_context(record_writer("bin", payload, stream, dtypes, max_tokens_per_shard=shard)) for stream in names
-        }
-        source = Source.of(workspace, Sft, RAW, name, gives=Sample)
-        encode = partial(encode_chats, masks=masks)
-        counts = encode_domain(source, encode, Streams(payload, dict.fromkeys(names, dtypes), writers, quarantine))
-        counts["refused"] = quarantine.counts
+def _write_tokens(target: Target, quarantine: Quarantine) -> Draft:
+    """Render, tokenize and mask one domain."""
+    check_policy(target.workspace)
+    stored_image_id(target.workspace, target.family)  # an image token that cannot be one is refused before a record is read
+    masks = {"loss_mask": "uint8", **target.needed}
+    counts = tokenize_rows(target, quarantine, partial(encode_chats, masks=masks), masks)
     metrics = {"trained_fraction": counts["trained_tokens"] / max(1, counts["tokens"])}
     return Draft(counts, metrics, ("ids inside the vocabulary", "every record has a trained token"))
+
+
+def _audit_trained(target: Target, stream: str, store: TokenStore) -> None:
+    for records, tokens in store.blocks():
+        mask, starts = np.asarray(store.arrays["loss_mask"][tokens]), store.starts_of(records) - tokens.start
+        if not np.logical_or.reduceat(mask != 0, starts).all():
+            raise StoreError(f"{target.partition}/{stream}: a record has no trained token")
 
 
 def encode_chats(
@@ -200,7 +141,7 @@ def encode_chats(
         masks: the masks that writers take beside the tokens, and their dtypes.
 
     Raises:
-        NeedsColumns: they cannot hold the weights.
+        NeedsMore: they cannot hold the weights.
     """
     family = workspace.family(Sft)
     counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
@@ -242,12 +183,10 @@ SFT_TOKENS = Asset(
     description="""Token ids and loss mask of every conversation, one store per domain.
 
 Each conversation is rendered once by the chat template and tokenized once; the mask follows from where its regions stand in the render.""",
-    version=SFT_VERSION,
-    depends=_depends_tokens,
     write=_write_tokens,
-    audit=_audit_tokens,
+    audit=partial(audit_tokens, more=_audit_trained),
+    inputs=(("raw", SFT_RAW),),
     partitioned=True,
-    upstream=(RAW,),
     options=(
         *TEMPLATE,
         *REASONING,
@@ -267,11 +206,10 @@ Each conversation is rendered once by the chat template and tokenized once; the 
             "Ids are inside the vocabulary, mask and tokens are equally long, every record trains something.",
             token_rows,
         ),
-        derived("mask_alignment", MASKED),
-        derived("tokenization_identity", IDENTITY),
+        derived("mask_alignment", MASKED, Chats),
+        derived("tokenization_identity", IDENTITY, Chats),
         SELECTION,
     ),
-    derivations=(Chats,),
     in_parts=True,
     preview=record_preview,
     streams={split: Stream(TokenStore, split, masked=True) for split in ("train", "dev")},
@@ -282,16 +220,14 @@ Each conversation is rendered once by the chat template and tokenized once; the 
 
 # SFT packing: the tokens of all domains, mixed and packed into rows of one length.
 
-TOKENS = "sft_tokens"
 BLOCK = 1 << 22
 """Tokens of the rows that are made at a time, unless one row alone has more: so many that few pages of the tokens are read for one row alone."""
 
 
 def _depends_packed(workspace: Workspace, _: str) -> dict[str, Any]:
-    """What the packed table depends on. Domains are sorted, so their order in the configuration does not matter."""
+    """What the packed table depends on."""
     family = workspace.family(Sft)
     return {
-        "tokens": {name: workspace.content(TOKENS, name) for name in sorted(family.domains)},
         "packing": family.packing.model_dump(),
         "storage_format": family.output.storage_format,
         "dtype": family.output.dtype,
@@ -301,50 +237,40 @@ def _depends_packed(workspace: Workspace, _: str) -> dict[str, Any]:
     }
 
 
-def _tables(workspace: Workspace) -> dict[str, tuple[str, list[str]]]:
+def _tables(family: Sft) -> dict[str, tuple[str, list[str]]]:
     """Table → the split that it packs, and the domains that have it: `sft_packed`, and `sft_dev_packed` where anything is held out."""
-    names = sorted(workspace.family(Sft).domains)
-    held = [name for name in names if len(splits(workspace, name)) > 1]
+    names = sorted(family.domains)
+    held = [name for name in names if holds_out(family, [name])]
     return {"sft_packed": ("train", names), **({"sft_dev_packed": ("dev", held)} if held else {})}
 
 
-def _write_packed(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Draft:
+def _write_packed(target: Target, quarantine: Quarantine) -> Draft:
     """Mix all domains and pack them into rows."""
     counts: dict[str, Any] = {}
     metrics: dict[str, Any] = {}
-    for table, (split, domains) in _tables(workspace).items():
-        found, measured = _write_table(workspace, table, split, domains, payload)
+    for table, (split, domains) in _tables(target.family).items():
+        found, measured = _write_table(target, table, split, domains)
         prefix = "" if table == "sft_packed" else "dev_"
         counts |= {prefix + key: value for key, value in found.items()}
         metrics |= {prefix + key: value for key, value in measured.items()}
     return Draft(counts, metrics, ("every token of every record is in a row or counted as left out", "every row has a trained token"))
 
 
-def _audit_packed(workspace: Workspace, _: str, payload: Path) -> None:
-    image, rule = stored_image_id(workspace, workspace.family(Sft)), workspace.image_rule(workspace.family(Sft))
-    for table in _tables(workspace):
-        for start, _rows, mask in open_packed(payload, table).blocks():
+def _audit_packed(target: Target) -> None:
+    image, rule = stored_image_id(target.workspace, target.family), target.workspace.image_rule(target.family)
+    for table in _tables(target.family):
+        for start, _rows, mask in open_packed(target.payload, table).blocks():
             if not (mask != 0).any(axis=1).all():
                 raise StoreError(f"{table}: row {start + int((mask == 0).all(axis=1).argmax()):,} has no trained token")
-        if image is not None and not (verdict := check_images(open_packed(payload, table), image, rule)).passed:
+        if image is not None and not (verdict := check_images(open_packed(target.payload, table), image, rule)).passed:
             raise StoreError(f"{table}: {verdict.summary}")
 
 
-def _write_table(workspace: Workspace, table: str, split: str, domains: list[str], payload: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    family = workspace.family(Sft)
-    options = family.packing
-    stores = {
-        name: open_tokens(open_published(workspace.stores, TOKENS, name, remedy=build_command(TOKENS, name)).directory, split)
-        for name in domains
-    }
-    mixture = mix(
-        {name: sizes(store.ends) for name, store in stores.items()},
-        weights=options.weights if split == "train" else None,
-        epochs=options.epochs if split == "train" else None,
-        max_items=options.max_items if split == "train" else None,
-        seed=options.seed,
-        shuffle=options.shuffle,
-    )
+def _write_table(target: Target, table: str, split: str, domains: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    options, workspace = target.family.packing, target.workspace
+    stores = {name: open_tokens(workspace.built(SFT_TOKENS.name, name).directory, split) for name in domains}
+    chosen = {"weights": options.weights, "epochs": options.epochs, "max_items": options.max_items} if split == "train" else {}
+    mixture = mix({name: sizes(store.ends) for name, store in stores.items()}, seed=options.seed, shuffle=options.shuffle, **chosen)
     overlong = {} if options.strategy in ("concat", "bfd_split") else {"overlong": options.overlong}
     plan = pack(mixture.lengths, options.row_len, options.strategy, tail=options.tail, **overlong)
     plan.check(mixture.lengths)
@@ -358,11 +284,11 @@ def _write_table(workspace: Workspace, table: str, split: str, domains: list[str
             f"are in rows of {options.row_len:,} without a trained token, the others left out by packing.tail or packing.overlong. "
             "Change row_len, tail or overlong, or hold out another share"
         )
-    trained = _write_rows(workspace, table, plan, ordered, starts, loss, attention, payload)
+    trained = _write_rows(target, table, plan, ordered, starts, loss, attention)
     fields = {name: getattr(plan, name) for name in ("row", "row_offset", "length", "start")}
     fields |= {"source": at(mixture.domain, plan.record), "record": at(mixture.record, plan.record)}
-    write_documents(payload, table, fields, mixture.domains, options.row_len)
-    images = write_images(payload, table, plan, mixture, ordered)
+    write_documents(target.payload, table, fields, mixture.domains, options.row_len)
+    images = write_images(target.payload, table, plan, mixture, ordered)
     left_out = int(plan.dropped[:, 2].sum())
     counts = {
         "rows": plan.rows,
@@ -448,17 +374,16 @@ def _blocks(plan: PackPlan) -> Iterator[slice]:
 
 
 def _write_rows(
-    workspace: Workspace,
+    target: Target,
     table: str,
     plan: PackPlan,
     stores: list[TokenStore],
     starts: npt.NDArray[np.int64],
     loss: PerToken,
     attention: PerToken | None,
-    payload: Path,
 ) -> int:
-    family = workspace.family(Sft)
-    vocabulary, output = workspace.vocabulary(family), family.output
+    family, workspace, payload = target.family, target.workspace, target.payload
+    vocabulary, output = target.vocabulary, family.output
     tokens = _end_to_end(stores, "tokens")
     pad, trained = vocabulary.pad_id, 0
     loss_dtype = "float32" if loss.dtype.kind == "f" else "int8"
@@ -483,11 +408,10 @@ SFT_PACKED = Asset(
     description="""All domains mixed and packed into rows of one length, tokens and loss mask aligned.
 
 Trainers read `sft_packed.h5` (datasets `tokens` and `loss_mask`, both (N, row_len)); `sft_packed.documents` says which record is where.""",
-    version=SFT_VERSION,
-    depends=_depends_packed,
     write=_write_packed,
     audit=_audit_packed,
-    upstream=(TOKENS,),
+    inputs=(("tokens", SFT_TOKENS),),
+    depends=_depends_packed,
     options=("packing", "output"),
     checks=(
         INTEGRITY,

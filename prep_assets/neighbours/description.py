@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -149,12 +149,7 @@ class Description:
     summary: str
     where: str
     hashes: Mapping[str, str]
-    made_from: Mapping[str, str]
     upstream: tuple[str, ...]
-    sources: tuple[Source, ...]
-    addresses: Mapping[str, tuple[str, ...]]
-    licences: Mapping[str, str]
-    licence: tuple[str, ...]
     counts: Mapping[str, int]
     metrics: Mapping[str, float]
     refused: Mapping[str, int]
@@ -163,6 +158,11 @@ class Description:
     columns: tuple[Column, ...]
     proofs: Mapping[str, tuple[str, ...]]
     command: str
+    made_from: Mapping[str, str] = field(default_factory=dict)
+    sources: tuple[Source, ...] = ()
+    addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    licences: Mapping[str, str] = field(default_factory=dict)
+    licence: tuple[str, ...] = ()
 
     @property
     def content_hash(self) -> str:
@@ -235,12 +235,7 @@ def _alone(published: Published) -> Description:
         summary=asset.description.split("\n", 1)[0] + (f" As {manifest.recipe['format']}." if exported else ""),
         where=published.where,
         hashes=hashes_of(manifest, [manifest.recipe]),
-        made_from={},
         upstream=(asset.name,) if exported else asset.upstream,
-        sources=(),
-        addresses={},
-        licences={},
-        licence=(),
         counts={name: count for name, count in manifest.counts.items() if isinstance(count, int)},
         metrics=dict(manifest.metrics),
         refused={f"{manifest.asset}: {reason}": count for reason, count in sorted(refused.items())},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,12 +146,11 @@ _NAMES = (
 )
 CONTEXT = {name: _OTHERS.get(name, f"cr:{name}") for name in _NAMES.split()}
 """The context that the specification gives, with W3C's words for provenance."""
-_FORMATS = {"parquet": "application/x-parquet", "jsonl": "application/jsonlines"}
 
 
 def croissant(description: Description) -> dict[str, Any]:
     """The JSON-LD of a store that has tables."""
-    listed = [file for table in description.tables for file in table.files]
+    records = [entry for table in description.tables for entry in _records(table)]
     return {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
@@ -162,10 +161,10 @@ def croissant(description: Description) -> dict[str, Any]:
         "version": f"0.0.0+{description.content_hash}",
         "prov:wasDerivedFrom": [_source(description, number, source) for number, source in enumerate(description.sources)],
         "distribution": [
-            *(_file(description, file) for file in listed),
-            *(_shards(table) for table in description.tables if len(table.files) > 1),
+            *(_file(description, file) for table in description.tables for file in table.files),
+            *(entry for key, entry in records if key == "distribution"),
         ],
-        "recordSet": [_records(table) for table in description.tables],
+        "recordSet": [entry for key, entry in records if key == "recordSet"],
     }
 
 
@@ -183,57 +182,40 @@ def _source(description: Description, number: int, source: Source) -> dict[str, 
 
 def _file(description: Description, file: str) -> dict[str, Any]:
     size, sha256 = description.files[file]
-    kind = _FORMATS[file.rpartition(".")[2]]
-    return {
-        "@type": "cr:FileObject",
-        "@id": file,
-        "name": file,
-        "contentUrl": file,
-        "contentSize": f"{size} B",
-        "encodingFormat": kind,
-        "sha256": sha256,
-    }
+    about = {"name": file, "contentUrl": file, "contentSize": f"{size} B", "encodingFormat": _format(file), "sha256": sha256}
+    return {"@type": "cr:FileObject", "@id": file, **about}
 
 
-def _shards(table: Table) -> dict[str, Any]:
-    return {
-        "@type": "cr:FileSet",
-        "@id": f"{_place(table)}/files",
-        "encodingFormat": _FORMATS[table.files[0].rpartition(".")[2]],
-        "includes": list(table.files),
-    }
+def _format(file: str) -> str:
+    return {"parquet": "application/x-parquet", "jsonl": "application/jsonlines"}[file.rpartition(".")[2]]
 
 
-def _place(table: Table) -> str:
-    return f"{table.name}/{table.split}"
+def _records(table: Table) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The set of files of a table, where it has several, and its record set; before each the key of the data set that lists it."""
+    place = f"{table.name}/{table.split}"
+    source = {"fileObject": {"@id": table.files[0]}}
+    if len(table.files) > 1:
+        source = {"fileSet": {"@id": f"{place}/files"}}
+        shards = {"encodingFormat": _format(table.files[0]), "includes": list(table.files)}
+        yield "distribution", {"@type": "cr:FileSet", "@id": f"{place}/files", **shards}
+    fields = [_field(f"{place}/{each.name}", {**source, "extract": {"column": each.name}}, each.kind) for each in table.columns]
+    yield "recordSet", {"@type": "cr:RecordSet", "@id": place, "name": place, "description": f"{table.rows} rows", "field": fields}
 
 
-def _records(table: Table) -> dict[str, Any]:
-    source = {"fileSet": {"@id": f"{_place(table)}/files"}} if len(table.files) > 1 else {"fileObject": {"@id": table.files[0]}}
-    fields = [_field(f"{_place(table)}/{each.name}", source, each) for each in table.columns]
-    return {"@type": "cr:RecordSet", "@id": _place(table), "name": _place(table), "description": f"{table.rows} rows", "field": fields}
-
-
-def _field(place: str, source: dict[str, Any], column: Column) -> dict[str, Any]:
-    kind, depth = column.kind, 0
+def _field(place: str, source: dict[str, Any], kind: Kind) -> dict[str, Any]:
+    depth = 0
     while isinstance(kind, list):
         kind, depth = kind[0], depth + 1
-    where = {**source, "extract": {"column": column.name}}
     found: dict[str, Any] = {"@type": "cr:Field", "@id": place, "name": place}
     if depth:
         found |= {"isArray": True, "arrayShape": ",".join(["-1"] * depth)}
     if isinstance(kind, str):
-        return {**found, "dataType": _type(kind), "source": where}
-    plain = [name for name, each in kind.items() if isinstance(each, str)]
+        return {**found, "dataType": _type(kind), "source": source}
+    plain = [name for name, inner in kind.items() if isinstance(inner, str)]
     deep = ", ".join(name for name in kind if name not in plain)
     note = {"description": f"Its keys {deep} hold objects, which Croissant has no words for; they are in the files."} if deep else {}
-    inner = [_key(f"{place}/{name}", where, name, str(kind[name])) for name in plain]
+    inner = [_field(f"{place}/{name}", {**source, "transform": {"jsonPath": name}}, kind[name]) for name in plain]
     return {**found, **note, "subField": inner}
-
-
-def _key(place: str, source: dict[str, Any], name: str, kind: str) -> dict[str, Any]:
-    where = {**source, "transform": {"jsonPath": name}}
-    return {"@type": "cr:Field", "@id": place, "name": place, "dataType": _type(kind), "source": where}
 
 
 def _type(kind: str) -> str:
@@ -306,7 +288,10 @@ def _push(release: Release, repository: str, private: bool, api: Any) -> Pushed:
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     additions = [CommitOperationAdd(name, content) for name, content in release.files.items()]
-    _compare(release, additions)
+    for each in additions:  # what is about to be uploaded, as it was read for that
+        entry = release.manifest.files.get(each.path_in_repo)
+        if entry is not None and each.upload_info.sha256.hex() != entry["sha256"]:
+            raise StoreError(f"{release.where}: {each.path_in_repo} is not what the manifest says. Nothing was uploaded")
     api.create_repo(repository, repo_type="dataset", private=private, exist_ok=True)
     found = api.repo_info(repository, repo_type="dataset")
     if private and not found.private:
@@ -328,14 +313,6 @@ def _push(release: Release, repository: str, private: bool, api: Any) -> Pushed:
         parent_commit=head,
     )
     return Pushed(done.oid, str(done.commit_url), tuple(removed))
-
-
-def _compare(release: Release, additions: list[Any]) -> None:
-    """What is about to be uploaded, as it was read for that, with the manifest."""
-    for each in additions:
-        entry = release.manifest.files.get(each.path_in_repo)
-        if entry is not None and each.upload_info.sha256.hex() != entry["sha256"]:
-            raise StoreError(f"{release.where}: {each.path_in_repo} is not what the manifest says. Nothing was uploaded")
 
 
 def _before(api: Any, repository: str, head: str) -> set[str]:

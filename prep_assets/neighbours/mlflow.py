@@ -6,7 +6,7 @@ MLflow loads this module by its entry point when ``mlflow.data`` is imported, so
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from mlflow.data.dataset import Dataset
 from mlflow.data.dataset_source import DatasetSource
 
 from prep_assets.errors import StoreError
-from prep_assets.neighbours.description import Column, Description, Kind
+from prep_assets.neighbours.description import Description, Kind
 from prep_assets.stores.manifest import Manifest
 
 
@@ -52,7 +52,7 @@ class StoreSource(DatasetSource):  # type: ignore[misc]
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields."""
-        return {"where": self.where, "content_hash": self.content_hash, "build_key": self.build_key, "command": self.command}
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, source_dict: dict[Any, Any]) -> StoreSource:
@@ -97,7 +97,7 @@ class MlflowDataset(Dataset):  # type: ignore[misc]
     def schema(self) -> dict[str, Any] | None:
         """Columns in MLflow's words; `None` where a column has no type there."""
         try:
-            return {"mlflow_colspec": [_column(each) for each in self._description.columns]}
+            return {"mlflow_colspec": [{"name": each.name, "required": True, **_type(each.kind)} for each in self._description.columns]}
         except KeyError:
             return None
 
@@ -105,10 +105,6 @@ class MlflowDataset(Dataset):  # type: ignore[misc]
         """What MLflow stores."""
         schema = {"schema": json.dumps(self.schema)} if self.schema else {}
         return {**super().to_dict(), **schema, "profile": json.dumps(self.profile)}
-
-
-def _column(column: Column) -> dict[str, Any]:
-    return {"name": column.name, "required": True, **_type(column.kind)}
 
 
 def _type(kind: Kind) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
@@ -84,26 +84,25 @@ def mix(
     domains = tuple(sorted(lengths))
     known = {name: checked_lengths(lengths[name], f"lengths of domain {name!r}") for name in domains}
     _check_numbers(domains, weights, epochs, max_items)
-    _check_room({name: _offered(known[name].size, (max_items or {}).get(name), (epochs or {}).get(name, 1.0)) for name in domains})
-    streams = {name: _stream(seed, name) for name in domains}
-    chosen = {
-        name: _offer(known[name].size, (max_items or {}).get(name), (epochs or {}).get(name, 1.0), streams[name] if shuffle else None)
-        for name in domains
-    }
+    pools = {name: min(known[name].size, (max_items or {}).get(name, known[name].size)) for name in domains}
+    offered = {name: int(pools[name] * (epochs or {}).get(name, 1.0) + 0.5) for name in domains}
+    _check_room(offered)
+    streams = {name: np.random.PCG64(int.from_bytes(sha256(f"{seed}/{name}".encode()).digest(), "big")) for name in domains}
+    chosen = {name: _offer(known[name].size, pools[name], offered[name], streams[name] if shuffle else None) for name in domains}
     if weights is not None:
         chosen = _take_shares({name: at(known[name], chosen[name]) for name in domains}, chosen, weights)
-    numbers = joined([np.broadcast_to(number, chosen[name].size) for number, name in enumerate(domains)])
-    record, offered = joined(list(chosen.values())), [at(known[name], chosen[name]) for name in domains]
-    tokens = joined(offered)
-    if not (shuffle and domains):
-        return Mixture(domains, numbers, record, tokens, _shares(domains, offered))
-    shuffled = order(joined([_drawn(streams[name], chosen[name].size) for name in domains], np.uint64))
-    return Mixture(domains, at(numbers, shuffled), at(record, shuffled), at(tokens, shuffled), _shares(domains, offered))
-
-
-def _offered(records: int, max_items: int | None, epochs: float) -> int:
-    """How many records a domain offers over all passes."""
-    return int((records if max_items is None else min(records, max_items)) * epochs + 0.5)
+    tokens = [at(known[name], chosen[name]) for name in domains]
+    counts = [int(column.sum()) for column in tokens]
+    shares = tuple(
+        DomainShare(name, column.size, count, count / max(1, sum(counts)))
+        for name, column, count in zip(domains, tokens, counts, strict=True)
+    )
+    numbers = [np.broadcast_to(number, chosen[name].size) for number, name in enumerate(domains)]
+    domain, record, sizes = joined(numbers), joined(list(chosen.values())), joined(tokens)
+    if shuffle and domains:
+        shuffled = order(joined([_drawn(streams[name], chosen[name].size) for name in domains], np.uint64))
+        domain, record, sizes = (at(column, shuffled) for column in (domain, record, sizes))
+    return Mixture(domains, domain, record, sizes, shares)
 
 
 def _check_room(offered: Mapping[str, int]) -> None:
@@ -121,14 +120,12 @@ def _check_room(offered: Mapping[str, int]) -> None:
         )
 
 
-def _offer(records: int, max_items: int | None, epochs: float, stream: np.random.PCG64 | None) -> Ints:
-    """The records that a domain offers, pass after pass."""
-    offered = records if max_items is None else min(records, max_items)
-    total = _offered(records, max_items, epochs)
-    pool = _shuffled(made(records, lambda part: np.arange(part.start, part.stop)), stream)[:offered]
+def _offer(records: int, pool_size: int, total: int, stream: np.random.PCG64 | None) -> Ints:
+    """The records that a domain offers, pass after pass over as many of them as its pool has."""
+    pool = _shuffled(made(records, lambda part: np.arange(part.start, part.stop)), stream)[:pool_size]
     offer = zeros(total)
-    for done in range(0, total, max(offered, 1)):
-        offer[done : done + offered] = _shuffled(pool, stream)[: total - done]
+    for done in range(0, total, max(pool_size, 1)):
+        offer[done : done + pool_size] = _shuffled(pool, stream)[: total - done]
     return offer
 
 
@@ -162,12 +159,6 @@ def _nearest_count(name: str, tokens: Ints, target: Fraction) -> int:
     return count
 
 
-def _shares(domains: tuple[str, ...], offered: Sequence[Ints]) -> tuple[DomainShare, ...]:
-    tokens = [int(counts.sum()) for counts in offered]
-    whole = max(1, sum(tokens))
-    return tuple(DomainShare(name, counts.size, count, count / whole) for name, counts, count in zip(domains, offered, tokens, strict=True))
-
-
 def _check_numbers(
     domains: tuple[str, ...], weights: Mapping[str, float] | None, epochs: Mapping[str, float] | None, max_items: Mapping[str, int] | None
 ) -> None:
@@ -183,10 +174,6 @@ def _check_numbers(
             raise ConfigError(f"weights must name every domain; missing: {', '.join(missing)}. Give 0 to leave a domain out")
         if not any(weights.values()):
             raise ConfigError("weights are all 0: at least one domain needs a weight above 0")
-
-
-def _stream(seed: int, domain: str) -> np.random.PCG64:
-    return np.random.PCG64(int.from_bytes(sha256(f"{seed}/{domain}".encode()).digest(), "big"))
 
 
 def _drawn(stream: np.random.PCG64, count: int) -> npt.NDArray[np.uint64]:

@@ -100,48 +100,43 @@ def _check_shapes(plan: PackPlan) -> None:
     if plan.dropped.ndim != 2 or plan.dropped.shape[1] != 3:
         raise CheckFailed(f"dropped must have shape (K, 3), got {plan.dropped.shape}")
     length, dropped = plan.length, plan.dropped[:, 2]
-    _require(length.size, lambda part: length[part] >= 1, lambda i: f"member {i} has length {length[i]}, must be at least 1")
-    _require(dropped.size, lambda part: dropped[part] >= 1, lambda i: f"dropped piece {i} has length {dropped[i]}, must be at least 1")
+    _require(length.size, (lambda part: length[part] >= 1, lambda i: f"member {i} has length {length[i]}, must be at least 1"))
+    _require(dropped.size, (lambda part: dropped[part] >= 1, lambda i: f"dropped piece {i} has length {dropped[i]}, must be at least 1"))
 
 
 def _check_rows(plan: PackPlan) -> None:
     row, offset, length, members = plan.row, plan.row_offset, plan.length, plan.row.size
 
-    def end(i: int) -> int:
-        return int(offset[i] + length[i])
-
     def free(part: slice) -> Ints:
         """Where in its row a member must begin."""
         return np.where(row[part] > before(row, part, -1), 0, before(offset, part, 0) + before(length, part, 0))
 
-    _require(members, lambda part: (row[part] >= 0) & (row[part] < plan.rows), lambda i: f"member {i} is in row {row[i]} of {plan.rows}")
     _require(
         members,
-        lambda part: row[part] >= before(row, part, 0),
-        lambda i: f"members are not ordered by row: member {i - 1} is in {row[i - 1]}, the next in {row[i]}",
-    )
-    _require(
-        members,
-        lambda part: row[part] - before(row, part, -1) <= 1,
-        lambda i: f"row {row[i - 1] + 1 if i else 0} of {plan.rows} has no member",
+        (lambda part: (row[part] >= 0) & (row[part] < plan.rows), lambda i: f"member {i} is in row {row[i]} of {plan.rows}"),
+        (
+            lambda part: row[part] >= before(row, part, 0),
+            lambda i: f"members are not ordered by row: member {i - 1} is in {row[i - 1]}, the next in {row[i]}",
+        ),
+        (
+            lambda part: row[part] - before(row, part, -1) <= 1,
+            lambda i: f"row {row[i - 1] + 1 if i else 0} of {plan.rows} has no member",
+        ),
+        (
+            lambda part: offset[part] >= free(part),
+            lambda i: f"row {row[i]}: member {i} begins at {offset[i]} and overlaps the one that ends at {free(slice(i, i + 1))[0]}",
+        ),
+        (
+            lambda part: offset[part] <= free(part),
+            lambda i: f"row {row[i]}: a gap from {free(slice(i, i + 1))[0]} to {offset[i]}, before member {i}",
+        ),
+        (
+            lambda part: offset[part] + length[part] <= plan.row_len,
+            lambda i: f"row {row[i]} overflows: member {i} ends at {offset[i] + length[i]}, the row has {plan.row_len} places",
+        ),
     )
     if plan.rows > (last := int(row[-1]) if members else -1) + 1:
         raise _wrong(f"row {last + 1} of {plan.rows} has no member")
-    _require(
-        members,
-        lambda part: offset[part] >= free(part),
-        lambda i: f"row {row[i]}: member {i} begins at {offset[i]} and overlaps the one that ends at {free(slice(i, i + 1))[0]}",
-    )
-    _require(
-        members,
-        lambda part: offset[part] <= free(part),
-        lambda i: f"row {row[i]}: a gap from {free(slice(i, i + 1))[0]} to {offset[i]}, before member {i}",
-    )
-    _require(
-        members,
-        lambda part: offset[part] + length[part] <= plan.row_len,
-        lambda i: f"row {row[i]} overflows: member {i} ends at {end(i)}, the row has {plan.row_len} places",
-    )
 
 
 def _check_tokens(plan: PackPlan, lengths: Ints) -> None:
@@ -151,24 +146,28 @@ def _check_tokens(plan: PackPlan, lengths: Ints) -> None:
     )
     _require(
         record.size,
-        lambda part: (record[part] >= 0) & (record[part] < lengths.size),
-        lambda i: f"piece of record {record[i]}, but there are {lengths.size} records",
+        (
+            lambda part: (record[part] >= 0) & (record[part] < lengths.size),
+            lambda i: f"piece of record {record[i]}, but there are {lengths.size} records",
+        ),
     )
     reached = zeros(lengths.size)
-    for here in together(record):
-        _check_order(plan, here[here < plan.record.size])
-        here = here[np.lexsort((start[here], record[here]))]
-        _check_pieces(record[here], start[here], start[here] + length[here])
-        np.maximum.at(reached, record[here], start[here] + length[here])
+    for places in together(record):
+        _check_order(plan, places[places < plan.record.size])
+        in_order = places[np.lexsort((start[places], record[places]))]
+        ends = start[in_order] + length[in_order]
+        _check_pieces(record[in_order], start[in_order], ends)
+        np.maximum.at(reached, record[in_order], ends)
     _require(
         lengths.size,
-        lambda part: reached[part] <= lengths[part],
-        lambda i: f"record {i}: pieces end at {reached[i]}, the record has {lengths[i]} tokens",
-    )
-    _require(
-        lengths.size,
-        lambda part: reached[part] >= lengths[part],
-        lambda i: f"record {i}: tokens {reached[i]} to {lengths[i] - 1} are in no row and not in dropped",
+        (
+            lambda part: reached[part] <= lengths[part],
+            lambda i: f"record {i}: pieces end at {reached[i]}, the record has {lengths[i]} tokens",
+        ),
+        (
+            lambda part: reached[part] >= lengths[part],
+            lambda i: f"record {i}: tokens {reached[i]} to {lengths[i] - 1} are in no row and not in dropped",
+        ),
     )
 
 
@@ -190,16 +189,21 @@ def _check_order(plan: PackPlan, members: Ints) -> None:
         raise _wrong(f"record {record[i]}: the piece from {start[i + 1]} comes after the one from {start[i]}")
 
 
-def _require(count: int, holds: Callable[[slice], npt.NDArray[np.bool_]], message: Callable[[int], str]) -> None:
-    """Raise with the message of the first of `count` places where something does not hold, and how many there are."""
-    wrong, first = 0, 0
-    for part in stretches(count):
-        places = np.flatnonzero(~holds(part))
-        if places.size and not wrong:
-            first = part.start + int(places[0])
-        wrong += places.size
-    if wrong:
-        raise _wrong(message(first) + (f" (and {wrong - 1} more like it)" if wrong > 1 else ""))
+def _require(count: int, *rules: tuple[Callable[[slice], npt.NDArray[np.bool_]], Callable[[int], str]]) -> None:
+    """Raise with the message of the first of `count` places where a rule does not hold, and how many there are.
+
+    Args:
+        rules: of each, what holds at each of a stretch of places, and the message for one where it does not.
+    """
+    for holds, message in rules:
+        wrong, first = 0, 0
+        for part in stretches(count):
+            places = np.flatnonzero(~holds(part))
+            if places.size and not wrong:
+                first = part.start + int(places[0])
+            wrong += places.size
+        if wrong:
+            raise _wrong(message(first) + (f" (and {wrong - 1} more like it)" if wrong > 1 else ""))
 
 
 def _wrong(what: str) -> CheckFailed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, insort
 from collections import defaultdict
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -171,30 +172,23 @@ def place(lengths: Ints, row_len: int, rows: FirstFit | BestFit) -> Ints:
     """
     begins = where(made(lengths.size, lambda part: lengths[part] != before(lengths, part, row_len + 1), bool))
     counts = np.diff(begins, append=lengths.size)
-    blocks = array("q")
+    blocks = array("q")  # first row, rows, and pieces in each
     opened = 0
     for length, count in zip(lengths[begins].tolist(), counts.tolist(), strict=True):
-        opened = _place_run(length, count, row_len, opened, rows, blocks)
+        while count:
+            if (found := rows.take(length)) is None:
+                new = -(-count // (row_len // length))
+                found = (row_len, opened, opened + new)
+                opened += new
+            space, first, stop = found
+            each = min(space // length, count)
+            filled = min(stop - first, count // each)
+            blocks.extend((first, filled, each))
+            rows.put(space - each * length, first, first + filled)
+            if first + filled < stop:
+                rows.put(space, first + filled, stop)
+            count -= filled * each
     return _rows_of(np.frombuffer(blocks, np.int64).reshape(-1, 3))
-
-
-def _place_run(length: int, count: int, row_len: int, opened: int, rows: FirstFit | BestFit, blocks: array[int]) -> int:
-    """Place `count` pieces of `length`, append first row, rows and pieces in each to `blocks`; return how many rows are open now."""
-    while count:
-        found = rows.take(length)
-        if found is None:
-            new = -(-count // (row_len // length))
-            found = (row_len, opened, opened + new)
-            opened += new
-        space, first, stop = found
-        each = min(space // length, count)
-        filled = min(stop - first, count // each)
-        blocks.extend((first, filled, each))
-        rows.put(space - each * length, first, first + filled)
-        if first + filled < stop:
-            rows.put(space, first + filled, stop)
-        count -= filled * each
-    return opened
 
 
 def _rows_of(blocks: Ints) -> Ints:
@@ -249,58 +243,29 @@ class FirstFit:
 
 
 class BestFit:
-    """A heap of ranges for each space, and a bitmask in two levels of the spaces whose heap is not empty.
+    """A heap of ranges for each space, and the spaces whose heap is not empty, sorted. There are never more than rows that are open."""
 
-    Two levels keep a search cheap for long rows: about ``sqrt(row_len)`` bits are looked at in each.
-    """
-
-    def __init__(self, row_len: int) -> None:
-        """Room for spaces up to `row_len`."""
-        self._shift = row_len.bit_length() // 2
-        self._low = (1 << self._shift) - 1
-        self._words = [0] * ((row_len >> self._shift) + 1)
-        self._filled_words = 0
+    def __init__(self) -> None:
+        self._spaces: list[int] = []
         self._ranges: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
 
     def take(self, length: int) -> tuple[int, int, int] | None:
         """The earliest range with the least space that is at least `length`, as (space, first, stop)."""
-        space = self._least(length)
-        if space is None:
+        at = bisect_left(self._spaces, length)
+        if at == len(self._spaces):
             return None
-        ranges = self._ranges[space]
-        first, stop = heappop(ranges)
-        if not ranges:
-            self._clear(space)
+        space = self._spaces[at]
+        first, stop = heappop(self._ranges[space])
+        if not self._ranges[space]:
+            del self._spaces[at]
         return space, first, stop
 
     def put(self, space: int, first: int, stop: int) -> None:
         """Keep the range; full rows are forgotten."""
         if space:
+            if not self._ranges[space]:
+                insort(self._spaces, space)
             heappush(self._ranges[space], (first, stop))
-            word = space >> self._shift
-            self._words[word] |= 1 << (space & self._low)
-            self._filled_words |= 1 << word
-
-    def _least(self, length: int) -> int | None:
-        word = length >> self._shift
-        here = self._words[word] >> (length & self._low)
-        if here:
-            return length + _lowest_bit(here)
-        above = self._filled_words >> (word + 1)
-        if not above:
-            return None
-        word += 1 + _lowest_bit(above)
-        return (word << self._shift) + _lowest_bit(self._words[word])
-
-    def _clear(self, space: int) -> None:
-        word = space >> self._shift
-        self._words[word] &= ~(1 << (space & self._low))
-        if not self._words[word]:
-            self._filled_words &= ~(1 << word)
-
-
-def _lowest_bit(bits: int) -> int:
-    return (bits & -bits).bit_length() - 1
 
 
 # `pack`: lengths of records to a pack plan, by one of five strategies. Two of them keep the order of the records.
@@ -340,7 +305,11 @@ def pack(lengths: npt.ArrayLike, row_len: int, strategy: Strategy, *, tail: Tail
     pieces = cut_to_rows(checked, row_len, "split" if strategy == "bfd_split" else overlong)
     if strategy == "simple":
         return pieces.plan(row_len, next_fit(pieces.length, row_len))
-    return _decreasing(row_len, pieces, first_fit=strategy == "ffd")
+    most = int(pieces.size.max(initial=0))
+    longest_first = pieces.at(order(made(pieces.size.size, lambda part: most - pieces.size[part])))
+    # first fit never needs more rows: of two at most half full, the later one's pieces would have gone into the earlier
+    rows = FirstFit(min(pieces.size.size, 2 * int(pieces.length.sum()) // row_len + 1)) if strategy == "ffd" else BestFit()
+    return longest_first.plan(row_len, place(longest_first.length, row_len, rows))
 
 
 def _concat(lengths: Ints, row_len: int, tail: Tail) -> PackPlan:
@@ -352,18 +321,6 @@ def _concat(lengths: Ints, row_len: int, tail: Tail) -> PackPlan:
     dropped = np.stack([cut.record, cut.start, cut.length], axis=1)
     kept = Pieces(pieces.record[:full], pieces.start[:full], pieces.length[:full], pieces.size[:full], dropped)
     return kept.plan(row_len, row[:full])
-
-
-def _decreasing(row_len: int, pieces: Pieces, *, first_fit: bool) -> PackPlan:
-    most = int(pieces.size.max(initial=0))
-    longest_first = pieces.at(order(made(pieces.size.size, lambda part: most - pieces.size[part])))
-    rows = FirstFit(_most_rows(pieces.length, row_len)) if first_fit else BestFit(row_len)
-    return longest_first.plan(row_len, place(longest_first.length, row_len, rows))
-
-
-def _most_rows(lengths: Ints, row_len: int) -> int:
-    """First fit never needs more: of two rows at most half full, the later one's pieces would have gone into the earlier."""
-    return min(lengths.size, 2 * int(lengths.sum()) // row_len + 1)
 
 
 def _check_options(row_len: int, strategy: str, tail: str, overlong: str) -> None:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from prep_assets.config.family import Family
+from prep_assets.caches import bounded_cache
+from prep_assets.config.family import Chat, Family
 from prep_assets.config.models import FAMILIES
-from prep_assets.data.quarantine import Refusal, read_quarantine
+from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.pipeline.workspace import Workspace, build_command
+from prep_assets.pipeline.examples import reading_recipe
+from prep_assets.pipeline.sources import domain_of
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
+from prep_assets.samples import Sample
 from prep_assets.stores.manifest import Manifest, build_key, differences
-from prep_assets.stores.published import Draft, Place, open_published
+from prep_assets.stores.published import Draft
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.agreement import ComparedEngine
@@ -27,21 +32,14 @@ from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.workers.pool import rare_collections
 
 if TYPE_CHECKING:
-    from prep_assets.checks.of_stores import Derivation, Reasons
-    from prep_assets.checks.sources_again import Part, Second
+    from prep_assets.checks.of_stores import Kind, Reasons
+    from prep_assets.checks.sources_again import Content, Part
     from prep_assets.graph.previews import Preview
     from prep_assets.proofs.second_reading import MessageFields
     from prep_assets.proofs.selection import Again
 
-# Code versions. One counts up when the same input gives other bytes; it is part of every recipe, and Dagster's `code_version`.
-
-RAW_VERSION = "3"
-PRETRAIN_VERSION = "7"
-SFT_VERSION = "8"
-PREFERENCE_VERSION = "11"
-RL_VERSION = "7"
-CONTRASTIVE_VERSION = "3"
-EXPORT_VERSION = "5"
+VERSIONS = {"raw": "3", "pretrain": "7", "sft": "8", "preference": "11", "rl": "7", "contrastive": "3", "export": "5"}
+"""Code version of the assets of a family; of `raw` and `export`, those of all families. It counts up when the same input gives other bytes."""
 
 
 # Columns of stores, as the web UI shows them: name, type, description.
@@ -90,27 +88,71 @@ IMAGES = ("image_token", "image_patches", "image_tokens")
 # A build: everything that decides a store's bytes, and the function that writes them.
 
 
-@dataclass(frozen=True)
+class NeedsMore(Exception):
+    """What was read needs more than the store that is being written can hold, so that it is written from the start again.
+
+    Attributes:
+        needed: what it needs, by name: see `Target.needed`.
+    """
+
+    def __init__(self, needed: Mapping[str, str]) -> None:
+        super().__init__(needed)
+        self.needed = needed
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A store that is being written.
+
+    Attributes:
+        workspace, asset, partition: which store it is.
+        payload: its folder.
+        needed: what its rows need beyond the plain form: arrays of tokens with their dtypes, or ``{"form": "messages"}`` of lines.
+    """
+
+    workspace: Workspace
+    asset: Asset
+    partition: str
+    payload: Path
+    needed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def family(self) -> Any:
+        """The family's configuration."""
+        return self.workspace.family(FAMILIES[self.asset.family])
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The family's tokenizer."""
+        return self.workspace.vocabulary(self.family)
+
+    @property
+    def stems(self) -> list[str]:
+        """Stems of the files of its token streams, those of ``dev`` only where anything is held out."""
+        held_out = holds_out(self.family, [self.partition] if self.partition else ())
+        return [stem for name, stem in self.asset.stems(self.partition).items() if name != "dev" or held_out]
+
+
+def holds_out(family: Family, domains: Iterable[str]) -> bool:
+    """Whether anything of some domains may be held out."""
+    return bool(getattr(family, "test_fraction", 0) > 0 or any(domain_of(family, name).test_files for name in domains))
+
+
+@dataclass(frozen=True, slots=True)
 class Build:
     """How to make one store.
 
     Attributes:
-        place: where it goes.
-        recipe: everything that can change its bytes, as JSON: inputs by content hash, options, versions.
-        plain_recipe: the recipe without this run's overrides.
-        write: writes the payload into an empty directory and refused records into the quarantine file.
-        audit: structural checks on what was written; raises to forbid publication.
-        options: what this run sets over the configuration file.
-        may_be_empty: whether a store that nothing was read for is sound, e.g. where the configuration has no domain for it.
+        asset, workspace, partition: which store it is, and the options of this run.
+        recipe: everything that can change its bytes, as JSON.
+        plain_recipe: the recipe without the options of this run.
     """
 
-    place: Place
-    recipe: Mapping[str, Any]
+    asset: Asset
+    workspace: Workspace
+    partition: str
+    recipe: dict[str, Any]
     plain_recipe: Mapping[str, Any]
-    write: Callable[[Path, Path], Draft]
-    audit: Callable[[Path], None]
-    may_be_empty: Callable[[], bool] = lambda: False
-    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -124,28 +166,40 @@ class Build:
 
     def propose(self, *, draft: bool = False, again: bool = False) -> Published:
         """Write and audit; or find that the store is already there. It is not current before `place.accept` makes it so."""
+        place = self.workspace.place(self.asset.name, self.partition)
         try:
             with rare_collections():
-                return self.place.propose(
+                return place.propose(
                     self.key,
                     self._write,
                     config_key=build_key(self.plain_recipe),
-                    recipe=dict(self.recipe),
-                    audit=self.audit,
-                    options=self.options if self.overrides else None,
+                    recipe=self.recipe,
+                    audit=lambda payload: self.asset.audit(Target(self.workspace, self.asset, self.partition, payload)),
+                    options=self.workspace.overrides.get(self.asset.family, {}) if self.overrides else None,
                     draft=draft,
                     again=again,
                 )
         except PrepAssetsError as error:
-            raise type(error)(f"{self.place.label}: {error}") from error
+            raise type(error)(f"{place.label}: {error}") from error
 
-    def _write(self, payload: Path, quarantine: Path) -> Draft:
-        draft = self.write(payload, quarantine)
-        if draft.counts.get("read") == 0 and not self.may_be_empty():
+    def _write(self, payload: Path, refused: Path) -> Draft:
+        needed: dict[str, str] = {}
+        while True:
+            try:
+                with Quarantine(refused) as quarantine:
+                    draft = self.asset.write(Target(self.workspace, self.asset, self.partition, payload, needed), quarantine)
+                    counts = {**draft.counts, "refused": quarantine.counts} if "read" in draft.counts else draft.counts
+                break
+            except NeedsMore as more:
+                needed |= more.needed
+                refused.unlink(missing_ok=True)
+                for leftover in payload.iterdir():
+                    shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+        if counts.get("read") == 0 and not self.asset.may_be_empty(self.workspace, self.partition):
             raise PrepAssetsError("there is nothing to build from: what it reads holds no record. Add sources, or hold out a smaller share")
-        if draft.counts.get("read") and not draft.counts.get("kept"):
-            raise PrepAssetsError(all_refused(draft.counts["read"], read_quarantine(quarantine)))
-        return draft
+        if counts.get("read") and not counts.get("kept"):
+            raise PrepAssetsError(all_refused(counts["read"], read_quarantine(refused)))
+        return replace(draft, counts=counts)
 
 
 def all_refused(read: int, refusals: Iterable[Refusal]) -> str:
@@ -194,13 +248,13 @@ class Check:
         name: what it is called in Dagster and on the command line.
         description: what holds when it passes.
         run: looks at a published store.
-        derived: whether it is one of those that derive the store anew, which come of one reading of its sources, see `Derivation`.
+        derived: how the store is derived anew, where the check comes of that, see `Derivation`; all such checks come of one reading of its source.
     """
 
     name: str
     description: str
     run: Callable[[Store], Verdict]
-    derived: bool = False
+    derived: Kind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +269,8 @@ class FromRows:
     """
 
     gives: type
-    judge: Callable[[Store, Second], Reasons]
-    content: Callable[[Store, Second], Callable[[Mapping[str, Any]], bytes]]
+    judge: Callable[[Store], Reasons]
+    content: Callable[[Store], Content]
     plain: bool = False
 
 
@@ -260,16 +314,15 @@ class Asset:
         name: its asset key, and the folder of its stores.
         family: whose configuration it reads.
         description: Markdown; its first line is short.
-        version: code version; it counts up when the same input gives other bytes.
-        depends: workspace and partition (``""`` where it has none) → what its store depends on, beside its name and version.
-        write: the same, an empty folder for the payload, and a file for refused records → counts and metrics of what it wrote.
-        audit: the same and a payload: structural checks; raises to forbid publication.
+        write: writes its payload, and refused records into quarantine → counts and metrics of what it wrote.
+        audit: structural checks on what was written; raises to forbid publication.
+        inputs: the assets whose stores it reads, each with its key in the recipe; without a key where others of them depend on it. Two with one key
+            stand there by their names.
+        depends: workspace and partition → what its recipe says beside its inputs; `None`: what its options say.
         partitioned: whether each domain is a partition.
-        upstream: assets whose stores it reads.
         options: what of the family's configuration its recipe depends on, dotted, apart from what one domain says.
         checks: what must hold before a store of it is published.
-        derivations: what those of them that derive the store anew say it must be.
-        in_parts: whether these are carried out in parts of a large store.
+        in_parts: whether those of them that derive the store anew are carried out in parts of a large store.
         preview: store, row, stream, tokens at most → a row of it; `None` where it has no rows.
         streams: its parts by name; the first is what is shown and exported where none is named.
         source: where its records come from; `None` where they are generated, or made of whole stores.
@@ -284,15 +337,13 @@ class Asset:
     name: str
     family: str
     description: str
-    version: str
-    depends: Callable[[Workspace, str], Mapping[str, Any]]
-    write: Callable[[Workspace, str, Path, Path], Draft]
+    write: Callable[[Target, Quarantine], Draft]
     checks: tuple[Check, ...]
-    derivations: tuple[type[Derivation], ...] = ()
+    audit: Callable[[Target], None] = lambda target: None
+    inputs: tuple[tuple[str, Asset], ...] = ()
+    depends: Callable[[Workspace, str], Mapping[str, Any]] | None = None
     in_parts: bool = False
-    audit: Callable[[Workspace, str, Path], None] = lambda workspace, partition, payload: None
     partitioned: bool = False
-    upstream: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     preview: Callable[[Store, int, str | None, int], Preview | dict[str, Any]] | None = None
     streams: Mapping[str, Stream] = field(default_factory=dict)
@@ -304,6 +355,16 @@ class Asset:
     kind: str = "numpy"
     columns: tuple[Column, ...] = ()
 
+    @property
+    def version(self) -> str:
+        """Its code version."""
+        return VERSIONS[self.stage or self.family]
+
+    @property
+    def upstream(self) -> tuple[str, ...]:
+        """The assets whose stores it reads."""
+        return tuple(above.name for _, above in self.inputs)
+
     def partitions(self, workspace: Workspace) -> tuple[str, ...]:
         """Its partitions, in the order of the configuration; ``("",)`` where it has none."""
         if not self.partitioned:
@@ -312,26 +373,112 @@ class Asset:
         read = set(self.domains(family))
         return tuple(name for name in family.domains if name in read)
 
+    def stems(self, partition: str) -> dict[str, str]:
+        """Stem of the files of each token stream, by its name."""
+        streams = self.streams.items()
+        return {name: stream.stem.format(partition=partition) for name, stream in streams if stream.kind is TokenStore and stream.stem}
+
     @property
     def parts(self) -> str:
         """The asset whose stores, one for each domain, it merges; empty where it merges none."""
         return self.source.assets[0] if isinstance(self.source, FromParts) else ""
 
     def recipe(self, workspace: Workspace, partition: str) -> dict[str, Any]:
-        """Everything that can change the bytes of a store."""
-        return {"stage": self.stage or self.name, "version": self.version, **self.depends(workspace, partition)}
+        """Everything that can change the bytes of a store: inputs by content hash, options, versions."""
+        family = workspace.family(FAMILIES[self.family])
+        found: dict[str, Any] = {"stage": self.stage or self.name, "version": self.version}
+        if isinstance(self.source, FromRows | FromLines) and partition:
+            found["domain"] = partition
+        if isinstance(self.source, FromRows):
+            found |= reading_recipe(domain_of(family, partition), attended=self.source.gives is Sample)
+        keys = [key for key, _ in self.inputs]
+        for key, above in self.inputs:
+            if not key:
+                continue
+            if above.partitioned and not self.partitioned:
+                content: Any = {name: workspace.content(above.name, name) for name in self.domains(family)}
+            else:
+                content = workspace.content(above.name, partition if above.partitioned else "")
+            found[key] = {**found.get(key, {}), above.name: content} if keys.count(key) > 1 else content
+        more = option_recipe(workspace, family, self.options) if self.depends is None else self.depends(workspace, partition)
+        return {**found, **more}
 
     def build(self, workspace: Workspace, partition: str) -> Build:
         """How to make one store."""
-        return Build(
-            workspace.place(self.name, partition),
-            self.recipe(workspace, partition),
-            self.recipe(workspace.plain, partition),
-            lambda payload, quarantine: self.write(workspace, partition, payload, quarantine),
-            lambda payload: self.audit(workspace, partition, payload),
-            lambda: self.may_be_empty(workspace, partition),
-            workspace.overrides.get(self.family, {}),
+        return Build(self, workspace, partition, self.recipe(workspace, partition), self.recipe(workspace.plain, partition))
+
+
+# What options say in a recipe.
+
+
+def option_recipe(workspace: Workspace, family: Family, options: Sequence[str]) -> dict[str, Any]:
+    """What a recipe says of options: of those of the tokenizer, the template and images what they lead to, of all others what they are.
+
+    Of `preprocessing` in part its options stand by themselves.
+    """
+    found: dict[str, Any] = {}
+    if "tokenizer" in options:
+        found["tokenizer"] = tokenizer_recipe(workspace, family)
+    if "template" in options and isinstance(family, Chat):
+        found["template"] = workspace.template(family).hash
+    if "image_tokens" in options and (rule := workspace.image_rule(family)):
+        found["image_rule"] = rule.model_dump()
+    plain = [option.partition(".") for option in options if option not in (*TEMPLATE, *IMAGES)]
+    parts = {name: {part for whole, _, part in plain if whole == name} for name, *_ in plain}
+    said = family.model_dump(include={name: True if "" in some else some for name, some in parts.items()})
+    lifted = said.pop("preprocessing") if parts.get("preprocessing", {""}) - {""} else {}
+    return {**found, **lifted, **said}
+
+
+def tokenizer_recipe(workspace: Workspace, family: Family) -> dict[str, Any]:
+    """What ids depend on: the tokenizer's content, which of its readings that is, and the version of the reference library."""
+    loader = "file" if family.tokenizer_loader == "auto" else family.tokenizer_loader
+    vocabulary = workspace.vocabulary(family)
+    padded = {} if family.pad_vocab_to is None else {"pad_vocab_to": vocabulary_size(family, vocabulary)}
+    # models of words and pieces: a typed control token, or 2, byte, is text, and what they do not know refuses its record
+    model = vocabulary.spec["model"]
+    pieces = {"pieces": 2 if model.get("byte_fallback") else 1} if model["type"] != "BPE" else {}
+    return {"sha256": vocabulary.hash, "loader": loader, "tokenizers": _version("tokenizers"), "engine": family.engine, **padded, **pieces}
+
+
+@bounded_cache("versions of packages", 16)
+def _version(package: str) -> str:
+    """Finding it reads through the folder of packages, and a run may ask for a thousand domains."""
+    from importlib.metadata import version
+
+    return version(package)
+
+
+def vocabulary_size(family: Family, vocabulary: Vocabulary) -> int:
+    """How many ids the model has: as many as the tokenizer, or more where the family's vocabulary is padded.
+
+    Raises:
+        ConfigError: the tokenizer has more.
+    """
+    if family.pad_vocab_to is None:
+        return vocabulary.size
+    if family.pad_vocab_to < vocabulary.size:
+        raise ConfigError(
+            f"pad_vocab_to: {family.pad_vocab_to:,} ids do not hold tokenizer {vocabulary.name}, whose highest id is {vocabulary.size - 1:,}. "
+            f"Set it to {vocabulary.size:,} or more"
         )
+    return family.pad_vocab_to
+
+
+def ids_dtype(family: Family, vocabulary: Vocabulary) -> str:
+    """The integer type that token ids are stored in.
+
+    Raises:
+        ConfigError: the configured type cannot hold the vocabulary.
+    """
+    size = vocabulary_size(family, vocabulary)
+    if family.output.dtype == "auto":
+        return "uint16" if size <= 1 << 16 else "uint32"
+    if size - 1 > np.iinfo(family.output.dtype).max:
+        raise ConfigError(
+            f"output.dtype {family.output.dtype} holds ids up to {np.iinfo(family.output.dtype).max:,}, the vocabulary has {size:,}"
+        )
+    return family.output.dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,7 +560,7 @@ class Store:
         Raises:
             StoreError: it is gone; the message has the command that builds it.
         """
-        return open_published(self.workspace.stores, asset, partition, remedy=build_command(asset, partition))
+        return self.workspace.built(asset, partition)
 
     def preview(self, row: int, *, stream: str | None = None, limit: int = 4096) -> Preview | dict[str, Any]:
         """A row: a `Preview` of tokens, or the JSON object of a line. Of each sequence at most `limit` tokens.
@@ -429,9 +576,8 @@ class Store:
 
 def token_streams(asset: Asset, published: Published) -> dict[str, TokenStore]:
     """The token streams that a store has, by the stem of their files."""
-    listed = (stream.stem for stream in asset.streams.values() if stream.kind is TokenStore)
-    names = [stem.format(partition=published.manifest.partition) for stem in listed if stem is not None]
-    return {name: open_tokens(published.directory, name) for name in names if (published.directory / f"{name}.index").is_dir()}
+    stems = asset.stems(published.manifest.partition).values()
+    return {stem: open_tokens(published.directory, stem) for stem in stems if (published.directory / f"{stem}.index").is_dir()}
 
 
 # How many documents of a store are for the fast engine, and how many for the reference.

@@ -16,9 +16,10 @@ from prep_assets.config.models import Pretrain
 from prep_assets.data.files import SourceFile, record_id
 from prep_assets.data.quarantine import Quarantine, Refusal, refusal, unreadable
 from prep_assets.errors import CheckFailed, ConfigError, Refused
+from prep_assets.pipeline.asset import NeedsMore
 from prep_assets.pipeline.examples import Item, Reading, held_out, passed_over
 from prep_assets.pipeline.images import ImageParts, shown_images
-from prep_assets.pipeline.tokens import NeedsColumns, mask_columns
+from prep_assets.pipeline.tokens import mask_columns
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import ASSISTANT, IMAGE, USER, Example, Record, Region, Sample, turn
 from prep_assets.schemas.reader import apply
@@ -229,13 +230,13 @@ Ints = npt.NDArray[np.int64]
 
 def stop_at_masks(example: Example, *, images: bool) -> None:
     """Raises:
-    NeedsColumns: the example is a document with a region whose weight is not 1 or that is not attended, or with an image where there may be `images`.
+    NeedsMore: the example is a document with a region whose weight is not 1 or that is not attended, or with an image where there may be `images`.
     """
     if not isinstance(example, Sample):
         return
     plain = all(region.loss_weight in (None, 1) and region.attend for region in _shown(example))
     if not plain or (images and shown_images(example.turns)):
-        raise NeedsColumns({"loss_mask": "uint8"})
+        raise NeedsMore({"loss_mask": "uint8"})
 
 
 def _shown(sample: Sample) -> list[Region]:
@@ -261,7 +262,7 @@ def write_masked_documents(
 
     Raises:
         ConfigError: such documents cannot be cut for fill-in-the-middle.
-        NeedsColumns: the masks cannot hold the weights.
+        NeedsMore: the masks cannot hold the weights.
     """
     family = workspace.family(Pretrain)
     vocabulary = workspace.vocabulary(family)

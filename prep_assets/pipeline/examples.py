@@ -17,6 +17,7 @@ import xxhash
 
 from prep_assets.config.family import Domain, Family
 from prep_assets.config.loading import payload_digest
+from prep_assets.config.models import family_name
 from prep_assets.data import tables
 from prep_assets.data.blocks import FORGOTTEN, MISSED, Block, Unreadable, conditions, filter_blocks
 from prep_assets.data.files import WHOLE, Part, SourceFile, record_id
@@ -32,7 +33,7 @@ from prep_assets.schemas.registry import convert_with, own_code_hash
 from prep_assets.stores.arrays import joined, save_array, stretches, together, zeros
 from prep_assets.stores.files import Digests
 from prep_assets.stores.guards import Guards, load_array
-from prep_assets.workers.shards import Shard, ShardResult
+from prep_assets.workers.shards import Runner, Shard, ShardResult
 
 # Records and what becomes of them: items, duplicates, what is held out, and the row function of a domain.
 
@@ -100,20 +101,15 @@ class Item(msgspec.Struct, frozen=True, gc=False):
         quarantine.add(self.id, refusal.stage or "pipeline", refusal.reason, refusal.detail, self.record.payload)
 
 
-def reading_recipe(domain: Domain) -> list[Any]:
-    """What decides which examples a domain's files give: its options, and the code of the user's own."""
+def reading_recipe(domain: Domain, *, attended: bool = False) -> dict[str, Any]:
+    """What decides which examples a domain's files give: its options, and the code of the user's own.
+
+    Args:
+        attended: whether rows of which a part is not attended to are kept. Where a schema can say so, they were once refused.
+    """
     own = [own_code_hash(name) for name in (domain.schema_name, domain.weigh) if name is not None]
-    return [*domain.reading, *own]
-
-
-def attention_recipe(domain: Domain) -> dict[str, Any]:
-    """That rows are kept of which a part is not attended to, where a schema can say so; once they were refused, and only these stores are made anew."""
-    return {"attention": True} if domain.schema_name == "semantic" or ":" in domain.schema_name else {}
-
-
-def domain_recipe(workspace: Workspace, family: Family, raw: str, name: str) -> dict[str, Any]:
-    """What a store depends on of the domain that it is read from."""
-    return {"domain": name, "raw": workspace.content(raw, name), "schema": reading_recipe(family.domains[name])}
+    attention = {"attention": True} if attended and (domain.schema_name == "semantic" or ":" in domain.schema_name) else {}
+    return {"schema": [*domain.reading, *own], **attention}
 
 
 def content_digest(record: Record) -> bytes:
@@ -456,19 +452,20 @@ class Source:
     max_items: int | None
 
     @classmethod
-    def of(cls, workspace: Workspace, kind: type[Family], raw: str, name: str, *, gives: type, max_items: int | None = None) -> Source:
+    def of(cls, workspace: Workspace, kind: type[Family], name: str, *, gives: type, limit: str = "") -> Source:
         """The source of a pinned domain.
 
         Args:
-            raw: the asset that pinned it.
-            max_items: a limit of the family's, beside the domain's own.
+            limit: option of the family that limits the records to train on, beside the domain's own.
 
         Raises:
             StoreError, SourceError: see `pinned`.
         """
         family = workspace.family(kind)
-        limit = min((number for number in (domain_of(family, name).max_items, max_items) if number is not None), default=None)
-        return cls(workspace, kind, name, gives, pinned(workspace, kind, raw, name), router_of(workspace, family, name), limit)
+        limits = (domain_of(family, name).max_items, getattr(family, limit) if limit else None)
+        fewest = min((number for number in limits if number is not None), default=None)
+        sources = pinned(workspace, kind, f"{family_name(kind)}_raw", name)
+        return cls(workspace, kind, name, gives, sources, router_of(workspace, family, name), fewest)
 
     @property
     def family(self) -> Family:
@@ -476,9 +473,9 @@ class Source:
         return self.workspace.family(self.kind)
 
     @property
-    def domain(self) -> Domain:
-        """The domain's configuration."""
-        return domain_of(self.family, self.name)
+    def doing(self) -> str:
+        """What progress is about while it is tokenized."""
+        return f"tokenize {self.name}"
 
     @cached_property
     def benchmarks(self) -> Benchmarks | None:
@@ -490,30 +487,32 @@ class Source:
         """The whole domain, from front to end."""
         return self._reading(Deduplicator() if self.family.preprocessing.deduplicate else None, self.max_items, None)
 
-    def part(self, stretches: Sequence[Stretch], duplicates: Duplicates | None, limit: int | None) -> Reading:
-        """Some stretches of it.
+    whole = reading
 
-        Args:
-            duplicates: which of their records came before, there or elsewhere.
-            limit: use at most so many of their records to train on.
-        """
-        return self._reading(duplicates, limit, stretches)
+    def shards(self, count: int | Literal["auto"]) -> list[Shard]:
+        """See `shards_of`."""
+        return shards_of(self.sources, count)
+
+    def part(self, task: tuple[Sequence[Stretch], Found]) -> Reading:
+        """Some stretches of it, and what is known of their records from elsewhere."""
+        stretches, found = task
+        return self._reading(Elsewhere(found, (*self.sources.files, *self.sources.test_files)), found.limit, stretches)
 
     def rows(self, stretches: Sequence[Stretch]) -> Reading:
         """Some stretches of it, read for their rows only."""
         return replace(self._reading(None, None, stretches), benchmarks=None)
 
-    def travelling(self) -> Source:
+    def travelling(self, runner: Runner) -> Source:
         """This source as it goes to another process."""
         return replace(self, workspace=self.workspace.travelling(self.kind))
 
     def _reading(self, duplicates: Duplicates | None, limit: int | None, stretches: Sequence[Stretch] | None) -> Reading:
         return Reading(
             self.name,
-            self.domain,
+            domain := domain_of(self.family, self.name),
             self.router,
             self.sources,
-            converter(self.domain, self.gives),
+            converter(domain, self.gives),
             duplicates,
             self.benchmarks,
             limit,
@@ -626,7 +625,8 @@ class Noted:
         """The shards with what each must know of the others; nothing where these are the duplicates of something else."""
         files = (*source.sources.files, *source.sources.test_files)
         held, holds = ([(file.url, file.blocks) for file in each] for each in (self.files, files))
-        if source.max_items is not None or (self.domain, held, self.shards) != (source.domain, holds, shards):
+        now = domain_of(source.family, source.name), holds, shards
+        if source.max_items is not None or (self.domain, held, self.shards) != now:
             return None
         return [replace(shard, task=(shard.task, Found(mine))) for shard, mine in zip(shards, self.duplicates, strict=True)]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.config.family import StorageFormat
 from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
-from prep_assets.errors import ConfigError, Refused
+from prep_assets.errors import ConfigError, Refused, StoreError
+from prep_assets.pipeline.asset import Target, holds_out, ids_dtype
 from prep_assets.pipeline.conversations import Proven
-from prep_assets.pipeline.examples import Item
+from prep_assets.pipeline.examples import Item, Source, held_out, passed_over
 from prep_assets.pipeline.images import refuse_images
+from prep_assets.pipeline.lines import prompt_digest, weighted
 from prep_assets.pipeline.pairs import answer_policy
 from prep_assets.pipeline.sources import inline_reasoning
+from prep_assets.pipeline.tokens import add, audit_stream
 from prep_assets.pipeline.workspace import Workspace, group_domains
 from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, Group, Sample, Turn
-from prep_assets.stores.groups import Scored
+from prep_assets.stores.arrays import stretches
+from prep_assets.stores.groups import PROMPTS, RESPONSES, GroupWriter, Scored, open_groups
+from prep_assets.stores.published import Draft
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.render import render
 from prep_assets.text.spans import MaskPolicy, Rendered
@@ -136,7 +143,7 @@ def conversations(group: Group) -> tuple[Sample, ...]:
         Refused: an image; a weight that is neither 0 nor 1, which a mask cannot hold.
     """
     refuse_images((*group.prompt, *(turn for response in group.responses for turn in response)), "group")
-    prompt = tuple(_weighted(turn, 0.0) for turn in group.prompt)
+    prompt = tuple(weighted(turn, 0.0) for turn in group.prompt)
     return tuple(conversation_of(group, (*prompt, *map(_answer, response))) for response in group.responses)
 
 
@@ -147,15 +154,11 @@ def conversation_of(group: Group, turns: tuple[Turn, ...]) -> Sample:
 
 def _answer(turn: Turn) -> Turn:
     if turn.role not in (ASSISTANT, COMPLETION):
-        return _weighted(turn, 0.0)
+        return weighted(turn, 0.0)
     weights = [1.0 if region.loss_weight is None else region.loss_weight for region in turn.regions]
     if not set(weights) <= {0.0, 1.0}:
         raise Refused("fractional_weight", f"loss weights {weights}; the mask of a response has 0 and 1 only", stage="group")
     return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region, weight in zip(turn.regions, weights, strict=True)))
-
-
-def _weighted(turn: Turn, weight: float) -> Turn:
-    return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region in turn.regions))
 
 
 def rewards_of(group: Group) -> npt.NDArray[np.float32]:
@@ -278,3 +281,63 @@ def _scored(prompt: _Tokens, answers: Sequence[_Tokens | Refused], rewards: npt.
         responses.append(ids[start:])
         masks.append(mask[start:])
     return Scored(prompt[0], tuple(responses), tuple(masks), rewards, 0, 0, row)
+
+
+# The groups of one domain.
+
+
+def group_folders(target: Target, names: Iterable[str]) -> tuple[Path, ...]:
+    """The folder of the groups to train on, and that of those held out, where any of these domains has some."""
+    return (target.payload, target.payload / TEST) if holds_out(target.family, names) else (target.payload,)
+
+
+def group_writer(target: Target, folder: Path, names: Sequence[str], storage: StorageFormat = "bin") -> GroupWriter:
+    """What writes groups of some domains to a folder. Those of one domain are always `bin`, as `sft_tokens` is."""
+    family = target.family
+    dtype, shard = ids_dtype(family, target.vocabulary), family.output.max_tokens_per_shard
+    return GroupWriter(storage, folder, dtype, names, max_tokens_per_shard=shard, logprobs=stores_logprobs(family))
+
+
+def write_groups(target: Target, quarantine: Quarantine) -> Draft:
+    """Tokenize every group of a domain, in the order of the sources."""
+    family, name = target.family, target.partition
+    counts = dict.fromkeys(("read", "kept", "train", "test", "responses", "tokens", "trained_tokens"), 0)
+    if family.domains[name].options.get("token_ids_key"):
+        counts |= {"sampled": 0, "retokenized_otherwise": 0}
+    with ExitStack() as stack:
+        writers = [stack.enter_context(group_writer(target, folder, [name])) for folder in group_folders(target, [name])]
+        reading, tokenize = Source.of(target.workspace, Rl, name, gives=Group).reading(), Tokenize(target.workspace, name)
+        for items, in_test in reading.examples("tokenize groups", quarantine):
+            split: tuple[list[Scored], list[Scored]] = ([], [])
+            for item, group in tokenize(items, quarantine):
+                to_test = in_test or held_out(prompt_digest(item.example), family.test_fraction)
+                split[to_test].append(replace(group, source=0, file=item.record.file))
+            for writer, groups in zip(writers, split, strict=False):
+                writer.append(groups)
+            add(counts, {"train": len(split[0]), "test": len(split[1])})
+            for group in (*split[0], *split[1]):
+                add(counts, _counts(group))
+    counts["read"] = reading.read
+    return Draft({**counts, **passed_over(reading)}, {}, ("ids inside the vocabulary", "a finite reward for each response"))
+
+
+def _counts(group: Scored) -> dict[str, int]:
+    tokens, trained = len(group.prompt) + sum(map(len, group.responses)), sum(int(mask.sum()) for mask in group.masks)
+    counts = {"kept": 1, "responses": len(group.responses), "tokens": tokens, "trained_tokens": trained}
+    sampled = {} if group.retokenized is None else {"sampled": len(group.responses), "retokenized_otherwise": group.retokenized}
+    return counts | sampled
+
+
+def audit_groups(target: Target) -> None:
+    """Raises:
+    StoreError: a stream is not sound (see `audit_stream`), a reward is not finite, or a group has no response.
+    """
+    for folder in group_folders(target, [target.partition]):
+        for stream in (PROMPTS, RESPONSES):
+            audit_stream(folder, stream, target.vocabulary)
+        store = open_groups(folder)
+        rewards = store.rewards.arrays["rewards"]
+        infinite = sum(int((~np.isfinite(rewards[part])).sum()) for part in stretches(len(rewards)))
+        empty = int((store.rewards.lengths < 1).sum())
+        if infinite or empty:
+            raise StoreError(f"{infinite:,} rewards are not finite, {empty:,} groups have no response")

@@ -261,10 +261,9 @@ def write_images(payload: Path, table: str, plan: PackPlan, mixture: Mixture, st
     Raises:
         PrepAssetsError: a row's border goes through an image.
     """
-    position, domain, number = _offered(mixture, stores)
+    position, domain, number, start, length = _offered(mixture, stores)
     if not len(number):
         return {}
-    start, length = (_of_stores([getattr(store.images, field) for store in stores], domain, number) for field in ("start", "length"))
     placed = place_runs(plan, position, start, length)
     if placed.cut.any():
         raise PrepAssetsError(
@@ -283,25 +282,18 @@ def write_images(payload: Path, table: str, plan: PackPlan, mixture: Mixture, st
     return {"images": len(order), "images_left_out": len(number) - len(order)}
 
 
-def _offered(mixture: Mixture, stores: Sequence[TokenStore]) -> tuple[Ints, Ints, Ints]:
-    """Every image of every record of the mixture: the record's position there, its domain, the image's number in the domain's store."""
+def _offered(mixture: Mixture, stores: Sequence[TokenStore]) -> Ints:
+    """Every image of every record of the mixture, int64[5, images]: the record's position there, its domain, and the image's number, start and length in the
+    domain's store."""
     found = []
     for index, store in enumerate(stores):
         positions = np.flatnonzero(mixture.domain == index) if len(store.images) else np.empty(0, np.int64)
         low, high = (np.searchsorted(store.images.record, mixture.record[positions], side) for side in ("left", "right"))
         counts = high - low
         numbers = np.repeat(low, counts) + within(counts)
-        found.append(np.stack([np.repeat(positions, counts), np.full(len(numbers), index), numbers]))
-    position, domain, number = np.concatenate(found, axis=1) if found else np.empty((3, 0), np.int64)
-    return position, domain, number
-
-
-def _of_stores(columns: Sequence[Ints], domain: Ints, number: Ints) -> Ints:
-    found = np.empty(len(number), np.int64)
-    for index, column in enumerate(columns):
-        here = domain == index
-        found[here] = np.asarray(column)[number[here]]
-    return found
+        spans = (np.asarray(column)[numbers].astype(np.int64) for column in (store.images.start, store.images.length))
+        found.append(np.stack([np.repeat(positions, counts), np.full(len(numbers), index), numbers, *spans]))
+    return np.concatenate(found, axis=1) if found else np.empty((5, 0), np.int64)
 
 
 def _references(stores: Sequence[TokenStore], domain: Ints, number: Ints) -> list[Image]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 import xxhash
 
 from prep_assets.config.models import Contrastive, Form
-from prep_assets.errors import Refused
+from prep_assets.data.quarantine import Quarantine
+from prep_assets.errors import Refused, StoreError
+from prep_assets.pipeline.asset import FromRows, NeedsMore, Target
+from prep_assets.pipeline.examples import Given, Item, Source, held_out, passed_over
 from prep_assets.pipeline.images import refuse_images
+from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import (
     ASSISTANT,
@@ -27,6 +31,7 @@ from prep_assets.samples import (
     USER,
     Contrast,
     Example,
+    Group,
     Pair,
     PlainChat,
     PlainPair,
@@ -35,7 +40,9 @@ from prep_assets.samples import (
     Sample,
     Turn,
 )
+from prep_assets.schemas.rewards import gold_as_json_number
 from prep_assets.stores.lines import LinesWriter, open_lines
+from prep_assets.stores.published import Draft
 
 # Turns as the two forms that trainers read: a string, or a list of messages with whatever reasoning, tool calls and tools they have.
 #
@@ -47,44 +54,6 @@ from prep_assets.stores.lines import LinesWriter, open_lines
 
 RowForm = Literal["text", "messages"]
 Columns = dict[str, Any]
-_Written = TypeVar("_Written")
-
-
-class NeedsMessages(Exception):
-    """A row that does not fit in strings, met while a file of strings was written."""
-
-
-def in_one_form(form: Form, payload: Path, write: Callable[[RowForm, bool], _Written]) -> _Written:
-    """Write a store in the form that the configuration asks for. ``auto`` starts with strings, and starts again with messages where a row needs
-    them.
-
-    Args:
-        write: takes the form, and whether to raise `NeedsMessages` where strings do not do.
-    """
-    if form != "auto":
-        return write(form, False)
-    try:
-        return write("text", True)
-    except NeedsMessages:
-        for left in payload.iterdir():
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
-        return write("messages", False)
-
-
-def row_in_form(write: Callable[[RowForm], Columns], form: RowForm, auto: bool) -> Columns:
-    """A row in the form of its file.
-
-    Raises:
-        NeedsMessages: it fits in messages alone, and they may still be chosen.
-        Refused: it does not fit in the form that was chosen, or in none.
-    """
-    try:
-        return write(form)
-    except Refused as refusal:
-        if not auto or refusal.reason != "not_plain_text":
-            raise
-        write("messages")
-        raise NeedsMessages from refusal
 
 
 def form_of(directory: Path) -> RowForm:
@@ -284,11 +253,6 @@ def contrast_row(example: object) -> dict[str, Any]:
     return row | {key: value for key, value in beside.items() if value}
 
 
-def query_digest(query: str) -> bytes:
-    """What decides whether a query is held out."""
-    return xxhash.xxh3_128_digest(msgspec.json.encode(query))
-
-
 class JudgedContrasts:
     """Makes rows, and refuses those with a text that is longer than ``max_seq_len``: an embedding model would cut it in silence."""
 
@@ -311,6 +275,33 @@ class JudgedContrasts:
             if longest > self._limit:
                 raise Refused("too_long", f"a text of {longest:,} tokens, max_seq_len is {self._limit:,}", stage="contrast")
         return row
+
+
+# Rows of prompts: ``{prompt, gold}``.
+
+
+def prompt_of(example: object) -> Prompt:
+    """A prompt without images; anything else is refused."""
+    if not isinstance(example, Prompt):
+        raise Refused("not_a_prompt", f"the schema gives {type(example).__name__}, RL needs a Prompt", stage="prompt")
+    refuse_images(example.prompt, "prompt")
+    return example
+
+
+def prompt_row(example: Prompt, form: RowForm) -> dict[str, Any]:
+    """``{prompt, gold}``: the gold of a number verifier as a JSON number, as train-llm-from-scratch writes it; of another one as text, with
+    the verifier's name.
+
+    Raises:
+        Refused: an empty prompt, or one that the form cannot hold.
+    """
+    columns = extra_columns(example)
+    prompt = written(example.prompt, form, columns, "prompt")
+    if not says_something(prompt):
+        raise Refused("empty_prompt", "the prompt is empty", stage="prompt")
+    if example.verifier == "number":
+        return {"prompt": prompt, "gold": gold_as_json_number(example.gold), **columns}
+    return {"prompt": prompt, "gold": example.gold, "verifier": example.verifier, **columns}
 
 
 # Rows of preferences: ``{prompt, chosen, rejected}`` of a pair, ``{prompt, completion, label}`` of a labelled answer, in TRL's forms.
@@ -349,7 +340,7 @@ def _plain_row(pair: PlainPair, form: RowForm) -> Columns | None:
 
 def _row(parts: Mapping[str, Sequence[Turn]], columns: Columns, form: RowForm) -> Columns:
     refuse_images([turn for turns in parts.values() for turn in turns], "pair")
-    parts = {part: turns if part != "prompt" else [_weighted(turn, None) for turn in turns] for part, turns in parts.items()}
+    parts = {part: turns if part != "prompt" else [weighted(turn, None) for turn in turns] for part, turns in parts.items()}
     refuse_fractions([turn for turns in parts.values() for turn in turns], "pair")
     row = {part: written(turns, form, columns, "pair") if turns else "" for part, turns in parts.items()}
     for part, value in row.items():
@@ -360,8 +351,8 @@ def _row(parts: Mapping[str, Sequence[Turn]], columns: Columns, form: RowForm) -
 
 def pair_sample(row: Mapping[str, Any], side: str) -> Sample:
     """The conversation of one side of a pair: the prompt with weight 0, the answer with weight 1, but for what of it has another weight."""
-    prompt = [_weighted(turn, 0.0) for turn in turns_of(row["prompt"], USER)]
-    answer = [_as_answer(turn) if turn.role in (ASSISTANT, COMPLETION) else _weighted(turn, 0.0) for turn in turns_of(row[side], ASSISTANT)]
+    prompt = [weighted(turn, 0.0) for turn in turns_of(row["prompt"], USER)]
+    answer = [_as_answer(turn) if turn.role in (ASSISTANT, COMPLETION) else weighted(turn, 0.0) for turn in turns_of(row[side], ASSISTANT)]
     return sample_of(row, [*prompt, *answer])
 
 
@@ -391,38 +382,157 @@ def _as_answer(turn: Turn) -> Turn:
     return replace(turn, regions=tuple(r if r.loss_weight is not None else replace(r, loss_weight=1.0) for r in turn.regions))
 
 
-def _weighted(turn: Turn, weight: float | None) -> Turn:
+def weighted(turn: Turn, weight: float | None) -> Turn:
+    """A turn of which all regions have this loss weight."""
     if all(region.loss_weight == weight for region in turn.regions):
         return turn
     return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region in turn.regions))
 
 
-@dataclass(slots=True)
-class UnpairedFiles:
-    """``unpaired.jsonl`` and its test file: one answer with a label a line, as KTO trains on them, beside the pairs.
+# The lines of one domain: its rows, each as a line of the file that it belongs to.
 
-    They are opened when the first labelled answer comes, so that they are there only where a domain gives labelled answers.
+BLOCK_BYTES, AUTO_BYTES = 4 << 20, 256 << 10
+"""What is read of a source at a time: less where a row may show that all has to be written in another form."""
+Line = Callable[[RowForm], Mapping[str, Any]]
+"""The line of an example in a form; it may refuse that."""
 
-    Attributes:
-        payload, names, seed: the store's folder, its domains, and the seed of the training file's order; `None`: the order of the source.
+
+def write_lines(
+    target: Target,
+    quarantine: Quarantine,
+    *,
+    doing: str,
+    files: tuple[str, str],
+    line_of: Callable[[Target], Callable[[Item], tuple[Given, Line]]],
+    digest: Callable[[Given], bytes],
+    promises: tuple[str, ...],
+    counted: tuple[str, ...] = (),
+    limit: str = "",
+) -> Draft:
+    """Write the rows of a domain as lines, in the order of the sources.
+
+    Where the form of the lines is ``auto``, they are strings until a row needs messages. Answers with a label go to `UNPAIRED` and `UNPAIRED_TEST`, which
+    are there only where a domain gives such.
+
+    Args:
+        doing: what progress is about.
+        files: of lines to train on, and of those held out.
+        line_of: what makes lines of the items of a domain. It gives the example as it is written, with reasoning read, and its line.
+        digest: what of an example decides whether it is held out.
+        promises: what holds of what was written.
+        counted: columns of lists whose lengths are counted.
+        limit: option of the family that limits the rows of a domain to train on.
     """
+    family, source = target.family, target.asset.source
+    assert isinstance(source, FromRows)
+    configured: Form = getattr(family, "form", "text")
+    auto = configured == "auto" and not target.needed
+    form: RowForm = "messages" if target.needed or configured == "messages" else "text"
+    reading = Source.of(target.workspace, type(family), target.partition, gives=source.gives, limit=limit).reading()
+    line, untemplated, lists = line_of(target), 0, dict.fromkeys(counted, 0)
+    with ExitStack() as stack:
 
-    payload: Path
-    names: tuple[str, ...]
-    seed: int | None
-    stack: ExitStack
-    _writers: dict[bool, LinesWriter] = field(default_factory=dict)
+        def opened(names: tuple[str, str]) -> list[LinesWriter]:
+            return [stack.enter_context(LinesWriter(target.payload, name, (target.partition,))) for name in names]
 
-    def append(self, row: Mapping[str, Any], to_test: bool, **origin: int) -> None:
-        """Append one row to the training or the held-out file."""
-        if not self._writers:
-            self._writers = {
-                False: self.stack.enter_context(LinesWriter(self.payload, UNPAIRED, self.names, shuffle_seed=self.seed)),
-                True: self.stack.enter_context(LinesWriter(self.payload, UNPAIRED_TEST, self.names)),
-            }
-        self._writers[to_test].append(row, **origin)
+        writers = {False: opened(files)}
+        plain = source.gives is Pair
+        for items, in_test in reading.examples(doing, quarantine, block_bytes=AUTO_BYTES if auto else BLOCK_BYTES, plain=plain):
+            for item in items:
+                try:
+                    example, write = line(item)
+                    row = _in_form(write, form, auto)
+                except Refused as refusal:
+                    item.refuse(quarantine, refusal)
+                    continue
+                to_test = in_test or (family.test_fraction > 0 and held_out(digest(example), family.test_fraction))
+                untemplated += is_untemplated(example)
+                if (labelled := "label" in row) not in writers:
+                    writers[labelled] = opened((UNPAIRED, UNPAIRED_TEST))
+                writers[labelled][to_test].append(row, source=0, file=item.record.file, at=item.record.row)
+                for column in lists:
+                    lists[column] += len(row.get(column, ()))
+        kept = {
+            f"{'unpaired_' if labelled else ''}{split}": len(writer)
+            for labelled, both in writers.items()
+            for split, writer in zip(("train", "test"), both, strict=True)
+        }
+    counts = {"read": reading.read, "kept": sum(kept.values()), **kept, **lists, **({UNTEMPLATED: untemplated} if untemplated else {})}
+    return Draft({**counts, **passed_over(reading)}, {}, promises)
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many rows are in each file, for the manifest; nothing where there is none."""
-        return {f"unpaired_{'test' if to_test else 'train'}": len(writer) for to_test, writer in self._writers.items()}
+
+def _in_form(write: Line, form: RowForm, auto: bool) -> Mapping[str, Any]:
+    """A row in the form of its file.
+
+    Raises:
+        NeedsMore: it fits in messages alone, and they may still be chosen.
+        Refused: it does not fit in the form that was chosen, or in none.
+    """
+    try:
+        return write(form)
+    except Refused as refusal:
+        if not auto or refusal.reason != "not_plain_text":
+            raise
+        write("messages")
+        raise NeedsMore({"form": "messages"}) from refusal
+
+
+def audit_lines(target: Target, *, fault: Callable[[Mapping[str, Any]], str]) -> None:
+    """Raises:
+    StoreError: a line has a `fault`.
+    """
+    for path in sorted(target.payload.glob("*.jsonl")):
+        for number, row in enumerate(open_lines(target.payload, path.stem), 1):
+            if wrong := fault(row):
+                raise StoreError(f"{path.name} line {number}: {wrong}")
+
+
+def contrast_line(target: Target) -> Callable[[Item], tuple[Given, Line]]:
+    """Lines of queries with their texts."""
+    judged = JudgedContrasts(target.workspace)
+
+    def line(item: Item) -> tuple[Given, Line]:
+        return item.example, lambda form: judged.row(item.example)
+
+    return line
+
+
+def contrast_digest(example: Given) -> bytes:
+    """What decides whether a row is held out: its query."""
+    return xxhash.xxh3_128_digest(msgspec.json.encode(example.query if isinstance(example, Contrast) else ""))
+
+
+def pair_line(target: Target) -> Callable[[Item], tuple[Given, Line]]:
+    """Lines of pairs and of labelled answers."""
+    reasoning = unrendered_reasoning(target.family)
+
+    def line(item: Item) -> tuple[Given, Line]:
+        given = item.given
+        plain = isinstance(given, PlainPair) and reasoning.leaves((*given.prompt.texts, given.chosen, given.rejected))
+        example = given if plain else reasoning.read(item.example)
+        return example, partial(preference_row, example)
+
+    return line
+
+
+def prompt_line(target: Target) -> Callable[[Item], tuple[Given, Line]]:
+    """Lines of prompts with their gold answers."""
+    reasoning = unrendered_reasoning(target.family)
+
+    def line(item: Item) -> tuple[Given, Line]:
+        prompt = prompt_of(reasoning.read(item.example))
+        return prompt, partial(prompt_row, prompt)
+
+    return line
+
+
+def prompt_digest(example: Given) -> bytes:
+    """What decides whether a pair, a labelled answer, a prompt or a group is held out: what is replied to, whatever the form of the file."""
+    if isinstance(example, PlainPair):
+        roles, texts = example.prompt.roles, example.prompt.texts
+    else:
+        prompt = example.prompt if isinstance(example, Pair | Prompt | Group) else example.turns[:-1] if isinstance(example, Sample) else ()
+        roles, texts = tuple(turn.role for turn in prompt), tuple(turn.text for turn in prompt)
+    one = len(roles) == 1 and roles[0] in (USER, ASSISTANT, PROMPT, COMPLETION)  # which a string may be
+    plain = texts[0] if one else [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+    return xxhash.xxh3_128_digest(msgspec.json.encode(plain))

@@ -1,76 +1,29 @@
-"""RL prompts and preference pairs as tokens."""
+"""Lines of prompts and of preference pairs as tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from prep_assets.config.models import Preference, Rl
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused
-from prep_assets.pipeline.asset import REASONING, TEMPLATE
 from prep_assets.pipeline.conversations import Proven, in_order, plain_chats_of
-from prep_assets.pipeline.images import refuse_images
-from prep_assets.pipeline.lines import RowForm, extra_columns, pair_sample, plain_sides, sample_of, says_something, turns_of, written
-from prep_assets.pipeline.sources import inline_reasoning, reasoning_recipe
-from prep_assets.pipeline.tokens import Batch, Streams, add, encode_lines, ids_dtype, tokenizer_recipe
+from prep_assets.pipeline.lines import pair_sample, plain_sides, sample_of, turns_of
+from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.derive import MaskOptions
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Prompt, Turn
-from prep_assets.schemas.rewards import gold_as_json_number
-from prep_assets.stores.lines import open_lines
-from prep_assets.stores.published import Draft
-from prep_assets.stores.tokens import RecordWriter, record_writer
+from prep_assets.samples import USER
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.render import InlineReasoning, render
 from prep_assets.text.spans import MaskPolicy, Rendered
 from prep_assets.text.template import ChatTemplate
 
-# RL prompts: as lines with their gold answer, and as tokens up to where a model continues.
-
-
-def prompt_of(example: object) -> Prompt:
-    """A prompt without images; anything else is refused."""
-    if not isinstance(example, Prompt):
-        raise Refused("not_a_prompt", f"the schema gives {type(example).__name__}, RL needs a Prompt", stage="prompt")
-    refuse_images(example.prompt, "prompt")
-    return example
-
-
-def prompt_row(example: Prompt, form: RowForm) -> dict[str, Any]:
-    """``{prompt, gold}``: the gold of a number verifier as a JSON number, as train-llm-from-scratch writes it; of another one as text, with
-    the verifier's name.
-
-    Raises:
-        Refused: an empty prompt, or one that the form cannot hold.
-    """
-    columns = extra_columns(example)
-    prompt = written(example.prompt, form, columns, "prompt")
-    if not says_something(prompt):
-        raise Refused("empty_prompt", "the prompt is empty", stage="prompt")
-    if example.verifier == "number":
-        return {"prompt": prompt, "gold": gold_as_json_number(example.gold), **columns}
-    return {"prompt": prompt, "gold": example.gold, "verifier": example.verifier, **columns}
-
-
-def prompt_digest(turns: tuple[Turn, ...]) -> bytes:
-    """What decides whether a prompt is held out, whatever the form of the file: of pairs, of RL, and of groups."""
-    return chat_digest([turn.role for turn in turns], [turn.text for turn in turns])
-
-
-def chat_digest(roles: Sequence[str], texts: Sequence[str]) -> bytes:
-    """The same of a prompt in columns."""
-    alone = len(roles) == 1 and roles[0] in (USER, ASSISTANT, PROMPT, COMPLETION)  # which a string may be
-    plain = texts[0] if alone else [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
-    return xxhash.xxh3_128_digest(msgspec.json.encode(plain))
+# Prompts, ended by the template's generation prompt.
 
 
 def prompt_encoder(workspace: Workspace) -> Encoder:
@@ -85,70 +38,38 @@ def generation_prompt(template: ChatTemplate, reasoning: InlineReasoning, conten
     return render(reasoning.read(sample), template, generation_prompt=True)
 
 
-# Lines of prompts → token ids, ended by the template's generation prompt: what a rollout starts from.
+class PromptEncoder:
+    """Tokenizes lines of prompts up to where a model continues: what a rollout starts from."""
 
-OPTIONS = (*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "output.dtype", "output.max_tokens_per_shard")
-"""The options that `prompt_tokens_recipe` reads."""
+    def __init__(self, workspace: Workspace) -> None:
+        family = workspace.family(Rl)
+        self._template, self._reasoning, self._encoder = (
+            workspace.template(family),
+            inline_reasoning(workspace, family),
+            prompt_encoder(workspace),
+        )
 
-
-def prompt_tokens_recipe(workspace: Workspace) -> dict[str, Any]:
-    """What tokenized prompts depend on, beside the prompts."""
-    family = workspace.family(Rl)
-    return {
-        "tokenizer": tokenizer_recipe(workspace, family),
-        "template": workspace.template(family).hash,
-        **reasoning_recipe(family),
-        "max_seq_len": family.preprocessing.max_seq_len,
-        "output": family.output.model_dump(include={"dtype", "max_tokens_per_shard"}),
-    }
-
-
-def write_prompt_tokens(
-    workspace: Workspace, directory: Path, name: str, stream: str, payload: Path, quarantine_path: Path, doing: str
-) -> Draft:
-    """Tokenize the lines of the file `name` in a folder. The store is always `bin`, as `sft_tokens` is.
-
-    Args:
-        doing: what progress is about.
-    """
-    family = workspace.family(Rl)
-    dtypes, shard = {"tokens": ids_dtype(family, workspace.vocabulary(family))}, family.output.max_tokens_per_shard
-    with Quarantine(quarantine_path) as quarantine:
-        with record_writer("bin", payload, stream, dtypes, max_tokens_per_shard=shard) as writer:
-            streams = Streams(payload, {stream: dtypes}, {stream: writer}, quarantine)
-            counts = encode_lines(workspace, family, doing, open_lines(directory, name), partial(_encode, name=name), streams)
-        refused = quarantine.counts
-    return Draft({**counts, "refused": refused}, {}, ("ids inside the vocabulary",))
+    def encode(
+        self, batch: Sequence[dict[str, Any]], first: int, quarantine: Quarantine, *, name: str
+    ) -> tuple[list[int], list[tuple[Mapping[str, Any], Any, int]]]:
+        """See `LineEncoder`."""
+        refused: dict[int, Refused] = {}
+        at, rendered = list[int](), list[Rendered]()
+        for number, content in enumerate(batch):
+            try:
+                rendered.append(generation_prompt(self._template, self._reasoning, content))
+                at.append(number)
+            except Refused as refusal:
+                refused[number] = refusal
+        encoded = self._encoder.encode(rendered)
+        refuse_lines(batch, first, {**refused, **{at[position]: why for position, why in encoded.refused}}, quarantine, name)
+        return [at[position] for position in encoded.kept.tolist()], [({"tokens": encoded.ids}, np.diff(encoded.offsets), 0)]
 
 
-def _encode(
-    workspace: Workspace, batches: Iterator[Batch], writers: Sequence[RecordWriter], quarantine: Quarantine, *, name: str
-) -> dict[str, Any]:
-    """Tokenize and write prompts; see `EncodeLines`.
-
-    Args:
-        name: of their file.
-    """
-    family, [writer] = workspace.family(Rl), writers
-    template, reasoning, encoder = workspace.template(family), inline_reasoning(workspace, family), prompt_encoder(workspace)
-    counts = {"read": 0, "kept": 0, "tokens": 0}
-    for first, batch in batches:
-        rendered, at = [], []
-        with quarantine.by_row():
-            for row, content in enumerate(batch, first):
-                try:
-                    rendered.append(generation_prompt(template, reasoning, content))
-                    at.append((row, content))
-                except Refused as refusal:
-                    quarantine.add(f"{name}.jsonl:{row}", refusal.stage, refusal.reason, refusal.detail, content)
-            encoded = encoder.encode(rendered)
-            for position, why in encoded.refused:
-                row, content = at[position]
-                quarantine.add(f"{name}.jsonl:{row}", why.stage, why.reason, why.detail, content)
-        rows = [at[int(i)][0] for i in encoded.kept]
-        writer.append({"tokens": encoded.ids}, np.diff(encoded.offsets), [0] * len(rows), rows)
-        add(counts, {"read": len(batch), "kept": len(rows), "tokens": len(encoded.ids)})
-    return counts
+def refuse_lines(batch: Sequence[Mapping[str, Any]], first: int, refused: Mapping[int, Refused], quarantine: Quarantine, name: str) -> None:
+    """Put lines of the file `name` into quarantine, in their order."""
+    for number, fault in sorted(refused.items()):
+        quarantine.add(f"{name}.jsonl:{first + number}", fault.stage, fault.reason, fault.detail, batch[number])
 
 
 # Tokenized preference pairs: both sides rendered and encoded, loss on the answer and its stop token only.
@@ -185,23 +106,18 @@ class PairEncoder:
         )
 
     def encode(
-        self, batch: list[dict[str, Any]], first: int, quarantine: Quarantine, *, name: str = "preferences"
-    ) -> tuple[list[int], dict[str, tuple[Any, Any, Any, int]]]:
-        """Pairs of which both sides are kept; ids, masks and lengths of each side, and how many tokens truncation took from it.
-
-        Args:
-            name: of their file, for quarantine.
-        """
+        self, batch: Sequence[dict[str, Any]], first: int, quarantine: Quarantine, *, name: str = "preferences"
+    ) -> tuple[list[int], list[tuple[Mapping[str, Any], Any, int]]]:
+        """See `LineEncoder`: a pair is kept if both sides are."""
         refused: dict[int, Refused] = {}
         encoded, encoder = self._encoded(batch, refused), self._renderer.encoder
         for side, fault in encoded.refused:
             refused.setdefault(side // 2, fault)
         if encoder.truncation != "drop":
             _refuse_equal_tokens(encoded, refused)
-        for number, fault in sorted(refused.items()):
-            quarantine.add(f"{name}.jsonl:{first + number}", fault.stage, fault.reason, fault.detail, batch[number])
+        refuse_lines(batch, first, refused, quarantine, name)
         kept = np.array([side // 2 not in refused for side in encoded.kept.tolist()], bool)
-        chosen = {side: _chosen(encoded, kept & (encoded.kept % 2 == number)) for number, side in enumerate(SIDES)}
+        chosen = [_chosen(encoded, kept & (encoded.kept % 2 == side)) for side in (0, 1)]
         return [number for number in range(len(batch)) if number not in refused], chosen
 
     def _encoded(self, batch: Sequence[Mapping[str, Any]], refused: dict[int, Refused]) -> Encoded:
@@ -264,7 +180,8 @@ def _refuse_equal_tokens(encoded: Encoded, refused: dict[int, Refused]) -> None:
             refused.setdefault(pair, Refused("equal_after_truncation", detail, stage="tokenize"))
 
 
-def _chosen(encoded: Encoded, keep: npt.NDArray[np.bool_]) -> tuple[Any, Any, Any, int]:
+def _chosen(encoded: Encoded, keep: npt.NDArray[np.bool_]) -> tuple[Mapping[str, Any], Any, int]:
     lengths = np.diff(encoded.offsets)
     tokens = np.repeat(keep, lengths)
-    return encoded.ids[tokens], (encoded.loss[tokens] != 0).astype(np.uint8), lengths[keep], int(encoded.taken[keep].sum())
+    arrays = {"tokens": encoded.ids[tokens], "loss_mask": (encoded.loss[tokens] != 0).astype(np.uint8)}
+    return arrays, lengths[keep], int(encoded.taken[keep].sum())

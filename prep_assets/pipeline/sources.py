@@ -113,19 +113,15 @@ def proven(files: Iterable[SourceFile], blocks: Mapping[str, str], remedy: str, 
     return tuple(replace(file, blocks=blocks[file.name], remedy=remedy, sound=sound) for file in files)
 
 
-def read_sources(raw: Published) -> Mapping[str, Any]:
+def read_sources(raw: Published, name: str = SOURCES) -> Mapping[str, Any]:
     """The content of a raw store."""
-    return _read(raw, SOURCES)
+    loaded: Mapping[str, Any] = load_json(raw.directory / name, Guards())
+    return loaded
 
 
 def read_hashes(raw: Published) -> Mapping[str, Mapping[str, str]]:
     """Hashes of the blocks of the files that a raw store pinned, by name: of those to train on (``files``) and of ``test_files``."""
-    return _read(raw, BLOCKS)
-
-
-def _read(raw: Published, name: str) -> Mapping[str, Any]:
-    loaded: Mapping[str, Any] = load_json(raw.directory / name, Guards())
-    return loaded
+    return read_sources(raw, BLOCKS)
 
 
 def identities(workspace: Workspace, files: tuple[SourceFile, ...]) -> list[dict[str, str | int]]:
@@ -209,28 +205,19 @@ def router_of(workspace: Workspace, family: Family, name: str) -> Router:
     if domain.domain_key is None:
         return Router(None, domain.value(name))
     peers = {label: other for label, other in family.domains.items() if other.domain_key == domain.domain_key}
-    read = {label: _Reading.of(workspace, other) for label, other in peers.items()}
+    read = {
+        label: {"train": addresses(workspace, other.files), "test": addresses(workspace, other.test_files)}
+        for label, other in peers.items()
+    }
     values = {label: other.value(label) for label, other in peers.items()}
-    _refuse_claimed_twice(name, domain.domain_key, values, read)
+    _refuse_claimed_twice(name, domain.domain_key, values, {label: roles["train"] | roles["test"] for label, roles in read.items()})
     declared: dict[str, frozenset[str]] = {}
-    for role in ("train", "test"):
-        for url in getattr(read[name], role):
-            taken = frozenset(values[label] for label in peers if url in getattr(read[label], role))
+    for role, urls in read[name].items():
+        for url in urls:
+            taken = frozenset(values[label] for label in peers if url in read[label][role])
             # a file that is read in both roles loses a row in the role in which no domain takes it
             declared[url] = declared.get(url, taken) & taken
     return Router(domain.domain_key, values[name], declared)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """Addresses of the files that a domain trains on, and of those it holds out."""
-
-    train: frozenset[str]
-    test: frozenset[str]
-
-    @classmethod
-    def of(cls, workspace: Workspace, domain: Domain) -> _Reading:
-        return cls(addresses(workspace, domain.files), addresses(workspace, domain.test_files))
 
 
 def addresses(workspace: Workspace, patterns: Sequence[str]) -> frozenset[str]:
@@ -246,9 +233,9 @@ def addresses(workspace: Workspace, patterns: Sequence[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _refuse_claimed_twice(name: str, key: str, values: Mapping[str, str], read: Mapping[str, _Reading]) -> None:
+def _refuse_claimed_twice(name: str, key: str, values: Mapping[str, str], read: Mapping[str, frozenset[str]]) -> None:
     for other, value in values.items():
-        shared = sorted((read[name].train | read[name].test) & (read[other].train | read[other].test))
+        shared = sorted(read[name] & read[other])
         if other != name and value == values[name] and shared:
             first, second = sorted((name, other))
             raise ConfigError(
@@ -274,11 +261,6 @@ def inline_reasoning(workspace: Workspace, family: Chat) -> InlineReasoning:
 def unrendered_reasoning(family: Chat) -> InlineReasoning:
     """How a family reads it for rows that a trainer renders: a block stays in the text, which every trainer's template takes."""
     return InlineReasoning(family.reasoning, family.reasoning_tags, shown=False)
-
-
-def reasoning_recipe(family: Chat) -> dict[str, Any]:
-    """The options that decide it."""
-    return family.model_dump(include={"reasoning", "reasoning_tags"})
 
 
 # Decontamination: a record that holds a passage of a benchmark is refused, so that no test set is trained on.

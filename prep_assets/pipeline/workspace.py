@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -25,7 +25,7 @@ from prep_assets.schemas.registry import convert_with, own_code_hash
 from prep_assets.stores.bucket import bucket_of, local_root
 from prep_assets.stores.files import loads
 from prep_assets.stores.manifest import digest
-from prep_assets.stores.published import Place
+from prep_assets.stores.published import Place, open_published
 from prep_assets.stores.version_folders import Pointers, Published
 from prep_assets.text.agreement import Agreement, compared, refuse_disagreement
 from prep_assets.text.code_tokenizer import from_code, prove
@@ -58,30 +58,7 @@ def keep(cache: Path, found: Any) -> None:
     temporary.replace(cache)
 
 
-def pinned_again(files: tuple[SourceFile, ...], cache: Path) -> tuple[Pin, ...]:
-    """Content hashes of source files. A file that looks untouched since it was last hashed is not hashed again."""
-    from prep_assets.data.files import Pin, pin_files
-
-    known = remembered_pins(cache)
-    pins = pin_files(files, known)
-    if list(pins) != known:
-        keep(cache, [{name: getattr(pin, name) for name in Pin.__slots__} for pin in pins])
-    return pins
-
-
-def remembered_pins(cache: Path) -> list[Pin]:
-    """The pins in a cache of hashes; none where it is missing or cannot be read, because hashing again costs only time."""
-    try:
-        from prep_assets.data.files import Pin
-
-        return [Pin(**entry) for entry in loads(cache.read_bytes())]
-    except (FileNotFoundError, ValueError, TypeError):
-        return []
-
-
 # Tokenizers of families: each is opened once in a process, compared with what transformers makes of it, and bound to a chat template.
-
-_Changes = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +75,23 @@ class Opened:
     folder: Path
     agreement: Agreement | None
 
+    @property
+    def otherwise(self) -> str:
+        """In what transformers has another definition; empty where it has the same, or was not asked."""
+        return "" if self.agreement is None or self.agreement.same else self.agreement.verdict
 
-def _files(family: Family, configs: Path, cache: Path) -> tuple[Path, str, str | None, str, _Changes]:
+
+def _as_it_is(family: Family, configs: Path, cache: Path) -> tuple[object, ...]:
+    """What tells tokenizers apart: name, size and time of change of the files of a local one too, for a process that runs for days must notice another one."""
     local = configs / family.tokenizer
     own = "" if family.tokenizer_class is None else f"{family.tokenizer_class} {own_code_hash(family.tokenizer_class)}"
-    return local, family.tokenizer, family.tokenizer_revision, f"{family.tokenizer_loader} {own}", _last_changes(local)
+    folder = local.parent if local.is_file() else local
+    files = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
+    changes = tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
+    return local, family.tokenizer, family.tokenizer_revision, f"{family.tokenizer_loader} {own}", changes
 
 
-@bounded_cache("tokenizers", len(FAMILIES), key=_files, large=True)
+@bounded_cache("tokenizers", len(FAMILIES), key=_as_it_is, large=True)
 def open_tokenizer(family: Family, configs: Path, cache: Path) -> Opened:
     """The tokenizer that a family names.
 
@@ -172,25 +158,14 @@ def check_made_by(opened: Opened, made_by: str, configs: Path) -> None:
         raise ConfigError(f"{name} differs from {opened.vocabulary.name} in {', '.join(differing)}: its ids mean something else here")
 
 
-@bounded_cache("engines", 2, key=lambda opened, vocabulary, engine: (vocabulary.hash, engine, _verdict(opened)), large=True)
+@bounded_cache("engines", 2, key=lambda opened, vocabulary, engine: (vocabulary.hash, engine, opened.otherwise), large=True)
 def engines_of(opened: Opened, vocabulary: Vocabulary, engine: str) -> Engines:
     """The engines that tokenize; where transformers has another definition that gave the same ids so far, a sample of the data is compared."""
     engines = choose_engine(vocabulary, reference_only=engine == "reference")
     for each in (engines.first, engines.rest):
         if isinstance(each, ReferenceEngine):
             each.take_charge()
-    return compared(engines, vocabulary, from_transformers(vocabulary.name, opened.folder)) if _verdict(opened) else engines
-
-
-def _verdict(opened: Opened) -> str:
-    return "" if opened.agreement is None or opened.agreement.same else opened.agreement.verdict
-
-
-def _last_changes(directory: Path) -> _Changes:
-    """Name, size and time of change of the files of a local tokenizer: a process that runs for days must notice another one."""
-    folder = directory.parent if directory.is_file() else directory
-    found = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
-    return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found)
+    return compared(engines, vocabulary, from_transformers(vocabulary.name, opened.folder)) if opened.otherwise else engines
 
 
 # A workspace: one configuration folder and one store folder, with what is read from them, read once.
@@ -339,6 +314,14 @@ class Workspace:
             self.glanced[asset, partition] = self.place(asset, partition).current(pointers)
         return self.glanced[asset, partition]
 
+    def built(self, asset: str, partition: str = "") -> Published:
+        """An asset's current store, to be read.
+
+        Raises:
+            StoreError: there is none; the message has the command that builds it.
+        """
+        return open_published(self.stores, asset, partition, remedy=build_command(asset, partition))
+
     def content(self, asset: str, partition: str = "") -> str | None:
         """The content hash of an asset's current store; `None` where it has none."""
         published = self.published(asset, partition)
@@ -366,11 +349,25 @@ class Workspace:
 
     def pins(self, files: tuple[SourceFile, ...]) -> tuple[Pin, ...]:
         """Content hashes of source files. A file that looks untouched since it was last hashed is not hashed again."""
-        return pinned_again(files, self._pin_cache(files)) if files else ()
+        from prep_assets.data.files import Pin, pin_files
+
+        if not files:
+            return ()
+        known = self.remembered(files)
+        pins = pin_files(files, known)
+        if list(pins) != known:
+            keep(self._pin_cache(files), [{name: getattr(pin, name) for name in Pin.__slots__} for pin in pins])
+        return pins
 
     def remembered(self, files: tuple[SourceFile, ...]) -> list[Pin]:
-        """What source files held when they were last pinned on this machine; none of them is looked at."""
-        return remembered_pins(self._pin_cache(files))
+        """What source files held when they were last pinned on this machine; none of them is looked at. Nothing where what is kept of that is missing or cannot
+        be read, because hashing again costs only time."""
+        from prep_assets.data.files import Pin
+
+        try:
+            return [Pin(**entry) for entry in loads(self._pin_cache(files).read_bytes())]
+        except (FileNotFoundError, ValueError, TypeError):
+            return []
 
     def _pin_cache(self, files: tuple[SourceFile, ...]) -> Path:
         return self.stores / ".hashes" / f"{digest([file.url for file in files])[:20]}.json"
@@ -467,27 +464,19 @@ def check_domains(family: Family, where: str) -> None:
     Raises:
         ConfigError: all of these at once, each with its key.
     """
-    faults = list(_faults(family))
-    if faults:
-        raise ConfigError("\n".join([f"{where}:", *faults]))
-
-
-def _faults(family: Family) -> Iterator[str]:
+    faults = []
     for name, domain in family.domains.items():
         if ":" in domain.schema_name:
             continue
+        gives: type = {Contrastive: Contrast, Preference: Pair, Rl: Group if domain.schema_name in GROUP_SCHEMAS else Prompt}.get(
+            type(family), Sample
+        )
         try:
-            convert_with(domain.schema_name, domain.options, gives=_needed(family, domain), or_labels=isinstance(family, Preference))
+            convert_with(domain.schema_name, domain.options, gives=gives, or_labels=gives is Pair)
         except ConfigError as error:
-            yield f"  domains.{name}: {error}"
-
-
-def _needed(family: Family, domain: Domain) -> type:
-    if isinstance(family, Rl):
-        return Group if domain.schema_name in GROUP_SCHEMAS else Prompt
-    if isinstance(family, Contrastive):
-        return Contrast
-    return Pair if isinstance(family, Preference) else Sample
+            faults.append(f"  domains.{name}: {error}")
+    if faults:
+        raise ConfigError("\n".join([f"{where}:", *faults]))
 
 
 def group_domains(family: Rl) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from prep_assets.data.quarantine import Refusal
 from prep_assets.proofs.second_reading import is_held_out
 from prep_assets.proofs.selection import DUPLICATE, DUPLICATES, GOOD, SAYS, Again, Selected, reason_fault
-from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds
 from prep_assets.stores.arrays import Spool, at, before, made, order, repeats, stretches, where
 
 # Accounting: every record that was read is kept, or refused for a reason that is written down; what a manifest counts is counted again.
@@ -74,9 +74,8 @@ def account(
     summary = f"{counts['read']:,} read = {stored:,} kept + {refused:,} refused"
     if fields:
         summary += f"; fields left unread: {', '.join(f'{field} in {rows:,}' for field, rows in fields.items())}"
-    if not faults:
-        return Verdict(True, summary, numbers)
-    return Verdict(False, "; ".join(faults), numbers, Worst("manifest", "; ".join(faults)))
+    said = "; ".join(faults)
+    return Verdict(False, said, numbers, Worst("manifest", said)) if faults else Verdict(True, summary, numbers)
 
 
 @dataclass
@@ -103,20 +102,18 @@ class Fields:
     found: Counter[str] = field(default_factory=Counter)
     unnamed: set[str] = field(default_factory=set)
 
-    def add_rows(self, numbers: Sequence[int], rows: Sequence[Mapping[str, Any] | None], read: Sequence[int]) -> None:
-        """Count those of some rows that a schema has read; `numbers` are theirs in their file, `read` the places of those that were."""
-        every = self.claimed or self.ignored
-        for at in read if every else [at for at in read if numbers[at] % SAMPLED == 0]:
+    def add(self, numbers: Sequence[int], rows: Sequence[Mapping[str, Any] | None], read: Sequence[int]) -> None:
+        """Count some rows; `numbers` are theirs in their file, `read` the places of those that their schema has read."""
+        paths = [(path, path.split(".")) for path in {*self.claimed, *self.ignored}]
+        for at in read:
+            sampled = numbers[at] % SAMPLED == 0
+            if not paths and not sampled:
+                continue
             row = rows[at]
             assert row is not None
-            self.add(numbers[at], row)
-
-    def add(self, number: int, row: Mapping[str, Any]) -> None:
-        """Count a row of this number that a schema has read."""
-        if self.claimed or self.ignored:
-            self.found.update(path for path in {*self.claimed, *self.ignored} if _holds(row, path.split(".")))
-        if number % SAMPLED == 0:
-            self.unnamed |= self.passed_over(row) - self.claimed.keys()
+            self.found.update(path for path, parts in paths if _holds(row, parts))
+            if sampled:
+                self.unnamed |= self.passed_over(row) - self.claimed.keys()
 
     def faults(self, rows: Callable[[], Iterable[Mapping[str, Any]]]) -> list[str]:
         """What is wrong with what the manifest says.
@@ -282,60 +279,41 @@ class Ledger:
     numbers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
     worst: Worst | None = None
 
-    def judged(self, blocks: Iterable[Selected]) -> Iterator[Selected]:
-        """The rows for others to look at as well, each block once it has been judged."""
-        stored, refusals, matched = self.stored, self.refusals, 0
-        twice = where(repeats(stored.place))
-        if len(twice):
-            file, row = divmod(int(stored.place[twice[0]]), 1 << 40)
-            self._fault(file, row, "is stored twice")
-        for block in blocks:
-            place = places(block.file, block.rows)
-            at, kept = find(stored.place, place)
-            found, refused = find(refusals.place, place)
-            refused &= ~kept
-            matched += int(kept.sum())
-            lines = {i: int(refusals.which[found[i]]) for i in np.flatnonzero(refused).tolist()}
-            refusals.claim(np.array(list(lines.values()), np.int64))
-            counted = (
-                len(place),
-                kept.sum(),
-                refused.sum(),
-                sum(fate == DUPLICATE for fate in block.fates),
-                stored.held_out[at[kept]].sum(),
-            )
-            for name, number in zip(COUNTED, counted, strict=False):
-                self.numbers[name] += int(number)
-            for i in np.flatnonzero(~kept & ~refused).tolist():
-                self._fault(block.file, block.rows[i], "is neither stored nor refused")
-            self._judge_stored(block, np.flatnonzero(kept), at)
-            reasons = {i: refusals.reason(line) for i, line in lines.items()}
-            self._judge_refused(block, reasons)
-            if self.seen is not None:
-                read = [i for i, fate in enumerate(block.fates) if fate == GOOD and not reasons.get(i, "").startswith("schema/")]
-                self.seen(block.rows, block.payloads, read)
-            yield block
-        if beyond := len(stored.place) - len(twice) - matched:
-            what = f"holds {beyond + len(twice):,} records that its sources do not offer, or that are beyond a limit"
-            self._note("the store", what)
+    def add(self, block: Selected) -> None:
+        """Judge some rows, which follow those before."""
+        refusals, place, fates = self.refusals, places(block.file, block.rows), np.array(block.fates)
+        record, kept = find(self.stored.place, place)
+        line, refused = find(refusals.place, place)
+        refused &= ~kept
+        for i in np.flatnonzero(~kept & ~refused).tolist():
+            self._fault(block, i, "is neither stored nor refused")
+        self._judge_stored(block, np.flatnonzero(kept), record[kept], fates[kept] == GOOD)
+        lines = {i: int(refusals.which[line[i]]) for i in np.flatnonzero(refused).tolist()}
+        reasons = {i: refusals.reason(which) for i, which in lines.items()}
+        refusals.claim(np.array(list(lines.values()), np.int64))
+        self._judge_refused(block, reasons)
+        counted = (len(place), kept.sum(), refused.sum(), (fates == DUPLICATE).sum(), self.stored.held_out[record[kept]].sum())
+        for name, number in zip(COUNTED, counted, strict=False):
+            self.numbers[name] += int(number)
+        if self.seen is not None:
+            read = [i for i in np.flatnonzero(fates == GOOD).tolist() if not reasons.get(i, "").startswith("schema/")]
+            self.seen(block.rows, block.payloads, read)
 
-    def _judge_stored(self, block: Selected, kept: Ints, at: Ints) -> None:
+    def _judge_stored(self, block: Selected, kept: Ints, record: Ints, good: npt.NDArray[np.bool_]) -> None:
         """Look at the stored rows of which something is wrong, or of which only their fields say on which side they belong."""
-        held_out, says = self.stored.held_out[at[kept]], self.stored.belongs[at[kept]]
+        held_out, says = self.stored.held_out[record], self.stored.belongs[record]
         belongs = (says == 1) | self.held_out_files[block.file]
-        good = np.array([fate == GOOD for fate in block.fates], bool)[kept]
         open_ = ~belongs & (says < 0) & (self.fraction > 0)
         for k in np.flatnonzero(~good | (belongs != held_out) | open_).tolist():
             i, is_held_out_here, belongs_there = int(kept[k]), bool(held_out[k]), bool(belongs[k])
             if not good[k]:
-                self._fault(block.file, block.rows[i], f"is stored, though it {SAYS[block.fates[i]]}")
+                self._fault(block, i, f"is stored, though it {SAYS[block.fates[i]]}")
                 continue
             if open_[k] and (payload := block.payloads[i]) is not None:
                 belongs_there = is_held_out(self.content(payload), self.fraction)
             if belongs_there != is_held_out_here:
                 sides = ("to train on", "held out")
-                what = f"is stored {sides[is_held_out_here]}, and belongs to what is {sides[belongs_there]}"
-                self._fault(block.file, block.rows[i], what)
+                self._fault(block, i, f"is stored {sides[is_held_out_here]}, and belongs to what is {sides[belongs_there]}")
 
     def _judge_refused(self, block: Selected, reasons: Mapping[int, str]) -> None:
         """Look at the refused rows of a block; `reasons` has each."""
@@ -349,11 +327,14 @@ class Ledger:
                 faults[i] = f"is refused for {reasons[i]}; looked at alone, {said}"
         for i, fault in faults.items():
             if fault is not None:
-                self._fault(block.file, block.rows[i], fault)
+                self._fault(block, i, fault)
 
-    def _fault(self, file: int, row: int, what: str) -> None:
+    def _fault(self, block: Selected, i: int, what: str) -> None:
+        self._note(self._name(block.file, block.rows[i]), what)
+
+    def _name(self, file: int, row: int) -> str:
         files = self.refusals.files
-        self._note(f"{files[file] if file < len(files) else f'file {file}'}:{row}", what)
+        return f"{files[file] if file < len(files) else f'file {file}'}:{row}"
 
     def _note(self, where: str, what: str) -> None:
         self.numbers["faults"] += 1
@@ -361,21 +342,25 @@ class Ledger:
 
     def verdict(self) -> Verdict:
         """What came of it, once all rows have been gone through."""
+        place, numbers = self.stored.place, self.numbers
+        twice = where(repeats(place))
+        if len(twice):
+            numbers["faults"] += 1
+            self.worst = Worst(self._name(*divmod(int(place[twice[0]]), 1 << 40)), "is stored twice")
+        if (beyond := len(place) - numbers["rows_stored"]) > len(twice):
+            self._note("the store", f"holds {beyond:,} records that its sources do not offer, or that are beyond a limit")
         if left := self.refusals.left():
             self._note(left[0], f"is refused (and {len(left) - 1:,} more are), though it is stored, or no row that is read")
-        numbers = self.numbers
         if self.worst is not None:
             return Verdict(False, f"{numbers['faults']:,} faults; first {self.worst.where} {self.worst.note}", numbers, self.worst)
-        return balanced(numbers)
+        return holds(balanced, numbers)
 
 
-def balanced(numbers: Mapping[str, float]) -> Verdict:
-    """The verdict where there are no faults."""
-    return Verdict(
-        True,
+def balanced(numbers: Numbers) -> str:
+    """What is said where there are no faults."""
+    return (
         f"{numbers['rows_read_again']:,} rows, read again, are where they belong: {numbers['rows_stored']:,} stored, "
-        f"{numbers['rows_held_out']:,} of them held out, {numbers['rows_refused']:,} refused, {numbers['duplicates']:,} of them duplicates",
-        numbers,
+        f"{numbers['rows_held_out']:,} of them held out, {numbers['rows_refused']:,} refused, {numbers['duplicates']:,} of them duplicates"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.proofs.reference_ids import IdsAgain
-from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.verdict import Numbers, Verdict, fails, holds
 from prep_assets.proofs.words import is_proven
 from prep_assets.samples import IMAGE, UNATTENDED, Region, Sample
 from prep_assets.stores.arrays import ahead
@@ -90,15 +91,12 @@ def check_sentences(documents: Iterable[CutDocument], vocabulary: Vocabulary) ->
                 continue
             at = int(wrong[0])
             problem = f"sentence {at} begins at byte {int(places[at]):,} of the text, Punkt says {int(wanted[at]):,}"
-        worst = Worst(document.id, problem, tuple(document.ids.tolist()))
-        return Verdict(False, f"{document.id}: {problem}", {"documents_cut": count}, worst)
-    return sentences_hold({"documents_in_sentences": count, "sentences": sentences})
+        return fails(document.id, problem, {"documents_cut": count}, document.ids)
+    return holds(_in_sentences, {"documents_in_sentences": count, "sentences": sentences})
 
 
-def sentences_hold(numbers: Mapping[str, float]) -> Verdict:
-    """The verdict where all documents hold; `numbers` as it has them."""
-    said = f"{numbers['documents_in_sentences']:,} documents have their {numbers['sentences']:,} sentences"
-    return Verdict(True, said, numbers)
+def _in_sentences(numbers: Numbers) -> str:
+    return f"{numbers['documents_in_sentences']:,} documents have their {numbers['sentences']:,} sentences"
 
 
 # A document that was cut for fill-in-the-middle, put together again. It shares no code with what cuts.
@@ -171,7 +169,7 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
         for some, found in batches:
             if (at := _first_other(some, found)) is not None:
                 what = f"{len(some[at].ids):,} ids differ from the tokenizer's {int(np.diff(found.offsets)[at]):,}"
-                return _failed(some[at], what, decoded, compared + at + 1)
+                return fails(some[at].id, what, {"documents_decoded": decoded, "documents_compared": compared + at + 1}, some[at].ids)
             compared += len(some)
             del found  # a long document has many
             tokens += sum(len(text.ids) for text in some)
@@ -180,7 +178,8 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
                     table = _byte_table(vocabulary)
                 fault = _compare(some, vocabulary, table) if table else _decode(some, vocabulary)
                 if fault is not None:
-                    return _failed(*fault, decoded, compared)
+                    text, what = fault
+                    return fails(text.id, what, {"documents_decoded": decoded, "documents_compared": compared}, text.ids)
                 decoded += len(some)
             cut += sum(bool(text.parts) for text in some)
     numbers = {
@@ -189,17 +188,14 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
         "documents_cut": cut,
         "texts_by_reference": again.by_reference,
     }
-    return texts_hold(numbers, engines)
+    return holds(partial(_identical, engine=engines.first.name if engines is not None else ""), numbers)
 
 
-def texts_hold(numbers: Mapping[str, float], engines: Engines | None) -> Verdict:
-    """The verdict where all documents hold; `numbers` as it has them."""
+def _identical(numbers: Numbers, engine: str) -> str:
     summary = f"{numbers['documents_compared']:,} documents have the tokenizer's ids, {numbers['documents_decoded']:,} decode to their text"
-    if engines is not None:
-        summary += f"; {numbers['texts_by_reference']:,} texts were tokenized by the reference library, the others by {engines.first.name}"
-    if numbers["documents_cut"]:
-        summary += f"; {numbers['documents_cut']:,} are cut into parts"
-    return Verdict(True, summary, numbers)
+    if engine:
+        summary += f"; {numbers['texts_by_reference']:,} texts were tokenized by the reference library, the others by {engine}"
+    return summary + (f"; {numbers['documents_cut']:,} are cut into parts" if numbers["documents_cut"] else "")
 
 
 def _batches(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:
@@ -313,11 +309,6 @@ def _decode(texts: Sequence[Text], vocabulary: Vocabulary) -> tuple[Text, str] |
     return None
 
 
-def _failed(text: Text, what: str, decoded: int, compared: int) -> Verdict:
-    numbers = {"documents_decoded": decoded, "documents_compared": compared}
-    return Verdict(False, f"{text.id}: {what}", numbers, Worst(text.id, what, tuple(text.ids.tolist())))
-
-
 # Masks of pretraining: what of each document is trained, and with which weight, and what is not attended, is what the regions of its source say.
 #
 # The tokens of a document are decoded in runs of one weight; those must be the texts of the source's regions, joined where neighbours weigh the same. White
@@ -360,20 +351,18 @@ def check_document_masks(documents: Iterable[MaskedDocument], vocabulary: Vocabu
         elif document.ended and float(document.mask[-1]) != ending:
             problem = f"the end-of-text token weighs {float(document.mask[-1]):g}, the region before it {ending:g}"
         if problem:
-            worst = Worst(document.id, problem, tuple(document.ids.tolist()), tuple(map(float, document.mask.tolist())))
-            return Verdict(False, f"{document.id}: {problem}", {"documents_masked": checked}, worst)
+            return fails(document.id, problem, {"documents_masked": checked}, document.ids, document.mask)
         checked += 1
         untrained += int((document.mask <= 0).sum())
         unattended += int((document.mask < 0).sum())
     more = {"unattended_tokens": unattended} if unattended else {}
-    return document_masks_hold({"documents_masked": checked, "masked_tokens": untrained, **more})
+    return holds(_masked, {"documents_masked": checked, "masked_tokens": untrained, **more})
 
 
-def document_masks_hold(numbers: Mapping[str, float]) -> Verdict:
-    """The verdict where all documents hold; `numbers` as it has them."""
+def _masked(numbers: Numbers) -> str:
     trained = f"{numbers['documents_masked']:,} documents are trained where their regions say so"
     unattended = f", {numbers['unattended_tokens']:,} of them not attended" if "unattended_tokens" in numbers else ""
-    return Verdict(True, f"{trained}; {numbers['masked_tokens']:,} tokens are not trained{unattended}", numbers)
+    return f"{trained}; {numbers['masked_tokens']:,} tokens are not trained{unattended}"
 
 
 def _weight(region: Region) -> float:

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.verdict import Verdict, Worst, fails, some_fail
 from prep_assets.samples import Sampled
+
+AS_FLOAT32: Mapping[str, Any] = {"rtol": 2.0**-24, "atol": 2.0**-150}
+"""A number that is stored as float32 is off by half of its last bit at most, and of its smallest step near 0."""
 
 # Rewards of scored groups: finite, one for each response, and those that the source has.
 
@@ -34,7 +37,7 @@ class Scores:
 
 def check_rewards(groups: Iterable[Scores]) -> Verdict:
     """Check every group; the verdict shows the first that fails."""
-    numbers = {"groups_checked": 0, "groups_failed": 0, "rewards_checked": 0, "groups_of_equal_rewards": 0}
+    numbers = dict.fromkeys(("groups_checked", "groups_failed", "rewards_checked", "groups_of_equal_rewards"), 0)
     worst: Worst | None = None
     for group in groups:
         fault = _fault(group)
@@ -45,14 +48,9 @@ def check_rewards(groups: Iterable[Scores]) -> Verdict:
             numbers["groups_failed"] += 1
             worst = worst or Worst(group.id, fault)
     if worst is not None:
-        summary = f"{numbers['groups_failed']:,} of {numbers['groups_checked']:,} groups fail; first {worst.where}: {worst.note}"
-        return Verdict(False, summary, numbers, worst)
-    return Verdict(
-        True,
-        f"{numbers['rewards_checked']:,} rewards of {numbers['groups_checked']:,} groups are those of their sources; "
-        f"in {numbers['groups_of_equal_rewards']:,} all are equal",
-        numbers,
-    )
+        return some_fail(numbers["groups_failed"], numbers["groups_checked"], "groups fail", worst, numbers)
+    said = f"{numbers['rewards_checked']:,} rewards of {numbers['groups_checked']:,} groups are those of their sources"
+    return Verdict(True, f"{said}; in {numbers['groups_of_equal_rewards']:,} all are equal", numbers)
 
 
 def _fault(group: Scores) -> str | None:
@@ -63,8 +61,7 @@ def _fault(group: Scores) -> str | None:
         return f"reward {wrong[0]} is {group.rewards[wrong[0]]}"
     if len(group.source) != len(group.rewards):
         return f"{len(group.rewards)} rewards, the source has {len(group.source)}"
-    # float32 is off by half of its last bit at most, and of its smallest step near 0
-    wrong = np.flatnonzero(~np.isclose(group.rewards, group.source, rtol=2.0**-24, atol=2.0**-150))
+    wrong = np.flatnonzero(~np.isclose(group.rewards, group.source, **AS_FLOAT32))
     return f"reward {wrong[0]} is {group.rewards[wrong[0]]:g}, the source says {group.source[wrong[0]]:g}" if len(wrong) else None
 
 
@@ -97,12 +94,11 @@ def check_sampled(groups: Iterable[Rollout]) -> Verdict:
         numbers["responses_checked"] += len(group.responses)
         numbers["tokens_checked"] += sum(len(each["tokens"]) for each in group.responses)
         if fault is not None:
-            return Verdict(False, f"{group.id}: {fault}", numbers, Worst(group.id, fault))
+            return fails(group.id, fault, numbers)
     if not numbers["groups_checked"]:
         return Verdict(True, "no group has sampled ids: texts were tokenized", numbers)
-    return Verdict(
-        True, f"{numbers['tokens_checked']:,} ids of {numbers['responses_checked']:,} responses are stored as they were sampled", numbers
-    )
+    said = f"{numbers['tokens_checked']:,} ids of {numbers['responses_checked']:,} responses are stored as they were sampled"
+    return Verdict(True, said, numbers)
 
 
 def _sampled_fault(group: Rollout) -> str | None:
@@ -118,7 +114,6 @@ def _sampled_fault(group: Rollout) -> str | None:
             return f"response {number}: {sum(not each for each in stored['loss_mask'])} sampled tokens are not trained"
         if ("logprobs" in stored) != (source.logprobs is not None):
             return f"response {number}: log-probabilities are {'stored and not in' if 'logprobs' in stored else 'in and not stored of'} the source"
-        # float32 is off by half of its last bit at most, and of its smallest step near 0
-        if source.logprobs is not None and not np.allclose(stored["logprobs"], source.logprobs[number], rtol=2.0**-24, atol=2.0**-150):
+        if source.logprobs is not None and not np.allclose(stored["logprobs"], source.logprobs[number], **AS_FLOAT32):
             return f"response {number}: log-probabilities differ from those of the source"
     return None

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected, Prompt, Range
 from prep_assets.proofs.reference_ids import ReferenceIds, reference_ids
-from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds
 from prep_assets.proofs.words import ByteTable
 from prep_assets.samples import SYSTEM, UNATTENDED, USER, Sample
 from prep_assets.text.vocabulary import Vocabulary
@@ -402,7 +402,11 @@ class IdentityProof:
         numbers |= {"tokens_cut_away": self.taken} if self.taken else {}
         if self.worst is not None:
             return Verdict(False, f"{self.worst.where}: {self.worst.note}", numbers, self.worst)
-        return Verdict(True, f"{self.tokenized:,} rows have the reference tokenizer's ids of their render", numbers)
+        return holds(_identical, numbers)
+
+
+def _identical(numbers: Numbers) -> str:
+    return f"{numbers['rows_tokenized_again']:,} rows have the reference tokenizer's ids of their render"
 
 
 def _by_text_size(rows: Iterable[Conversation]) -> Iterator[list[Conversation]]:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.stores.arrays import Spool
+from prep_assets.proofs.verdict import Verdict, fails
+from prep_assets.stores.arrays import Spool, made
 from prep_assets.stores.arrays import numbers as each_of
 from prep_assets.stores.tokens import TokenStore
 
@@ -54,7 +54,7 @@ def check_merged_lines(name: str, merged: MergedRows, parts: MergedRows, seed: i
     """
     count, numbers = len(parts.origin), {"lines_checked": len(merged.origin)}
     if len(merged.origin) != count:
-        return _failed(name, f"it has {len(merged.origin):,} lines, its domains have {count:,}", numbers)
+        return fails(name, f"it has {len(merged.origin):,} lines, its domains have {count:,}", numbers)
     order = _order(count, seed)
     for first in range(0, count, _AT_ONCE):
         here, expected = merged.origin[first : first + _AT_ONCE], parts.origin[order[first : first + _AT_ONCE]]
@@ -62,20 +62,17 @@ def check_merged_lines(name: str, merged: MergedRows, parts: MergedRows, seed: i
         if len(wrong):
             found, needed = (tuple(each[wrong[0]].tolist()) for each in (here, expected))
             where = f"{name} line {first + int(wrong[0]) + 1:,}"
-            return _failed(where, f"is of (domain, file, row) {found}, and must be of {needed}", numbers)
+            return fails(where, f"is of (domain, file, row) {found}, and must be of {needed}", numbers)
     digests = _digests(parts.lines)
     for at, line in enumerate(merged.lines):
         if blake2b(line, digest_size=16).digest() != digests[order[at]].tobytes():
-            return _failed(f"{name} line {at + 1:,}", f"is not as its domain has it: {line[:200]!r}", numbers)
+            return fails(f"{name} line {at + 1:,}", f"is not as its domain has it: {line[:200]!r}", numbers)
     return Verdict(True, f"{count:,} lines of {name} are those of their domains, in their order", numbers)
 
 
 def _order(count: int, seed: int | None) -> Ints:
     """Which line of the domains each merged line is."""
-    spool = Spool(np.int64)
-    for first in range(0, count, _AT_ONCE):
-        spool.append(np.arange(first, min(first + _AT_ONCE, count)))
-    order = spool.array()
+    order = made(count, lambda part: np.arange(part.start, part.stop))
     if seed is not None:
         random.Random(seed).shuffle(memoryview(order))  # type: ignore[arg-type]
     return order
@@ -102,7 +99,7 @@ def check_merged_records(
     """
     numbers = {"records_checked": len(merged), "tokens_checked": merged.tokens}
     if len(merged) != len(asked.record):
-        return _failed(name, f"it has {len(merged):,} records, and must have {len(asked.record):,}", numbers)
+        return fails(name, f"it has {len(merged):,} records, and must have {len(asked.record):,}", numbers)
     said: list[tuple[str, npt.NDArray[Any], Ints]] = [
         ("file", merged.file, asked.file),
         ("row", merged.row, asked.row),
@@ -112,24 +109,18 @@ def check_merged_records(
         wrong = np.flatnonzero(np.asarray(found) != needed)
         if len(wrong):
             at = int(wrong[0])
-            return _failed(f"{name} record {at:,}", f"has the {column} {int(found[at]):,}, and must have {int(needed[at]):,}", numbers)
+            return fails(f"{name} record {at:,}", f"has the {column} {int(found[at]):,}, and must have {int(needed[at]):,}", numbers)
     keys = sorted(merged.arrays)
     if any(sorted(part.arrays) != keys for part in parts):
-        return _failed(name, f"it has {keys}, its parts have {[sorted(part.arrays) for part in parts]}", numbers)
+        return fails(name, f"it has {keys}, its parts have {[sorted(part.arrays) for part in parts]}", numbers)
     for at, (part, record) in enumerate(zip(each_of(asked.part), each_of(asked.record), strict=True)):
         for key in keys:
             here, there = merged.record(at, key), parts[part].record(record, key)
-            if not np.array_equal(here, there):
-                return _differs(f"{name} record {at:,}", key, here, there, numbers)
+            if np.array_equal(here, there):
+                continue
+            what = f"has {len(here):,} {key}, its part has {len(there):,}"
+            if len(here) == len(there):
+                place = int((here != there).argmax())
+                what = f"{key} differs from its part at place {place:,}: {here[place]}, there {there[place]}"
+            return fails(f"{name} record {at:,}", what, numbers)
     return Verdict(True, f"{len(merged):,} records of {name} are those of their domains", numbers)
-
-
-def _differs(where: str, key: str, here: npt.NDArray[Any], there: npt.NDArray[Any], numbers: dict[str, int]) -> Verdict:
-    if len(here) != len(there):
-        return _failed(where, f"has {len(here):,} {key}, its part has {len(there):,}", numbers)
-    place = int((here != there).argmax())
-    return _failed(where, f"{key} differs from its part at place {place:,}: {here[place]}, there {there[place]}", numbers)
-
-
-def _failed(where: str, what: str, numbers: dict[str, int]) -> Verdict:
-    return Verdict(False, f"{where}: {what}", dict(numbers), Worst(where, what))

@@ -23,7 +23,10 @@ from prep_assets.text.vocabulary import Vocabulary
 #
 # Each mutation names the check that must catch it. It changes one record (or two) of a copy of the user's own rows.
 
-Change = Callable[[Sequence[Row], int, Vocabulary], list[Row] | None]
+T = TypeVar("T")
+Change = Callable[..., Any]
+"""What is corrupted (rows, lines, a table), the number of the one in it to corrupt, and what else the table of mutations says → the corrupted copy, or
+`None` where that one does not lend itself to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,116 +36,114 @@ class Mutation:
     Attributes:
         name: what was done.
         caught_by: the check that must fail.
-        change: what is corrupted (rows, lines, a table), the number of the one in it to corrupt, and what else the table of mutations says → the corrupted
-            copy, or `None` where that one does not lend itself to it.
+        change: what does it.
     """
 
     name: str
     caught_by: str
-    change: Callable[..., Any]
+    change: Change
 
 
-def _with(rows: Sequence[Row], at: int, *, ids: npt.NDArray[Any] | None = None, mask: npt.NDArray[Any] | None = None) -> list[Row]:
-    changed = list(rows)
-    row = rows[at]
-    changed[at] = replace(row, ids=row.ids if ids is None else ids, mask=row.mask if mask is None else mask)
+def _one(change: Callable[..., T | None]) -> Change:
+    """All rows, of which one is changed; `change`: the row, and what else the table says → what becomes of it."""
+
+    def changed(rows: Sequence[T], at: int, *more: Any) -> list[T] | None:
+        other = change(rows[at], *more)
+        return None if other is None else [*rows[:at], other, *rows[at + 1 :]]
+
     return changed
 
 
-def _first_run(mask: npt.NDArray[np.generic]) -> tuple[int, int]:
+def _alone(change: Callable[[T], T | None]) -> Change:
+    """The changed row by itself."""
+
+    def changed(rows: Sequence[T], at: int) -> list[T] | None:
+        other = change(rows[at])
+        return None if other is None else [other]
+
+    return changed
+
+
+MASK, IDENTITY, ROWS, MATCH, SELECTION, NAME = (
+    "mask_alignment",
+    "tokenization_identity",
+    "row_integrity",
+    "source_match",
+    "selection",
+    "merged",
+)
+"""The checks that catch most mutations."""
+
+# Of conversations: their masks and their tokens.
+
+Array = npt.NDArray[Any]
+
+
+def _first_run(mask: Array) -> tuple[int, int]:
+    """Start and end of the first run of trained tokens."""
     edges = np.flatnonzero(np.diff(mask != 0, prepend=False, append=False))
     return int(edges[0]), int(edges[1])
 
 
-def _shift(by: int) -> Change:
-    def change(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
-        mask = np.roll(rows[at].mask, by)
-        mask[0 if by > 0 else -1] = 0
-        return None if np.array_equal(mask, rows[at].mask) else _with(rows, at, mask=mask)
-
-    return change
-
-
-def _header(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
-    start, _ = _first_run(rows[at].mask)
-    mask = rows[at].mask.copy()
-    mask[max(0, start - 3) : start] = 1
-    return _with(rows, at, mask=mask) if start else None
-
-
-def _no_eos(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
-    _, end = _first_run(rows[at].mask)
-    if int(rows[at].ids[end - 1]) not in vocabulary.control.values():
-        return None
-    mask = rows[at].mask.copy()
-    mask[end - 1] = 0
-    return _with(rows, at, mask=mask)
-
-
-def _filled(value: int) -> Change:
-    def change(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
-        mask = np.full_like(rows[at].mask, value)
-        return None if np.array_equal(mask, rows[at].mask) else _with(rows, at, mask=mask)
-
-    return change
-
-
-def _swapped(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
-    other = (at + 1) % len(rows)
-    mine, theirs = rows[at], rows[other]
-    if np.array_equal(mine.mask, theirs.mask):
-        return None
-    changed = list(rows)
-    changed[at] = replace(mine, mask=np.resize(theirs.mask, len(mine.mask)))
-    changed[other] = replace(theirs, mask=np.resize(mine.mask, len(theirs.mask)))
+def _put(array: Array, low: int, high: int, value: Any) -> Array:
+    changed = array.copy()
+    changed[low:high] = value
     return changed
 
 
-def _user_trained(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
-    start, _ = _first_run(rows[at].mask)
-    mask = rows[at].mask.copy()
-    mask[start // 4 : start // 2] = 1
-    return None if np.array_equal(mask, rows[at].mask) else _with(rows, at, mask=mask)
+def _mask(change: Callable[[Array, int, int], Array]) -> Change:
+    """A record with another mask; `change`: the mask, start and end of its first trained run → another one."""
+
+    def changed(row: Row, vocabulary: Vocabulary) -> Row | None:
+        mask = change(row.mask, *_first_run(row.mask)).astype(row.mask.dtype)
+        return None if np.array_equal(mask, row.mask) else replace(row, mask=mask)
+
+    return _one(changed)
 
 
-def _zero_filled(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
-    """A mask that was left out for a record and later filled up with zeros: what follows is right, this record is not."""
-    mask = rows[at].mask.copy()
-    mask[len(mask) // 2 :] = 0
-    return None if np.array_equal(mask, rows[at].mask) else _with(rows, at, mask=mask)
+def _stop_untrained(row: Row, vocabulary: Vocabulary) -> Row | None:
+    _, end = _first_run(row.mask)
+    is_control = int(row.ids[end - 1]) in vocabulary.control.values()
+    return replace(row, mask=_put(row.mask, end - 1, end, 0)) if is_control else None
 
 
-def _replaced(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
-    start, _ = _first_run(rows[at].mask)
-    ids = rows[at].ids.copy()
-    ids[start] = next(token for token in range(vocabulary.size) if token != ids[start] and token not in vocabulary.control.values())
-    return _with(rows, at, ids=ids)
-
-
-def _prompt_replaced(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
-    start, _ = _first_run(rows[at].mask)
-    if start < 2:
+def _masks_swapped(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
+    other = (at + 1) % len(rows)
+    one, two = rows[at], rows[other]
+    if np.array_equal(one.mask, two.mask):
         return None
-    ids = rows[at].ids.copy()
-    ids[start // 2] = next(
-        token for token in range(vocabulary.size) if token != ids[start // 2] and token not in vocabulary.control.values()
-    )
-    return _with(rows, at, ids=ids)
+    changed = list(rows)
+    changed[at] = replace(one, mask=np.resize(two.mask, len(one.mask)))
+    changed[other] = replace(two, mask=np.resize(one.mask, len(two.mask)))
+    return changed
 
 
-def _doubled_bos(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
-    control = next((token for token in rows[at].ids.tolist() if token in vocabulary.control.values()), None)
+def _replaced(row: Row, place: int, vocabulary: Vocabulary) -> Row:
+    """Another token that is no control token."""
+    control = set(vocabulary.control.values())
+    token = next(token for token in range(vocabulary.size) if token != row.ids[place] and token not in control)
+    return replace(row, ids=_put(row.ids, place, place + 1, token))
+
+
+def _trained_replaced(row: Row, vocabulary: Vocabulary) -> Row:
+    return _replaced(row, _first_run(row.mask)[0], vocabulary)
+
+
+def _prompt_replaced(row: Row, vocabulary: Vocabulary) -> Row | None:
+    start, _ = _first_run(row.mask)
+    return _replaced(row, start // 2, vocabulary) if start >= 2 else None
+
+
+def _control_doubled(row: Row, vocabulary: Vocabulary) -> Row | None:
+    control = next((token for token in row.ids.tolist() if token in vocabulary.control.values()), None)
     if control is None:
         return None
-    return _with(
-        rows, at, ids=np.concatenate([[control], rows[at].ids]).astype(rows[at].ids.dtype), mask=np.concatenate([[0], rows[at].mask])
-    )
+    return replace(row, ids=np.append(control, row.ids).astype(row.ids.dtype), mask=np.append(0, row.mask))
 
 
-def _tail_cut(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
-    _, end = _first_run(rows[at].mask)
-    keep = max(1, end - 2)
-    return _with(rows, at, ids=rows[at].ids[:keep], mask=rows[at].mask[:keep])
+def _tail_cut(row: Row, vocabulary: Vocabulary) -> Row:
+    keep = max(1, _first_run(row.mask)[1] - 2)
+    return replace(row, ids=row.ids[:keep], mask=row.mask[:keep])
 
 
 def _longest_placeholder(row: Row, vocabulary: Vocabulary) -> int | None:
@@ -158,30 +159,30 @@ def _longest_placeholder(row: Row, vocabulary: Vocabulary) -> int | None:
 
 
 def _placeholder(by: int) -> Change:
-    def change(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
-        start = _longest_placeholder(rows[at], vocabulary)
+    """So many tokens more in an image."""
+
+    def changed(row: Row, vocabulary: Vocabulary) -> Row | None:
+        start = _longest_placeholder(row, vocabulary)
         if start is None:
             return None
-        count = np.ones(len(rows[at].ids), np.int64)
+        count = np.ones(len(row.ids), np.int64)
         count[start] += by
-        return _with(rows, at, ids=np.repeat(rows[at].ids, count), mask=np.repeat(rows[at].mask, count))
+        return replace(row, ids=np.repeat(row.ids, count), mask=np.repeat(row.mask, count))
 
-    return change
+    return _one(changed)
 
 
-def _attention(
-    change: Callable[[npt.NDArray[np.bool_], npt.NDArray[Any]], npt.NDArray[np.bool_]],
-) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:
+def _attention(change: Callable[[npt.NDArray[np.bool_], Array], npt.NDArray[np.bool_]]) -> Callable[[Array], Array]:
     """What of the weights of a row another attention makes; `change`: whether each token is attended, and its loss weight → attended."""
 
-    def changed(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def changed(weights: Array) -> Array:
         loss, attended = unsigned(weights)
         return signed(loss, change(attended, loss))
 
     return changed
 
 
-ATTENTION_CHANGES: Mapping[str, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
+ATTENTION_CHANGES: Mapping[str, Callable[[Array], Array]] = {
     "attention lost": _attention(lambda attended, loss: np.ones_like(attended)),
     "attention turned round": _attention(lambda attended, loss: ~attended),
     "attention shifted by +1": _attention(lambda attended, loss: np.append(True, attended[:-1])),
@@ -191,115 +192,106 @@ ATTENTION_CHANGES: Mapping[str, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] 
 """Corruptions of an attention mask: what was done → weights, as `TokenStore.weights` has them, → those of the corrupted row."""
 
 
-def _unattended(change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Change:
-    def changed(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
-        return _with(rows, at, mask=change(rows[at].mask)) if (rows[at].mask < 0).any() else None
-
-    return changed
+def _unattended(change: Callable[[Array], Array]) -> Change:
+    """Another attention of a row that has one."""
+    return _one(lambda row, vocabulary: replace(row, mask=change(row.mask)) if (row.mask < 0).any() else None)
 
 
 ATTENTION_MUTATIONS = (
-    *(Mutation(name, "mask_alignment", _unattended(change)) for name, change in ATTENTION_CHANGES.items()),
-    Mutation("a trained token not attended", "row_integrity", _unattended(ATTENTION_CHANGES["trained tokens not attended"])),
+    *(Mutation(name, MASK, _unattended(change)) for name, change in ATTENTION_CHANGES.items()),
+    Mutation("a trained token not attended", ROWS, _unattended(ATTENTION_CHANGES["trained tokens not attended"])),
 )
 """Those that only rows with tokens that are not attended can have."""
 IMAGE_MUTATIONS = (
-    Mutation("an image has a token too many", "tokenization_identity", _placeholder(1)),
-    Mutation("an image has a token too few", "tokenization_identity", _placeholder(-1)),
+    Mutation("an image has a token too many", IDENTITY, _placeholder(1)),
+    Mutation("an image has a token too few", IDENTITY, _placeholder(-1)),
 )
 """Those of them that only rows with images can have."""
 MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("mask shifted by +1", "mask_alignment", _shift(1)),
-    Mutation("mask shifted by -1", "mask_alignment", _shift(-1)),
-    Mutation("role header trained", "mask_alignment", _header),
-    Mutation("stop token not trained", "mask_alignment", _no_eos),
-    Mutation("mask all ones", "mask_alignment", _filled(1)),
-    Mutation("mask all zeros", "row_integrity", _filled(0)),
-    Mutation("masks of two records swapped", "mask_alignment", _swapped),
-    Mutation("a user turn trained", "mask_alignment", _user_trained),
-    Mutation("missing mask filled with zeros", "mask_alignment", _zero_filled),
-    Mutation("a trained token replaced", "mask_alignment", _replaced),
-    Mutation("a token of the prompt replaced", "tokenization_identity", _prompt_replaced),
-    Mutation("first control token doubled", "tokenization_identity", _doubled_bos),
-    Mutation("tail of a record cut off", "mask_alignment", _tail_cut),
+    Mutation("mask shifted by +1", MASK, _mask(lambda mask, start, end: np.append(0, mask[:-1]))),
+    Mutation("mask shifted by -1", MASK, _mask(lambda mask, start, end: np.append(mask[1:], 0))),
+    Mutation("role header trained", MASK, _mask(lambda mask, start, end: _put(mask, max(0, start - 3), start, 1))),
+    Mutation("stop token not trained", MASK, _one(_stop_untrained)),
+    Mutation("mask all ones", MASK, _mask(lambda mask, start, end: np.ones_like(mask))),
+    Mutation("mask all zeros", ROWS, _mask(lambda mask, start, end: np.zeros_like(mask))),
+    Mutation("masks of two records swapped", MASK, _masks_swapped),
+    Mutation("a user turn trained", MASK, _mask(lambda mask, start, end: _put(mask, start // 4, start // 2, 1))),
+    Mutation("missing mask filled with zeros", MASK, _mask(lambda mask, start, end: _put(mask, len(mask) // 2, len(mask), 0))),
+    Mutation("a trained token replaced", MASK, _one(_trained_replaced)),
+    Mutation("a token of the prompt replaced", IDENTITY, _one(_prompt_replaced)),
+    Mutation("first control token doubled", IDENTITY, _one(_control_doubled)),
+    Mutation("tail of a record cut off", MASK, _one(_tail_cut)),
     *IMAGE_MUTATIONS,
 )
 """Corruptions of token stores, each with the check that must catch it."""
 
 
-# Mutations of plain token rows, documents and prompts.
-
-Ids = npt.NDArray[Any]
+# Of documents and prompts, of which only the ids are given: a row's ids, the end-of-text id, the size of the vocabulary.
 
 
-ChangeOfIds = Callable[[Sequence[Ids], int, int, int], list[Ids] | None]
-"""All rows, the number of one, the end-of-text id, the size of the vocabulary → the rows with that one corrupted."""
-
-
-def _with_ids(rows: Sequence[Ids], at: int, ids: Ids) -> list[Ids]:
-    return [*rows[:at], ids, *rows[at + 1 :]]
-
-
-def _put(place: int, value: Callable[[int, int, int], int]) -> ChangeOfIds:
-    def change(rows: Sequence[Ids], at: int, eos: int, size: int) -> list[Ids] | None:
-        if len(rows[at]) <= abs(place) + 1:
+def _token(place: int, value: Callable[[int, int, int], int]) -> Change:
+    def changed(row: Array, eos: int, size: int) -> Array | None:
+        if len(row) <= abs(place) + 1:
             return None
-        ids = rows[at].astype(np.int64)
+        ids = row.astype(np.int64)
         ids[place] = value(int(ids[place]), eos, size)
-        return _with_ids(rows, at, ids)
+        return ids
 
-    return change
-
-
-def _two_tokens_swapped(rows: Sequence[Ids], at: int, eos: int, size: int) -> list[Ids] | None:
-    places = np.flatnonzero(np.diff(rows[at][:-1]))
-    if not len(places):
-        return None
-    ids, place = rows[at].copy(), int(places[0])
-    ids[[place, place + 1]] = ids[[place + 1, place]]
-    return _with_ids(rows, at, ids)
+    return _one(changed)
 
 
-def _of_the_next(rows: Sequence[Ids], at: int, eos: int, size: int) -> list[Ids] | None:
+def _two_tokens_swapped(row: Array, eos: int, size: int) -> Array | None:
+    places = np.flatnonzero(np.diff(row[:-1]))
+    return _put(row, places[0], places[0] + 2, row[[places[0] + 1, places[0]]]) if len(places) else None
+
+
+def _of_the_next(rows: Sequence[Array], at: int, eos: int, size: int) -> list[Array] | None:
     other = rows[(at + 1) % len(rows)]
-    return None if np.array_equal(other, rows[at]) else _with_ids(rows, at, other)
-
-
-def _random(rows: Sequence[Ids], at: int, eos: int, size: int) -> list[Ids]:
-    return _with_ids(rows, at, np.random.default_rng(0).integers(0, size, len(rows[at])))
-
-
-def _shorter(rows: Sequence[Ids], at: int, eos: int, size: int) -> list[Ids] | None:
-    return _with_ids(rows, at, np.delete(rows[at], len(rows[at]) // 2)) if len(rows[at]) > 2 else None
+    return None if np.array_equal(other, rows[at]) else [*rows[:at], other, *rows[at + 1 :]]
 
 
 def _other(token: int, eos: int, size: int) -> int:
     return next(number for number in ((token + step) % size for step in range(1, size)) if number != eos)
 
 
-def _other_mask(change: Callable[[Ids], Ids]) -> Callable[[Sequence[MaskedDocument], int], list[MaskedDocument] | None]:
-    """The document with another mask, alone."""
+PROMPT_TOKEN_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("random tokens", IDENTITY, _one(lambda row, eos, size: np.random.default_rng(0).integers(0, size, len(row)))),
+    Mutation("a token replaced", IDENTITY, _token(1, _other)),
+    Mutation("two tokens swapped", IDENTITY, _one(_two_tokens_swapped)),
+    Mutation("a token lost", IDENTITY, _one(lambda row, eos, size: np.delete(row, len(row) // 2) if len(row) > 2 else None)),
+    Mutation("tokens of the next row", IDENTITY, _of_the_next),
+    Mutation("an id outside the vocabulary", ROWS, _token(1, lambda token, eos, size: size)),
+    Mutation("a negative id", ROWS, _token(1, lambda token, eos, size: -100)),
+)
+"""Corruptions of tokenized prompts."""
 
-    def changed(documents: Sequence[MaskedDocument], at: int) -> list[MaskedDocument] | None:
-        mask = documents[at].mask
-        other = change(mask).astype(mask.dtype)
-        return None if np.array_equal(other, mask) else [replace(documents[at], mask=other)]
+UNENDED_MUTATIONS: tuple[Mutation, ...] = (
+    *PROMPT_TOKEN_MUTATIONS,
+    Mutation("an end-of-text token in the middle", ROWS, _token(1, lambda token, eos, size: eos)),
+)
+"""Corruptions of documents that nothing ends."""
 
-    return changed
-
-
-def _half(mask: Ids) -> Ids:
-    """Fractions need floats; in a mask of whole numbers nothing changes."""
-    return mask * 0.5 if mask.dtype.kind == "f" else mask
+DOCUMENT_MUTATIONS: tuple[Mutation, ...] = (*UNENDED_MUTATIONS, Mutation("no end-of-text token", ROWS, _token(-1, _other)))
+"""Corruptions of documents, each ended by the end-of-text token."""
 
 
-IDENTITY, ROWS, MASK = "tokenization_identity", "row_integrity", "mask_alignment"
+def _other_mask(change: Callable[[Array], Array]) -> Change:
+    """A document with another mask."""
+
+    def changed(document: MaskedDocument) -> MaskedDocument | None:
+        mask = change(document.mask).astype(document.mask.dtype)
+        return None if np.array_equal(mask, document.mask) else replace(document, mask=mask)
+
+    return _alone(changed)
+
+
 MASK_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a document's mask lost", MASK, _other_mask(np.ones_like)),
     Mutation("nothing of a document trained", MASK, _other_mask(np.zeros_like)),
     Mutation("a document's mask turned round", MASK, _other_mask(lambda mask: mask == 0)),
     Mutation("the end of a document weighed otherwise", MASK, _other_mask(lambda mask: np.append(mask[:-1], mask[-1] == 0))),
-    Mutation("a document's weights halved", MASK, _other_mask(_half)),
+    # fractions need floats; in a mask of whole numbers nothing changes
+    Mutation("a document's weights halved", MASK, _other_mask(lambda mask: mask * 0.5 if mask.dtype.kind == "f" else mask)),
 )
 """Corruptions of the masks of documents. A border moved by one token is not among them: the token may hold white space only."""
 ATTENTION_MASK_MUTATIONS = tuple(
@@ -307,68 +299,42 @@ ATTENTION_MASK_MUTATIONS = tuple(
 )
 """Those that only documents with tokens that are not attended can have."""
 
-PROMPT_TOKEN_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("random tokens", IDENTITY, _random),
-    Mutation("a token replaced", IDENTITY, _put(1, _other)),
-    Mutation("two tokens swapped", IDENTITY, _two_tokens_swapped),
-    Mutation("a token lost", IDENTITY, _shorter),
-    Mutation("tokens of the next row", IDENTITY, _of_the_next),
-    Mutation("an id outside the vocabulary", ROWS, _put(1, lambda token, eos, size: size)),
-    Mutation("a negative id", ROWS, _put(1, lambda token, eos, size: -100)),
-)
-"""Corruptions of tokenized prompts."""
 
-UNENDED_MUTATIONS: tuple[Mutation, ...] = (
-    *PROMPT_TOKEN_MUTATIONS,
-    Mutation("an end-of-text token in the middle", ROWS, _put(1, lambda token, eos, size: eos)),
-)
-"""Corruptions of documents that nothing ends."""
-
-DOCUMENT_MUTATIONS: tuple[Mutation, ...] = (
-    *UNENDED_MUTATIONS,
-    Mutation("no end-of-text token", ROWS, _put(-1, _other)),
-)
-"""Corruptions of documents, each ended by the end-of-text token."""
+# Of JSONL stores: what goes wrong with pairs, prompts, golds and contrastive rows.
 
 
-# Mutations of JSONL stores: what goes wrong with pairs, prompts and golds, done on purpose to copies of lines.
-
-ChangeOfLines = Callable[[Sequence[Line], int], list[Line] | None]
-
-
-def _with_line(lines: Sequence[Line], at: int, changes: Mapping[str, Any]) -> list[Line] | None:
-    stored = {**lines[at].stored, **changes}
-    if stored == lines[at].stored and all(type(stored[key]) is type(lines[at].stored[key]) for key in changes):
-        return None
-    return [*lines[:at], replace(lines[at], stored=stored), *lines[at + 1 :]]
+def _with(line: Line, **changes: Any) -> Line | None:
+    """The line with other values in some fields; `None` where they are the same."""
+    stored = {**line.stored, **changes}
+    same = stored == line.stored and all(type(stored[key]) is type(line.stored[key]) for key in changes)
+    return None if same else replace(line, stored=stored)
 
 
-def _field(name: str, value: Callable[[Any], Any]) -> ChangeOfLines:
+def _field(name: str, value: Callable[[Any], Any]) -> Change:
     """One field of one line becomes something else; only lines that have it."""
-    return lambda lines, at: _with_line(lines, at, {name: value(lines[at].stored[name])}) if name in lines[at].stored else None
+    return _one(lambda line: _with(line, **{name: value(line.stored[name])}) if name in line.stored else None)
 
 
-def _answers_swapped(lines: Sequence[Line], at: int) -> list[Line] | None:
-    stored = lines[at].stored
-    return _with_line(lines, at, {"chosen": stored["rejected"], "rejected": stored["chosen"]}) if "chosen" in stored else None
+def _swapped(line: Line) -> Line | None:
+    return _with(line, chosen=line.stored["rejected"], rejected=line.stored["chosen"]) if "chosen" in line.stored else None
 
 
 def _all_swapped(lines: Sequence[Line], at: int) -> list[Line] | None:
-    changed = [(_answers_swapped([line], 0) or [line])[0] for line in lines]
+    changed = [_swapped(line) or line for line in lines]
     return None if changed == list(lines) else changed
 
 
-def _taken_from_next_line(name: str) -> ChangeOfLines:
+def _of_next_line(name: str) -> Change:
     """Every line has the field of the next one."""
 
-    def change(lines: Sequence[Line], at: int) -> list[Line] | None:
+    def changed(lines: Sequence[Line], at: int) -> list[Line] | None:
         values = [line.stored.get(name) for line in lines]
-        if len(lines) < 2 or len({str(value) for value in values}) < 2:
+        if len({str(value) for value in values}) < 2:
             return None
         shifted = zip(lines, [*values[1:], values[0]], strict=True)
         return [line if value is None else replace(line, stored={**line.stored, name: value}) for line, value in shifted]
 
-    return change
+    return changed
 
 
 def _last(change: Callable[[str], str]) -> Callable[[Any], Any]:
@@ -391,8 +357,8 @@ def _blank(value: Any) -> Any:
     return " " if isinstance(value, str) else [{**value[-1], "content": " "}]
 
 
-def _reweighed(change: Callable[[float], float | None]) -> ChangeOfLines:
-    """The better answer with other loss weights in its parts; only answers that have such parts."""
+def _reweighed(change: Callable[[float], float | None]) -> Change:
+    """The better answer with other loss weights in its parts, or none; only answers that have such parts."""
 
     def part(value: Mapping[str, Any]) -> dict[str, Any]:
         weight = change(value["loss_weight"]) if "loss_weight" in value else None
@@ -403,103 +369,91 @@ def _reweighed(change: Callable[[float], float | None]) -> ChangeOfLines:
         content = value.get("content")
         return {**value, "content": [part(each) for each in content]} if isinstance(content, list) else value
 
-    def changed(lines: Sequence[Line], at: int) -> list[Line] | None:
-        answer = lines[at].stored.get("chosen")
-        return _with_line(lines, at, {"chosen": [message(each) for each in answer]}) if isinstance(answer, list) else None
+    def changed(line: Line) -> Line | None:
+        answer = line.stored.get("chosen")
+        return _with(line, chosen=[message(each) for each in answer]) if isinstance(answer, list) else None
 
-    return changed
-
-
-def _equal(lines: Sequence[Line], at: int) -> list[Line] | None:
-    stored = lines[at].stored
-    return _with_line(lines, at, {"chosen": stored["rejected"]}) if "chosen" in stored else None
+    return _one(changed)
 
 
-def _without(name: str) -> ChangeOfLines:
-    def change(lines: Sequence[Line], at: int) -> list[Line] | None:
-        stored = {key: value for key, value in lines[at].stored.items() if key != name}
-        return [*lines[:at], replace(lines[at], stored=stored), *lines[at + 1 :]] if name in lines[at].stored else None
+def _without(name: str) -> Change:
+    def changed(line: Line) -> Line | None:
+        stored = {key: value for key, value in line.stored.items() if key != name}
+        return replace(line, stored=stored) if name in line.stored else None
 
-    return change
-
-
-def _lost(lines: Sequence[Line], at: int) -> list[Line]:
-    """Its row gives nothing any more."""
-    return [*lines[:at], replace(lines[at], made=None), *lines[at + 1 :]]
+    return _one(changed)
 
 
-def _number(change: Callable[[float], Any]) -> Callable[[Any], Any]:
-    return lambda gold: change(gold) if isinstance(gold, float) else gold
+def _gold(change: Callable[[float], Any]) -> Change:
+    """Another gold, where it is a number."""
+    return _field("gold", lambda gold: change(gold) if isinstance(gold, float) else gold)
 
 
-MATCH, SANITY, GOLD = "source_match", "pair_sanity", "gold_answers"
+_row_lost = _one(lambda line: replace(line, made=None))
+"""The row of a line gives nothing any more."""
+SANITY, GOLD, CONTRASTS = "pair_sanity", "gold_answers", "contrast_sanity"
 
 PAIR_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("one pair swapped", MATCH, _answers_swapped),
+    Mutation("one pair swapped", MATCH, _one(_swapped)),
     Mutation("all pairs swapped", MATCH, _all_swapped),
-    Mutation("prompts of the next pair", MATCH, _taken_from_next_line("prompt")),
+    Mutation("prompts of the next pair", MATCH, _of_next_line("prompt")),
     Mutation("a prompt altered", MATCH, _field("prompt", _longer)),
     Mutation("a better answer truncated", MATCH, _field("chosen", _half_as_long)),
     Mutation("a worse answer truncated", MATCH, _field("rejected", _half_as_long)),
     Mutation("a label turned round", MATCH, _field("label", lambda label: not label)),
-    Mutation("a pair that nobody wrote", MATCH, _lost),
+    Mutation("a pair that nobody wrote", MATCH, _row_lost),
     Mutation("loss weights of an answer lost", MATCH, _reweighed(lambda weight: None)),
     Mutation("loss weights of an answer turned round", MATCH, _reweighed(lambda weight: 1.0 - weight)),
     Mutation("an empty prompt", SANITY, _field("prompt", _blank)),
     Mutation("an empty answer", SANITY, _field("chosen", _blank)),
-    Mutation("both answers the same", SANITY, _equal),
+    Mutation(
+        "both answers the same", SANITY, _one(lambda line: _with(line, chosen=line.stored["rejected"]) if "chosen" in line.stored else None)
+    ),
     Mutation("a worse answer lost", SANITY, _without("rejected")),
 )
 """Corruptions of preference pairs and labelled answers."""
 
 PROMPT_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a prompt altered", MATCH, _field("prompt", _longer)),
-    Mutation("prompts shifted against golds", MATCH, _taken_from_next_line("prompt")),
-    Mutation("golds shifted against prompts", MATCH, _taken_from_next_line("gold")),
+    Mutation("prompts shifted against golds", MATCH, _of_next_line("prompt")),
+    Mutation("golds shifted against prompts", MATCH, _of_next_line("gold")),
     Mutation("a prompt truncated", MATCH, _field("prompt", _half_as_long)),
-    Mutation("a prompt that nobody wrote", MATCH, _lost),
-    Mutation("a gold as a whole number", MATCH, _field("gold", _number(lambda gold: int(gold) if gold.is_integer() else gold))),
-    Mutation("a gold as text", GOLD, _field("gold", _number(str))),
-    Mutation("a gold off by one", GOLD, _field("gold", _number(lambda gold: gold + 1))),
-    Mutation("a gold of the other sign", GOLD, _field("gold", _number(lambda gold: -gold))),
-    Mutation("a gold tenfold", GOLD, _field("gold", _number(lambda gold: gold * 10))),
-    Mutation("a gold that is no number", GOLD, _field("gold", _number(lambda gold: float("nan")))),
+    Mutation("a prompt that nobody wrote", MATCH, _row_lost),
+    Mutation("a gold as a whole number", MATCH, _gold(lambda gold: int(gold) if gold.is_integer() else gold)),
+    Mutation("a gold as text", GOLD, _gold(str)),
+    Mutation("a gold off by one", GOLD, _gold(lambda gold: gold + 1)),
+    Mutation("a gold of the other sign", GOLD, _gold(lambda gold: -gold)),
+    Mutation("a gold tenfold", GOLD, _gold(lambda gold: gold * 10)),
+    Mutation("a gold that is no number", GOLD, _gold(lambda gold: float("nan"))),
 )
 """Corruptions of RL prompts and of generated questions."""
 
 
-def _side(name: str, change: Callable[[list[str], Mapping[str, Any]], list[str]]) -> ChangeOfLines:
+def _texts(name: str, change: Callable[[list[str], Mapping[str, Any]], list[str]]) -> Change:
     """One side of a contrastive row becomes other texts; only rows that have it."""
-
-    def changed(lines: Sequence[Line], at: int) -> list[Line] | None:
-        stored = lines[at].stored
-        return _with_line(lines, at, {name: change(stored[name], stored)}) if stored.get(name) else None
-
-    return changed
+    return _one(lambda line: _with(line, **{name: change(line.stored[name], line.stored)}) if line.stored.get(name) else None)
 
 
-CONTRASTS = "contrast_sanity"
 CONTRAST_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a query altered", MATCH, _field("query", _longer)),
-    Mutation("queries of the next row", MATCH, _taken_from_next_line("query")),
-    Mutation("positives of the next row", MATCH, _taken_from_next_line("positives")),
-    Mutation("negatives of the next row", MATCH, _taken_from_next_line("negatives")),
-    Mutation("a negative lost", MATCH, _side("negatives", lambda texts, row: texts[:-1])),
-    Mutation("a positive truncated", MATCH, _side("positives", lambda texts, row: [_half_as_long(texts[0]), *texts[1:]])),
-    Mutation("a row that nobody wrote", MATCH, _lost),
+    Mutation("queries of the next row", MATCH, _of_next_line("query")),
+    Mutation("positives of the next row", MATCH, _of_next_line("positives")),
+    Mutation("negatives of the next row", MATCH, _of_next_line("negatives")),
+    Mutation("a negative lost", MATCH, _texts("negatives", lambda texts, row: texts[:-1])),
+    Mutation("a positive truncated", MATCH, _texts("positives", lambda texts, row: [_half_as_long(texts[0]), *texts[1:]])),
+    Mutation("a row that nobody wrote", MATCH, _row_lost),
     Mutation("an empty query", CONTRASTS, _field("query", _blank)),
-    Mutation("an empty positive", CONTRASTS, _side("positives", lambda texts, row: [" ", *texts[1:]])),
-    Mutation("no positive", CONTRASTS, _side("positives", lambda texts, row: [])),
-    Mutation("a positive among the negatives", CONTRASTS, _side("negatives", lambda texts, row: [*texts, row["positives"][0]])),
-    Mutation("a negative twice", CONTRASTS, _side("negatives", lambda texts, row: [*texts, texts[0]])),
-    Mutation("the query among the positives", CONTRASTS, _side("positives", lambda texts, row: [*texts, row["query"]])),
+    Mutation("an empty positive", CONTRASTS, _texts("positives", lambda texts, row: [" ", *texts[1:]])),
+    Mutation("no positive", CONTRASTS, _texts("positives", lambda texts, row: [])),
+    Mutation("a positive among the negatives", CONTRASTS, _texts("negatives", lambda texts, row: [*texts, row["positives"][0]])),
+    Mutation("a negative twice", CONTRASTS, _texts("negatives", lambda texts, row: [*texts, texts[0]])),
+    Mutation("the query among the positives", CONTRASTS, _texts("positives", lambda texts, row: [*texts, row["query"]])),
 )
 """Corruptions of contrastive rows."""
 
 
-# Mutations of what a store holds of its sources: rows lost, refused for nothing, kept for nothing, on the wrong side.
+# Of what a store holds of its sources: rows lost, refused for nothing, kept for nothing, on the wrong side.
 
-SELECTION = "selection"
 _NOWHERE = 1 << 39
 """A row that no file has."""
 
@@ -521,39 +475,35 @@ class StoredRows:
     refused: tuple[tuple[int, str], ...]
 
 
-def _gone(store: StoredRows, at: int) -> StoredRows:
-    return replace(store, stored=(*store.stored[:at], *store.stored[at + 1 :]))
+def _instead(store: StoredRows, at: int, *records: tuple[int, bool, int]) -> StoredRows:
+    """Other records in the place of one."""
+    return replace(store, stored=(*store.stored[:at], *records, *store.stored[at + 1 :]))
 
 
-def _refused(reason: str) -> Callable[[StoredRows, int], StoredRows]:
-    return lambda store, at: replace(_gone(store, at), refused=(*store.refused, (store.stored[at][0], reason)))
-
-
-def _twice(store: StoredRows, at: int) -> StoredRows:
-    return replace(store, stored=(*store.stored, store.stored[at]))
+def _refused(reason: str) -> Change:
+    return lambda store, at: replace(_instead(store, at), refused=(*store.refused, (store.stored[at][0], reason)))
 
 
 def _both(store: StoredRows, at: int) -> StoredRows:
     return replace(store, refused=(*store.refused, (store.stored[at][0], "schema/empty_answer")))
 
 
-def _moved(held_out: bool) -> Callable[[StoredRows, int], StoredRows | None]:
-    def change(store: StoredRows, at: int) -> StoredRows | None:
+def _moved(held_out: bool) -> Change:
+    def changed(store: StoredRows, at: int) -> StoredRows | None:
         row, held, belongs = store.stored[at]
-        return None if held != held_out else replace(store, stored=(*store.stored[:at], (row, not held, belongs), *store.stored[at + 1 :]))
+        return _instead(store, at, (row, not held, belongs)) if held == held_out else None
 
-    return change
+    return changed
 
 
-def _kept(fate: str) -> Callable[[StoredRows, int], StoredRows]:
+def _kept(fate: str) -> Change:
     """The row that a record is from is of another fate than it seemed, and the record is there all the same."""
 
-    def change(store: StoredRows, at: int) -> StoredRows:
-        here = list(store.block.rows).index(store.stored[at][0])
-        fates = [fate if number == here else each for number, each in enumerate(store.block.fates)]
+    def changed(store: StoredRows, at: int) -> StoredRows:
+        fates = [fate if row == store.stored[at][0] else own for row, own in zip(store.block.rows, store.block.fates, strict=True)]
         return replace(store, block=replace(store.block, fates=fates))
 
-    return change
+    return changed
 
 
 def _beyond(store: StoredRows, at: int) -> StoredRows:
@@ -561,7 +511,7 @@ def _beyond(store: StoredRows, at: int) -> StoredRows:
 
 
 SELECTION_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a row vanished", SELECTION, _gone),
+    Mutation("a row vanished", SELECTION, _instead),
     Mutation("a row refused as a duplicate that is none", SELECTION, _refused("deduplicate/duplicate")),
     Mutation("a row refused as unreadable that can be read", SELECTION, _refused("records/invalid_json")),
     Mutation("a row refused by `where` that matches", SELECTION, _refused("records/filtered_by_where")),
@@ -570,7 +520,7 @@ SELECTION_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a duplicate kept", SELECTION, _kept(DUPLICATE)),
     Mutation("a row that misses `where` kept", SELECTION, _kept(FILTERED)),
     Mutation("a row that cannot be read kept", SELECTION, _kept(UNREADABLE)),
-    Mutation("a row stored twice", SELECTION, _twice),
+    Mutation("a row stored twice", SELECTION, lambda store, at: replace(store, stored=(*store.stored, store.stored[at]))),
     Mutation("a row stored and refused", SELECTION, _both),
     Mutation("a held-out row in the training part", SELECTION, _moved(True)),
     Mutation("a training row in the held-out part", SELECTION, _moved(False)),
@@ -579,50 +529,56 @@ SELECTION_MUTATIONS: tuple[Mutation, ...] = (
 """Corruptions of what is stored and refused; the check `selection` must catch each."""
 
 
-# Mutations of merged stores: what goes wrong where stores are put together, done on purpose to copies.
+# Of merged stores: what goes wrong where stores are put together. Lines and records are moved in the same ways.
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
     """A stream in memory: its arrays by key, where each record ends, and the file and row of each."""
 
-    arrays: Mapping[str, npt.NDArray[Any]]
+    arrays: Mapping[str, Array]
     ends: npt.NDArray[np.int64]
     file: npt.NDArray[np.int32]
     row: npt.NDArray[np.int64]
 
 
-NAME = "merged"
+def _count(store: MergedRows | Records) -> int:
+    return len(store.origin) if isinstance(store, MergedRows) else len(store.ends)
 
 
-def _lines(store: MergedRows, order: Sequence[int]) -> MergedRows:
-    lines = list(store.lines)
-    return MergedRows(store.origin[list(order)], [lines[at] for at in order])
+def _in_order(store: Any, order: Sequence[int]) -> Any:
+    """The lines or records of these numbers."""
+    chosen = np.array(order, np.int64)
+    if isinstance(store, MergedRows):
+        lines = list(store.lines)
+        return MergedRows(store.origin[chosen], [lines[at] for at in order])
+    starts = np.concatenate([[0], store.ends[:-1]])
+    arrays = {
+        key: np.concatenate([array[:0], *(array[starts[at] : store.ends[at]] for at in order)]) for key, array in store.arrays.items()
+    }
+    return Records(arrays, np.cumsum((store.ends - starts)[chosen]), store.file[chosen], store.row[chosen])
 
 
-def _line_lost(store: MergedRows, at: int) -> MergedRows:
-    return _lines(store, [each for each in range(len(store.origin)) if each != at])
+def _lost(store: Any, at: int) -> Any:
+    return _in_order(store, [each for each in range(_count(store)) if each != at])
 
 
-def _line_twice(store: MergedRows, at: int) -> MergedRows:
-    return _lines(store, [*range(len(store.origin)), at])
+def _twice(store: Any, at: int) -> Any:
+    return _in_order(store, [*range(_count(store)), at])
+
+
+def _exchanged(store: Any, at: int) -> Any:
+    """Two that are neighbours, the last and the first among them."""
+    order = list(range(_count(store)))
+    other = (at + 1) % len(order)
+    order[at], order[other] = other, at
+    return _in_order(store, order) if len(order) > 1 else None
 
 
 def _lines_exchanged(store: MergedRows, at: int) -> MergedRows | None:
     """With the index they had, so that only their content tells."""
-    lines, other = list(store.lines), (at + 1) % len(store.origin)
-    return None if lines[at] == lines[other] else replace(_lines(store, _exchanged(len(lines), at, other)), origin=store.origin)
-
-
-def _order_exchanged(store: MergedRows, at: int) -> MergedRows | None:
-    count = len(store.origin)
-    return None if count < 2 else _lines(store, _exchanged(count, at, (at + 1) % count))
-
-
-def _exchanged(count: int, one: int, other: int) -> list[int]:
-    order = list(range(count))
-    order[one], order[other] = other, one
-    return order
+    changed = _exchanged(store, at)
+    return None if changed is None or changed.lines == list(store.lines) else replace(changed, origin=store.origin)
 
 
 def _line_altered(store: MergedRows, at: int) -> MergedRows:
@@ -631,77 +587,53 @@ def _line_altered(store: MergedRows, at: int) -> MergedRows:
     return MergedRows(store.origin, lines)
 
 
-def _another_domain(store: MergedRows, at: int) -> MergedRows:
+def _other_domain(store: MergedRows, at: int) -> MergedRows:
     origin = store.origin.copy()
     origin[at, 0] += 1
     return replace(store, origin=origin)
 
 
 LINE_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a line lost", NAME, _line_lost),
-    Mutation("a line twice", NAME, _line_twice),
+    Mutation("a line lost", NAME, _lost),
+    Mutation("a line twice", NAME, _twice),
     Mutation("two lines exchanged", NAME, _lines_exchanged),
-    Mutation("another order", NAME, _order_exchanged),
+    Mutation("another order", NAME, _exchanged),
     Mutation("a space more in a line", NAME, _line_altered),
-    Mutation("a line of another domain", NAME, _another_domain),
+    Mutation("a line of another domain", NAME, _other_domain),
 )
 """Corruptions of merged lines."""
 
 
-def _records(found: Records, order: list[int]) -> Records:
-    starts = np.concatenate([[0], found.ends[:-1]])
-    spans = [slice(int(starts[at]), int(found.ends[at])) for at in order]
-    arrays = {key: np.concatenate([array[:0], *(array[span] for span in spans)]) for key, array in found.arrays.items()}
-    return Records(arrays, np.cumsum((found.ends - starts)[order]), found.file[order], found.row[order])
-
-
-def _record_lost(found: Records, at: int) -> Records:
-    return _records(found, [each for each in range(len(found.ends)) if each != at])
-
-
-def _record_twice(found: Records, at: int) -> Records:
-    return _records(found, [*range(len(found.ends)), at])
-
-
-def _records_exchanged(found: Records, at: int) -> Records | None:
+def _records_exchanged(store: Records, at: int) -> Records | None:
     """With the rows they had, so that only their content tells."""
-    count = len(found.ends)
-    changed = replace(_records(found, _exchanged(count, at, (at + 1) % count)), file=found.file, row=found.row)
-    return None if all(np.array_equal(array, found.arrays[key]) for key, array in changed.arrays.items()) else changed
+    changed = _exchanged(store, at)
+    if changed is None or all(np.array_equal(array, store.arrays[key]) for key, array in changed.arrays.items()):
+        return None
+    return Records(changed.arrays, changed.ends, store.file, store.row)
 
 
-def _row_moved(found: Records, at: int) -> Records:
-    row = found.row.copy()
-    row[at] += 1
-    return replace(found, row=row)
-
-
-def _value(key: str) -> Callable[[Records, int], Records | None]:
+def _value(key: str) -> Change:
     """The last value of a record is another."""
 
-    def change(found: Records, at: int) -> Records | None:
-        if key not in found.arrays:
+    def changed(store: Records, at: int) -> Records | None:
+        if key not in store.arrays:
             return None
-        array = found.arrays[key].copy()
-        array[found.ends[at] - 1] = not array[found.ends[at] - 1] if key == "loss_mask" else array[found.ends[at] - 1] + 1
-        return replace(found, arrays={**found.arrays, key: array})
+        place, array = store.ends[at] - 1, store.arrays[key]
+        value = not array[place] if key == "loss_mask" else array[place] + 1
+        return replace(store, arrays={**store.arrays, key: _put(array, place, place + 1, value)})
 
-    return change
+    return changed
 
 
-def _border_moved(found: Records, at: int) -> Records | None:
-    if at + 1 == len(found.ends):
-        return None
-    ends = found.ends.copy()
-    ends[at] -= 1
-    return replace(found, ends=ends)
+def _border_moved(store: Records, at: int) -> Records | None:
+    return None if at + 1 == len(store.ends) else replace(store, ends=_put(store.ends, at, at + 1, store.ends[at] - 1))
 
 
 RECORD_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a record lost", NAME, _record_lost),
-    Mutation("a record twice", NAME, _record_twice),
+    Mutation("a record lost", NAME, _lost),
+    Mutation("a record twice", NAME, _twice),
     Mutation("two records exchanged", NAME, _records_exchanged),
-    Mutation("a record of another line", NAME, _row_moved),
+    Mutation("a record of another line", NAME, lambda store, at: replace(store, row=_put(store.row, at, at + 1, store.row[at] + 1))),
     Mutation("another token", NAME, _value("tokens")),
     Mutation("a loss mask turned round", NAME, _value("loss_mask")),
     Mutation("another reward", NAME, _value("rewards")),
@@ -711,47 +643,17 @@ RECORD_MUTATIONS: tuple[Mutation, ...] = (
 """Corruptions of merged records."""
 
 
-# Mutations of scored groups: what goes wrong with rewards and with sampled ids, done on purpose to copies of them.
-
-NAN, INFINITY = np.float32("nan"), np.float32("inf")
-T = TypeVar("T")
+# Of scored groups: what goes wrong with rewards and with sampled ids.
 
 
-def _alone(change: Callable[[T], T | None]) -> Callable[[Sequence[T], int], list[T] | None]:
-    """The corrupted group, alone."""
+def _rewards(change: Callable[[Array], Array]) -> Change:
+    """A group with other rewards."""
 
-    def changed(groups: Sequence[T], at: int) -> list[T] | None:
-        return None if (other := change(groups[at])) is None else [other]
+    def changed(group: Scores) -> Scores | None:
+        rewards = change(group.rewards)
+        return None if np.array_equal(rewards, group.rewards) else replace(group, rewards=rewards)
 
-    return changed
-
-
-def _no_number(group: Scores) -> Scores:
-    return replace(group, rewards=np.append(group.rewards[:-1], NAN))
-
-
-def _infinite(group: Scores) -> Scores:
-    return replace(group, rewards=np.append(INFINITY, group.rewards[1:]))
-
-
-def _reward_lost(group: Scores) -> Scores:
-    return replace(group, rewards=group.rewards[:-1])
-
-
-def _shifted(group: Scores) -> Scores | None:
-    """As where an empty response was dropped, and its reward was not."""
-    rewards = np.roll(group.rewards, 1)
-    return None if np.array_equal(rewards, group.rewards) else replace(group, rewards=rewards)
-
-
-def _truncated(group: Scores) -> Scores | None:
-    """As in a store of int32."""
-    rewards = np.trunc(group.rewards)
-    return None if np.array_equal(rewards, group.rewards) else replace(group, rewards=rewards)
-
-
-def _sign(group: Scores) -> Scores | None:
-    return replace(group, rewards=-group.rewards) if group.rewards.any() else None
+    return _alone(changed)
 
 
 def _other_response(group: Scores) -> Scores:
@@ -759,31 +661,33 @@ def _other_response(group: Scores) -> Scores:
     return replace(group, rewards=np.append(group.rewards, group.rewards[-1]), responses=group.responses + 1)
 
 
+NAN, INFINITY = np.float32("nan"), np.float32("inf")
 REWARD_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a reward that is no number", "rewards", _alone(_no_number)),
-    Mutation("an infinite reward", "rewards", _alone(_infinite)),
-    Mutation("a reward lost", "rewards", _alone(_reward_lost)),
-    Mutation("rewards of a group shifted", "rewards", _alone(_shifted)),
-    Mutation("rewards cut to whole numbers", "rewards", _alone(_truncated)),
-    Mutation("rewards negated", "rewards", _alone(_sign)),
+    Mutation("a reward that is no number", "rewards", _rewards(lambda rewards: np.append(rewards[:-1], NAN))),
+    Mutation("an infinite reward", "rewards", _rewards(lambda rewards: np.append(INFINITY, rewards[1:]))),
+    Mutation("a reward lost", "rewards", _rewards(lambda rewards: rewards[:-1])),
+    # as where an empty response was dropped, and its reward was not
+    Mutation("rewards of a group shifted", "rewards", _rewards(lambda rewards: np.roll(rewards, 1))),
+    Mutation("rewards cut to whole numbers", "rewards", _rewards(np.trunc)),
+    Mutation("rewards negated", "rewards", _rewards(lambda rewards: -rewards)),
     Mutation("a response of another group", "rewards", _alone(_other_response)),
 )
 """Corruptions of rewards; the check `rewards` must catch each."""
 
 
-def _first(key: str, value: Callable[[Sequence[Any]], list[Any]]) -> Callable[[Rollout], Rollout | None]:
+def _first(key: str, value: Callable[[Sequence[Any]], list[Any]]) -> Change:
     """One array of the first response becomes something else; only groups whose responses have it."""
 
-    def change(group: Rollout) -> Rollout | None:
+    def changed(group: Rollout) -> Rollout | None:
         stored = group.responses[0]
         if key not in stored or (other := value(stored[key])) == list(stored[key]):
             return None
         return replace(group, responses=({**stored, key: other}, *group.responses[1:]))
 
-    return change
+    return _alone(changed)
 
 
-def _lost_response(group: Rollout) -> Rollout:
+def _response_lost(group: Rollout) -> Rollout:
     return replace(group, responses=group.responses[:-1])
 
 
@@ -803,15 +707,13 @@ def _other_prompt(group: Rollout) -> Rollout | None:
 
 
 ROLLOUT_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a sampled id replaced", "sampled_ids", _alone(_first("tokens", lambda ids: [*ids[:-1], ids[-1] + 1]))),
-    Mutation("a sampled id lost", "sampled_ids", _alone(_first("tokens", lambda ids: list(ids[1:])))),
-    Mutation("a sampled token not trained", "sampled_ids", _alone(_first("loss_mask", lambda mask: [0, *mask[1:]]))),
-    Mutation("log-probabilities shifted by one token", "sampled_ids", _alone(_first("logprobs", lambda values: [*values[1:], values[0]]))),
-    Mutation(
-        "log-probabilities as probabilities", "sampled_ids", _alone(_first("logprobs", lambda values: [2.0**value for value in values]))
-    ),
+    Mutation("a sampled id replaced", "sampled_ids", _first("tokens", lambda ids: [*ids[:-1], ids[-1] + 1])),
+    Mutation("a sampled id lost", "sampled_ids", _first("tokens", lambda ids: list(ids[1:]))),
+    Mutation("a sampled token not trained", "sampled_ids", _first("loss_mask", lambda mask: [0, *mask[1:]])),
+    Mutation("log-probabilities shifted by one token", "sampled_ids", _first("logprobs", lambda values: [*values[1:], values[0]])),
+    Mutation("log-probabilities as probabilities", "sampled_ids", _first("logprobs", lambda values: [2.0**value for value in values])),
     Mutation("log-probabilities lost", "sampled_ids", _alone(_without_logprobs)),
-    Mutation("a response lost", "sampled_ids", _alone(_lost_response)),
+    Mutation("a response lost", "sampled_ids", _alone(_response_lost)),
     Mutation("responses in another order", "sampled_ids", _alone(_turned_round)),
     Mutation("another prompt than was sampled from", "sampled_ids", _alone(_other_prompt)),
 )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.verdict import Verdict, Worst, fails
 from prep_assets.stores.arrays import at, joined, made, numbers, order, stretches, sums, together, zeros
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import ATTENTION, TokenStore
@@ -104,14 +104,14 @@ def check_pieces(packed: PackedStore, tokens: Mapping[str, TokenStore], *, once:
         fault = _fault(block, first, pieces, packed.sources, stores)
         checked += int(pieces["length"][: None if fault is None else fault[0]].sum())
         if fault is not None:
-            return _failed(packed, int(pieces["row"][fault[0]]), fault[1], checked, fault[2])
+            row = int(pieces["row"][fault[0]])
+            ids, weights = np.asarray(packed.tokens[row]), packed.weights(row)
+            return fails(f"row {row:,}", fault[1], {"tokens_checked": checked}, ids, weights, fault[2])
     if once and _used_twice(documents):
-        return Verdict(
-            False, "some record's tokens are in the table twice", {"tokens_checked": checked}, Worst("documents", "overlapping pieces")
-        )
-    return Verdict(
-        True, f"{checked:,} packed tokens equal their records, tokens and mask", {"tokens_checked": checked, "rows_checked": len(packed)}
-    )
+        worst = Worst("documents", "overlapping pieces")
+        return Verdict(False, "some record's tokens are in the table twice", {"tokens_checked": checked}, worst)
+    numbers = {"tokens_checked": checked, "rows_checked": len(packed)}
+    return Verdict(True, f"{checked:,} packed tokens equal their records, tokens and mask", numbers)
 
 
 def _fault(
@@ -171,17 +171,6 @@ def _used_twice(documents: Mapping[str, np.ndarray]) -> bool:
     return False
 
 
-def _failed(packed: PackedStore, row: int, what: str, checked: int, at: int = -1) -> Verdict:
-    worst = Worst(
-        f"row {row:,}",
-        what,
-        tuple(np.asarray(packed.tokens[row]).tolist()),
-        tuple(map(float, packed.weights(row).tolist())),
-        at,
-    )
-    return Verdict(False, f"row {row:,}: {what}", {"tokens_checked": checked}, worst)
-
-
 # The mixture of a packed table: every record that the options ask for is in it whole, as often as they ask, or left out for a reason that holds.
 
 Trained = Callable[[int, int, int, int], int]
@@ -208,53 +197,42 @@ def check_mixture(
     found = {field: np.asarray(documents[field]) for field in ("source", "record", "start", "length")}
     numbers: dict[str, float] = {"records_expected": 0, "tokens_packed": int(found["length"].sum()), "tokens_untrained": 0}
     if list(sources) != sorted(lengths):
-        return _mixture_failed(numbers, "domains", f"the table is of {list(sources)}, the configuration of {sorted(lengths)}")
+        return fails("domains", f"the table is of {list(sources)}, the configuration of {sorted(lengths)}", numbers)
     known = [len(lengths[name]) for name in sources]
     if (stranger := _stranger(found, known)) is not None:
-        return _mixture_failed(numbers, "documents", stranger)
+        return fails("documents", stranger, numbers)
     order = expected_order(lengths, packing)
     numbers["records_expected"] = len(order.record)
     pieces = _usable(order, packing)
     for source, record, start, end, surplus in _differences(pieces, found):
         name = f"{sources[source]} record {record:,}"
         if surplus > 0:
-            return _mixture_failed(
-                numbers, name, f"tokens {start:,} to {end:,} are {surplus} times more in the table than the options ask for"
-            )
+            return fails(name, f"tokens {start:,} to {end:,} are {surplus} times more in the table than the options ask for", numbers)
         if (lost := trained(source, record, start, end)) > 0:
-            return _mixture_failed(numbers, name, f"{lost:,} trained tokens between {start:,} and {end:,} are in no row")
+            return fails(name, f"{lost:,} trained tokens between {start:,} and {end:,} are in no row", numbers)
         numbers["tokens_untrained"] += -surplus * (end - start)
     fault = _claims(order, found, sources, claimed, numbers)
     if fault is None and packing["strategy"] in ("concat", "simple") and not _in_order(pieces, found):
         fault = f"{packing['strategy']} keeps the order of the mixture, the table does not"
     if fault is not None:
-        return _mixture_failed(numbers, "documents", fault)
+        return fails("documents", fault, numbers)
     return Verdict(True, f"the rows hold the {len(order.record):,} records that the options ask for, whole or counted as left out", numbers)
-
-
-def _mixture_failed(numbers: Mapping[str, float], where: str, what: str) -> Verdict:
-    return Verdict(False, f"{where}: {what}", numbers, Worst(where, what))
 
 
 def _usable(order: Order, packing: Mapping[str, Any]) -> dict[str, Ints]:
     """The part of each record that the strategy packs: from 0, so many tokens."""
-    row_len, whole = int(packing["row_len"]), order.length
-    length: Callable[[slice], Ints]
-    if packing["strategy"] == "concat":
-        ends = sums(whole)
-        total = int(whole.sum())
-        limit = total // row_len * row_len if packing["tail"] == "drop" else total
+    row_len, strategy, whole = int(packing["row_len"]), packing["strategy"], order.length
+    ends, total = sums(whole), int(whole.sum())
+    limit = total // row_len * row_len if packing["tail"] == "drop" else total
+    overlong = {"truncate": row_len, "drop": 0}.get(packing["overlong"]) if strategy != "bfd_split" else None
 
-        def length(part: slice) -> Ints:
-            left: Ints = limit - (ends[part] - whole[part])
-            return np.minimum(np.maximum(left, 0), whole[part])
-    elif packing["strategy"] != "bfd_split" and packing["overlong"] in ("truncate", "drop"):
-        instead = row_len if packing["overlong"] == "truncate" else 0
+    def length(part: slice) -> Ints:
+        own = whole[part]
+        if strategy == "concat":
+            left: Ints = np.clip(limit - (ends[part] - own), 0, own)
+            return left
+        return own if overlong is None else np.where(own > row_len, overlong, own)
 
-        def length(part: slice) -> Ints:
-            return np.where(whole[part] > row_len, instead, whole[part])
-    else:
-        return {"source": order.source, "record": order.record, "start": zeros(len(whole)), "length": whole}
     return {"source": order.source, "record": order.record, "start": zeros(len(whole)), "length": made(len(whole), length)}
 
 
@@ -280,14 +258,9 @@ def _differences(wanted: Mapping[str, Ints], found: Mapping[str, Ints]) -> Itera
 
 
 def _surplus(wanted: Mapping[str, Ints], found: Mapping[str, Ints]) -> list[tuple[int, int, int, int, int]]:
-    parts = [(found, 1), (wanted, -1)]
-    edges = [
-        (part["source"], part["record"], place, step)
-        for part, sign in parts
-        for place, step in ((part["start"], sign), (part["start"] + part["length"], -sign))
-    ]
-    source, record, place = (np.concatenate([edge[column] for edge in edges]) for column in range(3))
-    change = np.concatenate([np.full(len(edge[0]), edge[3]) for edge in edges])
+    source, record = (np.concatenate([found[key], found[key], wanted[key], wanted[key]]) for key in ("source", "record"))
+    place = np.concatenate([edge for part in (found, wanted) for edge in (part["start"], part["start"] + part["length"])])
+    change = np.repeat([1, -1, -1, 1], [*(len(found["start"]),) * 2, *(len(wanted["start"]),) * 2])
     order = np.lexsort((place, record, source))
     source, record, place, change = source[order], record[order], place[order], change[order]
     # the edges of a record add up to nothing at its end, so that those of the next one may be there as well
@@ -298,11 +271,7 @@ def _surplus(wanted: Mapping[str, Ints], found: Mapping[str, Ints]) -> list[tupl
 
 
 def _claims(
-    order: Order,
-    found: Mapping[str, Ints],
-    sources: Sequence[str],
-    claimed: Mapping[str, float],
-    numbers: Mapping[str, float],
+    order: Order, found: Mapping[str, Ints], sources: Sequence[str], claimed: Mapping[str, float], numbers: Mapping[str, float]
 ) -> str | None:
     used = int(found["length"].sum())
     left_out = int(order.length.sum()) - used
@@ -311,10 +280,9 @@ def _claims(
     if claimed["tokens_in_untrained_rows"] != numbers["tokens_untrained"]:
         said = claimed["tokens_in_untrained_rows"]
         return f"{numbers['tokens_untrained']:,.0f} untrained tokens are left out, the manifest says {said:,} are in rows without loss"
-    tokens = sum(
-        (np.bincount(found["source"][part], found["length"][part], len(sources)) for part in stretches(len(found["source"]))),
-        np.zeros(len(sources)),
-    )
+    tokens = np.zeros(len(sources))
+    for part in stretches(len(found["source"])):
+        tokens += np.bincount(found["source"][part], found["length"][part], len(sources))
     for name, count in zip(sources, tokens, strict=True):
         if abs(claimed[f"share_{name}"] - count / max(1, used)) > 1e-9:
             return f"{name} is {count / max(1, used):.4f} of the tokens, the manifest says {claimed[f'share_{name}']:.4f}"

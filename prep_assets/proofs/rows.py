@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from prep_assets.proofs.plain_reading import as_text
 from prep_assets.proofs.second_reading import MessageFields, MessageRows, Messages, Strings, fingerprint
-from prep_assets.proofs.verdict import Verdict, Worst, shown
+from prep_assets.proofs.verdict import Verdict, Worst, fails, shown, some_fail
 from prep_assets.samples import UNATTENDED
 from prep_assets.stores.arrays import before, sizes, stretches
 from prep_assets.stores.files import Digests, dumps
@@ -38,70 +38,59 @@ def check_records(
     lengths = sizes(store.ends)
     numbers = {"records": len(store), "tokens": store.tokens}
     if len(lengths) and lengths.min() < 1:
-        return _failed(numbers, int(lengths.argmin()), f"{int(lengths.min())} tokens")
+        return fails(f"record {int(lengths.argmin()):,}", f"{int(lengths.min())} tokens", numbers)
     for records, tokens in store.blocks(BLOCK):
-        low, ids, at = records.start, np.asarray(store.arrays["tokens"][tokens]), store.starts_of(records) - tokens.start
-        fault = _ids_fault(ids, at, vocabulary_size) or _ends_fault(ids, at, eos_id, bos_id, ended)
-        if fault is None and "loss_mask" in store.arrays:
-            fault = _mask_fault(np.asarray(store.arrays["loss_mask"][tokens]), at)
-        if fault is None and ATTENTION in store.arrays:
-            fault = _attention_fault(np.asarray(store.arrays[ATTENTION][tokens]), store.weights(tokens), at)
+        fault = next(_record_faults(store, records, tokens, vocabulary_size, ((bos_id, True), (eos_id, ended))), None)
         if fault is not None:
-            return _failed(numbers, low + fault[0], fault[1], store)
+            record = records.start + fault[0]
+            weights = store.weights(record) if "loss_mask" in store.arrays else ()
+            return fails(f"record {record:,}", fault[1], numbers, store.record(record, "tokens"), weights)
     return Verdict(True, f"{len(store):,} records, {store.tokens:,} tokens: lengths, ids and mask are sound", numbers)
 
 
-def _ids_fault(ids: npt.NDArray[Any], starts: npt.NDArray[np.int64], size: int) -> tuple[int, str] | None:
-    if not len(ids) or (ids.min() >= 0 and ids.max() < size):
-        return None
-    at = int(((ids < 0) | (ids >= size)).argmax())
-    return _record_of(starts, at), f"id {int(ids[at])} is outside the vocabulary of {size:,}"
+def _record_faults(
+    store: TokenStore, records: slice, tokens: slice, size: int, ends: Sequence[tuple[int | None, bool]]
+) -> Iterator[tuple[int, str]]:
+    """What is wrong with the records of a block, each with its number among them. Begin-of-text and end-of-text tokens, which may be one and the same, stand
+    once each at the ends of a record.
 
+    Args:
+        ends: the begin-of-text and the end-of-text token, and whether each must be there; `None` for a token that is not looked for.
+    """
+    ids, starts = np.asarray(store.arrays["tokens"][tokens]), store.starts_of(records) - tokens.start
 
-def _ends_fault(
-    ids: npt.NDArray[Any], starts: npt.NDArray[np.int64], eos: int | None, bos: int | None, ended: bool
-) -> tuple[int, str] | None:
-    """The first record that does not hold its begin-of-text and end-of-text tokens once each, at its ends. They may be one and the same token."""
-    last = np.append(starts[1:], len(ids)) - 1
-    for token, places, name, where, there in ((bos, starts, "begin", "first", True), (eos, last, "end", "last", ended)):
+    def first(wrong: npt.NDArray[np.bool_]) -> tuple[int, int]:
+        at = int(wrong.argmax())
+        return at, int(np.searchsorted(starts, at, "right")) - 1
+
+    outside = (ids < 0) | (ids >= size)
+    if outside.any():
+        at, record = first(outside)
+        yield record, f"id {int(ids[at])} is outside the vocabulary of {size:,}"
+    borders = np.append(starts, len(ids))
+    for (token, needed), places, name, where in zip(ends, (starts, borders[1:] - 1), ("begin", "end"), ("first", "last"), strict=True):
         if token is None:
             continue
-        found = np.flatnonzero(ids == token)
-        in_place, count = ids[places] == token, np.diff(np.searchsorted(found, np.append(starts, len(ids))))
-        wrong = (count != int(token == bos) + int(ended and token == eos)) | (there & ~in_place)
+        in_place, count = ids[places] == token, np.diff(np.searchsorted(np.flatnonzero(ids == token), borders))
+        wrong = (count != sum(other == token and is_needed for other, is_needed in ends)) | (needed & ~in_place)
         if wrong.any():
             record = int(wrong.argmax())
-            return record, f"{int(count[record])} {name}-of-text tokens, the {where} token is {'one' if in_place[record] else 'none'}"
-    return None
-
-
-def _mask_fault(mask: npt.NDArray[Any], starts: npt.NDArray[np.int64]) -> tuple[int, str] | None:
-    wrong = ~((mask >= 0) & np.isfinite(mask))
-    if wrong.any():
-        at = int(wrong.argmax())
-        return _record_of(starts, at), f"loss weight {mask[at]} of a token"
-    untrained = ~np.logical_or.reduceat(mask > 0, starts)
-    if untrained.any():
-        return int(untrained.argmax()), "no token is trained"
-    return None
-
-
-def _attention_fault(attention: npt.NDArray[Any], weights: npt.NDArray[Any], starts: npt.NDArray[np.int64]) -> tuple[int, str] | None:
-    for wrong, what in ((attention > 1, "an attention of {attention}"), (weights < UNATTENDED, "trained, and not attended")):
+            yield record, f"{int(count[record])} {name}-of-text tokens, the {where} token is {'one' if in_place[record] else 'none'}"
+    if "loss_mask" in store.arrays:
+        mask = np.asarray(store.arrays["loss_mask"][tokens])
+        wrong = ~((mask >= 0) & np.isfinite(mask))
         if wrong.any():
-            at = int(wrong.argmax())
-            return _record_of(starts, at), f"token {at - int(starts[_record_of(starts, at)])}: {what.format(attention=attention[at])}"
-    return None
-
-
-def _record_of(starts: npt.NDArray[np.int64], at: int) -> int:
-    return int(np.searchsorted(starts, at, "right")) - 1
-
-
-def _failed(numbers: dict[str, int], record: int, what: str, store: TokenStore | None = None) -> Verdict:
-    ids = tuple(store.record(record, "tokens").tolist()) if store is not None else ()
-    weights = tuple(map(float, store.weights(record).tolist())) if store is not None and "loss_mask" in store.arrays else ()
-    return Verdict(False, f"record {record:,}: {what}", numbers, Worst(f"record {record:,}", what, ids, weights))
+            at, record = first(wrong)
+            yield record, f"loss weight {mask[at]} of a token"
+        untrained = ~np.logical_or.reduceat(mask > 0, starts)
+        if untrained.any():
+            yield int(untrained.argmax()), "no token is trained"
+    if ATTENTION in store.arrays:
+        attention = np.asarray(store.arrays[ATTENTION][tokens])
+        for wrong, what in ((attention > 1, "an attention of {}"), (store.weights(tokens) < UNATTENDED, "trained, and not attended")):
+            if wrong.any():
+                at, record = first(wrong)
+                yield record, f"token {at - int(starts[record])}: {what.format(attention[at])}"
 
 
 def check_packed(store: PackedStore, *, vocabulary_size: int, pad_id: int) -> Verdict:
@@ -223,51 +212,38 @@ class Alike:
     twice: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """What was found of the lines of a file: figures, and the first line that fails."""
-
-    numbers: Mapping[str, int]
-    worst: Worst | None
+Compared = tuple[dict[str, int], Worst | None]
+"""What was found of the lines of a file: figures, and the first line that fails."""
 
 
 def check_lines(lines: Iterable[Line | Alike], *, stored: int) -> Verdict:
-    """Compare every line.
-
-    Args:
-        stored: how many lines there are; as many must have a row.
-    """
+    """Compare every line; `stored`: how many there are, as many of which must have a row."""
     return lines_verdict([compared(lines)], stored=stored)
 
 
 def compared(lines: Iterable[Line | Alike]) -> Compared:
     """Compare the lines of a file."""
-    numbers = {"lines_checked": 0, "lines_failed": 0, "lines_read_twice": 0}
+    numbers = dict.fromkeys(("lines_checked", "lines_failed", "lines_read_twice"), 0)
     worst: Worst | None = None
     for line in lines:
-        if isinstance(line, Alike):
-            numbers["lines_checked"] += line.count
-            numbers["lines_read_twice"] += line.count * line.twice
-            continue
-        fault = _fault(line)
-        numbers["lines_checked"] += 1
-        numbers["lines_read_twice"] += line.plain is not None
-        if fault is not None:
+        count, twice = (line.count, line.twice) if isinstance(line, Alike) else (1, line.plain is not None)
+        numbers["lines_checked"] += count
+        numbers["lines_read_twice"] += count * twice
+        if isinstance(line, Line) and (fault := _fault(line)) is not None:
             numbers["lines_failed"] += 1
             worst = worst or Worst(line.id, fault)
-    return Compared(numbers, worst)
+    return numbers, worst
 
 
 def lines_verdict(files: Sequence[Compared], *, stored: int) -> Verdict:
     """The verdict on several files; `stored` as in `check_lines`."""
-    numbers = {key: sum(file.numbers[key] for file in files) for key in ("lines_checked", "lines_failed", "lines_read_twice")}
-    worst = next((file.worst for file in files if file.worst is not None), None)
+    numbers = {key: sum(found[key] for found, _ in files) for key in ("lines_checked", "lines_failed", "lines_read_twice")}
+    worst = next((worst for _, worst in files if worst is not None), None)
     if numbers["lines_checked"] != stored:
         what = f"{stored:,} lines are stored, {numbers['lines_checked']:,} rows of the sources are theirs"
         return Verdict(False, what, numbers, worst or Worst("index", what))
     if worst is not None:
-        summary = f"{numbers['lines_failed']:,} of {stored:,} lines differ from their rows; first {worst.where}: {worst.note}"
-        return Verdict(False, summary, numbers, worst)
+        return some_fail(numbers["lines_failed"], stored, "lines differ from their rows", worst, numbers)
     return Verdict(True, f"{stored:,} lines are those of their rows, {numbers['lines_read_twice']:,} also by a second reading", numbers)
 
 
@@ -335,9 +311,7 @@ def check_golds(rows: Iterable[tuple[str, str, object, Fraction | Converted | No
     if worst is None:
         apart = f"; {converted:,} are their schema's own and were only converted again" if converted else ""
         return Verdict(True, f"{agreed:,} of {checked:,} golds agree with a second reading{apart}", numbers)
-    return Verdict(
-        False, f"{checked - agreed - converted:,} of {checked:,} golds do not agree; first {worst.where}: {worst.note}", numbers, worst
-    )
+    return some_fail(checked - agreed - converted, checked, "golds do not agree", worst, numbers)
 
 
 def second_reading(answer: str) -> Fraction | None:
@@ -399,9 +373,36 @@ def _fraction(text: str) -> Fraction | None:
         return None
 
 
-# Contrastive rows: one query, what belongs to it and what does not, nothing empty, nothing on both sides; texts to be embedded have ids of their own.
+# Files of lines that are judged one by one: contrastive rows, preference pairs, labelled answers. What decides on which side of the split a row stands is in
+# no file of both sides.
 
 Rows = Iterable[Mapping[str, Any]]
+_ON_BOTH_SIDES = "its {} is in the training file as well"
+
+
+def _judged(
+    files: Mapping[str, Rows], key: str, fault_of: Callable[[str, Mapping[str, Any]], str | None]
+) -> Iterator[tuple[str, str, Mapping[str, Any], str | None]]:
+    """Each row of some files: the file, where in it the row stands, the row, and what is wrong with it.
+
+    Args:
+        files: rows by name; those of names that end with ``test`` are held out.
+        key: the field that must not be in a file to train on and in one that is held out.
+        fault_of: file and row → what else is wrong.
+    """
+    trained = Digests()
+    for name, rows in files.items():
+        for number, row in enumerate(rows, 1):
+            fault, digest = fault_of(name, row), fingerprint(row.get(key))
+            if not name.endswith("test"):
+                trained.add(digest)
+            elif fault is None and digest in trained:
+                fault = _ON_BOTH_SIDES.format(key)
+            yield name, f"{name} line {number:,}", row, fault
+
+
+# Contrastive rows: one query, what belongs to it and what does not, nothing empty, nothing on both sides; texts to be embedded have ids of their own.
+
 SIDES = ("positives", "negatives")
 OPTIONAL_CONTRAST_FIELDS = {"instruction", "positive_scores", "negative_scores"}
 """Fields that a row may have beside query, positives and negatives."""
@@ -409,33 +410,24 @@ OPTIONAL_CONTRAST_FIELDS = {"instruction", "positive_scores", "negative_scores"}
 
 def check_contrasts(train: Rows, test: Rows) -> Verdict:
     """Check every row, that ids are given once, and that no query of the training file is held out as well."""
-    numbers = {"rows_checked": 0, "rows_failed": 0, "positives": 0, "negatives": 0, "rows_without_negatives": 0}
+    numbers = dict.fromkeys(("rows_checked", "rows_failed", *SIDES, "rows_without_negatives"), 0)
     worst: Worst | None = None
-    queries = Digests()
     ids: set[int] = set()
-    for name, rows in (("train", train), ("test", test)):
-        for number, row in enumerate(rows, 1):
-            fault = _contrast_fault(row)
-            digest = fingerprint(row.get("query"))
-            if fault is None and name == "test" and digest in queries:
-                fault = "its query is in the training file as well"
-            if fault is None and "id" in row and row["id"] in ids:
-                fault = f"the id {row['id']} was given to another text before"
-            if name == "train":
-                queries.add(digest)
-            numbers["rows_checked"] += 1
-            if fault is not None:
-                numbers["rows_failed"] += 1
-                worst = worst or Worst(f"{name} line {number:,}", f"{fault}: {shown(row)}")
-            elif "id" in row:
-                ids.add(row["id"])
-            else:
-                for side in SIDES:
-                    numbers[side] += len(row[side])
-                numbers["rows_without_negatives"] += not row["negatives"]
+    for _, where, row, fault in _judged({"train": train, "test": test}, "query", lambda _, row: _contrast_fault(row)):
+        numbers["rows_checked"] += 1
+        if fault is None and "id" in row and row["id"] in ids:
+            fault = f"the id {row['id']} was given to another text before"
+        if fault is not None:
+            numbers["rows_failed"] += 1
+            worst = worst or Worst(where, f"{fault}: {shown(row)}")
+        elif "id" in row:
+            ids.add(row["id"])
+        else:
+            for side in SIDES:
+                numbers[side] += len(row[side])
+            numbers["rows_without_negatives"] += not row["negatives"]
     if worst is not None:
-        summary = f"{numbers['rows_failed']:,} of {numbers['rows_checked']:,} rows fail; first {worst.where}: {worst.note}"
-        return Verdict(False, summary, numbers, worst)
+        return some_fail(numbers["rows_failed"], numbers["rows_checked"], "rows fail", worst, numbers)
     said = f"{numbers['rows_checked']:,} rows are sound: {numbers['positives']:,} positive and {numbers['negatives']:,} negative texts"
     return Verdict(True, said, numbers)
 
@@ -471,34 +463,24 @@ OPTIONAL_PAIR_FIELDS = ("tools", "chat_template_kwargs", "margin")
 
 def check_pairs(train: Rows, test: Rows, unpaired: Rows = (), unpaired_test: Rows = ()) -> Verdict:
     """Check every pair and every labelled answer, and that no prompt of the training files is in a held-out one."""
-    numbers = {"pairs_checked": 0, "pairs_failed": 0, "longer_chosen": 0, "prompts_in_both": 0, "labelled_checked": 0, "desirable": 0}
+    files = {"train": train, "unpaired": unpaired, "test": test, "unpaired_test": unpaired_test}
+    counted = ("pairs_checked", "pairs_failed", "longer_chosen", "prompts_in_both", "labelled_checked", "desirable")
+    numbers = dict.fromkeys(counted, 0)
     worst: Worst | None = None
-    prompts = Digests()
-    for name, rows in (("train", train), ("unpaired", unpaired), ("test", test), ("unpaired_test", unpaired_test)):
+    for name, where, row, fault in _judged(files, "prompt", _pair_fault):
         labelled = name.startswith("unpaired")
-        for number, row in enumerate(rows):
-            fault = _unpaired_fault(row) if labelled else _pair_fault(row)
-            numbers["labelled_checked" if labelled else "pairs_checked"] += 1
-            digest = fingerprint(row.get("prompt"))
-            if fault is None and name.endswith("test") and digest in prompts:
-                fault = "its prompt is in the training file as well"
-                numbers["prompts_in_both"] += 1
-            if not name.endswith("test"):
-                prompts.add(digest)
-            if fault is not None:
-                numbers["pairs_failed"] += 1
-                worst = worst or Worst(f"{name} line {number + 1:,}", f"{fault}: {shown(row)}")
-            elif labelled:
-                numbers["desirable"] += row["label"]
-            else:
-                numbers["longer_chosen"] += len(str(row["chosen"])) > len(str(row["rejected"]))
+        numbers["labelled_checked" if labelled else "pairs_checked"] += 1
+        if fault is not None:
+            numbers["prompts_in_both"] += fault == _ON_BOTH_SIDES.format("prompt")
+            numbers["pairs_failed"] += 1
+            worst = worst or Worst(where, f"{fault}: {shown(row)}")
+        elif labelled:
+            numbers["desirable"] += row["label"]
+        else:
+            numbers["longer_chosen"] += len(str(row["chosen"])) > len(str(row["rejected"]))
     if worst is not None:
-        return Verdict(
-            False,
-            f"{numbers['pairs_failed']:,} of {numbers['pairs_checked'] + numbers['labelled_checked']:,} pairs fail; first {worst.where}: {worst.note}",
-            numbers,
-            worst,
-        )
+        count = numbers["pairs_checked"] + numbers["labelled_checked"]
+        return some_fail(numbers["pairs_failed"], count, "pairs fail", worst, numbers)
     share = numbers["longer_chosen"] / max(1, numbers["pairs_checked"])
     summary = f"{numbers['pairs_checked']:,} pairs are sound; in {share:.0%} the chosen answer is the longer one"
     if numbers["labelled_checked"]:
@@ -506,25 +488,22 @@ def check_pairs(train: Rows, test: Rows, unpaired: Rows = (), unpaired_test: Row
     return Verdict(True, summary, numbers)
 
 
-def _unpaired_fault(row: Mapping[str, Any]) -> str | None:
-    if (fault := _fields_fault(row, UNPAIRED_FIELDS)) is not None:
-        return fault
-    if not isinstance(row["label"], bool):
-        return f"label is {row['label']!r}, needs true or false"
-    if type(row["prompt"]) is not type(row["completion"]):
-        return "strings and lists of messages are mixed"
-    for field in UNPAIRED_FIELDS[:2]:
-        if _is_empty(row[field]):
-            return f"{field} is empty"
-    return None
-
-
-def _fields_fault(row: Mapping[str, Any], needed: list[str]) -> str | None:
+def _pair_fault(file: str, row: Mapping[str, Any]) -> str | None:
+    labelled = file.startswith("unpaired")
+    needed = UNPAIRED_FIELDS if labelled else FIELDS
     if list(row)[: len(needed)] != needed or not set(row) <= {*needed, *OPTIONAL_PAIR_FIELDS}:
         return f"fields {list(row)}, needs {needed} and may have {', '.join(OPTIONAL_PAIR_FIELDS)}"
     if isinstance(row["prompt"], str) and not {"tools", "chat_template_kwargs"}.isdisjoint(row):
         return "tools and variables of a chat template stand beside strings, which no template renders"
-    return None
+    if labelled and not isinstance(row["label"], bool):
+        return f"label is {row['label']!r}, needs true or false"
+    texts = [field for field in needed if field != "label"]
+    if len({type(row[field]) for field in texts}) != 1:
+        return "strings and lists of messages are mixed"
+    for field in texts:
+        if _is_empty(row[field]):
+            return f"{field} is empty"
+    return "chosen equals rejected" if not labelled and row["chosen"] == row["rejected"] else None
 
 
 def _is_empty(value: Any) -> bool:
@@ -536,19 +515,6 @@ def _is_empty(value: Any) -> bool:
     content = value[-1].get("content", "")
     text = content if isinstance(content, str) else "".join(part["text"] for part in content)
     return not (text.strip() or value[-1].get("tool_calls"))
-
-
-def _pair_fault(row: Mapping[str, Any]) -> str | None:
-    if (fault := _fields_fault(row, FIELDS)) is not None:
-        return fault
-    if len({type(row[field]) for field in FIELDS}) != 1:
-        return "strings and lists of messages are mixed"
-    for field in FIELDS:
-        if _is_empty(row[field]):
-            return f"{field} is empty"
-    if row["chosen"] == row["rejected"]:
-        return "chosen equals rejected"
-    return None
 
 
 # Preference pairs in columns: each a prompt and two answers, as lists of messages.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from importlib import import_module
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain
 from typing import IO, Any, NamedTuple, NoReturn, overload
 
 import numpy as np
@@ -92,57 +92,48 @@ DEPTH = 100
 def objects_of(lines: Sequence[bytes | None]) -> list[dict[str, Any] | None]:
     """The object on each line; `None` for one that is too long or holds none. They are looked at together where nothing in them takes a second look."""
     whole = [line for line in lines if line is not None]
-    try:
-        values = list(map(orjson.loads, whole))
-    except ValueError:
-        values = []
-    if len(whole) == len(lines) == len(values) and _are_sure(values, b"\n".join(whole)):
+    if len(whole) == len(lines) and (values := _sure_values(whole)) is not None:
         return values
     return [None if line is None else _object(line) for line in lines]
 
 
+def _sure_values(lines: Sequence[bytes]) -> list[dict[str, Any] | None] | None:
+    """The objects on some lines, by orjson; `None` where it does not keep all that the text of one says."""
+    try:
+        values = list(map(orjson.loads, lines))
+    except ValueError:
+        return None
+    return values if _are_sure(values, b"\n".join(lines)) else None
+
+
 def _are_sure(values: Sequence[Any], data: bytes) -> bool:
-    """Whether values are objects that are not nested too deep, in which no key stands twice and all numbers are integers; `data`: their text."""
+    """Whether values are objects that are not nested too deep, in which no key stands twice and no integer became a fraction; `data`: their text."""
     keys, waiting = 0, values
     for _ in range(DEPTH):
         kinds = {*map(type, waiting)}
-        if not kinds - _SCALARS:
-            return {*map(type, values)} == {dict} and keys == _key_ends(data)
-        if not kinds <= _SURE:
+        if float in kinds and _LONG_NUMBER.search(data):  # an integer of more than 64 bits is a fraction to orjson
             return False
+        if not kinds & _NESTED:
+            # where there are no more of them than keys, no key was there twice
+            return {*map(type, values)} == {dict} and keys == _key_ends(data)
         objects = [each for each in waiting if type(each) is dict]
         keys += sum(map(len, objects))
         waiting = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(each for each in waiting if type(each) is list)]
     return False
 
 
-_SCALARS = {str, int, bool, type(None)}
-_SURE = {*_SCALARS, dict, list}
-
-
-def _object(data: bytes) -> dict[str, Any] | None:
+def _object(line: bytes) -> dict[str, Any] | None:
+    if (found := _sure_values([line])) is not None:
+        return found[0]
     try:
-        value, once = value_of(data)
+        return _row(_strict(line))
     except (ValueError, RecursionError):
         return None
-    shallow = once and data.count(b"[") + data.count(b"{") <= DEPTH
-    return value if isinstance(value, dict) and (shallow or depth_of(value) <= DEPTH) else None
 
 
-def value_of(data: bytes) -> tuple[Any, bool]:
-    """The value of JSON text, and whether no object in it has a key twice for certain: by orjson where it keeps all of the text, by the standard
-    library everywhere else."""
-    try:
-        value = orjson.loads(data)
-    except ValueError:
-        return _strict(data), False
-    keys, fractions = _contents(value)
-    # where there are no more of them than keys, no key was there twice
-    if keys != data.count(b":") and keys != _key_ends(data):
-        return _strict(data), False
-    if fractions and _LONG_NUMBER.search(data):  # an integer of more than 64 bits is a fraction to orjson
-        return _strict(data), False
-    return value, True
+def _row(value: Any) -> dict[str, Any] | None:
+    """A value, where it is an object that is not nested too deep and has no key twice."""
+    return value if isinstance(value, dict) and depth_of(value) <= DEPTH else None
 
 
 def _key_ends(data: bytes) -> int:
@@ -160,21 +151,7 @@ def _is_escaped(data: bytes, quote: int) -> bool:
 
 _KEY_END, _BACKSLASH = re.compile(rb'"[ \t\r\n]*:'), ord("\\")
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
-
-
-def _contents(value: Any) -> tuple[int, bool]:
-    """How many keys the objects of a value have together, and whether there is a number that is no integer."""
-    keys, fractions, waiting = 0, False, [value]
-    for each in waiting:
-        kind = type(each)
-        if kind is dict:
-            keys += len(each)
-            waiting += each.values()
-        elif kind is list:
-            waiting += each
-        elif kind is float:
-            fractions = True
-    return keys, fractions
+_NESTED = {dict, list}
 
 
 def _strict(data: bytes) -> Any:
@@ -259,30 +236,10 @@ class MessageFields(NamedTuple):
             table.validate(full=True)  # strings are UTF-8
         except (pa.ArrowException, ValueError):  # what it says may be no UTF-8 either
             return None
-        rows = MessageRows(self, numbers, tuple([(Strings if string else Messages)(column.combine_chunks()) for column in table.columns]))
-        return rows if len(rows) == len(lines) and all(each.has_all() for each in rows.lists) else None
-
-    def digest_of(self, payload: Mapping[str, Any]) -> bytes | None:
-        """As `MessageRows.digests`; `None` for any other row."""
-        if payload.keys() != {*self.columns}:
-            return None
-        listed = [self._texts(payload[column]) for column in self.columns]
-        return None if None in listed else digest(b"".join(_known_by(*texts) for texts in listed if texts is not None))
-
-    def _texts(self, messages: Any) -> tuple[bytes, bytes, bytes] | None:
-        """Lengths, roles and contents, see `Strings.each`; `None` for anything else."""
-        if self.strings and type(messages) is str:
-            data = messages.encode()
-            return np.int64(len(data)).tobytes(), b"", data
-        texts: list[bytes] = []
-        for message in messages if type(messages) is list else [None]:
-            if type(message) is not dict or len(message) != 2:
-                return None
-            role, content = message.get(self.role), message.get(self.content)
-            if type(role) is not str or type(content) is not str:
-                return None
-            texts += [role.encode(), content.encode()]
-        return np.array(list(map(len, texts)), np.int64).tobytes(), b"".join(texts[0::2]), b"".join(texts[1::2])
+        rows = MessageRows(
+            self, numbers, lines, tuple([(Strings if string else Messages)(column.combine_chunks()) for column in table.columns])
+        )
+        return rows if table.num_rows == len(lines) and all(each.has_all() for each in rows.lists) else None
 
 
 @dataclass(frozen=True)
@@ -308,13 +265,7 @@ class Strings:
     @cached_property
     def contents(self) -> tuple[bytes, Ints]:
         """The same in UTF-8, one after the other; and where each begins, and the end of the last."""
-        return _strings(self.texts)
-
-    def each(self) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """Of each row the lengths of its strings, its roles, and its texts."""
-        data, bounds = self.contents
-        lengths = np.diff(bounds).tobytes()
-        return ((lengths[8 * at : 8 * at + 8], b"", data[low:high]) for at, (low, high) in enumerate(pairwise(bounds.tolist())))
+        return utf8_of(self.texts)
 
 
 class Messages(Strings):
@@ -344,14 +295,6 @@ class Messages(Strings):
     def _messages(self) -> Any:
         return self.column.flatten()  # only those of these rows
 
-    def each(self) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """Of each row the lengths of role and content of each message, its roles, and its contents."""
-        (roles, role_bounds), (contents, bounds) = _strings(self.roles), self.contents
-        lengths = np.stack([np.diff(role_bounds), np.diff(bounds)], axis=1).tobytes()
-        borders = (self.first * 16).tolist(), role_bounds[self.first].tolist(), bounds[self.first].tolist()
-        parts = [[data[low:high] for low, high in pairwise(ends)] for data, ends in zip((lengths, roles, contents), borders, strict=True)]
-        return zip(*parts, strict=True)
-
 
 @dataclass(frozen=True)
 class MessageRows(Sequence[Mapping[str, Any]]):
@@ -360,52 +303,38 @@ class MessageRows(Sequence[Mapping[str, Any]]):
     Attributes:
         fields: how they are written.
         numbers: of each in its file.
+        lines: the text of each.
         lists: the columns.
     """
 
     fields: MessageFields
     numbers: Sequence[int]
+    lines: Sequence[bytes]
     lists: tuple[Strings, ...]
 
     def __len__(self) -> int:
-        return len(self.lists[0].column)
+        return len(self.lines)
 
     @overload
     def __getitem__(self, at: int) -> Mapping[str, Any]: ...
     @overload
     def __getitem__(self, at: slice) -> list[Mapping[str, Any]]: ...
     def __getitem__(self, at: int | slice) -> Any:
-        if isinstance(at, slice):
-            return self._rows[at]
-        return {name: each.column[at].as_py() for name, each in zip(self.fields.columns, self.lists, strict=True)}
+        return list(map(orjson.loads, self.lines[at])) if isinstance(at, slice) else orjson.loads(self.lines[at])
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        return iter(self._rows)
-
-    @cached_property
-    def _rows(self) -> list[Mapping[str, Any]]:
-        lists = zip(*(each.column.to_pylist() for each in self.lists), strict=True)
-        return [dict(zip(self.fields.columns, own, strict=True)) for own in lists]
+        return map(orjson.loads, self.lines)
 
     def taken(self, which: Ints) -> MessageRows:
         """Some of them, in ascending order."""
         if len(which) == len(self):
             return self
         chosen = in_arrow(which)
-        numbers = [self.numbers[at] for at in which.tolist()]
-        return MessageRows(self.fields, numbers, tuple([type(each)(each.column.take(chosen)) for each in self.lists]))
-
-    def digests(self) -> list[bytes]:
-        """16 bytes for each row, that are equal exactly where every string is."""
-        return [digest(b"".join([_known_by(*own) for own in row])) for row in zip(*(each.each() for each in self.lists), strict=True)]
+        numbers, lines = ([each[at] for at in which.tolist()] for each in (self.numbers, self.lines))
+        return MessageRows(self.fields, numbers, lines, tuple([type(each)(each.column.take(chosen)) for each in self.lists]))
 
 
-def _known_by(lengths: bytes, roles: bytes, contents: bytes) -> bytes:
-    """What a list of messages is known by: all lengths, and all strings. JSON does not begin like this."""
-    return b"\0%d\0%b%b%b" % (len(lengths), lengths, roles, contents)
-
-
-def _strings(column: Any) -> tuple[bytes, Ints]:
+def utf8_of(column: Any) -> tuple[bytes, Ints]:
     """A column of strings that begins with its buffers: their bytes, and where each begins, and the end of the last."""
     _, offsets, data = column.buffers()
     places = np.frombuffer(offsets, np.int32, len(column) + 1).astype(np.int64)
@@ -572,14 +501,16 @@ def _in_columns(numbers: Sequence[int], lines: Sequence[bytes], fields: MessageF
 def _json_list(stream: IO[bytes]) -> Rows:
     """The whole list at once, so that nothing is yielded before it is known to be sound."""
     data = stream.read().removeprefix(b"\xef\xbb\xbf")
+    with suppress(ValueError):
+        value = orjson.loads(data)
+        elements = value if isinstance(value, list) else [value]
+        if _are_sure(elements, data):
+            return enumerate(elements)
     try:
-        value, _ = value_of(data)
+        value = _strict(data)
     except (ValueError, RecursionError) as error:
         raise Unsupported(f"the list as a whole is no JSON: {error}") from error
-    elements = value if isinstance(value, list) else [value]
-    return (
-        (number, element if isinstance(element, dict) and depth_of(element) <= DEPTH else None) for number, element in enumerate(elements)
-    )
+    return enumerate(map(_row, value if isinstance(value, list) else [value]))
 
 
 def _delimited(stream: IO[bytes], delimiter: str) -> Rows:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.proofs.second_reading import MessageFields, MessageRows, Rows, canonical_json, digest, sorted_json
+from prep_assets.proofs.second_reading import MessageRows, Rows, canonical_json, digest, fingerprint, sorted_json
 from prep_assets.stores.arrays import together
 from prep_assets.stores.files import Digests
 
@@ -146,7 +146,6 @@ class Rules:
         deduplicate: whether a row that equals an earlier one is refused.
         passages: what no row may hold; `None` where no benchmark is configured.
         forgotten: sha256 of rows, as JSON with sorted keys, that are left out for ever.
-        messages: how rows that may come in columns are written.
     """
 
     key: str | None = None
@@ -156,7 +155,6 @@ class Rules:
     deduplicate: bool = True
     passages: Passages | None = None
     forgotten: frozenset[str] = frozenset()
-    messages: MessageFields | None = None
 
     @property
     def every(self) -> bool:
@@ -234,13 +232,21 @@ def _first() -> First:
 def _file(number: int, rows: Rows, rules: Rules, seen: First, left: int | None) -> Iterator[Selected]:
     found: list[tuple[int, str, Mapping[str, Any] | None]] = []
     size = 0
+
+    def block() -> Iterator[Selected]:
+        nonlocal size
+        if found:
+            numbers, fates, payloads = zip(*found, strict=True)
+            found.clear()
+            size = 0
+            yield Selected(number, numbers, fates, payloads)
+
     for some in rows:
         if isinstance(some, MessageRows):
-            if found:
-                yield _block(number, found)
-                found, size = [], 0
-            firsts = map(partial(seen, number), some.numbers, some.digests()) if rules.deduplicate else (True for _ in some.numbers)
-            yield Selected(number, some.numbers, [GOOD if first else DUPLICATE for first in firsts], some)
+            yield from block()
+            is_first = (seen(number, row, fingerprint(payload)) for row, payload in zip(some.numbers, some, strict=True))
+            fates = [GOOD if first else DUPLICATE for first in is_first] if rules.deduplicate else [GOOD] * len(some)
+            yield Selected(number, some.numbers, fates, some)
             continue
         row, payload = some
         if payload is not None and not belongs(payload, rules.key, rules.value):
@@ -255,15 +261,8 @@ def _file(number: int, rows: Rows, rules: Rules, seen: First, left: int | None) 
             if not left:
                 break
         if len(found) == BLOCK or size >= MOST:
-            yield _block(number, found)
-            found, size = [], 0
-    if found:
-        yield _block(number, found)
-
-
-def _block(number: int, found: Sequence[tuple[int, str, Mapping[str, Any] | None]]) -> Selected:
-    rows, fates, payloads = zip(*found, strict=True)
-    return Selected(number, rows, fates, payloads)
+            yield from block()
+    yield from block()
 
 
 def _fate(payload: Mapping[str, Any] | None, written: bytes, rules: Rules, is_first: Callable[[bytes], bool]) -> str:
@@ -273,8 +272,7 @@ def _fate(payload: Mapping[str, Any] | None, written: bytes, rules: Rules, is_fi
         return FILTERED
     if rules.where and not matches(payload, rules.where):
         return FILTERED
-    in_columns = rules.messages and rules.messages.digest_of(payload)
-    if rules.deduplicate and not is_first(in_columns or digest(written)):
+    if rules.deduplicate and not is_first(digest(written)):
         return DUPLICATE
     return CONTAMINATED if rules.passages is not None and rules.passages.holds(payload) else GOOD
 

@@ -25,8 +25,8 @@ from prep_assets.samples import (
     Turn,
     turn,
 )
-from prep_assets.schemas.fields import as_list, as_mapping, needed, text_of, texts_of, value_at, whole
-from prep_assets.schemas.plain_rows import PlainPairs, reads_plain
+from prep_assets.schemas.fields import Row, as_list, as_mapping, needed, text_of, texts_of, value_at, whole
+from prep_assets.schemas.reader import PlainPairs, reads_plain
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import (
     OPENAI_ROLES,
@@ -73,7 +73,7 @@ def moss(*, chat_key: str = "chat", system_key: str | None = None, plugins: bool
             this option they are fields that are not read.
     """
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         turns: list[Turn] = []
         if system_key is not None:
             turns.append(turn(SYSTEM, needed(text_of(row, system_key), "empty_prompt", system_key).strip()))
@@ -98,14 +98,9 @@ def _exchange(exchange: Mapping[str, Any], where: str, plugins: bool) -> list[Tu
 
 def _plugin_use(exchange: Mapping[str, Any], where: str) -> tuple[tuple[Region, ...], tuple[Turn, ...]]:
     """The thought of an exchange, and where commands were run the assistant turn that calls and the tool turn that answers."""
-    thought, commands, results = (
-        _unmarked(text, *marks)
-        for text, marks in zip(
-            texts_of(exchange, "Inner Thoughts", "Commands", "Tool Responses"),
-            (("<|Inner Thoughts|>:", "<eot>"), ("<|Commands|>:", "<eoc>"), ("<|Results|>:", "<eor>")),
-            strict=True,
-        )
-    )
+    marks = (("<|Inner Thoughts|>:", "<eot>"), ("<|Commands|>:", "<eoc>"), ("<|Results|>:", "<eor>"))
+    marked = zip(texts_of(exchange, "Inner Thoughts", "Commands", "Tool Responses"), marks, strict=True)
+    thought, commands, results = (text.replace(opening, "").replace(closing, "").strip() for text, (opening, closing) in marked)
     thinking = (Region(THINKING, thought),) if thought not in ("", NOTHING) else ()
     texts = _calls(commands, f"{where}.Commands")
     if not texts:
@@ -114,10 +109,6 @@ def _plugin_use(exchange: Mapping[str, Any], where: str) -> tuple[tuple[Region, 
         return thinking, ()
     calls = tuple(Region(TOOL_CALL, text) for text in texts)
     return thinking, (Turn(ASSISTANT, (*thinking, *calls)), turn(TOOL, results))
-
-
-def _unmarked(text: str, opening: str, closing: str) -> str:
-    return text.replace(opening, "").replace(closing, "").strip()
 
 
 def _calls(commands: str, where: str) -> list[str]:
@@ -169,16 +160,16 @@ def hh(
 
     keys = (chosen_key, rejected_key)
 
-    def convert(row: Mapping[str, Any]) -> Pair:
+    def convert(row: Row) -> Pair:
         chosen, rejected = (_split(text, key) for text, key in zip(texts_of(row, *keys), keys, strict=True))
         if chosen[0].strip() != rejected[0].strip() and prompt_check == "strict":
             raise Refused("prompts_differ", f"the prompts end {chosen[0][-50:]!r} and {rejected[0][-50:]!r}")
         if not rejected[0].strip():
             raise Refused("empty_prompt", f"the prompt of {rejected_key!r} is empty")
-        prompt = _turns(chosen[0], chosen_key) if split_turns else (turn(USER, chosen[0].strip()),)
+        prompt = turns_of(split_marked(chosen[0], MARKS, chosen_key)) if split_turns else (turn(USER, chosen[0].strip()),)
         return pair_of(row, with_system_of(row, prompt), *((turn(ASSISTANT, answer),) for _, answer in (chosen, rejected)))
 
-    def split(row: Mapping[str, Any]) -> tuple[PlainChat | None, object, object] | None:
+    def split(row: Row) -> tuple[PlainChat | None, object, object] | None:
         if type(row[chosen_key]) is not str or type(row[rejected_key]) is not str:
             return None
         (prompt, mark, chosen), (other, other_mark, rejected) = (row[key].rpartition(ASSISTANT_MARK) for key in keys)
@@ -195,10 +186,6 @@ def _split(text: str, key: str) -> tuple[str, str]:
     if not mark:
         raise Refused("no_assistant_turn", f"{key!r} has no {ASSISTANT_MARK!r}; it ends {text[-50:]!r}")
     return prompt, answer.strip()
-
-
-def _turns(prompt: str, key: str) -> tuple[Turn, ...]:
-    return turns_of(split_marked(prompt, MARKS, key))
 
 
 def split_marked(text: str, marks: Mapping[str, str], where: str) -> list[tuple[str, str]]:
@@ -232,7 +219,7 @@ def belle(
         assistant_mark: what stands before an assistant's turn.
     """
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         past, answer = texts_of(row, instruction_key, output_key)
         turns = split_marked(past, {human_mark: USER, assistant_mark: ASSISTANT}, instruction_key)
         if not turns or turns[-1] != (ASSISTANT, ""):
@@ -266,7 +253,7 @@ def llama3_chat(*, text_key: str = "text", strip: bool = True) -> Convert:
         strip: remove whitespace at both ends of every turn, as the template itself does when it renders.
     """
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         text = needed(text_of(row, text_key), "empty_text", text_key)
         turns: list[Turn] = []
         position = _end_of(_AROUND, text, 0)
@@ -316,7 +303,7 @@ def common_words_mask(*, prompt_key: str = "prompt", completion_key: str = "comp
         words: the common words, as they are written.
     """
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         return weighted(text_of(row, prompt_key), text_of(row, completion_key), words)
 
     return convert
@@ -351,7 +338,7 @@ def ultra_chat_common_words_mask_hook(
         later_messages: whether a chat of more than two messages is refused, or what comes after the second is left out.
     """
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         messages = [as_mapping(each, completion_key) for each in as_list(value_at(row, completion_key), completion_key)]
         prompt = text_of(row, prompt_key)
         if len(messages) < 2:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any, NoReturn, SupportsIndex
 
 from prep_assets.errors import Refused
-from prep_assets.samples import TEXT, THINKING, TOOL_CALL, Region, Turn
+from prep_assets.samples import Turn
+
+Row = Mapping[str, Any]
+"""A raw row, or an object inside one."""
 
 # Names of fields whose meaning is known wherever they stand.
 
@@ -124,9 +126,16 @@ def as_number(value: object, where: str) -> float:
     return number
 
 
-def text_of(row: Mapping[str, Any], key: str, *, required: bool = True) -> str:
-    """The string under `key`. Refuses a missing key, null, or a value that is not a string; an optional one gives ``""``."""
-    return "" if not required and row.get(key) is None else as_text(value_at(row, key), key)
+def text_of(row: Row, key: str, where: str = "", *, required: bool = True) -> str:
+    """The string under `key` of what stands at `where`. Refuses a missing key, null, or a value that is not a string; an optional one gives ``""``."""
+    return "" if not required and row.get(key) is None else as_text(value_at(row, key, where), inside(where, key))
+
+
+def objects(value: object, where: str, needed: str = "an array") -> Iterator[tuple[str, Row]]:
+    """The place and the fields of each object of an array, one after the other. `needed` says what else may stand there, for the error."""
+    for number, element in enumerate(as_list(value, where, needed)):
+        place = f"{where}[{number}]"
+        yield place, as_mapping(element, place)
 
 
 def texts_of(row: Mapping[str, Any], *keys: str) -> tuple[str, ...]:
@@ -231,9 +240,6 @@ class View(dict[str, Any]):
         self.get(key)
         return super().setdefault(key, default)
 
-    def copy(self) -> dict[str, Any]:
-        return dict(self)
-
     def __or__(self, other: Any) -> Any:
         return dict(self) | other
 
@@ -243,8 +249,10 @@ class View(dict[str, Any]):
     def __repr__(self) -> str:
         return repr(whole(self))
 
-    def __copy__(self) -> dict[str, Any]:
+    def copy(self) -> dict[str, Any]:
         return dict(self)
+
+    __copy__ = copy
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return whole(self)
@@ -359,26 +367,3 @@ def as_weight(value: object, where: str) -> float:
 def weighted(turn: Turn, weight: float) -> Turn:
     """`turn` with this weight wherever the row itself gives none, such as 0 for an answer that is part of a prompt."""
     return replace(turn, regions=tuple(r if r.loss_weight is not None else replace(r, loss_weight=weight) for r in turn.regions))
-
-
-def refuse_weighted_space(turn: Turn) -> None:
-    """Refuse (``weighted_space``) white space with a weight or an attention of its own beside reasoning or a tool call: in a render nothing tells it from the
-    template's own white space there, so its weight would be lost."""
-    for left, right in pairwise(turn.regions):
-        for space, other in ((left, right), (right, left)):
-            if (
-                space.kind == TEXT
-                and space.text.isspace()
-                and other.kind in (THINKING, TOOL_CALL)
-                and (space.loss_weight, space.attend) != (other.loss_weight, other.attend)
-            ):
-                raise Refused(
-                    "weighted_space",
-                    f"a turn of role {turn.role} has white space of weight {_said(space)} beside a region {other.kind!r} of weight "
-                    f"{_said(other)}. Give both one weight, or leave the white space out",
-                    stage="schema",
-                )
-
-
-def _said(region: Region) -> str:
-    return f"{region.loss_weight}{'' if region.attend else ' and no attention'}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.samples import ASSISTANT, TEXT, USER, Pair, Prompt, Region, Sample, Turn, document, turn
-from prep_assets.schemas.fields import as_list, as_mapping, as_text, needed, text_of, texts_of, value_at
+from prep_assets.schemas.fields import Row, as_list, as_mapping, as_text, needed, text_of, texts_of, value_at
 from prep_assets.schemas.messages import sharegpt, sharegpt_options
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.rewards import JUDGED, NUMBER, plain_number
@@ -43,7 +43,7 @@ def alpaca(
     """
     require_joined(join != JOIN, query_key)
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         prompt = alpaca_prompt(row, prompt_key, query_key, system_key, history_key, join, strip)
         answer = needed(text_of(row, response_key), "empty_answer", response_key)
         said = Region(TEXT, answer.strip() if strip else answer)
@@ -61,7 +61,7 @@ def require_joined(is_other: bool, query_key: str | None) -> None:
 
 
 def alpaca_prompt(
-    row: Mapping[str, Any], prompt_key: str, query_key: str | None, system_key: str | None, history_key: str | None, join: str, strip: bool
+    row: Row, prompt_key: str, query_key: str | None, system_key: str | None, history_key: str | None, join: str, strip: bool
 ) -> tuple[Turn, ...]:
     """The turns before the answer."""
 
@@ -77,11 +77,11 @@ def alpaca_prompt(
     return with_system((*past, turn(USER, question)), system)
 
 
-def _optional(row: Mapping[str, Any], key: str | None) -> str:
+def _optional(row: Row, key: str | None) -> str:
     return "" if key is None else text_of(row, key, required=False)
 
 
-def _history(row: Mapping[str, Any], key: str | None) -> list[tuple[str, str]]:
+def _history(row: Row, key: str | None) -> list[tuple[str, str]]:
     value = None if key is None else row.get(key)
     if value is None:
         return []
@@ -154,7 +154,7 @@ def alpaca_pairwise(
     """
     require_joined(join != PAIR_JOIN, query_key)
 
-    def convert(row: Mapping[str, Any]) -> Pair:
+    def convert(row: Row) -> Pair:
         prompt = alpaca_prompt(row, prompt_key, query_key, system_key, history_key, join, strip)
         answers = (text.strip() if strip else text for text in texts_of(row, chosen_key, rejected_key))
         return pair_of(row, prompt, *((turn(ASSISTANT, text),) for text in answers))
@@ -214,7 +214,7 @@ REFERENCE = "reference"
 def alpaca_pretrain_handler() -> Convert:
     """ModelLink's handler: an Alpaca row as one text. Without an input there is no input section; ModelLink writes ``###None`` there."""
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         instruction, response = (needed(text_of(row, key), "empty_text", key) for key in ("instruction", "output"))
         given = text_of(row, "input", required=False)
         section = f"### Input:\n{given}\n\n" if given else ""
@@ -231,7 +231,7 @@ def alpaca_pretrain_handler() -> Convert:
 def stack_overflow_python_pretrain_handler() -> Convert:
     """ModelLink's handler: title, question and answer as one text. ModelLink's own writes nothing."""
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         title, question, answer = (needed(text_of(row, key), "empty_text", key) for key in ("title", "question_body", "answer_body"))
         return document(_STACK_OVERFLOW.format(title=title, question=question, answer=answer))
 
@@ -246,7 +246,7 @@ def stack_overflow_python_pretrain_handler() -> Convert:
 def sharegpt_pretrain_handler() -> Convert:
     """MindSpeed-LLM's handler: the values of all messages, one directly after the other."""
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         texts = []
         for number, message in enumerate(as_list(value_at(row, "conversations"), "conversations")):
             fields = as_mapping(message, f"conversations[{number}]")
@@ -259,7 +259,7 @@ def sharegpt_pretrain_handler() -> Convert:
 
 
 @schema("R1AlpacaStyleInstructionHandler", gives=Prompt, example={"instruction": "What is 12 * 12?", "input": "", "output": "144"})
-def r1_alpaca(*, map_keys: Mapping[str, str] | None = None, verifier: str = REFERENCE) -> Callable[[Mapping[str, Any]], Prompt]:
+def r1_alpaca(*, map_keys: Mapping[str, str] | None = None, verifier: str = REFERENCE) -> Callable[[Row], Prompt]:
     """MindSpeed-LLM's handler: system, history and question of an Alpaca row, its output as the reference answer.
 
     Options:
@@ -269,7 +269,7 @@ def r1_alpaca(*, map_keys: Mapping[str, str] | None = None, verifier: str = REFE
     keys = {**_ALPACA_KEYS, "response_key": "output", **alpaca_keys(map_keys, ("response",))}
     answer_key = keys.pop("response_key")
 
-    def convert(row: Mapping[str, Any]) -> Prompt:
+    def convert(row: Row) -> Prompt:
         gold = needed(text_of(row, answer_key), "no_gold", answer_key)
         return Prompt(alpaca_prompt(row, **keys, join="\n", strip=False), _gold(gold, verifier), verifier, **offered(row))
 
@@ -277,7 +277,7 @@ def r1_alpaca(*, map_keys: Mapping[str, str] | None = None, verifier: str = REFE
 
 
 @schema("PPOAlpacaStyleInstructionHandler", gives=Prompt, example={"instruction": "Write a haiku.", "input": ""})
-def ppo_alpaca(*, map_keys: Mapping[str, str] | None = None) -> Callable[[Mapping[str, Any]], Prompt]:
+def ppo_alpaca(*, map_keys: Mapping[str, str] | None = None) -> Callable[[Row], Prompt]:
     """MindSpeed-LLM's handler of prompts that a reward model judges: system, history and question of an Alpaca row. Its answer is not read.
 
     Options:
@@ -285,7 +285,7 @@ def ppo_alpaca(*, map_keys: Mapping[str, str] | None = None) -> Callable[[Mappin
     """
     keys = {**_ALPACA_KEYS, **alpaca_keys(map_keys, ())}
 
-    def convert(row: Mapping[str, Any]) -> Prompt:
+    def convert(row: Row) -> Prompt:
         return Prompt(alpaca_prompt(row, **keys, join="\n", strip=False), "", JUDGED, **offered(row))
 
     return convert
@@ -295,7 +295,7 @@ MODELLINK_EXAMPLE = {"conversations": [{"from": "human", "value": "What is 12 * 
 
 
 @schema("R1SharegptStyleInstructionHandler", gives=Prompt, example=MODELLINK_EXAMPLE)
-def r1_sharegpt(*, map_keys: Mapping[str, Any] | None = None, verifier: str = REFERENCE) -> Callable[[Mapping[str, Any]], Prompt]:
+def r1_sharegpt(*, map_keys: Mapping[str, Any] | None = None, verifier: str = REFERENCE) -> Callable[[Row], Prompt]:
     """MindSpeed-LLM's handler: a ShareGPT conversation up to its last answer, which is the reference answer.
 
     Options:
@@ -304,7 +304,7 @@ def r1_sharegpt(*, map_keys: Mapping[str, Any] | None = None, verifier: str = RE
     """
     read = sharegpt(**sharegpt_options(map_keys, ()))
 
-    def convert(row: Mapping[str, Any]) -> Prompt:
+    def convert(row: Row) -> Prompt:
         sample = read(row)
         assert isinstance(sample, Sample) and sample.turns[-1].role == ASSISTANT
         *prompt, answer = sample.turns
@@ -336,7 +336,7 @@ def leetcode_python(
         explanation_key: field with the explanation.
     """
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         problem, code, explanation = texts_of(row, problem_key, code_key, explanation_key)
         user = needed(problem.partition("```")[0].strip(), "empty_prompt", problem_key)
         needed(code, "empty_answer", code_key)

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TOOL, USER, Example, Pair, Region, Sample, Turn, turn
-from prep_assets.schemas.fields import TOOLS, as_mapping, needed, texts_of, value_at, weighted, wrong_type
-from prep_assets.schemas.plain_rows import PlainMessages, plain_roles, reads_plain
+from prep_assets.schemas.fields import TOOLS, Row, as_mapping, needed, texts_of, value_at, weighted, wrong_type
+from prep_assets.schemas.reader import PlainMessages, plain_roles, reads_plain
 from prep_assets.schemas.registry import Convert, convert_with, schema
 from prep_assets.schemas.turns import (
     OPENAI_ROLES,
@@ -40,7 +40,7 @@ def prompt_completion(
     strip: bool = False,
     separator: str = "",
     tools_key: str = "tools",
-) -> Callable[[Mapping[str, Any]], Sample]:
+) -> Callable[[Row], Sample]:
     """A prompt and its completion, both strings or both arrays of messages.
 
     Strings become `PROMPT` and `COMPLETION`. Messages become the turns of one chat, whose assistant turns inside the prompt weigh 0.
@@ -56,7 +56,7 @@ def prompt_completion(
     if separator and template:
         raise ConfigError("separator stands between texts without a chat template, and template is true. Leave one of the two out")
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         prompt, completion = value_at(row, prompt_key), value_at(row, completion_key)
         if isinstance(prompt, str) and isinstance(completion, str):
             needed(prompt, "empty_prompt", prompt_key)
@@ -77,7 +77,7 @@ def prompt_completion(
     return convert
 
 
-def _chat(row: Mapping[str, Any], prompt_key: str, completion_key: str) -> tuple[Turn, ...]:
+def _chat(row: Row, prompt_key: str, completion_key: str) -> tuple[Turn, ...]:
     images = Images(row, "images", "<image>")
     form = ChatFormat()
     prompt, completion = (form.turns(row[key], key, images) for key in (prompt_key, completion_key))
@@ -122,7 +122,7 @@ def nlg_read_hook(*, context_key: str = "context", completion_key: str = "comple
     read = prompt_completion(prompt_key=context_key, completion_key=completion_key)
     ids = convert_with("tokenized", {"prompt_ids_key": context_key, "completion_ids_key": completion_key})
 
-    def convert(row: Mapping[str, Any]) -> Example | None:
+    def convert(row: Row) -> Example | None:
         if all(isinstance(row.get(key), list | tuple) for key in (context_key, completion_key)):
             return ids(row)
         for key in (context_key, completion_key):
@@ -142,7 +142,7 @@ def instruction(*, prompt_key: str = "prompt", response_key: str = "response") -
         response_key: field with the response.
     """
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         prompt, response = texts_of(row, prompt_key, response_key)
         needed(prompt, "empty_prompt", prompt_key)
         needed(response, "empty_answer", response_key)
@@ -169,7 +169,7 @@ def messages(
     images_key: str = "images",
     image_token: str = "<image>",
     order: Literal["any", "alternate"] = "any",
-) -> Callable[[Mapping[str, Any]], Sample]:
+) -> Callable[[Row], Sample]:
     """A chat of OpenAI messages, with tool calls, reasoning, content parts, images and loss weights where a row has them.
 
     Options:
@@ -189,7 +189,7 @@ def messages(
         if order == "alternate":
             require_alternation(turns, ends_with_answer=True)
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         images = Images(row, images_key, image_token)
         turns = with_system_of(row, form.turns(value_at(row, messages_key), messages_key, images))
         images.require_all_taken()
@@ -222,7 +222,7 @@ def chat_read_hook(
     """
     read = messages(messages_key=multi_turn_key, role_key=multi_turn_role_key, content_key=multi_turn_content_key, order="alternate")
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         sample = read(row)
         turns = tuple(_stripped(turn) for turn in sample.turns if turn.role != SYSTEM or turn.text.strip())
         return replace(sample, turns=turns)
@@ -236,10 +236,7 @@ def _stripped(turn: Turn) -> Turn:
     return replace(turn, regions=tuple(replace(region, text=region.text.strip()) for region in turn.regions))
 
 
-LABELLED = {
-    "messages": [{"role": "user", "content": "Name a prime number."}, {"role": "assistant", "content": "7"}],
-    "label": True,
-}
+LABELLED = {"messages": [{"role": "user", "content": "Name a prime number."}, {"role": "assistant", "content": "7"}], "label": True}
 
 
 @schema("kto", gives=Sample, example=LABELLED, labels=True)
@@ -269,7 +266,7 @@ def kto(
     chat = messages(messages_key=messages_key, role_key=role_key, content_key=content_key, roles=roles)
     plain = prompt_completion(prompt_key=prompt_key, completion_key=completion_key, template=template)
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         label = value_at(row, label_key)
         if not isinstance(label, bool):
             wrong_type(label, label_key, "true or false")
@@ -338,7 +335,7 @@ def sharegpt(
             raise Refused("no_assistant_turn", f"no message of {messages_key!r} has tag {assistant_tag!r} or {function_tag!r}")
         require_alternation(turns, ends_with_answer=True)
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         images = Images(row, images_key, image_token)
         messages = value_at(row, messages_key)
         turns = (ChatFormat() if both and _in_roles(messages) else form).turns(messages, messages_key, images)
@@ -450,7 +447,7 @@ def sharegpt_pairwise(
     tags = {user_tag: USER, assistant_tag: ASSISTANT, observation_tag: TOOL, function_tag: ASSISTANT, system_tag: SYSTEM}
     form = ChatFormat(role_tag, content_tag, tags, function_tag)
 
-    def convert(row: Mapping[str, Any]) -> Pair:
+    def convert(row: Row) -> Pair:
         images = Images(row, images_key, image_token)
         prompt = form.turns(value_at(row, messages_key), messages_key, images)
         images.require_all_taken()

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from operator import itemgetter
 from typing import Any, Literal
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Contrast, Pair, PlainChat, Turn, turn
 from prep_assets.schemas.dialogues import ASSISTANT_MARK, HUMAN_MARK, split_marked
 from prep_assets.schemas.dialogues import EXAMPLE as HH_EXAMPLE
-from prep_assets.schemas.fields import as_list, as_mapping, as_number, as_text, needed, text_of, texts_of, value_at, wrong_type
-from prep_assets.schemas.plain_rows import PlainPairs, plain_chat, plain_roles, reads_plain
+from prep_assets.schemas.fields import (
+    Row,
+    as_list,
+    as_mapping,
+    as_number,
+    as_text,
+    needed,
+    objects,
+    text_of,
+    texts_of,
+    value_at,
+    wrong_type,
+)
+from prep_assets.schemas.reader import PlainPairs, plain_chat, plain_roles, reads_plain
 from prep_assets.schemas.registry import Convert, schema, text_to_embed
 from prep_assets.schemas.turns import (
     OPENAI_ROLES,
@@ -22,7 +35,6 @@ from prep_assets.schemas.turns import (
     pair_of,
     require_open_end,
     turns_of,
-    with_system,
     with_system_of,
 )
 
@@ -44,7 +56,7 @@ def preference(
     assistant_mark: str = ASSISTANT_MARK,
     tools_key: str = "tools",
     system_key: str | None = "system",
-) -> Callable[[Mapping[str, Any]], Pair]:
+) -> Callable[[Row], Pair]:
     """Two answers to one prompt.
 
     Without a prompt column the prompt is the longest common beginning of both sides, in whole turns. Rows that have no ``chosen`` but
@@ -63,23 +75,26 @@ def preference(
     marks = {user_mark: USER, assistant_mark: ASSISTANT}
     default = (chosen_key, rejected_key) == ("chosen", "rejected")
 
-    def convert(row: Mapping[str, Any]) -> Pair:
+    def convert(row: Row) -> Pair:
         return _with_system_of(row, system_key, _pair(row))
 
-    def _pair(row: Mapping[str, Any]) -> Pair:
+    def _pair(row: Row) -> Pair:
         prompt = None if prompt_key is None else row.get(prompt_key)
         keys = LLAMA_FACTORY_V1 if default and "chosen" not in row and LLAMA_FACTORY_V1[0] in row else (chosen_key, rejected_key)
         chosen, rejected = (value_at(row, key) for key in keys)
         if isinstance(chosen, str) != isinstance(rejected, str):
             wrong_type(rejected, keys[1], f"the same form as {keys[0]!r}")
         if prompt is not None:
-            before = _prompt(prompt, str(prompt_key), template)
+            if isinstance(prompt, str):
+                before: tuple[Turn, ...] = (turn(USER if template else PROMPT, prompt),)
+            else:
+                require_open_end(before := _messages(prompt, str(prompt_key)), str(prompt_key))
             return pair_of(row, before, *(_answer(row[key], key, before) for key in keys), tools_key=tools_key)
         if isinstance(chosen, str):
             return pair_of(row, *common_prompt(*(turns_of(split_marked(row[key], marks, key)) for key in keys)), tools_key=tools_key)
         return pair_of(row, *common_prompt(*(_messages(row[key], key) for key in keys)), tools_key=tools_key)
 
-    def split(row: Mapping[str, Any]) -> tuple[PlainChat | None, object, object]:
+    def split(row: Row) -> tuple[PlainChat | None, object, object]:
         prompt, chosen, rejected = row[str(prompt_key)], row[chosen_key], row[rejected_key]
         if isinstance(prompt, str):
             before = PlainChat((USER,), (prompt,)) if prompt.strip() else None
@@ -104,20 +119,12 @@ def _one_answer(messages: object) -> str | None:
     return chat.texts[0] if chat is not None and chat.roles == (ASSISTANT,) else None
 
 
-def _with_system_of(row: Mapping[str, Any], key: str | None, example: Pair) -> Pair:
+def _with_system_of(row: Row, key: str | None, example: Pair) -> Pair:
     """`example` with the row's own system prompt in front. Text without a template has no place for one."""
-    system = "" if key is None else text_of(row, key, required=False)
-    if system.strip() and example.prompt[0].role == PROMPT:
+    prompt = with_system_of(row, example.prompt, key)
+    if prompt != example.prompt and example.prompt[0].role == PROMPT:
         raise Refused("unsupported_column", f"the record has {key!r}, and a prompt without a chat template has no system turn")
-    return replace(example, prompt=with_system(example.prompt, system)) if system.strip() else example
-
-
-def _prompt(prompt: object, key: str, template: bool) -> tuple[Turn, ...]:
-    if isinstance(prompt, str):
-        return (turn(USER if template else PROMPT, prompt),)
-    turns = _messages(prompt, key)
-    require_open_end(turns, key)
-    return turns
+    return replace(example, prompt=prompt)
 
 
 def _answer(answer: object, key: str, prompt: tuple[Turn, ...]) -> tuple[Turn, ...]:
@@ -148,7 +155,7 @@ def dpo_read_hook(
         raise ConfigError(f"assistant_role is where the prompt ends, and the prompt is in {prompt_key!r}. Leave one of the two out")
     read = preference(chosen_key=chosen_key, rejected_key=rejected_key, prompt_key=prompt_key)
 
-    def convert(row: Mapping[str, Any]) -> Pair:
+    def convert(row: Row) -> Pair:
         if not all(isinstance(row.get(key), str) for key in (chosen_key, rejected_key)):
             return read(row)
         chosen, rejected = texts_of(row, chosen_key, rejected_key)
@@ -209,25 +216,19 @@ def ultrafeedback(
         completions_key: field with completions, their scores and ratings; a score that contradicts its ratings refuses the row.
     """
 
-    def convert(row: Mapping[str, Any]) -> Pair:
+    def convert(row: Row) -> Pair:
         completions = rated(row, completions_key)
         if completions and row.get(chosen_key) is None:
-            question = text_of(row, prompt_key if row.get(prompt_key) is not None else "instruction").strip()
-            return _best_and_worst(row, question, completions, min_margin)
-        prompt = text_of(row, prompt_key).strip()
-        answers = []
-        for key in (chosen_key, rejected_key):
-            *before, answer = _contents(row, key)
-            if prompt_check == "strict" and before != [("user", prompt)]:
-                raise Refused("prompts_differ", f"{key!r} has {len(before)} messages before its answer; they are not the prompt")
-            if answer[0] != "assistant":
-                raise Refused("no_assistant_turn", f"{key!r} ends with a message of {answer[0]!r}")
-            answers.append((turn(ASSISTANT, answer[1]),))
-        _require_margin(row, min_margin)
-        _require_scores(row, {each.response: each.score for each in completions}, [answer.text for (answer,) in answers])
-        return pair_of(row, with_system_of(row, (turn(USER, prompt),)), *answers)
+            prompt = text_of(row, prompt_key if row.get(prompt_key) is not None else "instruction").strip()
+            answers = _best_and_worst(completions, min_margin)
+        else:
+            prompt = text_of(row, prompt_key).strip()
+            answers = [_last_answer(row, key, prompt if prompt_check == "strict" else None) for key in (chosen_key, rejected_key)]
+            _require_margin(row, min_margin)
+            _require_scores(row, dict(completions), answers)
+        return pair_of(row, with_system_of(row, (turn(USER, prompt),)), *((turn(ASSISTANT, answer),) for answer in answers))
 
-    def split(row: Mapping[str, Any]) -> tuple[PlainChat | None, object, object] | None:
+    def split(row: Row) -> tuple[PlainChat | None, object, object] | None:
         chats = [plain_chat(row[key], "role", "content", _ANSWER_TAGS) for key in (chosen_key, rejected_key)]
         better, worse = (row[key] for key in SCORES)
         numbers = {type(better), type(worse)} <= {int, float} and abs(better) < _LARGE and abs(worse) < _LARGE
@@ -247,15 +248,20 @@ _ANSWER_TAGS = {"user": USER, "assistant": ASSISTANT}
 _LARGE = 1e15
 
 
-def _contents(row: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
-    messages = [as_mapping(message, f"{key}[{i}]") for i, message in enumerate(as_list(value_at(row, key), key))]
+def _last_answer(row: Row, key: str, prompt: str | None) -> str:
+    """The text of the last message of a side, which is the assistant's. Where the prompt is given, it is the only message before."""
+    messages = list(objects(value_at(row, key), key))
     if not messages:
         raise Refused("empty_answer", f"{key!r} has no messages")
-    pairs = (texts_of(message, "role", "content") for message in messages)
-    return [(role, content.strip()) for role, content in pairs]
+    *before, (role, answer) = [texts_of(message, "role", "content") for _, message in messages]
+    if prompt is not None and [(asker, text.strip()) for asker, text in before] != [("user", prompt)]:
+        raise Refused("prompts_differ", f"{key!r} has {len(before)} messages before its answer; they are not the prompt")
+    if role != "assistant":
+        raise Refused("no_assistant_turn", f"{key!r} ends with a message of {role!r}")
+    return answer.strip()
 
 
-def _require_margin(row: Mapping[str, Any], margin: float | None) -> None:
+def _require_margin(row: Row, margin: float | None) -> None:
     if margin is None and all(row.get(key) is None for key in SCORES):
         return
     chosen, rejected = (as_number(value_at(row, key), key) for key in SCORES)
@@ -265,73 +271,58 @@ def _require_margin(row: Mapping[str, Any], margin: float | None) -> None:
         raise Refused("small_margin", f"the scores are {chosen:g} and {rejected:g}; min_margin is {margin:g}")
 
 
-def _best_and_worst(row: Mapping[str, Any], question: str, completions: Sequence[Rated], margin: float | None) -> Pair:
-    best, worst = (chosen(completions, key=lambda each: each.score) for chosen in (max, min))
-    if best.score - worst.score < (margin or 0) or best.score == worst.score:
+def _best_and_worst(completions: Sequence[tuple[str, float]], margin: float | None) -> list[str]:
+    (best, highest), (worst, lowest) = (choose(completions, key=itemgetter(1)) for choose in (max, min))
+    if highest - lowest < (margin or 0) or highest == lowest:
         limit = "no two differ" if margin is None else f"min_margin is {margin:g}"
-        raise Refused("small_margin", f"the {len(completions)} completions score {worst.score:g} to {best.score:g}; {limit}")
-    answers = [(turn(ASSISTANT, each.response),) for each in (best, worst)]
-    return pair_of(row, with_system_of(row, (turn(USER, question),)), *answers)
+        raise Refused("small_margin", f"the {len(completions)} completions score {lowest:g} to {highest:g}; {limit}")
+    return [best, worst]
 
 
-def _require_scores(row: Mapping[str, Any], scores: Mapping[str, float], answers: Sequence[str]) -> None:
+def _require_scores(row: Row, scores: Mapping[str, float], answers: Sequence[str]) -> None:
     """Where the completions stand beside the sides, each side has its own completion's score, and the chosen one no less than the other."""
-    own = [scores.get(answer) for answer in answers]
-    for key, score in zip(SCORES, own, strict=True):
+    chosen, rejected = (scores.get(answer) for answer in answers)
+    for key, score in zip(SCORES, (chosen, rejected), strict=True):
         value = row.get(key)
         if score is not None and value is not None and as_number(value, key) != score:
             raise Refused("score_contradicts", f"{key!r} is {value}, and the completion with this text scores {score:g}")
-    if own[0] is not None and own[1] is not None and own[0] < own[1]:
-        raise Refused("score_contradicts", f"the chosen answer scores {own[0]:g}, the rejected one {own[1]:g}")
+    if chosen is not None and rejected is not None and chosen < rejected:
+        raise Refused("score_contradicts", f"the chosen answer scores {chosen:g}, the rejected one {rejected:g}")
 
 
-@dataclass(frozen=True, slots=True)
-class Rated:
-    """One completion: its text, stripped, and its overall score."""
-
-    response: str
-    score: float
-
-
-def rated(row: Mapping[str, Any], key: str) -> list[Rated]:
-    """The completions of a row, each with an overall score of 1 to 10 and a rating of 1 to 5 for each of four aspects; none where it has none.
+def rated(row: Row, key: str) -> list[tuple[str, float]]:
+    """The completions of a row, text and overall score of 1 to 10, beside a rating of 1 to 5 for each of four aspects; none where it has none.
 
     A fault of 2023 (``> 1`` for ``>= 1``) wrote the overall score 1 of about 2,000 answers as 10. Their ratings stayed, so they tell.
 
     Raises:
         Refused: ``score_contradicts``, where one with the best score has the ratings of a bad one.
     """
-    listed: Sequence[Any] = [] if row.get(key) is None else as_list(row[key], key)
-    return [_rated(as_mapping(each, f"{key}[{number}]"), f"{key}[{number}]") for number, each in enumerate(listed)]
+    completions = []
+    for where, completion in objects([] if row.get(key) is None else row[key], key):
+        score = as_number(value_at(completion, "overall_score", where), f"{where}.overall_score")
+        ratings, fine = _ratings(completion, where), completion.get("fine-grained_score")
+        mean = as_number(fine, f"{where}.fine-grained_score") if fine is not None else sum(ratings) / len(ratings) if ratings else None
+        if mean is not None and score >= BEST_SCORE and mean <= BAD_RATING:
+            detail = f"{where} scores {score:g} over all and {mean:g} in its ratings: a score of 1 that was written as 10"
+            raise Refused("score_contradicts", detail)
+        completions.append((text_of(completion, "response").strip(), score))
+    return completions
 
 
-def _rated(completion: Mapping[str, Any], where: str) -> Rated:
-    score = as_number(value_at(completion, "overall_score", where), f"{where}.overall_score")
-    ratings = _ratings(completion, where)
-    fine = completion.get("fine-grained_score")
-    mean = as_number(fine, f"{where}.fine-grained_score") if fine is not None else sum(ratings) / len(ratings) if ratings else None
-    if mean is not None and score >= BEST_SCORE and mean <= BAD_RATING:
-        detail = f"{where} scores {score:g} over all and {mean:g} in its ratings: a score of 1 that was written as 10"
-        raise Refused("score_contradicts", detail)
-    return Rated(text_of(completion, "response").strip(), score)
-
-
-def _ratings(completion: Mapping[str, Any], where: str) -> list[float]:
+def _ratings(completion: Row, where: str) -> list[float]:
     """The ratings of the aspects, numbers as text; ``N/A`` is left out."""
-    found = []
+    ratings = []
     aspects = completion.get("annotations")
     for name, annotation in as_mapping(aspects, f"{where}.annotations").items() if aspects is not None else ():
-        rating = as_mapping(annotation, f"{where}.annotations.{name}").get("Rating")
+        place = f"{where}.annotations.{name}"
+        rating = as_mapping(annotation, place).get("Rating")
         if rating not in (None, "", "N/A"):
-            found.append(_number(rating, f"{where}.annotations.{name}.Rating"))
-    return found
-
-
-def _number(value: Any, where: str) -> float:
-    try:
-        return as_number(float(value) if isinstance(value, str) else value, where)
-    except ValueError:
-        return wrong_type(value, where, "a number, as text or as itself, or N/A")
+            try:
+                ratings.append(as_number(float(rating) if isinstance(rating, str) else rating, f"{place}.Rating"))
+            except ValueError:
+                wrong_type(rating, f"{place}.Rating", "a number, as text or as itself, or N/A")
+    return ratings
 
 
 # ``contrastive``: a query with its positive and negative texts, as sentence-transformers, FlagEmbedding, DPR and Cerebras write them.
@@ -349,16 +340,11 @@ NEGATIVES = (
     "hard_negative_ctxs",
 )
 NUMBERED = re.compile(r"negative_\d+")
-CONTRASTIVE_SCORES = {"pos_scores": "positive_scores", "neg_scores": "negative_scores"}
 
 
 @schema("contrastive", gives=Contrast, example={"query": "What is 2 + 2?", "pos": ["It is 4."], "neg": ["It is 5.", "Blue."]})
 def contrastive(
-    *,
-    query_key: str | None = None,
-    positive_key: str | None = None,
-    negative_key: str | None = None,
-    instruction_key: str = "prompt",
+    *, query_key: str | None = None, positive_key: str | None = None, negative_key: str | None = None, instruction_key: str = "prompt"
 ) -> Convert:
     """A query, texts that answer it, and texts that do not; each side is one text, or an array of texts or of passages with a title.
 
@@ -371,7 +357,7 @@ def contrastive(
     if len({query_key, positive_key, negative_key} - {None}) != sum(key is not None for key in (query_key, positive_key, negative_key)):
         raise ConfigError("query_key, positive_key and negative_key name one field twice")
 
-    def convert(row: Mapping[str, Any]) -> Contrast:
+    def convert(row: Row) -> Contrast:
         _, query = _one(row, [query_key] if query_key else QUERIES)
         positive, positives = _one(row, [positive_key] if positive_key else POSITIVES)
         texts = _texts(positives, positive)
@@ -379,15 +365,13 @@ def contrastive(
             raise Refused("empty_positive", f"{positive!r} has no text")
         negatives = tuple(text for key in _negative_keys(row, negative_key) for text in _texts(row[key], key))
         instruction = None if row.get(instruction_key) is None else as_text(row[instruction_key], instruction_key)
-        scores = {
-            ours: _scores(row, key, len(side)) for (key, ours), side in zip(CONTRASTIVE_SCORES.items(), (texts, negatives), strict=True)
-        }
-        return Contrast(needed(as_text(query, "query"), "empty_query", "query"), texts, negatives, None, instruction or None, **scores)
+        scores = (_scores(row, "pos_scores", len(texts)), _scores(row, "neg_scores", len(negatives)))
+        return Contrast(needed(as_text(query, "query"), "empty_query", "query"), texts, negatives, None, instruction or None, *scores)
 
     return convert
 
 
-def _one(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, Any]:
+def _one(row: Row, keys: Sequence[str]) -> tuple[str, Any]:
     """The field of a row, of several names that it may have. A row that has two of them is refused, because it does not say which is meant."""
     found = [key for key in keys if key in row and row[key] is not None]
     if len(found) > 1:
@@ -396,7 +380,7 @@ def _one(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, Any]:
     return key, value_at(row, key)
 
 
-def _negative_keys(row: Mapping[str, Any], key: str | None) -> list[str]:
+def _negative_keys(row: Row, key: str | None) -> list[str]:
     if key is not None:
         return [key] if row.get(key) is not None else []
     named = [each for each in NEGATIVES if each in row and row[each] is not None]
@@ -423,11 +407,10 @@ def _passage(value: Mapping[str, Any], where: str) -> str:
     return f"{as_text(title, where)}\n{as_text(text, where)}" if title else as_text(text, where)
 
 
-def _scores(row: Mapping[str, Any], key: str, texts: int) -> tuple[float, ...]:
-    value = row.get(key)
-    if value is None or not isinstance(value, list | tuple):
-        return () if value is None else wrong_type(value, key, "an array")
-    scores = tuple(as_number(each, f"{key}[{at}]") for at, each in enumerate(value))
+def _scores(row: Row, key: str, texts: int) -> tuple[float, ...]:
+    if row.get(key) is None:
+        return ()
+    scores = tuple(as_number(score, f"{key}[{number}]") for number, score in enumerate(as_list(row[key], key)))
     if len(scores) != texts:
         raise Refused("length_mismatch", f"{key!r} has {len(scores)} scores for {texts} texts")
     return scores

@@ -1,32 +1,173 @@
-"""Rows → examples, with speaker names and mask builders of the user's own."""
+"""Rows → examples: through views that note what is read, or in columns where rows are nothing but texts; speaker names and mask builders of the user's own."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from itertools import accumulate, chain, pairwise
+from operator import itemgetter
+from typing import Any, Literal, TypeVar
 
 import yaml
 
 from prep_assets.config.family import REASONING_TAGS
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
-from prep_assets.samples import TEXT, THINKING, TOOL, Contrast, Example, Group, Pair, PlainChat, PlainPair, Region, Sample, Turn, over_turns
-from prep_assets.schemas.fields import (
-    DECISIVE,
-    MEDIA,
-    NEUTRAL,
-    View,
-    as_weight,
-    has_content,
-    join,
-    refuse_weighted_space,
-    unread,
-    view_of,
-    whole,
+from prep_assets.samples import (
+    ASSISTANT,
+    SYSTEM,
+    TEXT,
+    THINKING,
+    TOOL,
+    TOOL_CALL,
+    USER,
+    Contrast,
+    Example,
+    Group,
+    Pair,
+    PlainChat,
+    PlainPair,
+    Region,
+    Sample,
+    Turn,
+    over_turns,
+    turn,
 )
-from prep_assets.schemas.plain_rows import PlainRows, plain_rows_of, reads_plain
+from prep_assets.schemas.fields import DECISIVE, MEDIA, NEUTRAL, Row, View, as_weight, has_content, join, unread, view_of, whole
 from prep_assets.schemas.registry import Convert, OwnFunction, own_function
+
+# Rows that are nothing but texts: messages with a role and a text each, or two answers to them. Most rows of chats and pairs are, and are
+# read without a view of each message.
+#
+# What a schema reads of such a row is seen once for each set of columns, by a view (see `fields.View`). Where that is the columns with the texts alone, further
+# rows with the same columns are read here.
+
+_FEW = 8
+"""Rows that are read one by one where one among them is not plain."""
+_Convert = TypeVar("_Convert", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class PlainMessages:
+    """Reads such rows.
+
+    Attributes:
+        messages_key: the column with the messages.
+        role_key, content_key: the two fields of a message.
+        roles: the tags that are read here, and the roles they stand for.
+        check: refuses turns whose roles the schema does not accept.
+    """
+
+    messages_key: str
+    role_key: str
+    content_key: str
+    roles: Mapping[str, str]
+    check: Callable[[tuple[Turn, ...]], None]
+    _accepted: dict[tuple[str, ...], bool] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns with the texts."""
+        return frozenset([self.messages_key])
+
+    def read(self, rows: Sequence[Row]) -> list[PlainChat | None]:
+        """The chats of rows; `None` where the schema itself has to read one."""
+        chats = self._chats([row[self.messages_key] for row in rows])
+        accepted = {roles for roles in {chat.roles for chat in chats if chat is not None} if self.accepts(roles)}
+        return [chat if chat is not None and chat.roles in accepted else None for chat in chats]
+
+    def _chats(self, conversations: list[Any]) -> list[PlainChat | None]:
+        """As `plain_chat`, of many at once. Where one is not plain, both halves are tried for themselves."""
+        if len(conversations) < _FEW:
+            return [plain_chat(messages, self.role_key, self.content_key, self.roles) for messages in conversations]
+        try:
+            ends = accumulate(map(list.__len__, conversations), initial=0)
+            messages = list(chain.from_iterable(conversations))
+            texts = tuple(map(itemgetter(self.content_key), messages))
+            roles = tuple(map(self.roles.__getitem__, map(itemgetter(self.role_key), messages)))
+            if {*map(dict.__len__, messages)} - {2} or {*map(type, texts)} - {str} or not all(texts) or any(map(str.isspace, texts)):
+                raise TypeError
+            return [PlainChat(roles[start:end], texts[start:end]) for start, end in pairwise(ends)]
+        except (KeyError, TypeError):
+            half = len(conversations) // 2
+            return self._chats(conversations[:half]) + self._chats(conversations[half:])
+
+    def accepts(self, roles: tuple[str, ...]) -> bool:
+        """Whether the schema accepts turns of these roles."""
+        if roles not in self._accepted:
+            try:
+                self.check(tuple(turn(role, "text") for role in roles))
+                self._accepted[roles] = True
+            except Refused:
+                self._accepted[roles] = False
+        return self._accepted[roles]
+
+
+def plain_chat(messages: object, role_key: str, content_key: str, known: Mapping[str, str]) -> PlainChat | None:
+    """Messages of a role and a text each, in columns; `None` for any others.
+
+    Args:
+        known: the tags that are read here, and the roles they stand for.
+    """
+    if type(messages) is not list:
+        return None
+    roles: list[str] = []
+    texts: list[str] = []
+    for message in messages:
+        if type(message) is not dict or len(message) != 2:
+            return None
+        text, tag = message.get(content_key), message.get(role_key)
+        if type(text) is not str or type(tag) is not str or tag not in known or not text or text.isspace():
+            return None
+        roles.append(known[tag])
+        texts.append(text)
+    return PlainChat(tuple(roles), tuple(texts))
+
+
+@dataclass(frozen=True)
+class PlainPairs:
+    """Reads pairs of two columns, or three.
+
+    Attributes:
+        columns: those with the texts.
+        split: the prompt and both answers of a row; `None` where the schema itself has to read it.
+    """
+
+    columns: frozenset[str]
+    split: Callable[[Row], tuple[PlainChat | None, object, object] | None]
+
+    def read(self, rows: Sequence[Row]) -> list[PlainPair | None]:
+        """The pairs of rows: a prompt that a user ends, and two answers that differ. `None` where the schema itself has to read one."""
+        return list(map(self._pair, rows))
+
+    def _pair(self, row: Row) -> PlainPair | None:
+        prompt, chosen, rejected = self.split(row) or (None, None, None)
+        if prompt is None or not prompt.roles or prompt.roles[-1] != USER or type(chosen) is not str or type(rejected) is not str:
+            return None
+        if not chosen or chosen.isspace() or not rejected or rejected.isspace() or chosen == rejected:
+            return None
+        return PlainPair(prompt, chosen, rejected)
+
+
+PlainRows = PlainMessages | PlainPairs
+
+
+def reads_plain(convert: _Convert, plain: PlainRows) -> _Convert:
+    """`convert`, with what reads its plain rows."""
+    convert.plain_rows = plain  # type: ignore[attr-defined]
+    return convert
+
+
+def plain_rows_of(convert: Callable[..., Any]) -> PlainRows | None:
+    """What reads the plain rows of a schema; `None` where it has none."""
+    plain: PlainRows | None = getattr(convert, "plain_rows", None)
+    return plain
+
+
+def plain_roles(tags: Mapping[str, str], without: str | None = None) -> dict[str, str]:
+    """The tags whose messages may be plain: those of system, user and assistant, but for one that means something else."""
+    return {tag: role for tag, role in tags.items() if role in (SYSTEM, USER, ASSISTANT) and tag != without}
+
 
 # Names of speakers where the chat template shows none: left out and counted, or written in front of what is said.
 
@@ -34,15 +175,16 @@ from prep_assets.schemas.registry import Convert, OwnFunction, own_function
 def without_speakers(mode: Literal["leave_out", "write"], convert: Convert) -> Convert:
     """The row function `convert`, in whose examples no turn but a tool's has a name. Where names are left out, their fields count as passed over."""
 
-    def unnamed(row: Mapping[str, Any]) -> Example | None:
+    def unnamed(row: Row) -> Example | None:
         example, names = convert(row), set[str]()
-
-        def change(turns: Sequence[Turn]) -> tuple[Turn, ...]:
-            names.update(turn.name for turn in turns if _speaks(turn) and turn.name)
-            return tuple(_changed(turn, mode) if _speaks(turn) else turn for turn in turns)
-
         if example is None or (isinstance(example, Sample) and example.tokenized is not None):
             return example
+
+        def change(turns: Sequence[Turn]) -> tuple[Turn, ...]:
+            named = [turn.role != TOOL and turn.name is not None for turn in turns]
+            names.update(turn.name for turn, speaks in zip(turns, named, strict=True) if speaks and turn.name)
+            return tuple(_unnamed(turn, mode) if speaks else turn for turn, speaks in zip(turns, named, strict=True))
+
         example = over_turns(example, change)
         if mode == "leave_out" and isinstance(row, View):
             row.book.dropped.update(join(view.path, "name") for view in row.book.views if dict.get(view, "name") in names)
@@ -52,11 +194,7 @@ def without_speakers(mode: Literal["leave_out", "write"], convert: Convert) -> C
     return unnamed if plain is None else reads_plain(unnamed, plain)
 
 
-def _speaks(turn: Turn) -> bool:
-    return turn.role != TOOL and turn.name is not None
-
-
-def _changed(turn: Turn, mode: str) -> Turn:
+def _unnamed(turn: Turn, mode: str) -> Turn:
     if mode == "leave_out" or not (turn.name or "").strip():
         return replace(turn, name=None)
     prefix, regions = f"{turn.name}: ", list(turn.regions)
@@ -87,7 +225,7 @@ def weighed_by(path: str, convert: Convert) -> Convert:
     """
     function = own_function("weigh:", path)
 
-    def weighed(row: Mapping[str, Any]) -> Example | None:
+    def weighed(row: Row) -> Example | None:
         sample = convert(row)
         if not isinstance(sample, Sample):
             return sample
@@ -96,14 +234,13 @@ def weighed_by(path: str, convert: Convert) -> Convert:
         weights = function(sample)
         if len(weights) != len(sample.turns):
             raise Refused("length_mismatch", f"{path!r} gives {len(weights)} weights for {len(sample.turns)} turns")
-        turns = (_weighed(turn, found, f"turn {at}") for at, (turn, found) in enumerate(zip(sample.turns, weights, strict=True)))
-        return replace(sample, turns=tuple(turns))
+        return replace(sample, turns=tuple(map(_weighed, range(len(weights)), sample.turns, weights)))
 
     return weighed
 
 
-def _weighed(turn: Turn, found: Any, where: str) -> Turn:
-    weights = found if isinstance(found, list | tuple) else [found] * len(turn.regions)
+def _weighed(number: int, turn: Turn, given: Any) -> Turn:
+    weights, where = given if isinstance(given, list | tuple) else [given] * len(turn.regions), f"turn {number}"
     if len(weights) != len(turn.regions):
         raise Refused("length_mismatch", f"{where} has {len(turn.regions)} regions, and the function gives {len(weights)} weights")
     regions = (
@@ -141,7 +278,7 @@ class Account:
     counts: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     examples: dict[str, Any] = field(default_factory=dict)
-    _known: dict[str, Verdict] = field(default_factory=dict)
+    _verdicts: dict[str, Verdict] = field(default_factory=dict)
     _ignored_keys: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -149,38 +286,17 @@ class Account:
             holder, _, key = path.rpartition(".")
             self._ignored_keys.setdefault(holder, []).append(key)
 
-    def view(self, row: Mapping[str, Any]) -> View:
+    def view(self, row: Row) -> View:
         """What a schema sees of a row."""
         return view_of(row, self._ignored_keys)
 
-    def plain(self, row: Mapping[str, Any]) -> Any:
-        """What a schema sees of a row, without a view."""
-        return whole(self.view(row))
-
-    def is_passed_over(self, path: str) -> bool:
-        """Whether a field is passed over whatever it holds."""
-        return (self._known.get(path) or self._judge(path)) in ("passed over", "used")
-
-    def settle(self, row: View) -> None:
-        """Account for a row that its schema has converted.
+    def note(self, dropped: Iterable[str], left: Iterable[tuple[str, Any]]) -> None:
+        """Account for a row that was converted, by the paths that were left out of it and by its unread fields.
 
         Raises:
             Refused: it has a decisive field that the schema does not read.
         """
-        self.note(row.book.dropped, unread(row))
-
-    def note(self, dropped: Iterable[str], left: Iterable[tuple[str, Any]]) -> None:
-        """Account for a row by the paths that were left out of it, and by its unread fields; see `settle`."""
-        self._note(left)
-        self.counts.update(dropped)
-
-    def skim(self, row: Mapping[str, Any], read: Set[str]) -> None:
-        """Account for a row from which these fields were read; see `settle`."""
-        if len(row) > len(read):
-            self._note((key, value) for key, value in row.items() if key not in read and has_content(value))
-
-    def _note(self, left: Iterable[tuple[str, Any]]) -> None:
-        judged = [(path, value, self._known.get(path) or self._judge(path)) for path, value in dict(left).items()]
+        judged = [(path, value, self.verdict(path)) for path, value in dict(left).items()]
         for path, value, verdict in judged:  # before anything is counted: of a row that is refused nothing is
             if verdict == "decisive" or (verdict == "chosen by" and value != 1):
                 raise Refused(
@@ -195,6 +311,12 @@ class Account:
             elif verdict == "unknown":
                 self.unknown[path] += 1
                 self.examples.setdefault(path, value)
+        self.counts.update(dropped)
+
+    def skim(self, row: Row, read: Set[str]) -> None:
+        """Account for a row from which these fields were read; see `note`."""
+        if len(row) > len(read):
+            self.note((), ((key, value) for key, value in row.items() if key not in read and has_content(value)))
 
     def check(self, where: str, remedy: Callable[[Account], str] | None = None) -> None:
         """Stop at a field that is neither read nor listed as ignored.
@@ -205,37 +327,37 @@ class Account:
         Raises:
             ConfigError: names the fields, how many rows have them, an example of each, and what to write.
         """
-        if self.unknown:
-            fields = "\n".join(
-                f"  {path!r} in {count:,} {'row' if count == 1 else 'rows'}, e.g. {shown(self.examples[path])}"
-                for path, count in sorted(self.unknown.items())
-            )
-            raise ConfigError(
-                f"{where} does not read these fields, and their names do not say that they mean nothing:\n{fields}\n"
-                + (remedy or _in_the_domain)(self)
-            )
+        if not self.unknown:
+            return
+        fields = "\n".join(
+            f"  {path!r} in {count:,} {'row' if count == 1 else 'rows'}, e.g. {shown(self.examples[path])}"
+            for path, count in sorted(self.unknown.items())
+        )
+        ignored = in_one_line([*self.ignore, *sorted(self.unknown)])
+        in_the_domain = (
+            f"Use a schema or options that read them. If nothing is lost without them, write in the domain:\n  ignore: {ignored}"
+        )
+        raise ConfigError(
+            f"{where} does not read these fields, and their names do not say that they mean nothing:\n{fields}\n"
+            + (in_the_domain if remedy is None else remedy(self))
+        )
 
-    def to_ignore(self) -> str:
-        """What to write after ``ignore:``, in YAML: what is listed there already, and what is unknown."""
-        return in_one_line([*self.ignore, *sorted(self.unknown)])
-
-    def _judge(self, path: str) -> Verdict:
+    def verdict(self, path: str) -> Verdict:
+        """What its name says of a field."""
+        if (known := self._verdicts.get(path)) is not None:
+            return known
         name = path.rpartition(".")[2]
         verdict: Verdict = "unknown"
         if path in self.ignore:
             verdict = "passed over"
-        elif any(_covers(each, path) for each in self.used):
+        elif any(path == used or path.startswith(f"{used}.") for used in self.used):
             verdict = "chosen by" if name in DECISIVE else "used"
         elif name.lower() in NEUTRAL:
             verdict = "passed over"
         elif name in DECISIVE:
             verdict = "decisive"
-        self._known[path] = verdict
+        self._verdicts[path] = verdict
         return verdict
-
-
-def _in_the_domain(account: Account) -> str:
-    return f"Use a schema or options that read them. If nothing is lost without them, write in the domain:\n  ignore: {account.to_ignore()}"
 
 
 def in_one_line(value: Any) -> str:
@@ -250,10 +372,6 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def _covers(listed: str, path: str) -> bool:
-    return path == listed or path.startswith(f"{listed}.")
-
-
 @dataclass(frozen=True, slots=True)
 class Reader:
     """A row function with the account of the fields that it does not read."""
@@ -261,97 +379,86 @@ class Reader:
     convert: Convert
     account: Account
     _columns: dict[tuple[str, ...], bool] = field(default_factory=dict)
+    """Columns of rows → whether of such rows those with the texts alone are read."""
 
-    def __call__(self, payload: Mapping[str, Any]) -> Example | None:
+    def __call__(self, payload: Row) -> Example | None:
         row = self.account.view(payload)
         try:
-            return self._read(payload, row)
+            if (example := self.convert(row)) is None:
+                return None
+            _refuse_hidden(example)  # before anything of the row is counted
+            example, left = _without_views(example), unread(row)
+            if isinstance(self.convert, OwnFunction):
+                passed_over = lambda path: self.account.verdict(path) in ("passed over", "used")  # noqa: E731
+                left = self.convert.unread(whole(self.account.view(payload)), left, passed_over)
+            self.account.note(row.book.dropped, left)
+            plain, columns = plain_rows_of(self.convert), tuple(payload)
+            if plain is not None and columns not in self._columns and len(self._columns) < MOST_COLUMNS:
+                ignored = {*self.account.ignore}
+                inside = any("." in path or path in plain.columns for path in ignored)
+                self._columns[columns] = not inside and {*columns} - row.left - ignored == plain.columns
+            return example
         finally:
             row.book.views.clear()  # a book and its views hold each other, and nobody searches for such garbage while rows are read
 
-    def _read(self, payload: Mapping[str, Any], row: View) -> Example | None:
-        example = self.convert(row)
-        if example is not None:
-            _refuse_hidden(example)  # before anything of the row is counted
-            example = _without_views(example)
-            if isinstance(self.convert, OwnFunction):
-                left = self.convert.unread(self.account.plain(payload), unread(row), self.account.is_passed_over)
-                self.account.note(row.book.dropped, left)
-            else:
-                self.account.settle(row)
-            self._note(payload, row)
-        return example
-
-    def _note(self, payload: Mapping[str, Any], row: View) -> None:
-        """Note whether, of rows with these columns, those with the texts alone are read."""
-        plain, columns = plain_rows_of(self.convert), tuple(payload)
-        if plain is not None and columns not in self._columns and len(self._columns) < MOST_COLUMNS:
-            ignored = {*self.account.ignore}
-            inside = any("." in path or path in plain.columns for path in ignored)
-            self._columns[columns] = not inside and {*columns} - row.left - ignored == plain.columns
-
-    def plain(self, first: Mapping[str, Any]) -> PlainRows | None:
+    def plain(self, first: Row) -> PlainRows | None:
         """What reads plain rows with the columns of this one; `None` where the schema has to read them, or reads more of them than the texts."""
-        columns, reads = tuple(first), plain_rows_of(self.convert)
-        if reads is not None and columns not in self._columns:
+        columns, plain = tuple(first), plain_rows_of(self.convert)
+        if plain is not None and columns not in self._columns:
             self._one(first)
-        return reads if self._columns.get(columns) else None
+        return plain if self._columns.get(columns) else None
 
-    def rows(self, payloads: Sequence[Mapping[str, Any]], *, plain: bool = True) -> list[Example | PlainChat | PlainPair | Refused]:
+    def rows(self, payloads: Sequence[Row], *, plain: bool = True) -> list[Example | PlainChat | PlainPair | Refused]:
         """What rows are, or why they are refused.
 
         Args:
             plain: whether those that are nothing but texts are given in columns.
         """
-        found: list[Example | PlainChat | PlainPair | Refused | None] = [None] * len(payloads)
+        given: list[Example | PlainChat | PlainPair | Refused | None] = [None] * len(payloads)
         reads = plain_rows_of(self.convert) if plain else None
         for columns, numbers in _rows_alike(payloads).items() if reads is not None else ():
             if columns not in self._columns:
                 first = numbers.pop(0)
-                found[first] = self._one(payloads[first])
-            if reads is not None and self._columns.get(columns):
-                read = reads.read([payloads[number] for number in numbers])
-                for number, each in zip(numbers, read, strict=True):
-                    found[number] = each
-                    if each is not None and len(columns) > len(reads.columns):
-                        found[number] = self._skimmed(payloads[number], each, reads.columns)
-        return [self._one(payload) if each is None else each for payload, each in zip(payloads, found, strict=True)]
+                given[first] = self._one(payloads[first])
+            if reads is None or not self._columns.get(columns):
+                continue
+            for number, texts in zip(numbers, reads.read([payloads[number] for number in numbers]), strict=True):
+                given[number] = texts
+                if texts is not None and len(columns) > len(reads.columns):
+                    try:
+                        self.account.skim(payloads[number], reads.columns)
+                    except Refused as refusal:
+                        given[number] = refusal
+        return [self._one(payload) if example is None else example for payload, example in zip(payloads, given, strict=True)]
 
-    def _skimmed(self, payload: Mapping[str, Any], given: PlainChat | PlainPair, read: Set[str]) -> PlainChat | PlainPair | Refused:
-        try:
-            self.account.skim(payload, read)
-        except Refused as refusal:
-            return refusal
-        return given
-
-    def _one(self, payload: Mapping[str, Any]) -> Example | Refused:
+    def _one(self, payload: Row) -> Example | Refused:
         try:
             return apply(self, payload)
         except Refused as refusal:
             return refusal
 
 
-def _rows_alike(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], list[int]]:
+def _rows_alike(rows: Sequence[Row]) -> dict[tuple[str, ...], list[int]]:
     """The numbers of rows by their columns."""
     columns = [tuple(row) for row in rows]
     if columns and columns.count(columns[0]) == len(columns):
         return {columns[0]: list(range(len(rows)))}
     alike: dict[tuple[str, ...], list[int]] = {}
-    for number, each in enumerate(columns):
-        alike.setdefault(each, []).append(number)
+    for number, names in enumerate(columns):
+        alike.setdefault(names, []).append(number)
     return alike
 
 
 def _without_views(example: Example) -> Example:
     """`example` with plain values where a schema passed parts of the row on as they are."""
-    passed_on = {name: value for name in ("tools", "documents", "template_options") if (value := getattr(example, name, None))}
-    plain: dict[str, Any] = {
-        name: whole(value) if isinstance(value, Mapping) else tuple(map(whole, value)) for name, value in passed_on.items()
-    }
+    plain: dict[str, Any] = {}
+    for name in ("tools", "documents", "template_options"):
+        if value := getattr(example, name, None):
+            plain[name] = whole(value) if isinstance(value, Mapping) else tuple(map(whole, value))
     return replace(example, **plain) if plain else example
 
 
-def apply(convert: Convert, payload: Mapping[str, Any]) -> Example:
+def apply(convert: Convert, payload: Row) -> Example:
     """`convert(payload)`, with every way of saying no turned into `Refused` of stage ``schema``.
 
     A schema sees arbitrary JSON. Whatever else it raises on such a row is about the row, so it is a refusal that shows the exception. A row
@@ -373,18 +480,34 @@ def apply(convert: Convert, payload: Mapping[str, Any]) -> Example:
 
 
 def _refuse_hidden(example: Example) -> None:
-    """Refuse (``not_attended``) a region that is shown and not attended to, but in a document or a chat: no other store has an attention mask."""
+    """Refuse what stores cannot keep: white space with a weight of its own beside reasoning or a call (``weighted_space``), and a region that is
+    shown and not attended to (``not_attended``), but in a document or a chat: no other store has an attention mask."""
     if isinstance(example, Contrast):
         return
     has_mask = isinstance(example, Sample) and example.label is None
-    parts = [*example.turns] if isinstance(example, Sample) else [*example.prompt]
+    turns = [*example.turns] if isinstance(example, Sample) else [*example.prompt]
     if isinstance(example, Pair):
-        parts += [*example.chosen, *example.rejected]
+        turns += [*example.chosen, *example.rejected]
     elif isinstance(example, Group):
-        parts += [turn for response in example.responses for turn in response]
-    for turn in parts:
-        refuse_weighted_space(turn)
+        turns += chain.from_iterable(example.responses)
+    for turn in turns:
+        _refuse_weighted_space(turn)
         for region in turn.regions:
             if not has_mask and not region.attend and not region.drop:
                 detail = f"region {region.kind!r} in a turn of role {turn.role} is not attended to; only tokens of documents and chats have an attention mask. "
                 raise Refused("not_attended", detail + "Drop it (semantic_drop_mask), or attend to it", stage="schema")
+
+
+def _refuse_weighted_space(turn: Turn) -> None:
+    """In a render nothing tells white space beside reasoning or a tool call from the template's own, so a weight or an attention of its own would be lost."""
+    for left, right in pairwise(turn.regions):
+        for space, other in ((left, right), (right, left)):
+            stands_beside = space.kind == TEXT and space.text.isspace() and other.kind in (THINKING, TOOL_CALL)
+            if stands_beside and (space.loss_weight, space.attend) != (other.loss_weight, other.attend):
+                weights = [f"{each.loss_weight}{'' if each.attend else ' and no attention'}" for each in (space, other)]
+                raise Refused(
+                    "weighted_space",
+                    f"a turn of role {turn.role} has white space of weight {weights[0]} beside a region {other.kind!r} of weight {weights[1]}. "
+                    "Give both one weight, or leave the white space out",
+                    stage="schema",
+                )

@@ -25,7 +25,7 @@ from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, nearest
 from prep_assets.limits import limited
 from prep_assets.samples import Contrast, Example
-from prep_assets.schemas.fields import View, as_integer, as_text, expand, has_content, join, needed
+from prep_assets.schemas.fields import Row, View, as_integer, as_text, expand, has_content, join, needed
 from prep_assets.schemas.fields import text_of as text_of  # part of what a schema of one's own imports from here
 
 # Cerebras' semantic data arrays for embeddings: turns of a type and one content, as their read hooks return them.
@@ -124,11 +124,17 @@ def _imported(path: Path, package: str) -> Iterator[str]:
 
 
 def _located(name: str, own: str, home: Path) -> Iterator[tuple[str, Path]]:
-    """The files that importing a name runs: of each package above it, and its own; none where it is not the project's."""
+    """The files that importing a name runs: of each package above it, and its own; none where it is not the project's.
+
+    The project's are in the folder of the schema, and in those of the import path that hold neither the standard library nor installed packages.
+    """
     parts = name.split(".")
     if parts[0] in NOT_OWN or not parts[0]:
         return
-    for folder in [home, *_project_folders()] if parts[0] == own or not _is_installed(home) else []:
+    if parts[0] != own and _is_installed(home):
+        return
+    on_the_path = [Path(entry or ".").resolve() for entry in sys.path]
+    for folder in (home, *(entry for entry in on_the_path if entry.is_dir() and not _is_installed(entry))):
         if not ((folder / parts[0]).is_dir() or (folder / f"{parts[0]}.py").is_file()):
             continue
         for depth in range(1, len(parts) + 1):
@@ -138,12 +144,6 @@ def _located(name: str, own: str, home: Path) -> Iterator[tuple[str, Path]]:
                     yield ".".join(parts[:depth]), file
                     break
         return
-
-
-def _project_folders() -> list[Path]:
-    """Folders of the import path that hold neither the standard library nor installed packages."""
-    folders = [Path(entry or ".").resolve() for entry in sys.path]
-    return [folder for folder in folders if folder.is_dir() and not _is_installed(folder)]
 
 
 def _is_installed(folder: Path) -> bool:
@@ -228,15 +228,15 @@ class OwnFunction:
         used: paths without which some example was another one.
     """
 
-    convert: Callable[[Mapping[str, Any]], Any]
+    convert: Callable[[Row], Any]
     used: set[str] = field(default_factory=set)
 
-    def __call__(self, row: Mapping[str, Any]) -> Any:
+    def __call__(self, row: Row) -> Any:
         if isinstance(row, View):
             expand(row)
         return self.convert(row)
 
-    def unread(self, row: Mapping[str, Any], left: Sequence[tuple[str, Any]], neutral: Callable[[str], bool]) -> list[tuple[str, Any]]:
+    def unread(self, row: Row, left: Sequence[tuple[str, Any]], neutral: Callable[[str], bool]) -> list[tuple[str, Any]]:
         """Of fields that were not asked for by name, those that change nothing.
 
         Args:
@@ -256,7 +256,7 @@ class OwnFunction:
                 found.setdefault(own, each)
         return list(found.items())
 
-    def _within(self, row: Mapping[str, Any], example: Any, path: str, value: Any, neutral: Callable[[str], bool]) -> list[tuple[str, Any]]:
+    def _within(self, row: Row, example: Any, path: str, value: Any, neutral: Callable[[str], bool]) -> list[tuple[str, Any]]:
         if neutral(path):
             return [(path, value)]
         if path not in self.used:
@@ -305,7 +305,7 @@ def _without(value: Any, path: Sequence[str]) -> Any:
 #
 # A row that does not fit raises `Refused`; `None` also refuses it, with the reason ``skipped_by_schema``.
 
-Convert = Callable[[Mapping[str, Any]], Example | None]
+Convert = Callable[[Row], Example | None]
 Factory = TypeVar("Factory", bound=Callable[..., Convert])
 
 
@@ -394,27 +394,14 @@ def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: 
         words = [*known, *_ALIASES]
         raise ConfigError(f"no schema {name!r}{nearest(name, words) or '.'} Known: {', '.join(known)}; or 'package.module:function'")
     if gives is not None:
-        found = _giving(gives, found, known, or_labels)
-    _check_options(name, found, options or {})
-    return found.factory(**(options or {}))
-
-
-def _giving(form: type, found: Schema, known: Mapping[str, Schema], or_labels: bool) -> Schema:
-    def fits(schema: Schema) -> bool:
-        return schema.can_give(form) or (or_labels and schema.labels)
-
-    related = [other for other in known.values() if found.name in (other.name, other.variant_of)]
-    fitting = [schema for schema in (found, *related) if fits(schema)]
-    if not fitting:
-        able = ", ".join(schema.name for schema in known.values() if fits(schema))
-        raise ConfigError(f"schema {found.name!r} gives no {form.__name__}, which is needed here. These do: {able}")
-    return fitting[0]
-
-
-def _check_options(name: str, found: Schema, options: Mapping[str, Any]) -> None:
-    """Options come from YAML or JSON, so nothing but the factory's own type hints says what they may be."""
-    hints = _hints(found.factory)
-    for option, value in options.items():
+        fitting = [schema for schema in known.values() if schema.can_give(gives) or (or_labels and schema.labels)]
+        related = [schema for schema in fitting if found.name in (schema.name, schema.variant_of)]
+        if not related:
+            able = ", ".join(schema.name for schema in fitting)
+            raise ConfigError(f"schema {found.name!r} gives no {gives.__name__}, which is needed here. These do: {able}")
+        found = found if found in related else related[0]
+    hints = _hints(found.factory)  # options come from YAML or JSON, so nothing but the factory's own type hints says what they may be
+    for option, value in (options or {}).items():
         if option not in found.options:
             allowed = ", ".join(found.options) or "none"
             raise ConfigError(f"schema {name!r} has no option {option!r}{nearest(option, found.options) or '.'} Allowed: {allowed}")
@@ -423,6 +410,7 @@ def _check_options(name: str, found: Schema, options: Mapping[str, Any]) -> None
         except ValidationError as error:
             problem = error.errors()[0]["msg"]
             raise ConfigError(f"schema {name!r}, option {option!r} = {value!r}: {problem}") from error
+    return found.factory(**(options or {}))
 
 
 @bounded_cache("type hints of schemas", 256)
@@ -432,12 +420,13 @@ def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
 
 def _own_function(path: str, options: dict[str, Any]) -> Convert:
     function = own_function("schema", path)
-    unknown = [name for name in options if not _accepts(function, name)]
-    if unknown:
+    parameters = inspect.signature(function).parameters
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    if unknown := [name for name in options if name not in parameters and not takes_any]:
         raise ConfigError(f"schema {path!r} takes no option {unknown[0]!r}; its signature is {inspect.signature(function)}")
     read, ids = convert_with("semantic"), convert_with("tokenized", {"ids_key": "sequence"})
 
-    def convert(payload: Mapping[str, Any]) -> Example | None:
+    def convert(payload: Row) -> Example | None:
         found = function(payload, **options)
         if isinstance(found, Mapping):
             return ids(_built(found))
@@ -449,7 +438,7 @@ def _own_function(path: str, options: dict[str, Any]) -> Convert:
     return OwnFunction(convert)
 
 
-def _built(row: Mapping[str, Any]) -> Mapping[str, Any]:
+def _built(row: Row) -> Mapping[str, Any]:
     """What a mask builder that was written for AstrAI returns: it leaves out a mask of ones. Its domain is not used, `domain_key` decides."""
     if strange := sorted(set(row) - {"sequence", "loss_mask", "domain"}):
         raise Refused("unsupported_column", f"the function returns {strange[0]!r}; it may return 'sequence' with 'loss_mask', or a Sample")
@@ -466,8 +455,3 @@ def own_code_gives(name: str, form: type) -> bool:
     except Exception:  # importing a module may raise anything
         return False
     return form in (hint, *get_args(hint))
-
-
-def _accepts(function: Callable[..., Any], option: str) -> bool:
-    parameters = inspect.signature(function).parameters
-    return option in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())

@@ -12,7 +12,7 @@ from typing import Any
 
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, Group, Prompt, Region, Sample, Sampled, Turn, turn
-from prep_assets.schemas.fields import as_integer, as_list, as_number, as_text, needed, text_of, texts_of, value_at, wrong_type
+from prep_assets.schemas.fields import Row, as_integer, as_list, as_number, as_text, needed, text_of, texts_of, value_at, wrong_type
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import ChatFormat, offered, require_answer, require_open_end, with_system_of
 
@@ -88,10 +88,7 @@ def gold_as_json_number(gold: str) -> float:
 
 # ``gsm8k`` and ``gsm8k_prompt``: grade-school math as SFT answers and as RL prompts.
 
-EXAMPLE = {
-    "question": "Tom has 3 boxes of 4 pens. How many pens has he?",
-    "answer": "He has 3*4 = <<3*4=12>>12 pens.\n#### 12",
-}
+EXAMPLE = {"question": "Tom has 3 boxes of 4 pens. How many pens has he?", "answer": "He has 3*4 = <<3*4=12>>12 pens.\n#### 12"}
 _CALCULATOR_NOTE = re.compile(r"<<[^>]*>>")
 
 
@@ -105,7 +102,7 @@ def gsm8k(*, question_key: str = "question", answer_key: str = "answer", thinkin
         thinking: the reasoning becomes a thinking region, for templates that write ``<think>`` themselves (qwen3).
     """
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         question, answer = texts_of(row, question_key, answer_key)
         needed(question, "empty_prompt", question_key)
         plain = _CALCULATOR_NOTE.sub("", answer)
@@ -130,7 +127,7 @@ def gsm8k_prompt(*, question_key: str = "question", answer_key: str = "answer") 
         answer_key: field with the worked solution and, after ``####``, the final number.
     """
 
-    def convert(row: Mapping[str, Any]) -> Prompt:
+    def convert(row: Row) -> Prompt:
         question, answer = texts_of(row, question_key, answer_key)
         needed(question, "empty_prompt", question_key)
         return Prompt((turn(USER, question.strip()),), gold_number(answer))
@@ -154,7 +151,7 @@ def rl_prompt(
     verifier_key: str | None = None,
     system: str | None = None,
     tools_key: str = "tools",
-) -> Callable[[Mapping[str, Any]], Prompt]:
+) -> Callable[[Row], Prompt]:
     """A prompt without its answer, and what a right answer is.
 
     Options:
@@ -172,7 +169,7 @@ def rl_prompt(
     if gold_key is None and verifier == NUMBER:
         raise ConfigError(f"gold_key is null, and the verifier {NUMBER!r} compares with a gold. Name another verifier, such as {JUDGED!r}")
 
-    def convert(row: Mapping[str, Any]) -> Prompt:
+    def convert(row: Row) -> Prompt:
         turns = with_system_of(row, prompt_turns(value_at(row, prompt_key), prompt_key))
         if system is not None and turns[0].role != SYSTEM:
             turns = (turn(SYSTEM, system), *turns)
@@ -192,7 +189,7 @@ def prompt_turns(prompt: object, key: str) -> tuple[Turn, ...]:
     return turns
 
 
-def nested(row: Mapping[str, Any], path: str) -> Any:
+def nested(row: Row, path: str) -> Any:
     """The value at a dotted path; a field whose own name is the whole path goes first."""
     if row.get(path) is not None:
         return row[path]
@@ -326,7 +323,7 @@ def arithmetic(*, prompt_key: str = "prompt", gold_key: str = "gold") -> Convert
     """
     read = rl_prompt(prompt_key=prompt_key, gold_key=gold_key)
 
-    def convert(row: Mapping[str, Any]) -> Prompt:
+    def convert(row: Row) -> Prompt:
         question = text_of(row, prompt_key)
         match = _QUESTION.fullmatch(question.strip())
         if match is None:
@@ -371,7 +368,7 @@ def group(
     if token_ids_key is None and (logprobs_key or prompt_ids_key):
         raise ConfigError("logprobs_key and prompt_ids_key go with token_ids_key: they are about tokens as they were sampled")
 
-    def convert(row: Mapping[str, Any]) -> Group:
+    def convert(row: Row) -> Group:
         prompt = with_system_of(row, prompt_turns(value_at(row, prompt_key), prompt_key))
         values = as_list(value_at(row, responses_key), responses_key)
         responses = tuple(_response(value, f"{responses_key}[{i}]") for i, value in enumerate(values))
@@ -391,7 +388,7 @@ def rewards_for(value: object, where: str, responses: int) -> tuple[float, ...]:
     return rewards
 
 
-def _sampled(row: Mapping[str, Any], ids_key: str, logprobs_key: str | None, prompt_key: str | None, responses: int) -> Sampled:
+def _sampled(row: Row, ids_key: str, logprobs_key: str | None, prompt_key: str | None, responses: int) -> Sampled:
     ids = tuple(_ids(each, f"{ids_key}[{i}]") for i, each in enumerate(as_list(value_at(row, ids_key), ids_key)))
     if len(ids) != responses:
         raise Refused("length_mismatch", f"{ids_key!r} has {len(ids)} lists of ids for {responses} responses")
@@ -406,7 +403,7 @@ def _ids(value: object, where: str) -> tuple[int, ...]:
     return ids
 
 
-def _logprobs(row: Mapping[str, Any], key: str, ids: Sequence[Sequence[int]]) -> tuple[tuple[float, ...], ...]:
+def _logprobs(row: Row, key: str, ids: Sequence[Sequence[int]]) -> tuple[tuple[float, ...], ...]:
     lists = as_list(value_at(row, key), key)
     found = tuple(tuple(as_number(one, f"{key}[{i}]") for one in as_list(each, f"{key}[{i}]")) for i, each in enumerate(lists))
     if [len(each) for each in found] != [len(each) for each in ids]:

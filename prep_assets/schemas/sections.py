@@ -8,7 +8,7 @@ from typing import Any
 
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.samples import COMPLETION, DOCUMENT, PROMPT, TEXT, Group, Pair, Region, Sample, Turn
-from prep_assets.schemas.fields import as_list, as_text, needed, value_at, weighted
+from prep_assets.schemas.fields import Row, as_list, as_text, needed, value_at, weighted
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.rewards import rewards_for
 from prep_assets.schemas.turns import ChatFormat, common_prompt, pair, require_answer, require_open_end
@@ -54,10 +54,13 @@ def sections(
     if not is_text:
         _require_unbounded(min_chars, max_chars)
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         turns = _turns(row, parsed)
         if is_text:
-            _require_length(turns, min_chars, max_chars)
+            for length in (len(turn.text) for turn in turns):
+                if length < min_chars or (max_chars is not None and length > max_chars):
+                    reason = "too_short" if length < min_chars else "too_long"
+                    raise Refused(reason, f"a section has {length} characters; min_chars is {min_chars}, max_chars is {max_chars}")
             return Sample((Turn(DOCUMENT, tuple(region for turn in turns for region in turn.regions)),))
         return Sample(turns)
 
@@ -69,7 +72,7 @@ def _of_sources(sources: Mapping[str, Source]) -> Convert:
         return lambda row: pair(*common_prompt(*(_turns(row, sources[side].sections) for side in ("chosen", "rejected"))))
     prompts, (responses,), (rewards,) = (sources[name].sections for name in ("prompts", "responses", "rewards"))
 
-    def convert(row: Mapping[str, Any]) -> Group:
+    def convert(row: Row) -> Group:
         prompt = _turns(row, prompts, trains=False)
         require_open_end(prompt, prompts[0].field)
         values = as_list(value_at(row, responses.field), responses.field)
@@ -79,7 +82,7 @@ def _of_sources(sources: Mapping[str, Source]) -> Convert:
     return convert
 
 
-def _turns(row: Mapping[str, Any], parsed: Sequence[Section], *, trains: bool = True) -> tuple[Turn, ...]:
+def _turns(row: Row, parsed: Sequence[Section], *, trains: bool = True) -> tuple[Turn, ...]:
     """The turns of all sections. A masked section that the record lacks is left out; one that trains nothing at all is refused."""
     turns = tuple(turn for section in parsed for turn in _of_section(row, section))
     if trains and not any(region.loss_weight != 0 for turn in turns for region in turn.regions):
@@ -90,7 +93,7 @@ def _turns(row: Mapping[str, Any], parsed: Sequence[Section], *, trains: bool = 
     return turns
 
 
-def _of_section(row: Mapping[str, Any], section: Section) -> tuple[Turn, ...]:
+def _of_section(row: Row, section: Section) -> tuple[Turn, ...]:
     if section.template:
         turns = chat_turns(value_at(row, section.field), section.field, section.action)
         if section.action != MASK:
@@ -131,14 +134,6 @@ def _require_unbounded(min_chars: int, max_chars: int | None) -> None:
     """Stop where text is measured that is not there, as in chats and pairs."""
     if min_chars or max_chars is not None:
         raise ConfigError("min_chars and max_chars measure plain sections that are trained, all of them; here others stand. Leave them out")
-
-
-def _require_length(turns: Sequence[Turn], min_chars: int, max_chars: int | None) -> None:
-    for turn in turns:
-        length = len(turn.text)
-        if length < min_chars or (max_chars is not None and length > max_chars):
-            reason = "too_short" if length < min_chars else "too_long"
-            raise Refused(reason, f"a section has {length} characters; min_chars is {min_chars}, max_chars is {max_chars}")
 
 
 @dataclass(frozen=True, slots=True)

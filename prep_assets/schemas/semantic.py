@@ -8,7 +8,7 @@ from typing import Any
 
 from prep_assets.errors import Refused, nearest
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, SYSTEM, TEXT, TOOL, USER, Pair, Region, Sample, Turn
-from prep_assets.schemas.fields import as_list, as_mapping, as_text, as_weight, needed, value_at, wrong_type
+from prep_assets.schemas.fields import Row, as_list, as_mapping, as_text, as_weight, needed, objects, value_at, wrong_type
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import pair, require_answer
 
@@ -51,9 +51,8 @@ def semantic(
     """
     defaults = RegionDefaults(semantic_loss_weight or {}, semantic_drop_mask or {}, semantic_attention_mask or {})
 
-    def convert(row: Mapping[str, Any]) -> Sample | Pair:
-        array = as_list(value_at(row, array_key), array_key)
-        turns = [as_mapping(turn, f"{array_key}[{i}]") for i, turn in enumerate(array)]
+    def convert(row: Row) -> Sample | Pair:
+        turns = [turn for _, turn in objects(value_at(row, array_key), array_key)]
         if not turns:
             raise Refused("empty_text", f"{array_key!r} has no turns")
         typed = ["type" in turn for turn in turns]
@@ -88,7 +87,7 @@ def _typed(turns: Sequence[Mapping[str, Any]], where: str, defaults: RegionDefau
     return sample
 
 
-def _type(turn: Mapping[str, Any], where: str) -> str:
+def _type(turn: Row, where: str) -> str:
     kind = as_text(turn["type"], f"{where}.type")
     if kind not in TYPES:
         raise Refused("unknown_role", f"{where} has type {kind!r}{nearest(kind, TYPES)}; known: {', '.join(TYPES)}")
@@ -119,20 +118,27 @@ class RegionDefaults:
     drop: Mapping[str, bool | int]
     attend: Mapping[str, bool | int]
 
-    def regions(self, turn: Mapping[str, Any], where: str, *, pretraining: bool) -> list[Region]:
+    def regions(self, turn: Row, where: str, *, pretraining: bool) -> list[Region]:
         """Regions of `turn`. An empty region is refused (``empty_region``); in pretraining it is left out, for it holds nothing."""
         content = as_list(value_at(turn, "content", where), f"{where}.content")
         weights, drops, attends = (_mask(turn, key, where, len(content)) for key in ("loss_weight", "drop_mask", "attention_mask"))
         regions: list[Region] = []
         for number, item in enumerate(content):
             place = f"{where}.content[{number}]"
-            name, value, tagged = _named_value(as_mapping(item, place), place)
+            names = [name for name in as_mapping(item, place) if name != "include_tags"]
+            if len(names) != 1:
+                raise Refused("wrong_type", f"{place} names {len(names)} regions ({', '.join(map(str, names))}), needs one")
+            [name], value, tagged = names, item[names[0]], _flag(item.get("include_tags", False), f"{place}.include_tags")
             if value is None or value == "":
                 if pretraining:
                     continue
                 raise Refused("empty_region", f"{place} has an empty {name!r}")
             text = as_text(value, f"{place}.{name}")
-            weight = _weight(self.loss_weight.get(name) if weights is None else weights[number], place, name)
+            weight = self.loss_weight.get(name) if weights is None else weights[number]
+            if weight is not None:
+                weight = as_weight(weight, f"{place} loss weight")
+            elif name == IMAGE:  # a path, not tokens to predict
+                weight = 0.0
             drop = _flag(self.drop.get(name, False) if drops is None else drops[number], place)
             attend = _flag(self.attend.get(name, True) if attends is None else attends[number], place)
             bare = Region(name, text, weight, attend, drop)
@@ -150,14 +156,7 @@ class RegionDefaults:
         return [Region(TEXT, opening, weight, attend, drop), region, Region(TEXT, closing, weight, attend, drop)]
 
 
-def _named_value(item: Mapping[str, Any], where: str) -> tuple[str, Any, bool]:
-    names = [name for name in item if name != "include_tags"]
-    if len(names) != 1:
-        raise Refused("wrong_type", f"{where} names {len(names)} regions ({', '.join(map(str, names))}), needs one")
-    return names[0], item[names[0]], _flag(item.get("include_tags", False), f"{where}.include_tags")
-
-
-def _mask(turn: Mapping[str, Any], key: str, where: str, regions: int) -> Sequence[Any] | None:
+def _mask(turn: Row, key: str, where: str, regions: int) -> Sequence[Any] | None:
     value = turn.get(f"semantic_{key}")
     if value is None:
         return None
@@ -165,13 +164,6 @@ def _mask(turn: Mapping[str, Any], key: str, where: str, regions: int) -> Sequen
     if len(mask := as_list(value, place)) != regions:
         raise Refused("length_mismatch", f"{place!r} has {len(mask)} entries for {regions} regions of 'content'")
     return mask
-
-
-def _weight(value: Any, where: str, name: str) -> float | None:
-    """An image is a path, not tokens to predict, so it weighs 0 by default."""
-    if value is None:
-        return 0.0 if name == IMAGE else None
-    return as_weight(value, f"{where} loss weight")
 
 
 def _flag(value: Any, where: str) -> bool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, SYSTEM, TEXT, USER, Region, Sample, Turn, document
-from prep_assets.schemas.fields import as_list, as_mapping, as_text, needed, text_of, value_at
+from prep_assets.schemas.fields import Row, as_list, as_mapping, as_text, needed, text_of, value_at
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import Images, chat_sample, image_of, plain_sample, require_answer, role_at, with_system_of
 
@@ -27,7 +27,7 @@ class TextField:
     max_chars: int | None
     strip: bool
 
-    def __call__(self, row: Mapping[str, Any]) -> Sample:
+    def __call__(self, row: Row) -> Sample:
         """The document of a row, as schemas give it."""
         content = needed(text_of(row, self.key), "empty_text", self.key)
         if len(content) < self.min_chars:
@@ -36,7 +36,7 @@ class TextField:
             raise Refused("too_long", f"{self.key!r} has {len(content)} characters, max_chars is {self.max_chars}")
         return document(content.strip() if self.strip else content)
 
-    def plain(self, row: Mapping[str, Any]) -> str | None:
+    def plain(self, row: Row) -> str | None:
         """The document's text without the forms around it, for rows that certainly become a document; `None` for others."""
         content = row.get(self.key)
         if not isinstance(content, str) or not content or content.isspace():
@@ -84,7 +84,7 @@ def interleaved(*, images_key: str = "images", texts_key: str = "texts", image_d
         image_dir: folder of images that were downloaded under the names of Cerebras' OBELICS hook; null keeps the source's own URL or path.
     """
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         images, texts = (as_list(value_at(row, key), key) for key in (images_key, texts_key))
         if len(images) != len(texts):
             raise Refused("length_mismatch", f"{images_key!r} has {len(images)} entries, {texts_key!r} has {len(texts)}")
@@ -144,7 +144,7 @@ def image_captions(*, image_key: str = "image", caption_key: str = "caption", pr
         pretraining: one document of image and caption.
     """
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         image = image_of(value_at(row, image_key), image_key)
         text = Region(TEXT, needed(text_of(row, caption_key), "empty_answer", caption_key))
         if pretraining:
@@ -198,7 +198,7 @@ def llava(
     image_token: str = "<image>",
     phase: Literal[1, 2] = 2,
     template: bool = True,
-) -> Callable[[Mapping[str, Any]], Sample]:
+) -> Callable[[Row], Sample]:
     """User turns whose image stands first, whatever its place in the text, and assistant turns. The images of an array stand where the text has them.
 
     Options:
@@ -213,7 +213,7 @@ def llava(
 
     roles = {USER: USER, ASSISTANT: ASSISTANT, SYSTEM: SYSTEM} if template else {USER: PROMPT, ASSISTANT: COMPLETION}
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         single, images = _images_of(row)
         turns = []
         for number, message in enumerate(as_list(value_at(row, conversations_key), conversations_key)):
@@ -231,7 +231,7 @@ def llava(
             return plain_sample(row, tuple(Turn(roles[turn.role], turn.regions) for turn in turns))
         return chat_sample(row, with_system_of(row, turns))
 
-    def _images_of(row: Mapping[str, Any]) -> tuple[Region | None, Images]:
+    def _images_of(row: Row) -> tuple[Region | None, Images]:
         """The one image of a row, or its array of images."""
         value = row.get(image_key)
         if isinstance(value, list | tuple):
@@ -315,7 +315,7 @@ def finetuning_llava_hook_prompt_completion(
         template=False,
     )
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         value_at(row, image_key)
         return read(row)
 

@@ -6,7 +6,7 @@ where they are stored, see `prep_assets.pipeline.documents`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import Sample, Tokenized
-from prep_assets.schemas.fields import LEAST, MOST, as_list, as_text, has_content, value_at, wrong_type
+from prep_assets.schemas.fields import LEAST, MOST, Row, as_list, as_text, has_content, value_at, wrong_type
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import ChatFormat, label_of, offered, with_system_of
 
@@ -57,7 +57,7 @@ def tokenized(
     if ATTENTION in mask_keys and len(mask_keys) > 1:
         raise ConfigError(f"mask_keys names {ATTENTION!r}, a loss mask under Cerebras' name, which stands alone. Leave the others out")
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Row) -> Sample:
         ids, prompt = _ids(row, ids_key, prompt_ids_key, completion_ids_key)
         weights = _weights(row, mask_keys, len(ids), prompt)
         labels = None if row.get(labels_key) is None else integers(row[labels_key], labels_key, len(ids))
@@ -78,60 +78,52 @@ def tokenized(
     return convert
 
 
+def _list_of(value: object, where: str, kinds: set[type], needed: str) -> Sequence[Any]:
+    """`value` as an array whose elements have one of these types."""
+    elements = as_list(value, where)
+    if not set(map(type, elements)) <= kinds:
+        wrong_type(next(each for each in elements if type(each) not in kinds), f"{where}[…]", needed)
+    return elements
+
+
 def integers(value: object, where: str, length: int | None = None) -> Ints:
     """`value` as integers, `length` of them; true and false are something else."""
-    found = as_list(value, where)
-    if not set(map(type, found)) <= {int}:
-        wrong_type(next(each for each in found if type(each) is not int), f"{where}[…]", "an integer")
-    _check_length(where, len(found), length)
+    numbers = _list_of(value, where, {int}, "an integer")
+    _check_length(where, len(numbers), length)
     try:
-        return np.array(found, np.int64)
+        return np.array(numbers, np.int64)
     except OverflowError:
         raise Refused("wrong_type", f"{where!r} holds a number of more than 64 bits") from None
 
 
-def _numbers(value: object, where: str) -> Floats:
-    found = as_list(value, where)
-    if not set(map(type, found)) <= {int, float, bool}:
-        wrong_type(next(each for each in found if type(each) not in (int, float, bool)), f"{where}[…]", "a number")
-    weights = np.array(found, np.float64)
-    _check_weights(weights, where)
+def _as_weights(weights: Floats, where: str) -> Floats:
+    if not ((weights == 0) | ((weights >= LEAST) & (weights <= MOST))).all():
+        raise Refused("bad_weight", f"{where!r} holds a weight that is neither 0 nor from {LEAST:g} to {MOST:g}")
     return weights
 
 
-def _check_weights(weights: Floats, where: str) -> None:
-    if not ((weights == 0) | ((weights >= LEAST) & (weights <= MOST))).all():
-        raise Refused("bad_weight", f"{where!r} holds a weight that is neither 0 nor from {LEAST:g} to {MOST:g}")
-
-
-def _ids(row: Mapping[str, Any], whole: str, prompt: str, completion: str) -> tuple[Ints, int | None]:
+def _ids(row: Row, whole: str, prompt: str, completion: str) -> tuple[Ints, int | None]:
     """The ids of a row, and how many of them are the prompt's, where it has a prompt and a completion."""
-    if row.get(whole) is not None or row.get(completion) is None:
-        return _some(integers(value_at(row, whole), whole), whole), None
-    first, second = (integers(value_at(row, key), key) for key in (prompt, completion))
-    return np.concatenate([first, _some(second, completion)]), len(first)
+    in_parts = row.get(whole) is None and row.get(completion) is not None
+    first = integers(value_at(row, prompt), prompt) if in_parts else np.empty(0, np.int64)
+    key = completion if in_parts else whole
+    if not len(ids := integers(value_at(row, key), key)):
+        raise Refused("empty_text", f"{key!r} has no token ids")
+    return np.concatenate([first, ids]), len(first) if in_parts else None
 
 
-def _some(ids: Ints, where: str) -> Ints:
-    if not len(ids):
-        raise Refused("empty_text", f"{where!r} has no token ids")
-    return ids
-
-
-def _weights(row: Mapping[str, Any], keys: Sequence[str], length: int, prompt: int | None) -> Floats | None:
+def _weights(row: Row, keys: Sequence[str], length: int, prompt: int | None) -> Floats | None:
     """What the masks of a row say: their product; `None` where it has none and no completion that is trained."""
     weights: Floats | None = None if prompt is None else np.repeat([0.0, 1.0], [prompt, length - prompt])
     for key in keys:
         if row.get(key) is None:
             continue
-        found = _numbers(row[key], key)
-        if prompt is not None and len(found) == length - prompt:
-            found = np.concatenate([np.zeros(prompt), found])
-        _check_length(key, len(found), length)
-        weights = found if weights is None else np.multiply(weights, found)
-    if weights is not None:
-        _check_weights(weights, " times ".join(keys))
-    return weights
+        mask = _as_weights(np.array(_list_of(row[key], key, {int, float, bool}, "a number"), np.float64), key)
+        if prompt is not None and len(mask) == length - prompt:
+            mask = np.concatenate([np.zeros(prompt), mask])
+        _check_length(key, len(mask), length)
+        weights = mask if weights is None else np.multiply(weights, mask)
+    return None if weights is None else _as_weights(weights, " times ".join(keys))
 
 
 def _agreed(weights: Floats | None, labels: Ints | None) -> Floats:
@@ -149,7 +141,7 @@ def _agreed(weights: Floats | None, labels: Ints | None) -> Floats:
     return weights
 
 
-def _attended(row: Mapping[str, Any], weights: Floats) -> slice:
+def _attended(row: Row, weights: Floats) -> slice:
     """The tokens that are not padding. Refuses a hole amid them (``attention_hole``), and padding that is trained (``trained_padding``)."""
     if row.get(ATTENTION) is None:
         return slice(None)
@@ -191,7 +183,7 @@ def _check_labels(labels: Ints, ids: Ints, weights: Floats, shifted: bool, key: 
     raise Refused("labels_differ", f"token {at} is {ids[at]}, and its label is {labels[at]}")
 
 
-def _one_document(row: Mapping[str, Any]) -> None:
+def _one_document(row: Row) -> None:
     """Refuse (``packed_row``) a row that holds several examples: nothing would tell their borders."""
     lengths, positions = row.get("seq_lengths"), row.get("position_ids")
     if lengths is not None and len(integers(lengths, "seq_lengths")) > 1:
@@ -202,7 +194,7 @@ def _one_document(row: Mapping[str, Any]) -> None:
             raise Refused("packed_row", f"'position_ids' has {found[wrong[0]]} at token {wrong[0]}; bring each example as a row of its own")
 
 
-def _chat(row: Mapping[str, Any], key: str) -> Sample:
+def _chat(row: Row, key: str) -> Sample:
     """The conversation of a row, which proves its ids; none where it has no messages."""
     if not has_content(value := row.get(key)):
         return Sample(())

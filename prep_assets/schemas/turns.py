@@ -34,8 +34,8 @@ from prep_assets.schemas.fields import (
     SYSTEM_PROMPT,
     TEMPLATE_OPTIONS,
     TOOLS,
+    Row,
     as_integer,
-    as_list,
     as_mapping,
     as_number,
     as_text,
@@ -44,6 +44,7 @@ from prep_assets.schemas.fields import (
     inside,
     loss_weight_of,
     needed,
+    objects,
     text_of,
     value_at,
     whole,
@@ -63,9 +64,9 @@ OPENAI_ROLES: Mapping[str, str] = {
 }
 
 
-def role_at(message: Mapping[str, Any], key: str, roles: Mapping[str, str], where: str) -> str:
+def role_at(message: Row, key: str, roles: Mapping[str, str], where: str) -> str:
     """The role for the tag under `key`. A tag that `roles` does not list is refused: mapping it by guess would train the wrong side."""
-    tag = as_text(value_at(message, key, where), f"{where}.{key}")
+    tag = text_of(message, key, where)
     if tag not in roles:
         hint = nearest(tag, roles)
         raise Refused("unknown_role", f"{where} has {key} {tag!r}{hint}; known tags: {', '.join(roles)}")
@@ -73,7 +74,7 @@ def role_at(message: Mapping[str, Any], key: str, roles: Mapping[str, str], wher
 
 
 def require_answer(turns: Sequence[Turn]) -> None:
-    """Refuse a chat in which the assistant says nothing."""
+    """Refuse a chat in which the assistant says nothing (``no_assistant_turn``)."""
     if not any(turn.role == ASSISTANT for turn in turns):
         raise Refused("no_assistant_turn", f"the roles are {_roles(turns)}")
 
@@ -122,14 +123,14 @@ MOST_SHARED = 1 << 14
 CALL_TYPES = ("function", "tool_call", "tool_use", "function_call")
 
 
-def call_text(call: Mapping[str, Any], where: str) -> str:
+def call_text(call: Row, where: str) -> str:
     """The text of one call, given flat (``{"name", "arguments"}``) or as OpenAI nests it (``{"function": {"name", "arguments"}}``).
 
     Arguments stand under one of `ARGUMENTS`, as an object or its JSON text; none at all are ``{}``. Anything else is refused as
     ``bad_tool_call``.
     """
     function = as_mapping(call["function"], f"{where}.function") if call.get("function") is not None else call
-    name, identity = as_text(value_at(function, "name", where), f"{where}.name"), call.get("id")
+    name, identity = text_of(function, "name", where), call.get("id")
     if (kind := call.get("type")) is not None and kind not in CALL_TYPES:
         raise Refused("bad_tool_call", f"{where} is of type {kind!r}; known: {', '.join(CALL_TYPES)}")
     given = {key: whole(function[key]) for key in ARGUMENTS if function.get(key) is not None}
@@ -155,19 +156,13 @@ def require_json(value: object, reason: str, where: str) -> str:
 def call_texts(value: object, where: str) -> list[str]:
     """The texts of one call or of an array of calls, given as JSON text or as JSON values."""
     parsed = _parsed(value, "bad_tool_call", where) if isinstance(value, str) else value
-    calls = [parsed] if isinstance(parsed, Mapping) else as_list(parsed, where)
-    if not calls:
+    texts = [call_text(call, place) for place, call in objects([parsed] if isinstance(parsed, Mapping) else parsed, where)]
+    if not texts:
         raise Refused("bad_tool_call", f"{where!r} has no call")
-    return [call_text(as_mapping(call, f"{where}[{i}]"), f"{where}[{i}]") for i, call in enumerate(calls)]
+    return texts
 
 
-def call_id(text: str) -> str | None:
-    """The id of a call, given as the text that `call_text` writes."""
-    found: str | None = json.loads(text).get("id")
-    return found
-
-
-def tools_at(row: Mapping[str, Any], key: str | None) -> tuple[Mapping[str, Any], ...]:
+def tools_at(row: Row, key: str | None) -> tuple[Mapping[str, Any], ...]:
     """The tools on offer: an array of JSON schemas, one schema, or the JSON text of either. Absent, null and ``""`` are no tools.
 
     A schema without the ``{"type": "function", "function": …}`` wrapper gets it, since that is the form chat templates look for.
@@ -190,18 +185,14 @@ def _tools(value: Any, where: str) -> tuple[Mapping[str, Any], ...]:
     if not has_content(value):
         return ()
     require_json(value, "bad_tools", where)
-    tools = [value] if isinstance(value, Mapping) else as_list(value, where)
-    return tuple(_wrapped(as_mapping(tool, f"{where}[{i}]"), f"{where}[{i}]") for i, tool in enumerate(tools))
-
-
-def _wrapped(tool: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    if "function" in tool or "name" not in tool:
-        if not isinstance(tool.get("function"), Mapping) and "type" not in tool:
-            raise Refused(
-                "bad_tools", f"{where} is not a tool: it has {', '.join(map(repr, tool)) or 'no fields'}, needs 'name' or 'function'"
-            )
-        return tool
-    return {"type": "function", "function": dict(tool)}
+    tools = []
+    for place, tool in objects([value] if isinstance(value, Mapping) else value, where):
+        is_wrapped = "function" in tool or "name" not in tool
+        if is_wrapped and not isinstance(tool.get("function"), Mapping) and "type" not in tool:
+            fields = ", ".join(map(repr, tool)) or "no fields"
+            raise Refused("bad_tools", f"{place} is not a tool: it has {fields}, needs 'name' or 'function'")
+        tools.append(tool if is_wrapped else {"type": "function", "function": dict(tool)})
+    return tuple(tools)
 
 
 def _parsed(text: str, reason: str, where: str) -> Any:
@@ -223,7 +214,7 @@ class Images:
 
     __slots__ = ("_images", "_key", "_taken", "_token")
 
-    def __init__(self, row: Mapping[str, Any], key: str, token: str) -> None:
+    def __init__(self, row: Row, key: str, token: str) -> None:
         column = row.get(key)
         if key == "images" and column is None and row.get("image") is not None:
             key, column = "image", row["image"] if has_content(row["image"]) else []
@@ -326,40 +317,31 @@ def content_regions(content: object, where: str, weight: float | None, images: I
         return []
     if isinstance(content, str):
         return images.split(content, weight)
-    regions: list[Region] = []
-    for number, part in enumerate(as_list(content, where, "a string or an array of parts")):
-        place = f"{where}[{number}]"
-        regions.extend(_part_regions(as_mapping(part, place), place, weight, images))
-    return regions
+    parts = objects(content, where, "a string or an array of parts")
+    return [region for place, part in parts for region in _part_regions(part, place, weight, images)]
 
 
-def _part_regions(part: Mapping[str, Any], where: str, weight: float | None, images: Images) -> list[Region]:
-    kind = as_text(value_at(part, "type", where), f"{where}.type")
-    own = loss_weight_of(part, where)
-    weight = weight if own is None else own
+def _part_regions(part: Row, where: str, weight: float | None, images: Images) -> list[Region]:
+    kind, part_weight = text_of(part, "type", where), loss_weight_of(part, where)
+    weight = weight if part_weight is None else part_weight
     if kind in TEXT_PARTS:
         return images.split(as_text(_first(part, ("text", "value"), where), where), weight)
     if kind in THINKING_PARTS:
         return [Region(THINKING, as_text(_first(part, (kind, "text", "value"), where), where), weight)]
     if kind in CALL_PARTS:
-        return [Region(TOOL_CALL, text, weight) for text in _calls(part, where)]
+        holders = ("value", "tool_call")
+        is_call = all(part.get(key) is None for key in holders)
+        texts = [call_text(part, where)] if is_call else call_texts(_first(part, holders, where), f"{where}.value")
+        return [Region(TOOL_CALL, text, weight) for text in texts]
     if kind in IMAGE_PARTS:
-        return [replace(_image(part, where, images), loss_weight=weight)]
+        keys = ("image_url", "image", "path", "url", "value")
+        has_image = any(part.get(key) is not None for key in keys)
+        image = image_of(_first(part, keys, where), where, part) if has_image else images.take()
+        return [replace(image, loss_weight=weight)]
     raise Refused("unknown_part", f"{where} has type {kind!r}{nearest(kind, PARTS)}; known: {', '.join(PARTS)}")
 
 
-def _calls(part: Mapping[str, Any], where: str) -> list[str]:
-    if all(part.get(key) is None for key in ("value", "tool_call")):
-        return [call_text(part, where)]
-    return call_texts(_first(part, ("value", "tool_call"), where), f"{where}.value")
-
-
-def _image(part: Mapping[str, Any], where: str, images: Images) -> Region:
-    keys = ("image_url", "image", "path", "url", "value")
-    return image_of(_first(part, keys, where), where, part) if any(part.get(key) is not None for key in keys) else images.take()
-
-
-def _first(part: Mapping[str, Any], keys: Sequence[str], where: str) -> Any:
+def _first(part: Row, keys: Sequence[str], where: str) -> Any:
     """The value under one of `keys`. Two that differ are refused (``conflicting_content``)."""
     present = [key for key in keys if part.get(key) is not None]
     if any(part[key] != part[present[0]] for key in present):
@@ -371,7 +353,7 @@ DETAILS = "reasoning_details"
 _TEXTS = {"reasoning.text": "text", "reasoning.summary": "summary"}
 
 
-def reasoning_regions(message: Mapping[str, Any], where: str, weight: float | None) -> list[Region]:
+def reasoning_regions(message: Row, where: str, weight: float | None) -> list[Region]:
     """The reasoning of a message, or of a row that is an answer: one region, or none.
 
     Refuses two spellings with different texts (``conflicting_reasoning``).
@@ -387,15 +369,13 @@ def reasoning_regions(message: Mapping[str, Any], where: str, weight: float | No
 def _details(value: object, where: str) -> str:
     """OpenRouter's array of parts, joined. Encrypted parts are refused: they cannot be read."""
     texts = []
-    for number, part in enumerate(as_list(value, where)):
-        place = f"{where}[{number}]"
-        fields = as_mapping(part, place)
-        kind = as_text(value_at(fields, "type", place), f"{place}.type")
+    for place, part in objects(value, where):
+        kind = text_of(part, "type", place)
         if kind not in _TEXTS:
             raise Refused("unknown_part", f"{place} has type {kind!r}; known: {', '.join(_TEXTS)}")
         for key in ("format", "signature"):
-            fields.get(key)  # of the provider's; no text
-        texts.append(as_text(value_at(fields, _TEXTS[kind], place), f"{place}.{_TEXTS[kind]}"))
+            part.get(key)  # of the provider's; no text
+        texts.append(text_of(part, _TEXTS[kind], place))
     return "".join(texts)
 
 
@@ -425,22 +405,21 @@ class ChatFormat:
         nothing (``empty_turn``), a tool result without a call before it (``role_order``, ``unknown_tool_call``).
         """
         images = Images({}, "images", "<image>") if images is None else images
-        rows = [as_mapping(message, f"{where}[{i}]") for i, message in enumerate(as_list(messages, where))]
-        turns = tuple(self._turn(message, f"{where}[{i}]", images) for i, message in enumerate(rows))
+        listed = list(objects(messages, where))
+        turns = tuple([self._plain(message, images) or self._full(message, place, images) for place, message in listed])
         require_calls_before_results(turns)
         _require_known_ids(turns, where)
         return turns
 
-    def _turn(self, message: Mapping[str, Any], where: str, images: Images) -> Turn:
-        return (len(message) == 2 and self._plain(message, images)) or self._full(message, where, images)
-
-    def _plain(self, message: Mapping[str, Any], images: Images) -> Turn | None:
+    def _plain(self, message: Row, images: Images) -> Turn | None:
         """The turn of a message that is a role and a text, as most are."""
+        if len(message) != 2:
+            return None
         tag, text = message.get(self.role_key), message.get(self.content_key)
         role = self.roles.get(tag) if isinstance(tag, str) and tag != self.call_tag else None
         return Turn(role, tuple(images.split(text, None))) if role is not None and isinstance(text, str) and text.strip() else None
 
-    def _full(self, message: Mapping[str, Any], where: str, images: Images) -> Turn:
+    def _full(self, message: Row, where: str, images: Images) -> Turn:
         role = role_at(message, self.role_key, self.roles, where)
         weight = loss_weight_of(message, where)
         place = f"{where}.{self.content_key}"
@@ -449,13 +428,17 @@ class ChatFormat:
             regions = [Region(TOOL_CALL, text, weight) for text in call_texts(content, place)]
         else:
             regions = content_regions(content, place, weight, images)
-        regions = [*reasoning_regions(message, where, weight), *regions, *_tool_calls(message, where, weight)]
+        calls = {key: call_texts(message[key], f"{where}.{key}") for key in CALLS if has_content(message.get(key))}
+        if len(calls) > 1:
+            raise Refused("bad_tool_call", f"{where} has calls under {' and '.join(calls)}")
+        called = [Region(TOOL_CALL, text, weight) for texts in calls.values() for text in texts]
+        regions = [*reasoning_regions(message, where, weight), *regions, *called]
         _require_content(role, regions, place)
-        name, call_id = (_optional(message, key, where) for key in ("name", "tool_call_id"))
+        name, call_id = (None if message.get(key) is None else text_of(message, key, where) for key in ("name", "tool_call_id"))
         return Turn(role, tuple(regions) or (Region(TEXT, "", weight),), name, call_id)
 
 
-def _content(message: Mapping[str, Any], content: object, where: str) -> object:
+def _content(message: Row, content: object, where: str) -> object:
     """The content, or OpenAI's ``refusal`` in its place. An answer that is only begun (Mistral's ``prefix``) is refused."""
     if message.get("prefix"):
         raise Refused("open_prefix", f"{where} is the beginning of an answer, which a model continues; there is no answer to train")
@@ -464,13 +447,6 @@ def _content(message: Mapping[str, Any], content: object, where: str) -> object:
     if has_content(content):
         raise Refused("conflicting_content", f"{where} has both a content and a refusal")
     return as_text(refusal, f"{where}.refusal")
-
-
-def _tool_calls(message: Mapping[str, Any], where: str, weight: float | None) -> list[Region]:
-    given = {key: call_texts(message[key], f"{where}.{key}") for key in CALLS if has_content(message.get(key))}
-    if len(given) > 1:
-        raise Refused("bad_tool_call", f"{where} has calls under {' and '.join(given)}")
-    return [Region(TOOL_CALL, text, weight) for texts in given.values() for text in texts]
 
 
 def _require_content(role: str, regions: Sequence[Region], where: str) -> None:
@@ -490,12 +466,8 @@ def _require_known_ids(turns: Sequence[Turn], where: str) -> None:
     for number, turn in enumerate(turns):
         if turn.role == TOOL and turn.tool_call_id is not None and made and turn.tool_call_id not in made:
             raise Refused("unknown_tool_call", f"{where}[{number}] answers call {turn.tool_call_id!r}; made so far: {', '.join(made)}")
-        made += [found for region in turn.regions if region.kind == TOOL_CALL and (found := call_id(region.text)) is not None]
-
-
-def _optional(message: Mapping[str, Any], key: str, where: str) -> str | None:
-    value = message.get(key)
-    return None if value is None else as_text(value, f"{where}.{key}")
+        ids = [json.loads(region.text).get("id") for region in turn.regions if region.kind == TOOL_CALL]
+        made += [call_id for call_id in ids if call_id is not None]
 
 
 # Columns that mean the same whatever the schema: a system prompt, tools, documents, variables of the template, a label, a weight.
@@ -509,30 +481,34 @@ class Offered(TypedDict):
     template_options: Mapping[str, Any]
 
 
-def chat_sample(row: Mapping[str, Any], turns: Sequence[Turn], tools_key: str | None = "tools") -> Sample:
+def chat_sample(row: Row, turns: Sequence[Turn], tools_key: str | None = "tools") -> Sample:
     """A conversation for a chat template, with all that the row's own columns say of it."""
     return Sample(weighted_by(row, turns), label=label_of(row), **offered(row, tools_key))
 
 
-def plain_sample(row: Mapping[str, Any], turns: Sequence[Turn]) -> Sample:
+def plain_sample(row: Row, turns: Sequence[Turn]) -> Sample:
     """Text that no template renders: nothing can be offered beside it."""
     return Sample(weighted_by(row, turns), label=label_of(row))
 
 
-def offered(row: Mapping[str, Any], tools_key: str | None = "tools") -> Offered:
+def offered(row: Row, tools_key: str | None = "tools") -> Offered:
     """The tools, the documents and the variables of the template that a row has. ``tools`` is read in its other spellings too."""
     options = row.get(TEMPLATE_OPTIONS)
     if isinstance(options, str):
-        options = _parsed_columns(options)
+        try:
+            options = loads(options) if options.strip() else None
+        except ValueError as error:
+            raise Refused("wrong_type", f"{TEMPLATE_OPTIONS!r} is not JSON: {error}") from error
     plain = whole(as_mapping(options, TEMPLATE_OPTIONS)) if has_content(options) else {}
-    documents = _documents(row)
+    listed = row.get(DOCUMENTS)
+    documents = tuple([whole(each) for _, each in objects(listed, DOCUMENTS)]) if has_content(listed) else ()
     for key, value in ((TEMPLATE_OPTIONS, plain), (DOCUMENTS, documents)):
         if value:
             require_json(value, "wrong_type", key)
     return {"tools": tools_of(row, tools_key), "documents": documents, "template_options": plain}
 
 
-def tools_of(row: Mapping[str, Any], key: str | None) -> tuple[Mapping[str, Any], ...]:
+def tools_of(row: Row, key: str | None) -> tuple[Mapping[str, Any], ...]:
     """The tools on offer, under `key`; under any of its spellings where that is ``tools``. Two different lists are refused."""
     keys = TOOLS if key == TOOLS[0] else (key,)
     found = [tools for each in keys if (tools := tools_at(row, each))]
@@ -552,12 +528,12 @@ def with_system(turns: Sequence[Turn], system: str) -> tuple[Turn, ...]:
     return tuple(turns)
 
 
-def with_system_of(row: Mapping[str, Any], turns: Sequence[Turn], key: str | None = SYSTEM_PROMPT) -> tuple[Turn, ...]:
+def with_system_of(row: Row, turns: Sequence[Turn], key: str | None = SYSTEM_PROMPT) -> tuple[Turn, ...]:
     """`turns` after the system prompt that stands in a column of the row; an absent, null or blank column adds none."""
     return with_system(turns, "" if key is None else text_of(row, key, required=False))
 
 
-def label_of(row: Mapping[str, Any]) -> bool | None:
+def label_of(row: Row) -> bool | None:
     """Whether the row calls its answer good (true) or bad (false), under ``label`` or ``kto_tag``; `None` where it does not say."""
     labels = {key: row[key] for key in LABELS if row.get(key) is not None}
     for key, value in labels.items():
@@ -568,7 +544,7 @@ def label_of(row: Mapping[str, Any]) -> bool | None:
     return next(iter(labels.values()), None)
 
 
-def weighted_by(row: Mapping[str, Any], turns: Sequence[Turn]) -> tuple[Turn, ...]:
+def weighted_by(row: Row, turns: Sequence[Turn]) -> tuple[Turn, ...]:
     """`turns` with the row's own loss weight on each of its answers, times the weight that a message has of its own. 1 changes nothing.
 
     A row of weight 0 is refused (``nothing_to_train``): a policy may train its questions and stop tokens, and it asks for neither.
@@ -578,38 +554,19 @@ def weighted_by(row: Mapping[str, Any], turns: Sequence[Turn]) -> tuple[Turn, ..
         return tuple(turns)
     if not weight:
         raise Refused("nothing_to_train", "the record says of itself that it is not trained")
-    return tuple(_scaled(each, weight) if each.role in (ASSISTANT, COMPLETION) else each for each in turns)
 
+    def scaled(region: Region) -> Region:
+        product = weight * (1.0 if region.loss_weight is None else region.loss_weight)
+        return replace(region, loss_weight=as_weight(product, "the record's weight times its part's"))
 
-def _scaled(answer: Turn, weight: float) -> Turn:
-    regions = (
-        replace(
-            r, loss_weight=weight if r.loss_weight is None else as_weight(weight * r.loss_weight, "the record's weight times its part's")
-        )
-        for r in answer.regions
-    )
-    return replace(answer, regions=tuple(regions))
-
-
-def _documents(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    value = row.get(DOCUMENTS)
-    listed = as_list(value, DOCUMENTS) if has_content(value) else ()
-    return tuple(whole(as_mapping(each, f"{DOCUMENTS}[{i}]")) for i, each in enumerate(listed))
-
-
-def _parsed_columns(text: str) -> Any:
-    try:
-        return loads(text) if text.strip() else None
-    except ValueError as error:
-        raise Refused("wrong_type", f"{TEMPLATE_OPTIONS!r} is not JSON: {error}") from error
+    answers = (ASSISTANT, COMPLETION)
+    return tuple(replace(each, regions=tuple(map(scaled, each.regions))) if each.role in answers else each for each in turns)
 
 
 # What makes two answers a preference pair.
 
 
-def pair_of(
-    row: Mapping[str, Any], prompt: Sequence[Turn], chosen: Sequence[Turn], rejected: Sequence[Turn], *, tools_key: str | None = "tools"
-) -> Pair:
+def pair_of(row: Row, prompt: Sequence[Turn], chosen: Sequence[Turn], rejected: Sequence[Turn], *, tools_key: str | None = "tools") -> Pair:
     """A pair with all that the row's own columns say of it, its ``margin`` among them; see `pair`."""
     found = pair(prompt, weighted_by(row, chosen), weighted_by(row, rejected))
     margin = None if row.get("margin") is None else as_number(row["margin"], "margin")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import Full, Queue
 from typing import Any, TypeVar
@@ -29,39 +29,53 @@ def save_array(path: Path, values: npt.NDArray[Any]) -> None:
         file.write_array(values)
 
 
-class ArrayFile:
-    """A ``.npy`` file of one dimension that grows. NumPy leaves room in the header for a longer shape, so it is written again at the end."""
+class Columns:
+    """``.npy`` files of one dimension in a folder that grow together. NumPy leaves room in their headers for a longer shape, so these are written again at
+    the end.
 
-    def __init__(self, path: Path, dtype: npt.DTypeLike) -> None:
-        self._file, self._dtype, self._count = WrittenFile(path), np.dtype(dtype), 0
-        self._write_header()
-        self._begin = self._file.tell()
+    Args:
+        dtypes: of each column, by name.
+    """
+
+    def __init__(self, folder: Path, dtypes: Mapping[str, npt.DTypeLike]) -> None:
+        folder.mkdir(exist_ok=True)
+        self._dtypes = {name: np.dtype(dtype) for name, dtype in dtypes.items()}
+        self._files = {name: WrittenFile(folder / f"{name}.npy") for name in dtypes}
+        self._count = 0
+        self._begin = self._write_headers()
 
     def __len__(self) -> int:
         return self._count
 
-    def _write_header(self) -> None:
-        about = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._count,)}
-        np.lib.format.write_array_header_1_0(self._file, about)
+    def _write_headers(self) -> list[int]:
+        """Write them, and return where each ends."""
+        for name, file in self._files.items():
+            file.seek(0)
+            about = {"descr": self._dtypes[name].str, "fortran_order": False, "shape": (self._count,)}
+            np.lib.format.write_array_header_1_0(file, about)
+        return [file.tell() for file in self._files.values()]
 
-    def append(self, values: npt.ArrayLike) -> None:
-        """Further elements."""
-        added = np.asarray(values, self._dtype)
-        self._file.write_array(added)
+    def append(self, values: Mapping[str, npt.ArrayLike]) -> None:
+        """Further elements of each column."""
+        for name, file in self._files.items():
+            added = np.asarray(values[name], self._dtypes[name])
+            file.write_array(added)
         self._count += len(added)
 
     def close(self) -> None:
-        """Finish the file."""
-        self._file.seek(0)
-        self._write_header()
-        if self._file.tell() != self._begin:
-            raise StoreError(f"{self._file.path}: the header of {self._count:,} entries has another size than that of none")
-        self._file.close()
+        """Finish the files."""
+        if self._write_headers() != self._begin:
+            raise StoreError(
+                f"{next(iter(self._files.values())).path}: the header of {self._count:,} entries has another size than that of none"
+            )
+        for file in self._files.values():
+            file.close()
 
     def discard(self) -> None:
-        """Remove the file."""
-        self._file.abandon()
-        self._file.path.unlink(missing_ok=True)
+        """Remove the files."""
+        for file in self._files.values():
+            file.abandon()
+            file.path.unlink(missing_ok=True)
 
 
 RECENT = 1 << 17

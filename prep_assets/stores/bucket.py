@@ -16,7 +16,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, StoreError, without_secrets
-from prep_assets.stores.files import told
+from prep_assets.stores import files
+from prep_assets.stores.files import FOLDER, told
 
 # A bucket of S3, Google Cloud or Azure, by way of `obstore`, which signs, splits and repeats requests. Its threads do not survive a fork.
 #
@@ -327,15 +328,14 @@ def _opened(bucket: str, process: int) -> Any:
 #     <cache>/blobs/<sha256>                   their files, under other names of the same bytes on disk
 
 BUCKET = "bucket.json"
-FOLDER = "PREP_ASSETS_CACHE"
 
 
 def cache_folder() -> Path:
     """Where mirrors and blobs are."""
-    named, base = os.environ.get(FOLDER), os.environ.get("XDG_CACHE_HOME")
-    if named == "":
+    folder = files.cache_folder()
+    if folder is None:
         raise ConfigError(f"stores in a bucket need a folder on this machine, and {FOLDER} is empty. Name one, or leave the variable out")
-    return Path(named).expanduser().absolute() if named else (Path(base) if base else Path.home() / ".cache") / "prep-assets"
+    return folder
 
 
 def local_root(location: str | Path) -> Path:

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, TypeVar
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.bucket import Bucket, Unanswered, cache_folder
 from prep_assets.stores.files import loads, locked, remove_tree, sync_folders, told
-from prep_assets.stores.local_backend import LocalBackend
 from prep_assets.stores.manifest import CHECKS, MANIFEST, Manifest, Result, parse_results, results_text
 from prep_assets.stores.verification import sums_of
 from prep_assets.stores.version_folders import (
@@ -28,6 +27,7 @@ from prep_assets.stores.version_folders import (
     QUARANTINE,
     WORK_QUARANTINE,
     Lease,
+    LocalBackend,
     Move,
     Pointers,
     Published,
@@ -143,8 +143,7 @@ def change_catalog(objects: Bucket, step: Callable[[Catalog], Catalog]) -> Catal
 
     def look() -> tuple[Catalog, Write | None]:
         nonlocal first
-        seen = read(objects)
-        now = seen.catalog
+        now, tag = read(objects)
         if token in now.done:
             return now, None
         first = now.generation if first < 0 else first
@@ -154,7 +153,8 @@ def change_catalog(objects: Bucket, step: Callable[[Catalog], Catalog]) -> Catal
         if changed == now:
             return now, None
         changed = replace(changed, generation=now.generation + 1, done=(*now.done, token)[-REMEMBERED:])
-        return changed, lambda: put(objects, write(changed), seen.tag)
+        data = write(changed)
+        return changed, lambda: objects.put_new(KEY, data) if tag is None else objects.put_if(KEY, data, tag)
 
     return written(objects, KEY, look)
 
@@ -186,11 +186,6 @@ def written(objects: Bucket, key: str, look: Callable[[], tuple[T, Write | None]
         except Unanswered as error:
             fault = error
     raise fault or Unanswered(f"{objects.url}/{key}: others changed it {ATTEMPTS} times in a row. Build again")
-
-
-def put(objects: Bucket, data: bytes, tag: str | None) -> bool:
-    """Replace the catalog if it is as it was read."""
-    return objects.put_new(KEY, data) if tag is None else objects.put_if(KEY, data, tag)
 
 
 # The versions of one store in a bucket: put there whole or not at all, read under a lease, deleted when they have no readers.
@@ -383,7 +378,8 @@ def fetch_file(objects: Bucket, key: str, sha256: str, size: int, target: Path, 
     path = blob(sha256)
     target.parent.mkdir(parents=True, exist_ok=True)
     with told(path.parent), locked(path.with_name(f".{sha256}.lock")):
-        if _linked(path, target):
+        with suppress(FileNotFoundError):
+            target.hardlink_to(path)
             if sums_of(target).sha256 == sha256:
                 return
             target.unlink()
@@ -410,14 +406,6 @@ def keep(sha256: str, path: Path) -> None:
             known.hardlink_to(path)
 
 
-def _linked(path: Path, target: Path) -> bool:
-    try:
-        target.hardlink_to(path)
-    except FileNotFoundError:
-        return False
-    return True
-
-
 def _download(objects: Bucket, key: str, path: Path, lease: BucketLease) -> tuple[str, int]:
     digest, length = hashlib.sha256(), 0
     try:
@@ -442,14 +430,17 @@ def make_room(size: int) -> None:
     Raises:
         StoreError: there is no room even so.
     """
-    limit = _limit()
-    if limit is None:
+    if (limit := _limit()) is None:
         return
-    with locked(cache_folder() / "blobs" / ".room.lock"):
-        views = sorted(_views(), key=lambda view: view.stat().st_mtime_ns)
-        while (taken := _taken()) + size > limit and views:
+    blobs = cache_folder() / "blobs"
+    folders = [folder for pattern in ("*/*/versions", "*/*/*/versions") for folder in (cache_folder() / "stores").glob(pattern)]
+    with locked(blobs / ".room.lock"):
+        views = sorted((view for folder in folders for view in versions_in(folder)), key=lambda view: view.stat().st_mtime_ns)
+        while (taken := sum(path.stat().st_size for path in blobs.iterdir() if path.is_file())) + size > limit and views:
             remove_version(views.pop(0))
-            _drop_unused()
+            for path in blobs.iterdir():
+                if not path.name.startswith(".") and path.stat().st_nlink == 1:  # no version has it
+                    path.unlink(missing_ok=True)
     if taken + size > limit:
         raise StoreError(
             f"{cache_folder()}: the cache of stores in buckets holds {taken:,} bytes that are in use, {size:,} more are needed, and "
@@ -466,23 +457,6 @@ def _limit() -> int | None:
         return int(TypeAdapter(ByteSize).validate_python(text))
     except ValueError as error:
         raise ConfigError(f"{LIMIT} is {text!r}; it is a number of bytes, or one with KB, MB, GB or TB, e.g. 500GB") from error
-
-
-def _views() -> Iterator[Path]:
-    for pattern in ("*/*/versions", "*/*/*/versions"):
-        for folder in (cache_folder() / "stores").glob(pattern):
-            yield from versions_in(folder)
-
-
-def _taken() -> int:
-    return sum(entry.stat().st_size for entry in os.scandir(cache_folder() / "blobs") if entry.is_file())
-
-
-def _drop_unused() -> None:
-    """Delete the files that no version has."""
-    for entry in os.scandir(cache_folder() / "blobs"):
-        if not entry.name.startswith(".") and entry.stat().st_nlink == 1:
-            Path(entry.path).unlink(missing_ok=True)
 
 
 # A store in a bucket, as a `LocalBackend` is one on disk: written in the mirror, proven there, and sent; read from there when it is fetched.
@@ -605,16 +579,14 @@ class BucketBackend:
 
             at_once(one, manifest.files)
             if manifest.quarantine:
-                self._fetch_quarantine(version, manifest)
+                key = f"versions/{version}{QUARANTINE}"
+                refused = self.objects.get(key)
+                if refused is None or hashlib.sha256(refused.data).hexdigest() != manifest.quarantine:
+                    raise StoreError(f"{self.where}/{key}: missing or altered. Build the store again")
+                (self.versions / f"{version}{QUARANTINE}").write_bytes(refused.data)
         manifest.write(work)
         sync_folders(work)
         work.rename(folder)
-
-    def _fetch_quarantine(self, version: str, manifest: Manifest) -> None:
-        held = self.objects.get(f"versions/{version}{QUARANTINE}")
-        if held is None or hashlib.sha256(held.data).hexdigest() != manifest.quarantine:
-            raise StoreError(f"{self.where}/versions/{version}{QUARANTINE}: missing or altered. Build the store again")
-        (self.versions / f"{version}{QUARANTINE}").write_bytes(held.data)
 
     def faults(self, version: str, manifest: Manifest) -> list[str]:
         """Of the files in the bucket. A folder in the mirror that is damaged is dropped, and fetched again when it is read."""

@@ -222,6 +222,11 @@ def mapped(array: np.memmap[Any, Any]) -> npt.NDArray[Any]:
     return np.asarray(array)
 
 
+def map_file(path: Path) -> npt.NDArray[np.uint8]:
+    """A file's bytes, mapped, read-only."""
+    return mapped(np.memmap(str(path), np.uint8, "r")) if path.stat().st_size else np.zeros(0, np.uint8)  # a `Path` would be resolved
+
+
 def went_through(count: int) -> None:
     """Note that about so many bytes of mapped files were read or written one after another, and give pages back where it is time."""
     global _since_look
@@ -257,6 +262,14 @@ def _of_files() -> int:
 FOLDER = "PREP_ASSETS_CACHE"
 """Environment variable that names another folder; the empty text keeps nothing."""
 _DIGEST = hashlib.sha256().digest_size
+
+
+def cache_folder() -> Path | None:
+    """Where this user's caches are; `None` where nothing is to be kept."""
+    named, base = os.environ.get(FOLDER), os.environ.get("XDG_CACHE_HOME")
+    if named is not None:
+        return Path(named).expanduser().absolute() if named else None
+    return (Path(base) if base else Path.home() / ".cache") / "prep-assets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,11 +308,8 @@ class Kept:
             return
 
     def _folder(self) -> Path | None:
-        named = os.environ.get(FOLDER)
-        if named is not None:
-            return Path(named) / self.kind if named else None
-        base = os.environ.get("XDG_CACHE_HOME")
-        return (Path(base) if base else Path.home() / ".cache") / "prep-assets" / self.kind
+        folder = cache_folder()
+        return None if folder is None else folder / self.kind
 
     def _drop_oldest(self, folder: Path) -> None:
         files = sorted((path.stat().st_mtime_ns, path) for path in folder.iterdir())
@@ -410,8 +420,7 @@ class Digests:
     """
 
     def __init__(self, *, numbered: bool = False) -> None:
-        self._slots, self._count = IN_MEMORY, 0
-        self._open(_empty(self._slots))
+        self._open(IN_MEMORY)
         self._shift = 64 - NUMBER if numbered else 64
         self._kept = (1 << self._shift) - 1
 
@@ -483,15 +492,27 @@ class Digests:
 
     def _make_room(self, more: int) -> None:
         while 3 * (self._count + more) > 2 * self._slots:
-            before, self._slots, self._count = self._pairs, 2 * self._slots, 0
-            self._open(_empty(self._slots))
+            before = self._pairs
+            self._open(2 * self._slots)
             for start in range(0, len(before), _AT_A_TIME):
                 part = before[start : start + _AT_A_TIME]
-                part = part[part[:, 0] != 0]
-                self._put(part)
+                self._put(part[part[:, 0] != 0])
 
-    def _open(self, table: memoryview) -> None:
-        self._table, self._pairs = table, np.frombuffer(table, np.uint64).reshape(-1, 2)
+    def _open(self, slots: int) -> None:
+        """An empty table."""
+        self._slots, self._count, size = slots, 0, slots * _SLOT
+        if slots <= IN_MEMORY:
+            self._table = memoryview(bytearray(size)).cast("Q")
+        else:
+            with tempfile.TemporaryFile() as file:
+                try:
+                    os.posix_fallocate(
+                        file.fileno(), 0, size
+                    )  # a disk that is full is told here, and not by a signal when a page is written
+                except OSError as error:
+                    raise named(error, Path(tempfile.gettempdir())) from error
+                self._table = memoryview(mmap.mmap(file.fileno(), size)).cast("Q")
+        self._pairs = np.frombuffer(self._table, np.uint64).reshape(-1, 2)
 
 
 def _leads(low: _Halves, high: _Halves) -> Ints:
@@ -509,15 +530,3 @@ def _leads(low: _Halves, high: _Halves) -> Ints:
 def _halves(digest: bytes) -> tuple[int, int]:
     low, high = _HALVES.unpack(digest)
     return low or 1, high
-
-
-def _empty(slots: int) -> memoryview:
-    size = slots * _SLOT
-    if slots <= IN_MEMORY:
-        return memoryview(bytearray(size)).cast("Q")
-    with tempfile.TemporaryFile() as file:
-        try:
-            os.posix_fallocate(file.fileno(), 0, size)  # a disk that is full is told here, and not by a signal when a page is written
-        except OSError as error:
-            raise named(error, Path(tempfile.gettempdir())) from error
-        return memoryview(mmap.mmap(file.fileno(), size)).cast("Q")

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.arrays import ArrayFile, batches
+from prep_assets.stores.arrays import Columns, batches
 from prep_assets.stores.guards import Guards, load_array, load_json
 from prep_assets.stores.tokens import StorageFormat, TokenStore, append_store, open_tokens, record_writer
 from prep_assets.stores.verification import write_json
@@ -77,7 +77,7 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
             name: record_writer(storage, directory, name, each, max_tokens_per_shard=max_tokens_per_shard) for name, each in dtypes.items()
         }
         self._index, self._sources = directory / f"{PROMPTS}.index", list(sources)
-        self._source = ArrayFile(self._index / "source.npy", np.int32)
+        self._source = Columns(self._index, {"source": np.int32})
         self._stack = ExitStack()
 
     def __enter__(self) -> GroupWriter:
@@ -105,13 +105,13 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
         self._write(PROMPTS, {"tokens": prompts}, files, rows)
         self._write(RESPONSES, answers, np.repeat(files, sizes), np.repeat(rows, sizes))
         self._write(REWARDS, {REWARDS: [group.rewards for group in groups]}, files, rows)
-        self._source.append([group.source for group in groups])
+        self._source.append({"source": [group.source for group in groups]})
 
     def append_store(self, groups: GroupStore, source: int) -> None:
         """Write all groups of a store, as those of the domain of this number."""
         for name, stream in ((PROMPTS, groups.prompts), (RESPONSES, groups.responses), (REWARDS, groups.rewards)):
             append_store(self._writers[name], stream)
-        self._source.append(np.full(len(groups), source))
+        self._source.append({"source": np.full(len(groups), source)})
 
     def _write(self, name: str, parts: dict[str, list[npt.NDArray[Any]]], files: Any, rows: Any) -> None:
         lengths = np.array([len(part) for part in next(iter(parts.values()))], np.int64)

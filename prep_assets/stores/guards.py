@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,9 +22,9 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from prep_assets.errors import PrepAssetsError, StoreError
-from prep_assets.stores.files import FAULTY, loads, mapped, went_through
+from prep_assets.stores.files import FAULTY, loads, map_file, mapped, went_through
 from prep_assets.stores.manifest import Manifest, payload_faults
-from prep_assets.stores.verification import BLOCK, hashes, proven
+from prep_assets.stores.verification import BLOCK, hashes, proven, span_of
 from prep_assets.stores.version_folders import Lease, Published, lease, target, version_over
 
 Verify = Literal["lazy", "full", "off"]
@@ -56,54 +56,43 @@ class _Folder(NamedTuple):
 class Guard:
     """The blocks of one file of a store."""
 
-    def __init__(self, path: Path, entry: Mapping[str, Any], folder: _Folder) -> None:
+    def __init__(self, path: Path, entry: Mapping[str, Any], folder: _Folder, memory: npt.NDArray[np.uint8] | None) -> None:
         self.path, self.size = path, int(entry["bytes"])
         self.layout = entry.get("layout")
         self.hashes = hashes(entry["blocks"])
         self._seen = bytearray(len(self.hashes))
-        self._memory: npt.NDArray[np.uint8] | None = None
+        self._memory = memory
         self.unchecked = len(self.hashes)
         self._folder = folder
         if (found := path.stat().st_size) != self.size:
             raise StoreError(f"{path}: {found:,} bytes, {folder.who} says {self.size:,}. {folder.remedy}")
 
-    def over(self, memory: npt.NDArray[np.uint8]) -> Guard:
-        """Look at these bytes of the file, which are mapped already."""
-        self._memory = memory
-        return self
-
-    def check(self, begin: int, end: int) -> None:
-        """Compare the blocks that bytes ``begin … end - 1`` are in.
+    def check(self, begin: int = 0, end: int | None = None) -> None:
+        """Compare the blocks that bytes ``begin … end - 1`` are in; all where no end is given.
 
         Raises:
             StoreError: a block is not what the manifest says.
         """
+        end = self.size if end is None else end
         first, last, seen = begin >> _SHIFT, (end - 1) >> _SHIFT, self._seen
         if begin >= end or (last - first < 2 and seen[first] and seen[last]):
             return
+        if self._memory is None:
+            self._memory = map_file(self.path)
         for block in range(first, last + 1):
             if not seen[block]:
-                if xxh3_64_intdigest(self._bytes(block)) != self.hashes[block]:
+                if xxh3_64_intdigest(self._memory[block << _SHIFT : (block + 1) << _SHIFT].data) != self.hashes[block]:
                     raise self.wrong(block)
                 seen[block] = 1
                 self.unchecked -= 1
                 went_through(BLOCK)
 
-    def check_all(self) -> None:
-        """Compare the whole file."""
-        self.check(0, self.size)
-
     def wrong(self, block: int) -> StoreError:
         """The error for a block that is not what the manifest says."""
         return StoreError(
-            f"{self.path}: bytes {block * BLOCK:,} to {min((block + 1) * BLOCK, self.size):,} are not what {self._folder.who} says: the disk or "
-            f"the memory altered them, or somebody did. {self._folder.remedy}"
+            f"{self.path}: {span_of(block, self.size)} are not what {self._folder.who} says: the disk or the memory altered them, or somebody "
+            f"did. {self._folder.remedy}"
         )
-
-    def _bytes(self, block: int) -> Any:
-        if self._memory is None:
-            self._memory = mapped(np.memmap(str(self.path), np.uint8, "r")) if self.size else np.zeros(0, np.uint8)
-        return self._memory[block << _SHIFT : (block + 1) << _SHIFT]
 
 
 class Guards:
@@ -111,8 +100,7 @@ class Guards:
 
     def __init__(self, verify: Verify = "lazy") -> None:
         self._verify: Verify = verify
-        self._folders: dict[Path, _Folder | None] = {}
-        self._within: dict[Path, str] = {}
+        self._places: dict[Path, tuple[_Folder, str] | None] = {}
 
     @classmethod
     def of_work(cls, folder: Path, files: Mapping[str, Mapping[str, Any]]) -> Guards:
@@ -120,51 +108,26 @@ class Guards:
         guards, real = cls(), folder.resolve()
         known = _Folder(real, files, "the process that wrote them", FAULTY, None)
         for parent in {"", *map(posixpath.dirname, files)}:
-            for each in (folder / parent, real / parent):
-                guards._folders[each], guards._within[each] = known, parent or "."
+            guards._places |= dict.fromkeys((folder / parent, real / parent), (known, parent or "."))
         return guards
 
-    def hold(self, folder: Path) -> None:
+    def hold(self, folder: Path) -> tuple[_Folder, str] | None:
         """Read the manifest of the version that a folder is, or is in, and hold a lease on it.
+
+        Returns:
+            The version, and where in it the folder is; `None` where it is in none.
 
         Raises:
             StoreError: the manifest was edited or cut short; with ``full`` also: a file is not what it says.
         """
-        self._folder(folder)
+        if folder not in self._places:
+            real = folder.resolve()
+            version = version_over(real)
+            self._places[folder] = None if version is None else (self._version(version), real.relative_to(version).as_posix())
+        return self._places[folder]
 
-    def guard(self, path: Path) -> Guard | None:
-        """Of a file; `None` where there is nothing to compare with."""
-        folder = self._folder(path.parent)
-        if folder is None or self._verify == "off":
-            return None
-        entry = folder.files.get(posixpath.normpath(f"{self._within[path.parent]}/{path.name}"), {})
-        return Guard(path, entry, folder) if "blocks" in entry else None
-
-    def whole(self, path: Path) -> Path:
-        """`path`, after the whole file was compared.
-
-        Raises:
-            StoreError: it is not what the manifest says.
-        """
-        if guard := self.guard(path):
-            guard.check_all()
-        return path
-
-    def open(self, path: Path) -> io.BufferedIOBase:
-        """A file to read. Every block is compared before it is returned."""
-        guard = self.guard(path)
-        return path.open("rb") if guard is None else proven(path.open("rb", buffering=0), guard.size, guard.hashes, guard.wrong)
-
-    def _folder(self, folder: Path) -> _Folder | None:
-        if folder not in self._folders:
-            found = self._folders[folder] = self._found(version_over(real := folder.resolve()))
-            self._within[folder] = real.relative_to(found.path).as_posix() if found else ""
-        return self._folders[folder]
-
-    def _found(self, version: Path | None) -> _Folder | None:
-        if version is None:
-            return None
-        known = next((each for each in self._folders.values() if each and each.path == version), None)
+    def _version(self, version: Path) -> _Folder:
+        known = next((place[0] for place in self._places.values() if place and place[0].path == version), None)
         if known is None:
             manifest = Manifest.read(version)
             partition = f" --partition {manifest.partition}" if manifest.partition else ""
@@ -175,6 +138,29 @@ class Guards:
             if self._verify == "full" and (faults := payload_faults(version, manifest)):
                 raise StoreError(f"{version} is not what its manifest says:\n  " + "\n  ".join(faults) + f"\n{known.remedy}")
         return known
+
+    def guard(self, path: Path, memory: npt.NDArray[np.uint8] | None = None) -> Guard | None:
+        """Of a file; `None` where there is nothing to compare with. `memory`: its bytes, where they are mapped already."""
+        if (place := self.hold(path.parent)) is None or self._verify == "off":
+            return None
+        folder, within = place
+        entry = folder.files.get(posixpath.normpath(f"{within}/{path.name}"), {})
+        return Guard(path, entry, folder, memory) if "blocks" in entry else None
+
+    def whole(self, path: Path) -> Path:
+        """`path`, after the whole file was compared.
+
+        Raises:
+            StoreError: it is not what the manifest says.
+        """
+        if guard := self.guard(path):
+            guard.check()
+        return path
+
+    def open(self, path: Path) -> io.BufferedIOBase:
+        """A file to read. Every block is compared before it is returned."""
+        guard = self.guard(path)
+        return path.open("rb") if guard is None else proven(path.open("rb", buffering=0), guard.size, guard.hashes, guard.wrong)
 
 
 UNGUARDED = Guards("off")
@@ -219,13 +205,9 @@ class GuardedArray:
             begin, end = 0, len(self)
         self._guard.check(self._offset + begin * self._step, self._offset + end * self._step)
 
-    def bare(self) -> npt.NDArray[Any]:
-        """The array without its guard."""
-        return self._array
-
-    def compared(self) -> npt.NDArray[Any]:
-        """The array without its guard, after all of it was compared."""
-        return np.asarray(self)
+    def bare(self, *, compare: bool = False) -> npt.NDArray[Any]:
+        """The array without its guard; with `compare`, after all of it was compared."""
+        return np.asarray(self) if compare else self._array
 
 
 def bare(array: Any) -> Any:
@@ -239,7 +221,7 @@ def compared(array: Any) -> Any:
     Raises:
         StoreError: a block is not what the manifest says.
     """
-    return array.compared() if hasattr(array, "compared") else array
+    return array.bare(compare=True) if hasattr(array, "bare") else array
 
 
 def guarded(array: npt.NDArray[Any], guard: Guard | None, offset: int = 0) -> Any:
@@ -247,19 +229,35 @@ def guarded(array: npt.NDArray[Any], guard: Guard | None, offset: int = 0) -> An
     return array if guard is None or not array.size else GuardedArray(array, guard, offset)
 
 
-def map_array(path: Path, dtype: npt.DTypeLike, guards: Guards) -> Any:
-    """The elements that a file holds, mapped and under its guard."""
-    if not path.stat().st_size:
-        return np.zeros(0, dtype)
-    guard, memory = guards.guard(path), mapped(np.memmap(str(path), np.uint8, "r"))
-    return guarded(memory.view(dtype), guard and guard.over(memory))
+def load_columns(folder: Path, names: Iterable[str], guards: Guards) -> dict[str, npt.NDArray[Any]]:
+    """The columns ``<name>.npy`` of a folder, mapped, after all of them were compared.
+
+    Raises:
+        StoreError: one is missing or damaged, or they have different lengths.
+    """
+    columns = {name: load_array(folder / f"{name}.npy", guards) for name in names}
+    counts = {name: len(column) for name, column in columns.items()}
+    if len(set(counts.values())) != 1:
+        raise StoreError(f"{folder}: its parts do not fit together: fields of different lengths: {counts}. Build the store again")
+    return columns
 
 
 def load_array(path: Path, guards: Guards) -> npt.NDArray[Any]:
-    """A ``.npy`` file, mapped, after all of it was compared."""
+    """A ``.npy`` file, mapped, after all of it was compared.
+
+    Raises:
+        StoreError: it is missing or damaged, or holds no column of numbers.
+    """
     try:
-        if (found := _column(path, guards)) is None:
-            found = mapped(np.load(str(guards.whole(path)), mmap_mode="r", allow_pickle=False))
+        memory = map_file(path)
+        if guard := guards.guard(path, memory):
+            guard.check()
+        header = _OF_COLUMN.fullmatch(memory[:_HEADER].tobytes())
+        if header and len(memory) - _HEADER == int(header[2]) * (dtype := np.dtype(header[1].decode())).itemsize:
+            return memory[_HEADER:].view(dtype)
+        found = mapped(np.load(str(path), mmap_mode="r", allow_pickle=False))  # whose header is not as NumPy writes it for whole numbers
+    except FileNotFoundError as error:
+        raise StoreError(f"{path} is missing. Build the store again") from error
     except (OSError, PrepAssetsError):
         raise
     except Exception as error:  # what NumPy makes of a damaged header: ValueError, EOFError, SyntaxError, tokenize.TokenError …
@@ -267,19 +265,6 @@ def load_array(path: Path, guards: Guards) -> npt.NDArray[Any]:
     if found.ndim != 1 or found.dtype.kind not in "iuf":
         raise StoreError(f"{path}: {found.dtype.name} of shape {found.shape}, expected numbers of one dimension. Build the store again")
     return found
-
-
-def _column(path: Path, guards: Guards) -> npt.NDArray[Any] | None:
-    """The same of a column of whole numbers whose header is as NumPy writes it, mapped once for all of it; `None` where it is any other."""
-    if path.stat().st_size < _HEADER:
-        return None
-    guard, memory = guards.guard(path), mapped(np.memmap(str(path), np.uint8, "r"))
-    if guard:
-        guard.over(memory).check_all()
-    said = _OF_COLUMN.fullmatch(memory[:_HEADER].tobytes())
-    if said is None or len(memory) - _HEADER != int(said[2]) * (dtype := np.dtype(said[1].decode())).itemsize:
-        return None
-    return memory[_HEADER:].view(dtype)
 
 
 def load_json(path: Path, guards: Guards) -> Any:

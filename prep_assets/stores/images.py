@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.arrays import ArrayFile
-from prep_assets.stores.guards import Guards, load_array
+from prep_assets.stores.arrays import Columns
+from prep_assets.stores.guards import Guards, load_columns
 from prep_assets.stores.verification import WrittenFile
 
 FIELDS = ("record", "start", "length", "end")
@@ -68,29 +68,26 @@ class ImageWriter:
 
     def __init__(self, directory: Path, name: str) -> None:
         self._folder = directory / f"{name}.images"
-        self._columns: dict[str, ArrayFile] = {}
         self._lines: WrittenFile | None = None
+        self._columns: Columns | None = None
 
     def append(self, block: ImageBlock, first: int) -> None:
         """Append the images of a batch whose first record has the number `first`."""
         if not len(block.images):
             return
-        if self._lines is None:
-            self._folder.mkdir()
-            self._columns = {field: ArrayFile(self._folder / f"{field}.npy", np.int64) for field in FIELDS}
+        if self._lines is None or self._columns is None:
+            self._columns = Columns(self._folder, dict.fromkeys(FIELDS, np.int64))
             self._lines = WrittenFile(self._folder / LINES)
         lines = [image.line() for image in block.images]
         ends = self._lines.tell() + np.cumsum([len(line) for line in lines])
         self._lines.write(b"".join(lines))
-        for field, values in zip(FIELDS, (block.record + first, block.start, block.length, ends), strict=True):
-            self._columns[field].append(values)
+        self._columns.append({"record": block.record + first, "start": block.start, "length": block.length, "end": ends})
 
     def close(self) -> None:
         """Finish the files."""
-        if self._lines is not None:
-            self._lines.close()
-        for column in self._columns.values():
-            column.close()
+        for file in (self._lines, self._columns):
+            if file is not None:
+                file.close()
 
 
 @dataclass(frozen=True)
@@ -139,11 +136,10 @@ def open_images(directory: Path, name: str, guards: Guards | None = None) -> Ima
     if not folder.is_dir():
         return NO_IMAGES
     guards = guards or Guards()
-    columns: dict[str, Any] = {field: load_array(folder / f"{field}.npy", guards) for field in FIELDS}
-    counts = {field: len(column) for field, column in columns.items()}
-    lines = guards.whole(folder / LINES)
-    if len(set(counts.values())) != 1 or not counts["end"] or int(columns["end"][-1]) != lines.stat().st_size:
-        raise StoreError(f"{folder}: its parts do not fit together: {counts}, {LINES} has {lines.stat().st_size:,} bytes. Build it again")
+    columns, lines = load_columns(folder, FIELDS, guards), guards.whole(folder / LINES)
+    count, size = len(columns["end"]), lines.stat().st_size
+    if not count or int(columns["end"][-1]) != size:
+        raise StoreError(f"{folder}: its parts do not fit together: {count:,} images, {LINES} has {size:,} bytes. Build it again")
     return Images(columns["record"], columns["start"], columns["length"], columns["end"], lines)
 
 

@@ -22,8 +22,8 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.arrays import ArrayFile, Spool, equals, made, where
-from prep_assets.stores.guards import Guards, load_array, load_json
+from prep_assets.stores.arrays import Columns, Spool, equals, made, where
+from prep_assets.stores.guards import Guards, load_columns, load_json
 from prep_assets.stores.verification import WrittenFile, write_json
 
 INDEX_FIELDS = {"source": np.int32, "file": np.int32, "row": np.int64}
@@ -79,13 +79,10 @@ class LinesWriter(AbstractContextManager["LinesWriter"]):
 
     def _write_index(self, entries: Iterable[npt.NDArray[Any]]) -> None:
         index = self._directory / f"{self._name}.index"
-        index.mkdir()
-        columns = {column: ArrayFile(index / f"{column}.npy", dtype) for column, dtype in INDEX_FIELDS.items()}
+        columns = Columns(index, INDEX_FIELDS)
         for some in entries:
-            for column, file in columns.items():
-                file.append(some[column])
-        for file in columns.values():
-            file.close()
+            columns.append({column: some[column] for column in INDEX_FIELDS})
+        columns.close()
         write_json(index / "sources.json", list(self._sources))
 
     def _reorder(self, entries: Iterable[npt.NDArray[Any]]) -> None:
@@ -179,10 +176,9 @@ def open_lines(directory: Path, name: str, guards: Guards | None = None) -> Line
     if not path.is_file() or not index.is_dir():
         raise StoreError(f"{directory} has no lines {name!r}")
     guards = guards or Guards()
-    fields = {column: load_array(index / f"{column}.npy", guards) for column in INDEX_FIELDS}
+    fields = load_columns(index, INDEX_FIELDS, guards)
     with guards.open(path) as file:
         count = sum(1 for _ in file)
-    for column, values in fields.items():
-        if count != len(values):
-            raise StoreError(f"{path}: {count:,} lines, {column} in its index has {len(values):,}")
+    if count != len(fields["row"]):
+        raise StoreError(f"{path}: {count:,} lines, row in its index has {len(fields['row']):,}")
     return Lines(path, tuple(load_json(index / "sources.json", guards)), fields, guards)

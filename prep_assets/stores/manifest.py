@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.files import loads
-from prep_assets.stores.verification import BLOCK, first_difference, sums_of, write_text
+from prep_assets.stores.verification import first_difference, span_of, sums_of, write_text
 
 # Signatures of manifests: ed25519, by a key that the environment names. A seal shows that a manifest was edited; a signature, by whom it was written.
 #
@@ -290,8 +290,8 @@ def payload_faults(directory: Path, manifest: Manifest) -> list[str]:
         elif found.bytes != expected["bytes"]:
             faults.append(f"{name}: {found.bytes:,} bytes, the manifest says {expected['bytes']:,}")
         else:
-            block = first_difference(found.blocks, expected)
-            where = "" if block is None else f" in bytes {block * BLOCK:,} to {min((block + 1) * BLOCK, found.bytes):,}"
+            block = first_difference(found.blocks, str(expected.get("blocks", "")))
+            where = "" if block is None else f" in {span_of(block, found.bytes)}"
             faults.append(f"{name}: content altered{where}: sha256 is {found.sha256[:16]}…, the manifest says {expected['sha256'][:16]}…")
     faults += [f"{name}: not in the manifest" for name in sorted(present - set(manifest.files))]
     return faults
@@ -319,7 +319,7 @@ class Result(NamedTuple):
 def read_results(directory: Path, content_hash: str) -> Mapping[str, Result] | None:
     """By name, what the checks of the store in `directory` said of this content; `None` where they never looked at it."""
     try:
-        return parse_results(_beside(directory).read_bytes(), content_hash)
+        return parse_results(directory.with_name(directory.name + CHECKS).read_bytes(), content_hash)
     except OSError:
         return None
 
@@ -339,7 +339,7 @@ def write_results(directory: Path, content_hash: str, results: Mapping[str, Resu
     """Write it down, in one step; what is written already stays."""
     if read_results(directory, content_hash) == results:
         return
-    path = _beside(directory)
+    path = directory.with_name(directory.name + CHECKS)
     temporary = path.with_name(f".{path.name}-{os.getpid()}")
     write_text(temporary, results_text(content_hash, results))
     temporary.replace(path)
@@ -348,7 +348,3 @@ def write_results(directory: Path, content_hash: str, results: Mapping[str, Resu
 def results_text(content_hash: str, results: Mapping[str, Result]) -> str:
     """What the file holds."""
     return json.dumps({"content_hash": content_hash, "checks": {name: list(each) for name, each in results.items()}}, indent=1) + "\n"
-
-
-def _beside(directory: Path) -> Path:
-    return directory.with_name(directory.name + CHECKS)

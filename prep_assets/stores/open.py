@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args, overload
+from typing import Any, Literal, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,8 @@ from prep_assets.stores.guards import UNGUARDED, Guards, Verify, load_array
 from prep_assets.stores.manifest import MANIFEST
 from prep_assets.stores.packed import open_documents
 from prep_assets.stores.published import Place, backend_of
-from prep_assets.stores.readers import read_bin, read_h5, read_jsonl, read_megatron, read_parquet
-from prep_assets.stores.segments import Int64s, Positions, Shard, joined
+from prep_assets.stores.readers import read_bin, read_h5, read_jsonl, read_megatron, read_ours, read_parquet
+from prep_assets.stores.segments import Int64s, Positions, Shard, joined, renamed
 from prep_assets.stores.version_folders import VERSIONS, target, version_of
 
 # Which format is at a path, and which files belong to it, in which order.
@@ -36,6 +36,7 @@ PATTERNS: tuple[tuple[Format, str], ...] = (
 """Which files a folder of each format has, the first that is found wins."""
 SUFFIXES = {pattern.removeprefix("*"): format_ for format_, pattern in PATTERNS if pattern.startswith("*")}
 
+_READERS = {"h5": read_h5, "bin": read_bin, "jsonl": read_jsonl, "parquet": read_parquet}
 _REMEDY = "Materialize the asset again; to look at a version whatever its checks say, open its own folder"
 
 
@@ -216,15 +217,10 @@ def _data(folder: Path, name: str) -> Path:
 
 
 def _stream(folder: Path, name: str, guards: Guards) -> Shard:
-    data = _data(folder, name)
-    if data.is_file():
-        arrays = dict(read_h5([data], guards)[0].arrays)
-    elif data.is_dir():
-        shards = read_bin(sorted(data.rglob("meta.json"), key=lambda path: natural(path, data)), guards)
-        arrays = dict(joined(shards).arrays) if shards else {"sequence": np.zeros(0, np.int32)}
-    else:
-        raise StoreError(f"{folder}: {name} has an index, but neither {name}.h5 nor a folder {name}")
-    arrays = {"sequence" if key == "tokens" else key: array for key, array in arrays.items()}
+    data, arrays = (
+        _data(folder, name),
+        dict(renamed(read_ours(folder, name, guards), SYNONYMS).arrays) or {"sequence": np.zeros(0, np.int32)},
+    )
     packed = folder / f"{name}.documents"
     starts, stops, ends = _table(folder, name, arrays, guards) if packed.is_dir() else _records(folder / f"{name}.index", guards)
     length = len(arrays["sequence"] if "sequence" in arrays else next(iter(arrays.values())))
@@ -536,25 +532,22 @@ def _opened(path: Path, folders: tuple[Path, ...], format: Format | None, keys: 
 
 
 def _shards(path: Path, folders: tuple[Path, ...], format_: Format, guards: Guards) -> list[Shard]:
-    readers = {"h5": read_h5, "bin": read_bin, "jsonl": read_jsonl, "parquet": read_parquet, "megatron": read_megatron}
-    if format_ not in readers:
-        _unknown(format_, readers)
+    if format_ not in get_args(Format):
+        raise ConfigError(f"format {format_!r} is not one of {', '.join(get_args(Format))}{nearest(format_, get_args(Format))}")
     named = read_named(folders[0], guards) if len(folders) == 1 and format_ in ("h5", "bin") else []
     if named:
         return named
     if len(folders) == 1 and (file := folders[0]).is_file():
-        return [
-            _with_positions(_renamed(shard))
-            for shard in readers[format_]([file.with_suffix(".idx") if format_ == "megatron" else file], guards)
-        ]
-    ours = [read_streams(folder, guards) for folder in folders]
-    if any(ours):
+        files = [file.with_suffix(".idx") if format_ == "megatron" else file]
+    elif any(ours := [read_streams(folder, guards) for folder in folders]):
         return [shard for shards in ours for shard in shards]
-    files = [file for kind, pattern in PATTERNS if kind == format_ for file in data_files(folders, pattern)]
-    if not files:
-        format_of(path, folders)
-        raise StoreError(f"{path} has no {format_} files")
-    return [_with_positions(_renamed(shard)) for shard in readers[format_](files, guards)]
+    else:
+        files = [file for kind, pattern in PATTERNS if kind == format_ for file in data_files(folders, pattern)]
+        if not files:
+            format_of(path, folders)
+            raise StoreError(f"{path} has no {format_} files")
+    shards = read_megatron(files, guards) if format_ == "megatron" else [_READERS[format_](file, guards) for file in files]
+    return [_with_positions(renamed(shard, SYNONYMS)) for shard in shards]
 
 
 def _with_positions(shard: Shard) -> Shard:
@@ -564,17 +557,6 @@ def _with_positions(shard: Shard) -> Shard:
     ends = shard.ends["sequence"]
     positions = Positions(ends - shard.row_len, ends, len(shard.arrays["sequence"]))
     return replace(shard, arrays={**shard.arrays, "position_ids": positions}, ends={**shard.ends, "position_ids": ends})
-
-
-def _unknown(format_: str, known: Iterable[str]) -> NoReturn:
-    raise ConfigError(f"format {format_!r} is not one of {', '.join(known)}{nearest(format_, known)}")
-
-
-def _renamed(shard: Shard) -> Shard:
-    def names(values: Mapping[str, Any]) -> dict[str, Any]:
-        return {SYNONYMS.get(key, key): value for key, value in values.items()}
-
-    return replace(shard, arrays=names(shard.arrays), ends=names(shard.ends), elements=names(shard.elements))
 
 
 def _select(shard: Shard, keys: Sequence[str] | None) -> Shard:

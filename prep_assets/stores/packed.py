@@ -25,13 +25,13 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.arrays import save_array
+from prep_assets.stores.arrays import Columns
 from prep_assets.stores.files import went_through
-from prep_assets.stores.guards import Guards, load_array, load_json
+from prep_assets.stores.guards import Guards, load_columns, load_json
 from prep_assets.stores.h5 import FixedH5
 from prep_assets.stores.images import NO_IMAGES, Images, open_images
-from prep_assets.stores.readers import H5Array, bin_rows, read_bin, read_h5, shard_metas
-from prep_assets.stores.tokens import ATTENTION, BIN_NAMES, BinWriter, StorageFormat, signed
+from prep_assets.stores.readers import H5Array, read_ours
+from prep_assets.stores.tokens import ATTENTION, BinWriter, StorageFormat, signed
 from prep_assets.stores.verification import write_json
 
 DOCUMENT_FIELDS = {"row": np.int64, "row_offset": np.int64, "length": np.int64, "source": np.int32, "record": np.int64, "start": np.int64}
@@ -97,9 +97,9 @@ class PackedWriter(AbstractContextManager["PackedWriter"]):
 def write_documents(directory: Path, name: str, fields: Mapping[str, npt.NDArray[Any]], sources: tuple[str, ...], row_len: int) -> None:
     """Write ``<name>.documents/``: the fields of `DOCUMENT_FIELDS`, and the names that `source` numbers."""
     folder = directory / f"{name}.documents"
-    folder.mkdir()
-    for field, dtype in DOCUMENT_FIELDS.items():
-        save_array(folder / f"{field}.npy", np.asarray(fields[field], dtype))
+    columns = Columns(folder, DOCUMENT_FIELDS)
+    columns.append(fields)
+    columns.close()
     write_json(folder / "sources.json", {"sources": list(sources), "row_len": row_len})
 
 
@@ -152,17 +152,37 @@ def open_packed(directory: Path, name: str, guards: Guards | None = None) -> Pac
     """
     guards = guards or Guards()
     documents, sources, row_len = open_documents(directory, name, guards)
-    h5, folder = directory / f"{name}.h5", directory / name
-    try:
-        rows = _h5_rows(h5, row_len, guards) if h5.is_file() else _bin_rows(folder, row_len, guards)
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{h5 if h5.is_file() else folder}: a file is missing or damaged ({error!r}). {_REMEDY}") from error
-    tokens, loss_mask, *attention = rows
-    if any(each.shape != tokens.shape for each in rows) or tokens.shape[1] != row_len:
-        shapes = ", ".join(f"{key} {each.shape}" for key, each in zip((*KEYS, ATTENTION), rows, strict=False))
-        raise StoreError(f"{directory}: {shapes}, row_len {row_len} do not fit together")
-    _check_rows(directory / f"{name}.documents", documents, len(tokens))
-    return PackedStore(tokens, loss_mask, documents, sources, row_len, open_images(directory, name, guards), *attention)
+    rows = open_rows(directory, name, row_len, guards)
+    shapes = {key: rows[key].shape for key in (*KEYS, ATTENTION) if key in rows}
+    if len({*shapes.values()}) != 1 or not shapes.keys() >= {*KEYS}:
+        raise StoreError(f"{directory}: {', '.join(f'{key} {shape}' for key, shape in shapes.items())} do not fit together. {_REMEDY}")
+    count, last = len(rows["tokens"]), int(documents["row"][-1]) if len(documents["row"]) else -1
+    if last >= count:
+        raise StoreError(f"{directory / name}.documents: its last document is in row {last:,} of a table of {count:,} rows. {_REMEDY}")
+    images = open_images(directory, name, guards)
+    return PackedStore(rows["tokens"], rows["loss_mask"], documents, sources, row_len, images, rows.get(ATTENTION))
+
+
+def open_rows(directory: Path, name: str, row_len: int, guards: Guards) -> dict[str, Any]:
+    """The arrays of the packed table `name` by key, each (N, row_len).
+
+    Raises:
+        StoreError: it is not there, damaged, or has other rows.
+    """
+    shard = read_ours(directory, name, guards)
+    if shard.row_len not in (0, row_len):
+        raise StoreError(f"{shard.label}: rows of {shard.row_len:,} tokens, {name}.documents says {row_len:,}. {_REMEDY}")
+    rows: dict[str, Any] = {}
+    for key, array in shard.arrays.items():
+        if not len(array):
+            rows[key] = np.zeros((0, row_len), array.dtype)
+            continue
+        if isinstance(array, H5Array):
+            raise StoreError(f"{shard.label}: {key} is compressed or in pieces, which no packed table is")
+        if any(len(part) % row_len for part in getattr(array, "parts", [array])):
+            raise StoreError(f"{shard.label}: {key} has {len(array):,} elements, which are no rows of {row_len:,}. {_REMEDY}")
+        rows[key] = array.reshape(-1, row_len)
+    return rows
 
 
 def open_documents(directory: Path, name: str, guards: Guards | None = None) -> tuple[Documents, tuple[str, ...], int]:
@@ -175,10 +195,11 @@ def open_documents(directory: Path, name: str, guards: Guards | None = None) -> 
     if not folder.is_dir():
         raise StoreError(f"{directory} has no packed table {name!r}: {folder.name} is missing")
     guards = guards or Guards()
-    documents = {field: _column(folder / f"{field}.npy", guards) for field in DOCUMENT_FIELDS}
-    counts = {field: len(values) for field, values in documents.items()}
-    if len(set(counts.values())) != 1:
-        raise StoreError(f"{folder}: fields of different lengths: {counts}. {_REMEDY}")
+    documents = load_columns(folder, DOCUMENT_FIELDS, guards)
+    for field, values in documents.items():
+        if values.dtype != DOCUMENT_FIELDS[field]:
+            expected = np.dtype(DOCUMENT_FIELDS[field]).name
+            raise StoreError(f"{folder / field}.npy: {values.dtype.name}, expected {expected} of one dimension. {_REMEDY}")
     path = folder / "sources.json"
     try:
         meta = load_json(path, guards)
@@ -187,17 +208,6 @@ def open_documents(directory: Path, name: str, guards: Guards | None = None) -> 
         raise StoreError(f"{path} is missing or damaged ({error!r}). {_REMEDY}") from error
     _check_places(folder, documents, row_len)
     return documents, sources, row_len
-
-
-def _column(path: Path, guards: Guards) -> npt.NDArray[Any]:
-    try:
-        found: npt.NDArray[Any] = load_array(path, guards)
-    except (OSError, ValueError, EOFError) as error:
-        raise StoreError(f"{path} is missing or damaged ({error}). {_REMEDY}") from error
-    if found.ndim != 1 or found.dtype != DOCUMENT_FIELDS[path.stem]:
-        expected = np.dtype(DOCUMENT_FIELDS[path.stem]).name
-        raise StoreError(f"{path}: {found.dtype.name} of shape {found.shape}, expected {expected} of one dimension. {_REMEDY}")
-    return found
 
 
 def _check_places(folder: Path, documents: Documents, row_len: int, block: int = 1 << 20) -> None:
@@ -214,33 +224,3 @@ def _check_places(folder: Path, documents: Documents, row_len: int, block: int =
                 f"{folder}: entry {max(0, start - 1) + at:,} of {count:,} has row {row[at]}, row_offset {offset[at]}, length {length[at]}; "
                 f"documents stand one after another from 0 in rows of {row_len:,} tokens, in the order of rows. {_REMEDY}"
             )
-
-
-def _check_rows(folder: Path, documents: Documents, rows: int) -> None:
-    last = int(documents["row"][-1]) + 1 if len(documents["row"]) else 0
-    if last > rows:
-        raise StoreError(f"{folder}: its last document is in row {last - 1:,} of a table of {rows:,} rows. {_REMEDY}")
-
-
-def _h5_rows(path: Path, row_len: int, guards: Guards) -> list[Any]:
-    shard = read_h5([path], guards)[0]
-    if shard.row_len != row_len:
-        raise StoreError(f"{path}: rows of {shard.row_len:,} tokens, {path.stem}.documents says {row_len:,}. {_REMEDY}")
-    return [_as_rows(shard.arrays[key], row_len) for key in (*KEYS, *({ATTENTION} & shard.arrays.keys()))]
-
-
-def _bin_rows(folder: Path, row_len: int, guards: Guards) -> list[Any]:
-    """The rows of each key; of the attention mask where a shard has one, and then all have."""
-    if not (metas := shard_metas(folder)):
-        raise StoreError(f"{folder} has no shard. {_REMEDY}")
-    shards = read_bin(metas, guards)
-    extra = [ATTENTION] if any(ATTENTION in shard.arrays for shard in shards) else []
-    return [bin_rows(shards, BIN_NAMES.get(key, key), row_len) for key in (*KEYS, *extra)]
-
-
-def _as_rows(array: Any, row_len: int) -> Any:
-    if not len(array):
-        return np.zeros((0, row_len), array.dtype)
-    if isinstance(array, H5Array):
-        raise StoreError("a packed table is uncompressed and in one piece")
-    return array.reshape(-1, row_len)

@@ -12,11 +12,10 @@ from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.stores.bucket import Unanswered, bucket_of
 from prep_assets.stores.bucket_backend import BucketBackend
 from prep_assets.stores.files import sync_folders, undone
-from prep_assets.stores.local_backend import LocalBackend
 from prep_assets.stores.manifest import MANIFEST, Manifest, Result
 from prep_assets.stores.readers import h5_layout
 from prep_assets.stores.verification import prove, read_back, recording
-from prep_assets.stores.version_folders import PAYLOAD, WORK_QUARANTINE, Pointers, Published, drop_shards, of_key, work_folder
+from prep_assets.stores.version_folders import PAYLOAD, WORK_QUARANTINE, LocalBackend, Pointers, Published, drop_shards, of_key, work_folder
 
 # One store, from an empty folder to a version: written, proven, audited, named by its content.
 
@@ -45,25 +44,21 @@ def build_version(backend: LocalBackend | BucketBackend, manifest: Manifest, wri
             shards are.
     """
     work = work_folder(backend.versions, manifest.build_key)
+    payload, quarantine = work / PAYLOAD, work / WORK_QUARANTINE
     with undone(work, backend.versions, before=before, also=lambda: drop_shards(backend.versions)):
-        (work / PAYLOAD).mkdir(parents=True)
-        version = backend.add(work, _written(work, manifest, write, audit))
+        payload.mkdir(parents=True)
+        with recording(work) as expected_files:
+            draft = write(payload, quarantine)
+            files = {name: {**sums._asdict(), **h5_layout(payload / name)} for name, sums in prove(payload, expected_files).items()}
+            refused = read_back(quarantine, expected_files.get(quarantine.absolute())).sha256 if quarantine.exists() else ""
+            audit(payload)
+            manifest = replace(manifest, counts=draft.counts, metrics=draft.metrics, files=files, checks=draft.checks, quarantine=refused)
+            manifest.write(payload)
+            read_back(payload / MANIFEST, expected_files[payload.absolute() / MANIFEST])
+        sync_folders(payload)
+        version = backend.add(work, manifest)
         drop_shards(backend.versions)
     return version
-
-
-def _written(work: Path, manifest: Manifest, write: Write, audit: Audit) -> Manifest:
-    payload, quarantine = work / PAYLOAD, work / WORK_QUARANTINE
-    with recording(work) as expected_files:
-        draft = write(payload, quarantine)
-        files = {name: {**sums.entry, **h5_layout(payload / name)} for name, sums in prove(payload, expected_files).items()}
-        refused = read_back(quarantine, expected_files.get(quarantine.absolute())).sha256 if quarantine.exists() else ""
-        audit(payload)
-        manifest = replace(manifest, counts=draft.counts, metrics=draft.metrics, files=files, checks=draft.checks, quarantine=refused)
-        manifest.write(payload)
-        read_back(payload / MANIFEST, expected_files[payload.absolute() / MANIFEST])
-    sync_folders(payload)
-    return manifest
 
 
 # Where stores live, and how one gets there: write, prove, audit, check, publish.

@@ -6,8 +6,9 @@ import json
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ import xxhash
 
 from prep_assets.caches import CACHES, bounded_cache
 from prep_assets.errors import PrepAssetsError, StoreError
-from prep_assets.stores.files import mapped
-from prep_assets.stores.guards import UNGUARDED, Guard, GuardedArray, Guards, bare, guarded, load_json, map_array
-from prep_assets.stores.segments import Segmented, Shard
+from prep_assets.stores.files import map_file
+from prep_assets.stores.guards import UNGUARDED, Guard, Guards, guarded, load_json
+from prep_assets.stores.segments import Segmented, Shard, joined, renamed
 
 # HDF5 datasets read straight from the mapped file, without HDF5: those that are uncompressed, in one piece or in chunks of whole rows.
 #
@@ -32,91 +33,40 @@ Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 
 
-def map_file(path: Path) -> Bytes:
-    """A file's bytes, read-only. All its datasets share this one mapping: a process may have about 65,000 of them."""
-    return mapped(np.memmap(path, np.uint8, "r"))
+def map_dataset(memory: Bytes, dataset: Any, guard: Guard | None = None) -> Any:
+    """A dataset of one or two dimensions as a flat array, rows end to end, under the guard of its file; `None` where only HDF5 can read it.
+
+    Chunks that lie one after another in the file are one part of it.
+    """
+    if (places := _places(dataset)) is None:
+        return None
+    size = dataset.nbytes if dataset.chunks is None else int(np.prod(dataset.chunks)) * dataset.dtype.itemsize
+    firsts = np.flatnonzero(np.append(True, np.diff(places) != size))
+    sizes, parts = np.diff(firsts, append=len(places)) * size, []
+    sizes[-1] -= len(places) * size - dataset.nbytes  # the last chunk is filled up
+    for begin, length in zip(places[firsts].tolist(), sizes.tolist(), strict=True):
+        parts.append(guarded(memory[begin : begin + length].view(dataset.dtype), guard, begin))
+    return parts[0] if len(parts) == 1 else Segmented(parts)
 
 
-def map_dataset(memory: Bytes, dataset: Any, guard: Guard | None = None) -> npt.NDArray[Any] | GuardedArray | ChunkedArray | None:
-    """A dataset of one or two dimensions as a flat array, rows end to end, under the guard of its file; `None` where only HDF5 can read it."""
+def _places(dataset: Any) -> Int64s | None:
+    """The byte at which a dataset lies, or each of its chunks in their order; `None` where only HDF5 can read it."""
     if not dataset.size or dataset.dtype.hasobject or dataset.file.userblock_size:
         return None
-    if dataset.chunks is not None:
-        return _chunked(memory, dataset, guard)
-    offset = dataset.id.get_offset()
-    if offset is None:
-        return None
-    found: npt.NDArray[Any] | GuardedArray = guarded(memory[offset : offset + dataset.nbytes].view(dataset.dtype), guard, offset)
-    return found
-
-
-def _chunked(memory: Bytes, dataset: Any, guard: Guard | None) -> ChunkedArray | None:
-    plain = dataset.id.get_create_plist().get_nfilters() == 0
+    if dataset.chunks is None:
+        offset = dataset.id.get_offset()
+        return None if offset is None else np.array([offset])
     rows, *width = dataset.chunks
     count = -(-dataset.shape[0] // rows)
-    if not plain or tuple(width) != dataset.shape[1:] or dataset.id.get_num_chunks() != count:
+    if dataset.id.get_create_plist().get_nfilters() or tuple(width) != dataset.shape[1:] or dataset.id.get_num_chunks() != count:
         return None  # chunks that were never written hold the fill value and lie nowhere
-    offsets = np.zeros(count, np.int64)
+    places = np.zeros(count, np.int64)
 
     def note(chunk: Any) -> None:
-        offsets[chunk.chunk_offset[0] // rows] = chunk.byte_offset
+        places[chunk.chunk_offset[0] // rows] = chunk.byte_offset
 
     dataset.id.chunk_iter(note)
-    first, remainder = divmod(offsets, dataset.dtype.itemsize)
-    if len(set(remainder.tolist())) > 1:
-        return None
-    elements = memory[int(remainder[0]) :]
-    elements = elements[: len(elements) // dataset.dtype.itemsize * dataset.dtype.itemsize].view(dataset.dtype)
-    whole = elements if guard is None else GuardedArray(elements, guard, int(remainder[0]))
-    return ChunkedArray(whole, first, int(np.prod(dataset.chunks)), dataset.size)
-
-
-class ChunkedArray:
-    """A flat array whose chunks lie at places of a mapped file. Slices inside a chunk are read-only views of it, others are copies.
-
-    Args:
-        elements: the file as elements of the array's type.
-        firsts: int64[n], where each chunk begins in it.
-        chunk: elements in a chunk; the last one is filled up.
-        size: elements in the array.
-    """
-
-    def __init__(self, elements: npt.NDArray[Any] | GuardedArray, firsts: Int64s, chunk: int, size: int) -> None:
-        self._elements, self._chunk, self._size = elements, chunk, size
-        self._firsts: list[int] = firsts.tolist()
-
-    def bare(self) -> ChunkedArray:
-        """The same without its guard."""
-        return ChunkedArray(bare(self._elements), np.array(self._firsts), self._chunk, self._size)
-
-    @property
-    def firsts(self) -> list[int]:
-        """Where each chunk begins, in elements of the file."""
-        return self._firsts
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of its elements."""
-        return self._elements.dtype
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, part: slice) -> npt.NDArray[Any]:
-        begin, end, step = part.indices(self._size)
-        if step != 1:
-            raise IndexError("a chunked array is read in steps of 1")
-        chunk, at = divmod(begin, self._chunk)
-        if at + end - begin <= self._chunk and begin < end:
-            first = self._firsts[chunk] + at
-            return self._elements[first : first + end - begin]
-        pieces = []
-        while begin < end:
-            chunk, at = divmod(begin, self._chunk)
-            first, count = self._firsts[chunk] + at, min(end - begin, self._chunk - at)
-            pieces.append(self._elements[first : first + count])
-            begin += count
-        return np.concatenate(pieces) if pieces else np.zeros(0, self.dtype)
+    return places if len(set((places % dataset.dtype.itemsize).tolist())) == 1 else None
 
 
 def h5_layout(path: Path) -> dict[str, str]:
@@ -126,8 +76,25 @@ def h5_layout(path: Path) -> dict[str, str]:
     import h5py
 
     with readable(path), h5py.File(path, "r") as file:
-        found = layout(file, map_file(path))
+        found = _layout(file)
     return {} if found is None else {"layout": found}
+
+
+def _layout(file: Any) -> str | None:
+    """The hash of an open HDF5 file; `None` where only HDF5 can read a dataset."""
+    import h5py
+
+    described: list[Any] = []
+
+    def describe(_: str, dataset: Any) -> None:
+        if isinstance(dataset, h5py.Dataset):
+            about, places = [dataset.name, dataset.dtype.str, list(dataset.shape)], _places(dataset)
+            if places is not None:
+                about.append(int(places[0]) if dataset.chunks is None else (places // dataset.dtype.itemsize).tolist())
+            described.append(None if places is None and dataset.size else about)
+
+    file.visititems(describe)
+    return None if None in described else xxhash.xxh3_128_hexdigest(json.dumps(described).encode())
 
 
 @contextmanager
@@ -144,85 +111,61 @@ def readable(path: Path) -> Iterator[None]:
         raise StoreError(f"{path} cannot be read as HDF5 ({why}); it was cut short, or the disk is faulty. Build it again") from error
 
 
-def layout(file: Any, memory: Bytes) -> str | None:
-    """The hash of an open HDF5 file; `None` where only HDF5 can read a dataset."""
-    import h5py
-
-    datasets: list[Any] = []
-    file.visititems(lambda _, node: datasets.append(node) if isinstance(node, h5py.Dataset) else None)
-    places = [_place(memory, dataset) for dataset in datasets]
-    return None if None in places else xxhash.xxh3_128_hexdigest(json.dumps(places).encode())
-
-
-def _place(memory: Bytes, dataset: Any) -> list[Any] | None:
-    place = [dataset.name, dataset.dtype.str, list(dataset.shape)]
-    if not dataset.size:
-        return place
-    mapped = map_dataset(memory, dataset)
-    if mapped is None:
-        return None
-    return [*place, mapped.firsts if isinstance(mapped, ChunkedArray) else dataset.id.get_offset()]
-
-
 # Reads AstrAI's memory-mapped layout: folders of ``meta.json`` and raw ``<key>.bin`` files, one folder a shard.
 #
 # ``meta.json`` says ``{key: {"shape": [n], "dtype": name, "offsets": [0, …, n], "element_offsets": [0, …, n]}}``. `offsets` bounds records and may be absent;
 # `element_offsets` bounds the elements of lists inside them (the responses of a group), where a key has such. Rows of one length are read as one table.
 
 
-def read_bin(metas: Sequence[Path], guards: Guards = UNGUARDED) -> list[Shard]:
-    """One shard for each ``meta.json``.
+def read_bin(meta: Path, guards: Guards = UNGUARDED) -> Shard:
+    """The shard of a ``meta.json``.
 
     Raises:
-        StoreError: a meta.json that cannot be read, or a file that is missing or of another size.
+        StoreError: it cannot be read, or a file is missing or of another size.
     """
-    return [_shard(meta, guards) for meta in metas]
-
-
-def _shard(meta: Path, guards: Guards) -> Shard:
+    arrays: dict[str, Any] = {}
+    rows: dict[str, Int64s] = {}
     try:
         entries: dict[str, dict[str, Any]] = load_json(meta, guards)
-        arrays = {
-            key: _mapped(meta.parent / f"{key}.bin", tuple(entry["shape"]), np.dtype(entry["dtype"]), guards)
-            for key, entry in entries.items()
-        }
+        for key, entry in entries.items():
+            path, shape, dtype = meta.parent / f"{key}.bin", tuple(entry["shape"]), np.dtype(entry["dtype"])
+            count = int(np.prod(shape, dtype=np.int64))
+            if not path.is_file():
+                raise StoreError(f"{path} is missing; meta.json lists it with {count:,} elements of {dtype.name}")
+            if (size := path.stat().st_size) != count * dtype.itemsize:
+                raise StoreError(f"{path}: {size:,} bytes, meta.json says {count * dtype.itemsize:,}: {count:,} of {dtype.name}")
+            arrays[key] = map_array(path, dtype, guards)
+            if len(shape) == 2:
+                rows[key] = row_ends(shape)
+        ends, elements = _borders(entries, str(meta))
     except (ArithmeticError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{meta} is not {{key: {{shape, dtype}}}}: {error!r}") from error
-    ends, elements = borders(entries, str(meta))
-    rows = {key: row_ends(tuple(entry["shape"])) for key, entry in entries.items() if len(entry["shape"]) == 2}
     return Shard(str(meta.parent), arrays, rows | ends, elements=elements)
 
 
-def borders(entries: Mapping[str, Mapping[str, Any]], where: str) -> tuple[dict[str, Int64s], dict[str, Int64s]]:
+def map_array(path: Path, dtype: npt.DTypeLike, guards: Guards) -> Any:
+    """The elements that a file holds, mapped and under its guard."""
+    memory = map_file(path)
+    return guarded(memory.view(dtype), guards.guard(path, memory))
+
+
+def _borders(entries: Mapping[str, Mapping[str, Any]], where: str) -> tuple[dict[str, Int64s], dict[str, Int64s]]:
     """Where records end, and where the elements of nested ones do, by key: `offsets` and `element_offsets` without the 0 they begin with.
 
     Raises:
         StoreError: one of them is not a list of integers that begins with 0.
     """
-    found: dict[str, dict[str, Int64s]] = {"offsets": {}, "element_offsets": {}}
+    borders: dict[str, dict[str, Int64s]] = {"offsets": {}, "element_offsets": {}}
     for key, entry in entries.items():
-        for name in found.keys() & entry.keys():
-            found[name][key] = _whole(entry[name], f"{where}: {name} of {key!r}")
-    return found["offsets"], found["element_offsets"]
-
-
-def _whole(values: Any, what: str) -> Int64s:
-    try:
-        array = np.asarray(values)
-    except ValueError:  # lists of different length
-        array = np.zeros(0)
-    if array.ndim != 1 or array.dtype.kind != "i" or array[0] != 0:
-        raise StoreError(f"{what} is {str(values)[:60]}, must be whole numbers that begin with 0")
-    return array[1:].astype(np.int64)
-
-
-def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], guards: Guards) -> Any:
-    count = int(np.prod(shape, dtype=np.int64))
-    if not path.is_file():
-        raise StoreError(f"{path} is missing; meta.json lists it with {count:,} elements of {dtype.name}")
-    if path.stat().st_size != count * dtype.itemsize:
-        raise StoreError(f"{path}: {path.stat().st_size:,} bytes, meta.json says {count * dtype.itemsize:,}: {count:,} of {dtype.name}")
-    return map_array(path, dtype, guards)
+        for name in borders.keys() & entry.keys():
+            try:
+                array = np.asarray(entry[name])
+            except ValueError:  # lists of different length
+                array = np.zeros(0)
+            if array.ndim != 1 or array.dtype.kind != "i" or array[0] != 0:
+                raise StoreError(f"{where}: {name} of {key!r} is {str(entry[name])[:60]}, must be whole numbers that begin with 0")
+            borders[name][key] = array[1:].astype(np.int64)
+    return borders["offsets"], borders["element_offsets"]
 
 
 def row_ends(shape: tuple[int, ...]) -> Int64s:
@@ -230,30 +173,25 @@ def row_ends(shape: tuple[int, ...]) -> Int64s:
     return np.arange(1, shape[0] + 1, dtype=np.int64) * shape[1]
 
 
-def shard_metas(folder: Path) -> list[Path]:
-    """The ``meta.json`` of each of our shards in a folder, in their order."""
-    return [shard / "meta.json" for shard in sorted(folder.glob("shard_*"), key=lambda path: int(path.name.removeprefix("shard_")))]
-
-
-def bin_rows(shards: Sequence[Shard], key: str, row_len: int) -> Any:
-    """The rows of a key of shards that `read_bin` opened, (N, row_len), one shard below the other.
+def read_ours(directory: Path, name: str, guards: Guards = UNGUARDED) -> Shard:
+    """The stream or table `name` of a store of ours: ``<name>.h5``, or the shards ``<name>/shard_0000 …`` read as one. Its tokens are called ``tokens``.
 
     Raises:
-        StoreError: a shard holds no whole rows.
-        KeyError: a shard has no such key.
+        StoreError: neither is there, or one is damaged.
     """
-    tables = []
-    for shard in shards:
-        array = shard.arrays[key]
-        if len(array) % row_len:
-            raise StoreError(f"{shard.label}/{key}.bin: {len(array):,} elements, which are no rows of {row_len:,}")
-        tables.append(array.reshape(-1, row_len) if len(array) else np.zeros((0, row_len), array.dtype))
-    return tables[0] if len(tables) == 1 else Segmented(tables)
+    h5, folder = directory / f"{name}.h5", directory / name
+    if h5.is_file():
+        return read_h5(h5, guards)
+    if not folder.is_dir():
+        raise StoreError(f"{directory}: {name} has an index, but neither {name}.h5 nor a folder {name}")
+    folders = sorted(folder.glob("shard_*"), key=lambda path: int(path.name.removeprefix("shard_")))
+    shards = [read_bin(shard / "meta.json", guards) for shard in folders]
+    return renamed(joined(shards), {"sequence": "tokens"}) if shards else Shard(str(folder), {})
 
 
 # Reads HDF5: a group for each key with ``data_0``, ``data_1`` … (AstrAI), or a dataset for each key, flat or (rows, row length).
 #
-# An uncompressed dataset is memory-mapped without HDF5 (see `prep_assets.stores.readers`). Any other is read through a handle that belongs to the process
+# An uncompressed dataset is memory-mapped without HDF5. Any other is read through a handle that belongs to the process
 # that opened it: HDF5 handles do not survive a fork.
 #
 # In AstrAI's files each ``data_<i>`` is a record. Where a file ``<name>.offsets.json`` lies beside ``<name>.h5``, as ``prep-assets preprocess`` writes it,
@@ -264,75 +202,62 @@ Identity = tuple[int, int, int, int]
 _HANDLES = "HDF5 handles"
 
 
-def read_h5(files: Sequence[Path], guards: Guards = UNGUARDED) -> list[Shard]:
-    """One shard for each file.
+def read_h5(path: Path, guards: Guards = UNGUARDED) -> Shard:
+    """The shard of a file.
 
     Raises:
-        StoreError: a file that HDF5 cannot read, or a dataset of three and more dimensions.
+        StoreError: HDF5 cannot read it, or a dataset has three and more dimensions.
     """
-    return [_h5_shard(file, guards) for file in files]
-
-
-def _h5_shard(path: Path, guards: Guards) -> Shard:
     import h5py
 
     arrays: dict[str, Any] = {}
     ends: dict[str, Int64s] = {}
     row_len = 0
-    _close_outdated(path, _identity(path))
+    _close_outdated(path)
     with readable(path), h5py.File(path, "r") as file:
         memory = map_file(path)
-        guard = _guard(path, file, memory, guards)
+        guard = guards.guard(path, memory)
+        if guard is not None and (guard.layout is None or _layout(file) != guard.layout):
+            guard.check()  # only HDF5 can read it, or the data does not lie where the manifest says
+            guard = None
+
+        def flat(dataset: Any) -> Any:
+            if dataset.ndim not in (1, 2):
+                raise StoreError(
+                    f"{path}: {dataset.name} has shape {dataset.shape}; a store has flat datasets or tables of (rows, row length)"
+                )
+            found = map_dataset(memory, dataset, guard)
+            return H5Array(path, dataset.name, dataset.shape, dataset.dtype) if found is None else found
+
         for key, node in file.items():
             if isinstance(node, h5py.Group):
-                parts = [_flat(path, memory, node[name], guard) for name in sorted(node, key=_number)]
+                parts = [flat(node[name]) for name in sorted(node, key=_number)]
                 arrays[key] = Segmented(parts) if parts else np.zeros(0, np.int32)
                 ends[key] = np.cumsum([len(part) for part in parts], dtype=np.int64)
             else:
-                arrays[key] = _flat(path, memory, node, guard)
+                arrays[key] = flat(node)
                 if node.ndim == 2:
                     ends[key] = row_ends(node.shape)
                     row_len = node.shape[1] if key == "tokens" else row_len
-    beside = _beside(path, arrays, guards)
-    return Shard(str(path), arrays, ends | beside[0], elements=beside[1], row_len=row_len)
+    borders, elements = _borders_beside(path, arrays, guards) if path.with_name(f"{path.stem}.offsets.json").is_file() else ({}, {})
+    return Shard(str(path), arrays, ends | borders, elements=elements, row_len=row_len)
 
 
-def _beside(path: Path, arrays: Mapping[str, Any], guards: Guards) -> tuple[dict[str, Int64s], dict[str, Int64s]]:
+def _borders_beside(path: Path, arrays: Mapping[str, Any], guards: Guards) -> tuple[dict[str, Int64s], dict[str, Int64s]]:
     offsets = path.with_name(f"{path.stem}.offsets.json")
-    if not offsets.is_file():
-        return {}, {}
     try:
-        entries = load_json(offsets, guards)
-        found = borders(entries, str(offsets))
+        borders = _borders(load_json(offsets, guards), str(offsets))
     except (ValueError, TypeError, AttributeError) as error:
         raise StoreError(f"{offsets} is not {{key: {{offsets, element_offsets}}}}: {error!r}") from error
-    if set(found[0]) != set(arrays):
-        raise StoreError(f"{offsets} has offsets of {sorted(found[0])}, {path.name} has the keys {sorted(arrays)}")
-    return found
+    if set(borders[0]) != set(arrays):
+        raise StoreError(f"{offsets} has offsets of {sorted(borders[0])}, {path.name} has the keys {sorted(arrays)}")
+    return borders
 
 
 def _number(name: str) -> tuple[int, str]:
     """``data_10`` comes after ``data_2``; HDF5 lists names by their letters."""
     digits = name.rpartition("_")[2]
     return (int(digits), "") if digits.isdigit() else (-1, name)
-
-
-def _guard(path: Path, file: Any, memory: Bytes, guards: Guards) -> Guard | None:
-    """The guard of a file whose data lies where the manifest says; a file that only HDF5 can read is compared as a whole."""
-    guard = guards.guard(path)
-    if guard is None:
-        return None
-    if guard.layout is None or layout(file, memory) != guard.layout:
-        guard.over(memory).check_all()
-        return None
-    return guard.over(memory)
-
-
-def _flat(path: Path, memory: Bytes, dataset: Any, guard: Guard | None) -> Any:
-    if dataset.ndim not in (1, 2):
-        raise StoreError(f"{path}: {dataset.name} has shape {dataset.shape}; a store has flat datasets or tables of (rows, row length)")
-    mapped = map_dataset(memory, dataset, guard)
-    return H5Array(path, dataset.name, dataset.shape, dataset.dtype) if mapped is None else mapped
 
 
 class H5Array:
@@ -372,14 +297,13 @@ def _handle(path: Path, identity: Identity) -> Any:
     return h5py.File(path, "r")
 
 
-def _close_outdated(path: Path, identity: Identity) -> None:
+def _close_outdated(path: Path) -> None:
     """Close handles of the same inode with another content: HDF5 would answer for the new file from what it remembers of the old one.
 
     A file that another one replaced keeps its handle, so that a store that has it open can be read on.
     """
-    handles = CACHES[_HANDLES]
-    outdated = [key for key in handles if key[:2] == (os.getpid(), path) and key[2][:2] == identity[:2] and key[2] != identity]
-    for key in outdated:
+    handles, identity = CACHES[_HANDLES], _identity(path)
+    for key in [key for key in handles if key[:2] == (os.getpid(), path) and key[2][:2] == identity[:2] and key[2] != identity]:
         handles.pop(key).close()
 
 
@@ -400,19 +324,14 @@ def read_megatron(indices: Sequence[Path], guards: Guards = UNGUARDED) -> list[S
     Raises:
         StoreError: a file that is not an index, or an index that does not fit its ``.bin``.
     """
-    shards: dict[str, dict[str, tuple[Any, Int64s]]] = {}
+    shards: dict[str, Shard] = {}
     for path in indices:
-        name, key = _parts(path)
-        shards.setdefault(name, {})[key] = _pair(path, guards)
-    return [
-        Shard(name, {key: data for key, (data, _) in pairs.items()}, {key: ends for key, (_, ends) in pairs.items()})
-        for name, pairs in shards.items()
-    ]
-
-
-def _parts(path: Path) -> tuple[str, str]:
-    found = re.fullmatch(r"(.*)_packed_(.+)_(?:document|sentence)", path.stem)
-    return (str(path.with_name(found[1])), found[2]) if found else (str(path.with_suffix("")), "sequence")
+        found = re.fullmatch(r"(.*)_packed_(.+)_(?:document|sentence)", path.stem)
+        name, key = (str(path.with_name(found[1])), found[2]) if found else (str(path.with_suffix("")), "sequence")
+        array, ends = _pair(path, guards)
+        known = shards.get(name, Shard(name, {}))
+        shards[name] = Shard(name, {**known.arrays, key: array}, {**known.ends, key: ends})
+    return list(shards.values())
 
 
 def _pair(path: Path, guards: Guards) -> tuple[Any, Int64s]:
@@ -439,17 +358,13 @@ def _pair(path: Path, guards: Guards) -> tuple[Any, Int64s]:
 # Reads JSONL and Parquet. Columns that are lists of numbers become flat arrays in memory; any other value is read with its record.
 
 
-def read_jsonl(files: Sequence[Path], guards: Guards = UNGUARDED) -> list[Shard]:
-    """One shard for each file. Every line is decoded once: memory holds the numbers, and for text the places of lines.
+def read_jsonl(path: Path, guards: Guards = UNGUARDED) -> Shard:
+    """The shard of a file. Every line is decoded once: memory holds the numbers, and for text the places of lines.
 
     Raises:
         StoreError: a line that is no JSON object, or that has other lists of numbers than the first. Any other key may be left out of a line, where
             its value is `None`.
     """
-    return [_jsonl(file, guards) for file in files]
-
-
-def _jsonl(path: Path, guards: Guards) -> Shard:
     places: list[int] = []
     lists: dict[str, list[npt.NDArray[Any]] | None] = {}
     at = 0
@@ -457,12 +372,15 @@ def _jsonl(path: Path, guards: Guards) -> Shard:
         for number, line in enumerate(file, 1):
             if line.strip():
                 places.append(at)
-                _gather(lists, _decoded(line, path, number), path, number)
+                _gather(lists, _decoded(line, path, number), f"{path} line {number}")
             at += len(line)
-    flat = {key: parts for key, parts in lists.items() if parts is not None}
-    ends = {key: np.cumsum([len(part) for part in parts], dtype=np.int64) for key, parts in flat.items()}
-    arrays = {key: _concatenated(parts) for key, parts in flat.items()}
-    objects = {key: _line_value(path, places, key, guards) for key in lists if key not in flat}
+    arrays, ends, objects = {}, {}, {}
+    for key, parts in lists.items():
+        if parts is None:
+            objects[key] = partial(_line_value, path, places, key, guards)
+        else:
+            ends[key] = np.cumsum([len(part) for part in parts], dtype=np.int64)
+            arrays[key] = np.concatenate(filled) if (filled := [part for part in parts if len(part)]) else np.zeros(0, np.int64)
     return Shard(str(path), arrays, ends, objects, len(places))
 
 
@@ -476,55 +394,42 @@ def _decoded(line: bytes, path: Path, number: int) -> dict[str, Any]:
     return row
 
 
-def _gather(lists: dict[str, list[npt.NDArray[Any]] | None], row: dict[str, Any], path: Path, number: int) -> None:
+def _gather(lists: dict[str, list[npt.NDArray[Any]] | None], row: dict[str, Any], where: str) -> None:
+    """Add the lists of numbers of a row; `None` is a key of other values."""
     if not lists:
         lists.update({key: [] if _is_numbers(value) else None for key, value in row.items()})
-    for key in row.keys() - lists.keys():
+    lists.update(dict.fromkeys(key for key in row.keys() - lists.keys() if not _is_numbers(row[key])))
+    numeric = {key: parts for key, parts in lists.items() if parts is not None}
+    if not row.keys() <= lists.keys() or not numeric.keys() <= row.keys():
+        raise StoreError(f"{where} has the keys {sorted(row)}, the first line has {sorted(lists)}")
+    for key, parts in numeric.items():
         if not _is_numbers(row[key]):
-            lists[key] = None
-    if any(key not in lists for key in row) or any(key not in row for key, parts in lists.items() if parts is not None):
-        raise StoreError(f"{path} line {number} has the keys {sorted(row)}, the first line has {sorted(lists)}")
-    for key, parts in lists.items():
-        if parts is not None:
-            if not _is_numbers(row[key]):
-                raise StoreError(f"{path} line {number}: {key!r} is a list of numbers in the first line, here it is {str(row[key])[:40]!r}")
-            parts.append(np.asarray(row[key]))
+            raise StoreError(f"{where}: {key!r} is a list of numbers in the first line, here it is {str(row[key])[:40]!r}")
+        parts.append(np.asarray(row[key]))
 
 
 def _is_numbers(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, int | float) for each in value)
 
 
-def _concatenated(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    filled = [part for part in parts if len(part)]
-    return np.concatenate(filled) if filled else np.zeros(0, np.int64)
+def _line_value(path: Path, places: Sequence[int], key: str, guards: Guards, record: int) -> Any:
+    with guards.open(path) as file:
+        file.seek(places[record])
+        return typed(_decoded(file.readline(), path, record + 1).get(key))
 
 
-def _line_value(path: Path, places: Sequence[int], key: str, guards: Guards) -> Callable[[int], Any]:
-    def value(i: int) -> Any:
-        with guards.open(path) as file:
-            file.seek(places[i])
-            return typed(_decoded(file.readline(), path, i + 1).get(key))
-
-    return value
-
-
-def read_parquet(files: Sequence[Path], guards: Guards = UNGUARDED) -> list[Shard]:
-    """One shard for each file, decoded into memory.
+def read_parquet(path: Path, guards: Guards = UNGUARDED) -> Shard:
+    """The shard of a file, decoded into memory.
 
     Raises:
         StoreError: a file that is no Parquet, or a list column with nulls, for lists or inside them.
     """
-    return [_parquet(guards.whole(file)) for file in files]
-
-
-def _parquet(path: Path) -> Shard:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path)
+        table = pq.read_table(guards.whole(path))
     except (pa.ArrowInvalid, OSError) as error:
         raise StoreError(f"{path} cannot be read as Parquet: {error}") from error
     arrays, ends, objects = {}, {}, {}

@@ -6,7 +6,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -45,21 +45,18 @@ class BinShard(AbstractContextManager["BinShard"]):
         self._files[key].write_array(np.asarray(values, self._dtypes[key]))
         self.sizes[key] += values.size
 
-    def close(self) -> None:
-        """Finish the files."""
-        self._close()
-        meta = {key: {"shape": [self.sizes[key]], "dtype": dtype.name, **self.borders.get(key, {})} for key, dtype in self._dtypes.items()}
-        write_text(self._folder / "meta.json", json.dumps(meta))
-
-    def _close(self) -> None:
+    def close(self, *, sound: bool = True) -> None:
+        """Finish the files; without ``meta.json`` where something went wrong."""
         for file in self._files.values():
             file.close()
+        if sound:
+            meta = {
+                key: {"shape": [self.sizes[key]], "dtype": dtype.name, **self.borders.get(key, {})} for key, dtype in self._dtypes.items()
+            }
+            write_text(self._folder / "meta.json", json.dumps(meta))
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._close()
+        self.close(sound=kind is None)
 
 
 def write_h5_shard(
@@ -107,13 +104,13 @@ class Segmented:
         """As of an array."""
         return len(self), *self.parts[0].shape[1:]
 
-    def bare(self) -> Segmented:
-        """The same without guards."""
-        return Segmented([bare(array) for array in self.parts])
+    def bare(self, *, compare: bool = False) -> Segmented:
+        """The same without guards; with `compare`, after everything was compared."""
+        return Segmented([(compared if compare else bare)(array) for array in self.parts])
 
-    def compared(self) -> Segmented:
-        """The same without guards, after everything was compared."""
-        return Segmented([compared(array) for array in self.parts])
+    def reshape(self, *shape: int) -> Segmented:
+        """The same elements in rows of another length. Every part holds whole rows."""
+        return Segmented([array.reshape(*shape) for array in self.parts])
 
     def __getitem__(self, part: int | slice) -> npt.NDArray[Any]:
         if not isinstance(part, slice):
@@ -209,6 +206,15 @@ def joined(shards: Sequence[Shard]) -> Shard:
         return value
 
     return Shard(f"{len(shards)} shards", arrays, ends, {key: pick(key) for key in first.objects}, int(counts[-1]), elements)
+
+
+def renamed(shard: Shard, names: Mapping[str, str]) -> Shard:
+    """A shard whose keys have other names."""
+
+    def under(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {names.get(key, key): value for key, value in values.items()}
+
+    return replace(shard, arrays=under(shard.arrays), ends=under(shard.ends), elements=under(shard.elements))
 
 
 def _all_ends(shards: Sequence[Shard], key: str, which: Literal["ends", "elements"]) -> Int64s:

@@ -12,7 +12,7 @@ there are images, with ``<name>.images`` (see `prep_assets.stores.images`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,25 +22,21 @@ import numpy.typing as npt
 
 from prep_assets.errors import StoreError
 from prep_assets.samples import UNATTENDED
-from prep_assets.stores.arrays import ArrayFile, Spool, batches, before, made, repeats, sizes, stretches, sums, zeros
+from prep_assets.stores.arrays import Columns, batches, before, made, repeats, sizes, stretches, sums, zeros
 from prep_assets.stores.files import went_through
-from prep_assets.stores.guards import Guards, load_array
-from prep_assets.stores.h5 import GrowingH5
+from prep_assets.stores.guards import Guards, load_columns
+from prep_assets.stores.h5 import GrowingH5, check_block
 from prep_assets.stores.images import NO_IMAGES, ImageBlock, Images, ImageWriter, open_images
-from prep_assets.stores.readers import read_bin, read_h5, shard_metas
-from prep_assets.stores.segments import BinShard, Segmented
+from prep_assets.stores.readers import read_ours
+from prep_assets.stores.segments import BinShard
 
 StorageFormat = Literal["bin", "h5"]
 BIN_NAMES = {"tokens": "sequence"}
 """What AstrAI calls a key, where it has another name for it."""
 Block = Mapping[str, npt.NDArray[Any]]
-H5_CHUNK = 1 << 16
-"""Elements in a chunk of a flat HDF5 dataset."""
 ATTENTION = "attention_mask"
 """uint8: 1 where a token is attended, 0 where it is not. A store in which all are attended has none."""
 INDEX_FIELDS = {"ends": np.int64, "file": np.int32, "row": np.int64}
-H5_PIECE = 4_000_000
-"""Elements by which the datasets of a file grow."""
 
 
 def signed(loss: Any, attention: Any) -> npt.NDArray[Any]:
@@ -71,7 +67,7 @@ class BinWriter:
 
     def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
         """Write whole records: equally long 1-D arrays, one for each key, and the length of each record in them."""
-        _check_block(block, self._dtypes, lengths)
+        check_block(block, self._dtypes, lengths)
         ends = np.cumsum(lengths)
         record, start = 0, 0
         while record < len(ends):
@@ -79,8 +75,10 @@ class BinWriter:
             if size and self._tokens and self._tokens + size > self._limit:
                 self._finish()
             record = max(record + 1, int(np.searchsorted(ends, start + self._limit - self._tokens, "right")))
-            self._write(block, start, int(ends[record - 1]))
-            start = int(ends[record - 1])
+            stop = int(ends[record - 1])
+            for key in self._dtypes:
+                self._shard().append(BIN_NAMES.get(key, key), block[key][start:stop])
+            self._tokens, start = self._tokens + stop - start, stop
 
     def close(self) -> None:
         """Finish the files."""
@@ -93,53 +91,9 @@ class BinWriter:
             self._open, self._shards = BinShard(self._directory / f"shard_{self._shards:04d}", dtypes), self._shards + 1
         return self._open
 
-    def _write(self, block: Block, start: int, stop: int) -> None:
-        for key in self._dtypes:
-            self._shard().append(BIN_NAMES.get(key, key), block[key][start:stop])
-        self._tokens += stop - start
-
     def _finish(self) -> None:
         self._shard().close()
         self._open, self._tokens = None, 0
-
-
-class H5Writer:
-    """One HDF5 file with a flat, growing dataset for each key; uncompressed, because trainers read windows of it at random.
-
-    The library places what is written in the order of the calls. So all keys grow by pieces of a fixed size, whatever the blocks that come, and
-    equal arrays give equal files. A piece waits on disk until it is whole.
-    """
-
-    def __init__(self, path: Path, dtypes: Mapping[str, str]) -> None:
-        self._dtypes = dict(dtypes)
-        self._file = GrowingH5(path, self._dtypes, H5_CHUNK)
-        self._begin()
-
-    def _begin(self) -> None:
-        self._piece, self._held = {key: Spool(dtype) for key, dtype in self._dtypes.items()}, 0
-
-    def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
-        """Write whole records: equally long 1-D arrays, one for each key, and the length of each record in them."""
-        _check_block(block, self._dtypes, lengths)
-        at, count = 0, int(lengths.sum())
-        while at < count:
-            step = min(H5_PIECE - self._held, count - at)
-            for key, piece in self._piece.items():
-                piece.append(block[key][at : at + step])
-            at, self._held = at + step, self._held + step
-            if self._held == H5_PIECE:
-                self._write()
-
-    def close(self) -> None:
-        """Finish the file."""
-        with closing(self._file):
-            if self._held:
-                self._write()
-
-    def _write(self) -> None:
-        for key, piece in self._piece.items():
-            self._file.append(key, piece.array())
-        self._begin()
 
 
 class RecordWriter(AbstractContextManager["RecordWriter"]):
@@ -148,11 +102,10 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
     Use it as a context manager; a stream that was left by an exception has no index and cannot be opened.
     """
 
-    def __init__(self, writer: BinWriter | H5Writer, index: Path) -> None:
+    def __init__(self, writer: BinWriter | GrowingH5, index: Path) -> None:
         self._writer, self._index = writer, index
         self._images, self._records, self._tokens = ImageWriter(index.parent, index.name.removesuffix(".index")), 0, 0
-        index.mkdir()
-        self._columns = {name: ArrayFile(index / f"{name}.npy", dtype) for name, dtype in INDEX_FIELDS.items()}
+        self._columns = Columns(index, INDEX_FIELDS)
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         sound = False
@@ -161,9 +114,10 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
             self._images.close()
             sound = kind is None
         finally:
-            for column in self._columns.values():
-                column.close() if sound else column.discard()
-            if not sound:
+            if sound:
+                self._columns.close()
+            else:
+                self._columns.discard()
                 with suppress(OSError):  # others may have a file in it, and what went wrong before is what has to be told
                     self._index.rmdir()
 
@@ -176,9 +130,7 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
         self._writer.append(block, lengths)
         ends = self._tokens + np.cumsum(lengths, dtype=np.int64)
         self._records, self._tokens = self._records + len(ends), int(ends[-1]) if len(ends) else self._tokens
-        added = {"ends": ends, "file": np.asarray(file), "row": np.asarray(row)}
-        for name, column in self._columns.items():
-            column.append(added[name])
+        self._columns.append({"ends": ends, "file": file, "row": row})
 
 
 @dataclass(frozen=True)
@@ -266,7 +218,7 @@ def record_writer(
 ) -> RecordWriter:
     """The writer of the stream `name`: ``<directory>/<name>.h5`` or ``<directory>/<name>/shard_0000/…``, and ``<name>.index``."""
     if storage == "h5":
-        return RecordWriter(H5Writer(directory / f"{name}.h5", dtypes), directory / f"{name}.index")
+        return RecordWriter(GrowingH5(directory / f"{name}.h5", dtypes), directory / f"{name}.index")
     return RecordWriter(BinWriter(directory / name, dtypes, max_tokens_per_shard=max_tokens_per_shard), directory / f"{name}.index")
 
 
@@ -283,31 +235,13 @@ def open_tokens(directory: Path, name: str, guards: Guards | None = None) -> Tok
     if not index.is_dir():
         raise StoreError(f"{directory} has no token stream {name!r}: {index.name} is missing")
     guards = guards or Guards()
-    ends, file, row = (np.asarray(load_array(index / f"{part}.npy", guards)) for part in ("ends", "file", "row"))
-    h5 = directory / f"{name}.h5"
-    arrays = dict(read_h5([h5], guards)[0].arrays) if h5.is_file() else _open_bin(directory / name, guards)
-    store = TokenStore(arrays, ends, file, row, open_images(directory, name, guards))
-    if not len(ends) == len(file) == len(row):
-        raise StoreError(f"{index}: {len(ends):,} ends, {len(file):,} files, {len(row):,} rows; there is one of each for every record")
+    columns = load_columns(index, INDEX_FIELDS, guards)
+    arrays = read_ours(directory, name, guards).arrays
+    store = TokenStore(arrays, columns["ends"], columns["file"], columns["row"], open_images(directory, name, guards))
     for key, array in arrays.items():
         if len(array) != store.tokens:
             raise StoreError(f"{directory}: {name}/{key} has {len(array):,} elements, its index says {store.tokens:,}")
     return store
-
-
-def _open_bin(directory: Path, guards: Guards) -> dict[str, Any]:
-    ours = {theirs: key for key, theirs in BIN_NAMES.items()}
-    parts: dict[str, list[npt.NDArray[Any]]] = {}
-    for shard in read_bin(shard_metas(directory), guards):
-        for key, array in shard.arrays.items():
-            parts.setdefault(ours.get(key, key), []).append(array)
-    return {key: arrays[0] if len(arrays) == 1 else Segmented(arrays) for key, arrays in parts.items()}
-
-
-def _check_block(block: Block, dtypes: Mapping[str, str], lengths: npt.NDArray[np.int64]) -> None:
-    found = {key: len(block[key]) for key in dtypes}
-    if set(found.values()) != {int(lengths.sum())}:
-        raise StoreError(f"per-token arrays do not fit their records: lengths {found}, records add up to {int(lengths.sum()):,}")
 
 
 # Joins streams: the records of a stream on disk, appended to one that is being written.

@@ -1,4 +1,4 @@
-"""Folders on disk: the versions of a store, the links to them, leases of readers."""
+"""Stores on disk: the versions of a store, the links to them, leases of readers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from weakref import WeakValueDictionary
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.bucket import Unanswered, bucket_of
-from prep_assets.stores.files import remove_tree, sync
-from prep_assets.stores.manifest import CHECKS, MANIFEST, Manifest, Result, file_hash, payload_faults, read_results
+from prep_assets.stores.files import folder_size, locked, make_folder, remove_tree, sync, told
+from prep_assets.stores.manifest import CHECKS, MANIFEST, Manifest, Result, file_hash, payload_faults, read_results, write_results
 from prep_assets.stores.verification import write_text
 
 if TYPE_CHECKING:
@@ -61,29 +61,19 @@ def lease(version: Path) -> Lease | None:
 
 
 @contextmanager
-def alone(version: Path) -> Iterator[bool]:
+def unread(version: Path) -> Iterator[bool]:
     """Whether a version has no readers; while the block lasts none can take a lease on it."""
-    handle = os.open(version, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    handle, free = os.open(version, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), True
     try:
-        yield _locked(handle)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            free = False
+        except OSError:  # a file system without locks
+            pass
+        yield free
     finally:
         os.close(handle)
-
-
-def _locked(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True
-
-
-def is_read(version: Path) -> bool:
-    """Whether a reader has a version open."""
-    with alone(version) as nobody:
-        return not nobody
 
 
 # The versions of one store: folders that are written once and never changed.
@@ -139,19 +129,14 @@ def staging(payload: Path) -> Path:
     return payload.parent.with_name(payload.parent.name.replace(_WRITING, _SHARDS))
 
 
-def leftovers_in(folder: Path) -> tuple[Path, ...]:
-    """What killed builds left, sorted. A build that is under way looks the same."""
-    return tuple(sorted([*folder.glob(f"{_WRITING}*"), *folder.glob(f"{_SHARDS}*")]))
-
-
 def remove_version(path: Path) -> bool:
     """Delete a version with what lies beside it; false where it has readers.
 
     Raises:
         StoreError: a part of it cannot be deleted.
     """
-    with alone(path) as nobody:
-        if not nobody:
+    with unread(path) as free:
+        if not free:
             return False
         # renamed first, so that a version that is half deleted is never taken for a store
         doomed = path.with_name(f"{_WRITING}{path.name}-removed")
@@ -172,23 +157,6 @@ def drop_shards(folder: Path, *, going_on: str = "") -> None:
                 list(pool.map(bucket.delete, [entry.key for entry in bucket.entries(f"{VERSIONS}/{leftover.name}/")]))
         # renamed first: a worker on another machine, whose shard is not wanted any more, may still write into it by its name
         _remove(leftover.rename(leftover.with_name(f"{_WRITING}{leftover.name.removeprefix(_SHARDS)}-{secrets.token_hex(4)}")))
-
-
-def clean(folder: Path) -> tuple[str, ...]:
-    """Delete what killed builds and removals left half-written in a ``versions`` folder; the names of what was deleted."""
-    removed = []
-    for leftover in folder.glob(f"{_WRITING}*"):
-        _remove(leftover)
-        removed.append(leftover.name)
-    kept = {path.name for path in versions_in(folder)}
-    for suffix in (QUARANTINE, CHECKS):
-        for path in folder.glob(f"*{suffix}"):
-            if path.name.removesuffix(suffix) not in kept:
-                path.unlink()
-                removed.append(path.name)
-    for path in folder.glob(f".*{CHECKS}-*"):
-        path.unlink()
-    return tuple(removed)
 
 
 def _remove(path: Path) -> None:
@@ -250,17 +218,6 @@ def point(folder: Path, name: str, version: Path) -> None:
     temporary.replace(pointer)
     if name != "candidate":
         sync(folder)
-
-
-def unpoint(folder: Path, name: str) -> None:
-    """Remove a pointer, if it is there."""
-    (folder / name).unlink(missing_ok=True)
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Delete what a process that was killed left of a pointer."""
-    for name in POINTERS:
-        (folder / f".{name}-new").unlink(missing_ok=True)
 
 
 # A published store: the folder of one version, and its manifest.
@@ -341,3 +298,163 @@ def version_faults(folder: Path, manifest: Manifest) -> list[str]:
     if manifest.quarantine and (not quarantine.is_file() or file_hash(quarantine) != manifest.quarantine):
         faults.append(f"{quarantine.name}: missing or altered")
     return faults
+
+
+# A store on disk: versions are folders that are renamed to their place, pointers are links, and a lock of the kernel lets in one at a time.
+#
+# What publication needs of a storage backend is what this one and `prep_assets.stores.bucket_backend` have in common. A version is put there whole or not at
+# all, and is never written again. The pointers are replaced together, and only if they are as they were read. Nothing else needs to be promised: no
+# rename, no lock, no list.
+
+
+@dataclass(frozen=True, slots=True)
+class LocalBackend:
+    """The versions below a folder."""
+
+    directory: Path
+
+    @property
+    def where(self) -> str:
+        """How messages call the place."""
+        return str(self.directory)
+
+    @property
+    def versions(self) -> Path:
+        """The folder in which versions are written, and from which they are read."""
+        return self.directory / "versions"
+
+    @contextmanager
+    def building(self) -> Iterator[list[str]]:
+        """While one version is built: what is in `versions` is this process's alone. Gives notes on what an earlier process left there."""
+        with told(self.directory):
+            make_folder(self.directory)
+            with locked(self.versions / ".lock"):
+                for name in (*(f".{name}-new" for name in POINTERS), "current" if self.pointers().damaged else "damaged"):
+                    (self.directory / name).unlink(missing_ok=True)
+                removed = self._clean()
+                yield [f"removed what a killed build left: {', '.join(removed)}"] if removed else []
+
+    def _clean(self) -> list[str]:
+        """Delete what killed builds and removals left half-written; the names of what was deleted."""
+        unfinished, kept = list(self.versions.glob(f"{_WRITING}*")), self.names()
+        for leftover in unfinished:
+            _remove(leftover)
+        beside = [
+            path
+            for suffix in (QUARANTINE, CHECKS)
+            for path in self.versions.glob(f"*{suffix}")
+            if path.name.removesuffix(suffix) not in kept
+        ]
+        for path in (*beside, *self.versions.glob(f".*{CHECKS}-*")):
+            path.unlink()
+        return [path.name for path in (*unfinished, *beside)]
+
+    def pointers(self) -> Pointers:
+        """As they are now."""
+        found = {name: self._pointed(name) for name in POINTERS}
+        for name in ("current", "damaged", "current"):  # one goes when the other comes, perhaps between two looks
+            if not (found["current"] or found["damaged"]):
+                found[name] = self._pointed(name)
+        if found["current"] == found["damaged"]:  # a process was killed while it set this one aside
+            found["current"] = ""
+        elif found["current"]:  # another is published since
+            found["damaged"] = ""
+        return Pointers(**found)
+
+    def _pointed(self, name: str) -> str:
+        with suppress(OSError):  # where it is no link, or is not there
+            link = (self.directory / name).readlink()
+            if link.parent == Path("versions"):
+                return link.name if (self.versions / link.name).exists() else ""
+        version = target(self.directory, name)
+        if version is None:
+            return ""
+        return version.name if version.parent == self.versions.resolve() else str(version)
+
+    def change(self, move: Move) -> None:
+        """Move pointers; the move is durable when this returns. Changes of others are not lost. On disk, `building` is entered."""
+        for name, version in move(self.pointers()).items():
+            if version:
+                point(self.directory, name, self.versions / version)
+            else:
+                (self.directory / name).unlink(missing_ok=True)
+
+    def published(self, version: str) -> Published:
+        """A version.
+
+        Raises:
+            StoreError: it is not there, or its manifest is damaged.
+        """
+        directory = self.versions / version
+        return Published(directory, Manifest.read(directory))
+
+    def add(self, work: Path, manifest: Manifest) -> str:
+        """Make a version of a folder that holds a proven ``payload`` and maybe a ``quarantine.jsonl``; its name is returned.
+
+        A sound version of the same content stays, and `work` is dropped; not one that `damaged` leads to.
+        """
+        number, damaged = 1, self.pointers().damaged
+        while (final := self.versions / name_of(manifest.build_key, manifest.content_hash, number)).exists():
+            with suppress(StoreError):
+                there = self.published(final.name)
+                if final.name != damaged and there.manifest.same_store(manifest):
+                    there.verify()
+                    remove_tree(work)
+                    return final.name
+            number += 1
+        return self.put(work, manifest, final.name)
+
+    def put(self, work: Path, manifest: Manifest, version: str) -> str:
+        """Give a written folder the name of a version, which is free, and return the name."""
+        if manifest.quarantine:
+            (work / WORK_QUARANTINE).replace(self.versions / f"{version}{QUARANTINE}")
+        (work / PAYLOAD).rename(self.versions / version)
+        sync(self.versions)
+        remove_tree(work)
+        return version
+
+    def relabel(self, version: str, manifest: Manifest) -> None:
+        """Replace the manifest of a sound version in one step; the payload stays as it is."""
+        directory = self.versions / version
+        work = directory.with_name(f".writing-manifest-{version}")
+        work.mkdir()
+        manifest.write(work)
+        sync(work / MANIFEST)
+        (work / MANIFEST).replace(directory / MANIFEST)
+        sync(directory)
+        remove_tree(work)
+
+    def record(self, version: str, content_hash: str, results: Mapping[str, Result]) -> None:
+        """Write down what the checks of a version say."""
+        write_results(self.versions / version, content_hash, results)
+
+    def names(self) -> list[str]:
+        """Every version, sorted."""
+        return [path.name for path in versions_in(self.versions)]
+
+    def written(self, version: str) -> int:
+        """When the manifest of a version was written, in nanoseconds."""
+        return (self.versions / version / MANIFEST).stat().st_mtime_ns
+
+    def leftovers(self) -> list[str]:
+        """What killed builds left half-written, sorted. A build that is under way looks the same."""
+        return sorted(path.name for start in (_WRITING, _SHARDS) for path in self.versions.glob(f"{start}*"))
+
+    def size(self, name: str) -> int:
+        """Bytes of a version, or of what was left."""
+        return folder_size(self.versions / name)
+
+    def remove(self, version: str) -> bool:
+        """Delete a version that nothing points to; false where it has readers."""
+        return remove_version(self.versions / version)
+
+    def remove_all(self) -> None:
+        """Delete all versions and pointers, unless one of them has readers."""
+        with self.building():
+            for version in self.names():
+                with unread(self.versions / version) as free:
+                    if not free:
+                        return
+        with told(self.directory):
+            if leftovers := remove_tree(self.directory):
+                raise StoreError(f"{self.directory} cannot be deleted: {'; '.join(leftovers[:3])}. Delete it by hand")

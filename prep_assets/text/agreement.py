@@ -8,32 +8,33 @@ where they are not, both encode the edge set, and a sample of the data as it is 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from prep_assets.errors import ConfigError
-from prep_assets.stores.files import Kept, loads
+from prep_assets.stores.files import Kept, key_of
 from prep_assets.text.code_tokenizer import in_a_new_process
 from prep_assets.text.engines import Engines, choose_engine
-from prep_assets.text.ids import Engine, Flat
+from prep_assets.text.ids import DECIDES, Engine, Flat, remembered
 from prep_assets.text.suspects import edge_set, typed
-from prep_assets.text.tokenizer_files import UnigramEngine, library_of_path
+from prep_assets.text.tokenizer_files import UnigramEngine, library_of
 from prep_assets.text.vocabulary import Vocabulary, from_file, from_transformers, is_tokenizer_json, published_file
 
-_DECIDES = ("added_tokens", "normalizer", "pre_tokenizer", "model")
-"""The parts of a ``tokenizer.json`` that ids of a text depend on."""
 _SUFFIXES = (".json", ".jinja", ".model", ".txt", ".tiktoken", ".yaml")
 _NAMES = ("bos_token", "eos_token", "pad_token")
+KEPT = Kept("tokenizers", 256)
+"""What was found of each tokenizer."""
+_RULES = 1
+"""Counted up when the comparison itself changes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
+class Agreement(msgspec.Struct, frozen=True):
     """What a comparison found.
 
     Attributes:
@@ -47,12 +48,6 @@ class Agreement:
     same: bool = True
 
 
-KEPT = Kept("tokenizers", 256)
-"""What was found of each tokenizer."""
-_RULES = 1
-"""Counted up when the comparison itself changes."""
-
-
 def agreement(vocabulary: Vocabulary, folder: Path, kept: Kept | None = None) -> Agreement:
     """Compare a published tokenizer with what transformers makes of its folder; one that was converted, with the library of its file.
 
@@ -60,14 +55,12 @@ def agreement(vocabulary: Vocabulary, folder: Path, kept: Kept | None = None) ->
         folder: of the tokenizer, or its file.
         kept: where verdicts are kept, by the content of the tokenizer's files, the versions of both libraries.
     """
-    key = "" if kept is None else _key(folder)
-    if kept is not None and (found_before := kept.find(key)) is not None:
-        return Agreement(**loads(found_before))
     path = published_file(folder)
-    found = _compared_apart(vocabulary.name, path) if is_tokenizer_json(path) else converted(vocabulary, path)
-    if kept is not None:
-        kept.keep(key, json.dumps(asdict(found)).encode())
-    return found
+
+    def found() -> Agreement:
+        return _compared_apart(vocabulary.name, path) if is_tokenizer_json(path) else converted(vocabulary, path)
+
+    return found() if kept is None else remembered(kept, _key(path), Agreement, found)
 
 
 def refuse_disagreement(vocabulary: Vocabulary, folder: Path) -> Agreement:
@@ -89,28 +82,17 @@ REMEDY = (
 )
 
 
-def first_difference(one: Any, other: Any, texts: Sequence[str]) -> str | None:
-    """The first text to which two `tokenizers.Tokenizer` give other ids, with both; typed control tokens once as tokens and once as text."""
-    for as_text in (False, True):
-        one.encode_special_tokens = other.encode_special_tokens = as_text
-        pairs = (tokenizer.encode_batch(list(texts), add_special_tokens=False) for tokenizer in (one, other))
-        for text, a, b in zip(texts, *pairs, strict=True):
-            if a.ids != b.ids:
-                return f"{text[:60]!r}: tokenizer.json gives {_few(a.ids)}, transformers {_few(b.ids)}"
-    return None
-
-
 def _compared_apart(name: str, path: Path) -> Agreement:
     """`compare` in a process of its own: transformers imports torch where it is installed, and both take 200 MB for as long as a process lives."""
     try:
-        return Agreement(**loads(in_a_new_process(__name__, compared_as_json.__name__, name, str(path)).encode()))
+        return msgspec.json.decode(in_a_new_process(__name__, compared_as_json.__name__, name, str(path)), type=Agreement)
     except ConfigError as error:
         raise ConfigError(f"tokenizer {name!r} cannot be compared with what transformers makes of {path.parent}: {error}") from error
 
 
 def compared_as_json(name: str, path: str) -> str:
     """What `compare` finds of a ``tokenizer.json``."""
-    return json.dumps(asdict(compare(from_file(name, Path(path)), Path(path).parent)))
+    return msgspec.json.encode(compare(from_file(name, Path(path)), Path(path).parent)).decode()
 
 
 def compare(vocabulary: Vocabulary, folder: Path) -> Agreement:
@@ -120,20 +102,23 @@ def compare(vocabulary: Vocabulary, folder: Path) -> Agreement:
         other = from_transformers(vocabulary.name, folder)
     except ConfigError as error:
         return Agreement(f"{versions} was not compared: {error}")
-    if fault := _named_otherwise(vocabulary, other):
-        return Agreement("differs", fault, False)
+    own, theirs = vocabulary.special, other.special
+    if name := next((name for name in _NAMES if own.get(name) != theirs.get(name)), None):
+        return Agreement("differs", f"its {name} is {own.get(name)!r} by its files and {theirs.get(name)!r} by transformers", False)
+    if len({vocabulary.chat_template, other.chat_template} - {None}) > 1:
+        return Agreement("differs", "its chat template is another one by its files than by transformers", False)
     start = [backend.encode("x", add_special_tokens=True).ids for backend in (vocabulary.backend, other.backend)]
     if start[0] != start[1]:
-        fault = f"with special tokens, 'x' becomes {start[0]} by tokenizer.json and {start[1]} by {versions}"
-        return Agreement("differs", fault, False)
-    changed = [part for part in _DECIDES if _comparable(vocabulary.spec[part]) != _comparable(other.spec[part])]
+        return Agreement("differs", f"with special tokens, 'x' becomes {start[0]} by tokenizer.json and {start[1]} by {versions}", False)
+    changed = [part for part in DECIDES if _comparable(vocabulary.spec[part]) != _comparable(other.spec[part])]
     if not changed:
         return Agreement(f"{versions} opens the same definition")
-    added = {token["content"]: None for each in (vocabulary, other) for token in each.spec["added_tokens"]}
-    texts = (*edge_set(), *typed(added))
-    difference = first_difference(vocabulary.backend, other.backend, texts)
-    if difference is not None:
-        return Agreement("differs", f"{versions} replaces its {', '.join(changed)}, and ids differ. {difference}", False)
+    texts = (*edge_set(), *typed({token["content"]: None for each in (vocabulary, other) for token in each.spec["added_tokens"]}))
+    for as_text in (False, True):  # typed control tokens once as tokens and once as text
+        if differs := _first_difference(texts, _ids(vocabulary, texts, as_text), _ids(other, texts, as_text)):
+            text, ours, other_ids = differs
+            said = f"{text}: tokenizer.json gives {ours}, transformers {other_ids}"
+            return Agreement("differs", f"{versions} replaces its {', '.join(changed)}, and ids differ. {said}", False)
     return Agreement(f"{versions} replaces its {', '.join(changed)}; equal on {len(texts):,} edge texts", same=False)
 
 
@@ -143,24 +128,37 @@ def converted(vocabulary: Vocabulary, path: Path) -> Agreement:
     Raises:
         ConfigError: the library is not installed, and nothing else can prove the conversion.
     """
-    package, opened = library_of_path(path)
+    package, opened = library_of(path)
     try:
-        encode = opened()
+        encode = opened(path)
     except ImportError as error:
         raise ConfigError(f"{path} is compared with {package}, which is not installed ({error}). pip install {package}") from error
-    vocabulary.backend.encode_special_tokens = True
     texts = (*edge_set(), *typed(list(vocabulary.control)[:100]))
     if vocabulary.unigram:  # the library gives the ids, and says where they stand
         engine = UnigramEngine(vocabulary.unigram)
         for text in texts:
             engine.char_spans(text)
         return Agreement(f"{package} {version(package)} tokenizes; pieces of {len(texts):,} edge texts are what it makes of them")
-    ours, theirs = vocabulary.backend.encode_batch(list(texts), add_special_tokens=False), encode(texts)
-    for text, a, b in zip(texts, ours, theirs, strict=True):
-        if a.ids != list(b):
-            fault = f"{path} cannot be converted exactly: {text[:60]!r} has ids {_few(a.ids)}, and {_few(b)} by {package}"
-            return Agreement("differs", fault, False)
+    if differs := _first_difference(texts, _ids(vocabulary, texts, True), encode(texts)):
+        text, ours, theirs = differs
+        return Agreement("differs", f"{path} cannot be converted exactly: {text} has ids {ours}, and {theirs} by {package}", False)
     return Agreement(f"{package} {version(package)} gives the same ids to {len(texts):,} edge texts")
+
+
+def _ids(vocabulary: Vocabulary, texts: Sequence[str], as_text: bool) -> list[list[int]]:
+    """The ids that the library gives to texts, with typed control tokens as text or as tokens."""
+    vocabulary.backend.encode_special_tokens = as_text
+    return [found.ids for found in vocabulary.backend.encode_batch(list(texts), add_special_tokens=False)]
+
+
+def _first_difference(texts: Sequence[str], ours: Sequence[list[int]], theirs: Sequence[list[int]]) -> tuple[str, str, str] | None:
+    """The first text to which two tokenizers give other ids, and its ids, shortened to be shown."""
+
+    def few(ids: list[int]) -> str:
+        return str(ids) if len(ids) <= 12 else f"{ids[:12]} …"
+
+    parted = ((text, one, other) for text, one, other in zip(texts, ours, theirs, strict=True) if one != other)
+    return next(((f"{text[:60]!r}", few(one), few(other)) for text, one, other in parted), None)
 
 
 def _comparable(part: Any) -> Any:
@@ -168,24 +166,12 @@ def _comparable(part: Any) -> Any:
     return {key: value for key, value in part.items() if value not in (None, "", False)} if isinstance(part, dict) else part
 
 
-def _named_otherwise(one: Vocabulary, other: Vocabulary) -> str:
-    for name in _NAMES:
-        if one.special.get(name) != other.special.get(name):
-            return f"its {name} is {one.special.get(name)!r} by its files and {other.special.get(name)!r} by transformers"
-    if one.chat_template is not None and other.chat_template is not None and one.chat_template != other.chat_template:
-        return "its chat template is another one by its files than by transformers"
-    return ""
-
-
-def _key(place: Path) -> str:
+def _key(path: Path) -> str:
     """A hash of the files that decide a tokenizer and of the libraries that read them."""
-    path = published_file(place)
-    packages = ["transformers", "tokenizers", *([] if is_tokenizer_json(path) else [library_of_path(path)[0]])]
-    found = hashlib.sha256(json.dumps([_RULES, path.name, *map(_version, packages)]).encode())
-    for each in sorted(each for each in path.parent.rglob("*") if each.is_file() and each.suffix in _SUFFIXES):
-        found.update(each.relative_to(path.parent).as_posix().encode())
-        found.update(hashlib.sha256(each.read_bytes()).digest())
-    return found.hexdigest()[:24]
+    packages = ["transformers", *([] if is_tokenizer_json(path) else [library_of(path)[0]])]
+    files = sorted(each for each in path.parent.rglob("*") if each.is_file() and each.suffix in _SUFFIXES)
+    hashes = [(each.relative_to(path.parent).as_posix(), hashlib.sha256(each.read_bytes()).hexdigest()) for each in files]
+    return key_of(_RULES, path.name, [*map(_version, packages)], hashes)
 
 
 def _version(package: str) -> str:
@@ -193,10 +179,6 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
-
-
-def _few(ids: Sequence[int]) -> str:
-    return str(list(ids)) if len(ids) <= 12 else f"{list(ids[:12])} …"
 
 
 SAMPLE, LONGEST = 8, 20_000

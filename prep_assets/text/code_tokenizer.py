@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
 from prep_assets.schemas.registry import own_code_hash, own_function, within_limits
-from prep_assets.text.ids import ALPHABET, NO_TEXTS, Flat, offsets_of
+from prep_assets.text.ids import ALPHABET, Flat
 from prep_assets.text.spans import characters
 from prep_assets.text.suspects import edge_set, typed
 from prep_assets.text.tokenizer_files import DEFAULT, chat_templates, special_tokens
@@ -158,15 +158,11 @@ class Opened:
         return b"".join(map(self.tokens.__getitem__, ids))
 
 
-@dataclass
 class CodeEngine:
     """The class itself as an engine. A text whose ids do not give its bytes back gets none, so that its record is refused (``lossy_tokenizer``)."""
 
-    code: Code
-    name: str = field(default="", init=False)
-
-    def __post_init__(self) -> None:
-        self.name = self.code.name
+    def __init__(self, code: Code) -> None:
+        self.code, self.name = code, code.name
 
     @cached_property
     def _opened(self) -> Opened:
@@ -174,10 +170,7 @@ class CodeEngine:
 
     def encode(self, texts: Sequence[str]) -> Flat:
         """Ids of each text, in order."""
-        if not texts:
-            return NO_TEXTS
-        parts = [self._exact(text) for text in texts]
-        return Flat(np.concatenate(parts), offsets_of(np.fromiter(map(len, parts), np.int64, len(parts))))
+        return Flat.of([self._exact(text) for text in texts])
 
     def char_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids of one text and the character span ``(start, end)`` of each; whole characters, where a token is a part of one."""
@@ -258,20 +251,29 @@ def prove(code: Code, cache: Path | None = None) -> str:
     one = code.opened()
     if (one.tokens, one.control) != ((other := code.opened()).tokens, other.control):
         raise code.fault("two instances have other tokens")
-    texts = _texts(one)
+    texts, exact = _texts(one), 0
     ids: list[list[int]] = []
-    exact = 0
     for text in texts:
         ids.append(one.ids(text).tolist())
-        if one.bytes_of(ids[-1]) == text.encode():
-            exact += 1
-            _check_decoded(one, text, ids[-1])
+        if one.bytes_of(ids[-1]) != text.encode():
+            continue
+        exact += 1
+        try:
+            decoded = one.instance.decode(list(ids[-1]))
+        except Exception as error:  # user code may raise anything
+            raise code.fault(f"decode({ids[-1][:8]}) raises {type(error).__name__}: {error}") from error
+        if decoded != text:
+            raise code.fault(f"{text[:60]!r} has ids that stand for it, and decode gives {str(decoded)[:60]!r}")
     if not exact:
         raise code.fault(f"the tokens of none of {len(texts):,} texts stand for the text")
     for text, found in zip(reversed(texts), reversed(ids), strict=True):
         if (again := one.ids(text).tolist()) != found:
             raise code.fault(f"{text[:60]!r} has the ids {found[:8]}, and {again[:8]} when it is asked after other texts")
-    if _in_a_new_process(code) != _digest(one, ids):
+    try:  # with another seed of hashes, and the same import path
+        digest = in_a_new_process(__name__, digest_of.__name__, code.name, str(code.folder), PYTHONHASHSEED="271828")
+    except ConfigError as error:
+        raise ConfigError(f"tokenizer_class {code.name}: a new process cannot use it: {error}") from error
+    if digest != _digest(one, ids):
         raise code.fault(f"a new process gives other tokens, or other ids to {len(texts):,} texts")
     proven = f"{code.name}: its own encoding; {exact:,} of {len(texts):,} edge texts come back whole, alike in every instance and process"
     if cached is not None:
@@ -293,20 +295,3 @@ def _texts(opened: Opened) -> tuple[str, ...]:
 def _digest(opened: Opened, ids: Sequence[Sequence[int]]) -> str:
     tables = [sorted((number, own.hex()) for number, own in opened.tokens.items()), sorted(opened.control.items())]
     return hashlib.sha256(json.dumps([tables, list(ids)]).encode()).hexdigest()
-
-
-def _check_decoded(opened: Opened, text: str, ids: Sequence[int]) -> None:
-    try:
-        decoded = opened.instance.decode(list(ids))
-    except Exception as error:  # user code may raise anything
-        raise opened.code.fault(f"decode({list(ids)[:8]}) raises {type(error).__name__}: {error}") from error
-    if decoded != text:
-        raise opened.code.fault(f"{text[:60]!r} has ids that stand for it, and decode gives {str(decoded)[:60]!r}")
-
-
-def _in_a_new_process(code: Code) -> str:
-    """What `digest_of` finds there, with another seed of hashes and the same import path."""
-    try:
-        return in_a_new_process(__name__, digest_of.__name__, code.name, str(code.folder), PYTHONHASHSEED="271828")
-    except ConfigError as error:
-        raise ConfigError(f"tokenizer_class {code.name}: a new process cannot use it: {error}") from error

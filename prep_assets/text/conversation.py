@@ -6,13 +6,15 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from functools import partial
+from itertools import count, groupby
 from typing import Any, Literal
 
 from prep_assets.errors import Refused
 from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, PlainChat, Region, Sample, Turn
 from prep_assets.stores.files import TOO_DEEP, is_too_deep, may_be_too_deep, once
 from prep_assets.text.environment import MessageForm
+from prep_assets.text.spans import control_pattern
 
 # Marks around texts on their way through a template: Unicode noncharacters (U+FDD0 … U+FDEF), which no text may contain.
 #
@@ -78,37 +80,31 @@ def tool_call(region: Region) -> dict[str, Any]:
     return {"name": name, "arguments": arguments, **({"id": call["id"]} if call.get("id") else {})}
 
 
-def strings(value: Any) -> Iterator[str]:
-    """Every non-empty string among the values of a JSON value."""
+def walk(value: Any) -> Iterator[tuple[bool, str]]:
+    """Every string of a JSON value, and whether it is a key."""
     if isinstance(value, str):
-        if value:
-            yield value
+        yield False, value
     elif isinstance(value, dict):
-        for inner in value.values():
-            yield from strings(inner)
+        for key, inner in value.items():
+            yield True, key
+            yield from walk(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from strings(inner)
+            yield from walk(inner)
 
 
-def map_strings(value: Any, write: Callable[[str], str]) -> Any:
-    """The JSON value with `write` of each non-empty string among its values, in the order of `strings`."""
+def strings(value: Any) -> Iterator[str]:
+    """Every non-empty string among the values of a JSON value."""
+    return (text for is_key, text in walk(value) if text and not is_key)
+
+
+def map_strings(value: Any, write: Callable[[str], str], write_key: Callable[[str], str] = str) -> Any:
+    """The JSON value with `write` of each non-empty string among its values, in the order of `strings`, and `write_key` of each key."""
     if isinstance(value, str):
         return write(value) if value else value
     if isinstance(value, dict):
-        return {key: map_strings(inner, write) for key, inner in value.items()}
-    return [map_strings(inner, write) for inner in value] if isinstance(value, list) else value
-
-
-def keys(value: Any) -> Iterator[str]:
-    """Every key of a JSON value."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from keys(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from keys(inner)
+        return {write_key(key): map_strings(inner, write, write_key) for key, inner in value.items()}
+    return [map_strings(inner, write, write_key) for inner in value] if isinstance(value, list) else value
 
 
 # A sample as the messages that a chat template reads, with or without marks around its texts.
@@ -116,7 +112,7 @@ def keys(value: Any) -> Iterator[str]:
 # Every text that a template can show is a *leaf* with a number: the text of a region, each string of a tool call, a speaker's name, the name and the
 # description of a tool. White space at the outer ends of a field stays outside the marks, where a template's own trimming still finds it.
 
-__all__ = ["NONCHARACTER", "Marking", "Piece", "messages", "pieces", "placeholder", "tool_call"]
+__all__ = ["NONCHARACTER", "Marking", "Piece", "control_pattern", "messages", "pieces", "placeholder", "tool_call"]
 
 NAMES, TOOLS = 1 << 20, 1 << 21
 """Where the numbers of leaves begin that are names of speakers (by turn) and texts of tools (in order)."""
@@ -162,6 +158,11 @@ class Piece:
         """Whether it is an image for which the template itself writes something."""
         return self.region.kind == IMAGE and not self.text
 
+    @property
+    def every_leaf(self) -> range:
+        """The numbers of its leaves."""
+        return range(self.leaf, self.leaf + self.leaves)
+
 
 def pieces(sample: Sample, *, image: str = "", form: MessageForm = _COMMON) -> list[Piece]:
     """The regions of a sample that are shown: turn by turn reasoning, content, tool calls.
@@ -174,13 +175,22 @@ def pieces(sample: Sample, *, image: str = "", form: MessageForm = _COMMON) -> l
     """
     found: list[Piece] = []
     for number, turn in enumerate(sample.turns):
-        shown = [(order, region) for order, region in enumerate(turn.regions) if not region.drop]
         in_parts = as_parts(turn, form)
-        for field in _fields(shown, in_parts):
+        for field in _fields(turn, in_parts):
             for i, (order, region) in enumerate(field):
+                text, lead, trail, leaves = region.text, 0, 0, 1
+                if region.kind == TOOL_CALL:
+                    leaves += len(list(strings(tool_call(region)["arguments"])))
+                elif region.kind == IMAGE:
+                    text = placeholder(region, image)
+                    if in_parts and form.image_parts:
+                        text, leaves = "", 0
+                else:
+                    lead = len(text) - len(text.lstrip()) if i == 0 else 0
+                    trail = len(text) - len(text.rstrip()) if i == len(field) - 1 and lead < len(text) else 0
+                    leaves = int(lead + trail < len(text))
                 leaf = found[-1].leaf + found[-1].leaves if found else 0
-                ends = (i == 0, i == len(field) - 1)
-                found.append(_piece(number, turn.role, region, order, leaf, ends, image, in_parts and form.image_parts))
+                found.append(Piece(number, turn.role, region, text, order, leaf, leaves, lead, trail))
     return found
 
 
@@ -189,34 +199,13 @@ def as_parts(turn: Turn, form: MessageForm) -> bool:
     return form.content == "parts" or (form.image_parts and any(region.kind == IMAGE and not region.drop for region in turn.regions))
 
 
-def _fields(shown: Sequence[tuple[int, Region]], in_parts: bool) -> Iterator[list[tuple[int, Region]]]:
-    """The regions of a turn by the texts that a template gets: reasoning, content (or each run of text between images), each tool call."""
+def _fields(turn: Turn, in_parts: bool) -> Iterator[list[tuple[int, Region]]]:
+    """The regions of a turn, each with its place, by the texts that a template gets: reasoning, content (or each run of text between images), each call."""
+    shown = [(order, region) for order, region in enumerate(turn.regions) if not region.drop]
     yield [each for each in shown if each[1].kind == THINKING]
-    run: list[tuple[int, Region]] = []
-    for order, region in shown:
-        if region.kind in (THINKING, TOOL_CALL):
-            continue
-        if in_parts and region.kind == IMAGE:
-            yield run
-            yield [(order, region)]
-            run = []
-        else:
-            run.append((order, region))
-    yield run
+    content = [each for each in shown if each[1].kind not in (THINKING, TOOL_CALL)]
+    yield from (list(run) for _, run in groupby(content, lambda each: in_parts and each[1].kind == IMAGE))
     yield from ([each] for each in shown if each[1].kind == TOOL_CALL)
-
-
-def _piece(number: int, role: str, region: Region, order: int, leaf: int, ends: tuple[bool, bool], image: str, native: bool) -> Piece:
-    if region.kind == TOOL_CALL:
-        call = tool_call(region)
-        return Piece(number, role, region, region.text, order, leaf, 1 + sum(1 for _ in strings(call["arguments"])))
-    if region.kind == IMAGE:
-        text = placeholder(region, image)
-        return Piece(number, role, region, "" if native else text, order, leaf, 0 if native else 1)
-    text = region.text
-    lead = len(text) - len(text.lstrip()) if ends[0] else 0
-    trail = len(text) - len(text.rstrip()) if ends[1] and lead < len(text) else 0
-    return Piece(number, role, region, text, order, leaf, int(lead + trail < len(text)), lead, trail)
 
 
 def placeholder(region: Region, image: str) -> str:
@@ -233,43 +222,15 @@ def placeholder(region: Region, image: str) -> str:
 
 def messages(sample: Sample, found: Sequence[Piece], marking: Marking = "none", form: MessageForm = _COMMON) -> list[dict[str, Any]]:
     """The conversation as the template reads it that has this `form`; `found` are its `pieces`, or those of more turns."""
-    of_turn: list[list[Piece]] = [[] for _ in sample.turns]
+    of_turn: list[list[tuple[str, Any]]] = [[] for _ in sample.turns]
     for piece in found:
         if piece.turn < len(of_turn):
-            of_turn[piece.turn].append(piece)
-    return [_message(number, turn, of_turn[number], marking, form) for number, turn in enumerate(sample.turns)]
-
-
-def _message(number: int, turn: Turn, mine: Sequence[Piece], marking: Marking, form: MessageForm) -> dict[str, Any]:
-    calls = [_call(piece, marking, form) for piece in mine if piece.region.kind == TOOL_CALL]
-    thoughts = [piece for piece in mine if piece.region.kind == THINKING]
-    content = [piece for piece in mine if piece.region.kind not in (THINKING, TOOL_CALL)]
-    written = _parts(content, marking) if as_parts(turn, form) else "".join(_written(piece, marking) for piece in content)
-    name = turn.name
-    if name is not None and marking != "none" and turn.role != TOOL:  # a tool's name is that of its call
-        name = mark_words(NAMES + number, name)
-    reasoning = "".join(_written(piece, marking) for piece in thoughts) if thoughts else None
-    return _put(turn, written if content else None, name, reasoning, calls, form)
-
-
-def _put(
-    turn: Turn, content: Any, name: str | None, reasoning: str | None, calls: list[dict[str, Any]], form: MessageForm
-) -> dict[str, Any]:
-    """A message; `content` and `reasoning` are `None` where the turn has none."""
-    message: dict[str, Any] = {"role": turn.role}
-    if content is not None or not calls or form.no_content == "text":
-        message["content"] = content if content is not None else _parts((), "none") if form.content == "parts" else ""
-    elif form.no_content == "null":
-        message["content"] = None
-    if name is not None:
-        message["name"] = name
-    if turn.tool_call_id is not None:
-        message["tool_call_id"] = turn.tool_call_id
-    if reasoning is not None:
-        message[form.reasoning] = reasoning
-    if calls:
-        message["tool_calls"] = calls
-    return message
+            of_turn[piece.turn].append((piece.region.kind, None if piece.is_part else _written(piece, marking)))
+    listed = []
+    for number, (turn, shown) in enumerate(zip(sample.turns, of_turn, strict=True)):
+        is_marked = turn.name is not None and marking != "none" and turn.role != TOOL  # a tool's name is that of its call
+        listed.append(_message(turn, shown, mark_words(NAMES + number, turn.name or "") if is_marked else turn.name, form))
+    return listed
 
 
 def plain_messages(chat: PlainChat, form: MessageForm = _COMMON) -> list[dict[str, Any]]:
@@ -280,42 +241,36 @@ def plain_messages(chat: PlainChat, form: MessageForm = _COMMON) -> list[dict[st
 
 def shown_messages(turns: Sequence[Turn], calls: Iterable[Mapping[str, Any]], form: MessageForm = _COMMON) -> list[dict[str, Any]]:
     """The same of turns of which everything is shown, without images; their calls are given as `tool_call` reads them."""
-    made, left = list[dict[str, Any]](), iter(calls)
-    for turn in turns:
-        texts: dict[bool, list[str]] = {False: [], True: []}
-        own = []
-        for region in turn.regions:
-            if region.kind == TOOL_CALL:
-                own.append(_call_message(next(left), form))
-            else:
-                texts[region.kind == THINKING].append(region.text)
-        content: Any = "".join(texts[False]) if texts[False] else None
-        if content is not None and form.content == "parts":
-            content = [{"type": TEXT, "text": content}]
-        made.append(_put(turn, content, turn.name, "".join(texts[True]) if texts[True] else None, own, form))
-    return made
+    left = iter(calls)
+    shown = ([(region.kind, next(left) if region.kind == TOOL_CALL else region.text) for region in turn.regions] for turn in turns)
+    return [_message(turn, regions, turn.name, form) for turn, regions in zip(turns, shown, strict=True)]
 
 
-def _parts(content: Sequence[Piece], marking: Marking) -> list[dict[str, str]]:
-    """Content as a list: neighbouring texts are one part, each image is one."""
-    listed: list[dict[str, str]] = []
-    for piece in content:
-        if piece.is_part:
-            listed.append({"type": IMAGE})
-        elif listed and listed[-1]["type"] == TEXT:
-            listed[-1]["text"] += _written(piece, marking)
+def _message(turn: Turn, shown: Iterable[tuple[str, Any]], name: str | None, form: MessageForm) -> dict[str, Any]:
+    """A message, from the kinds of what is shown and what stands there: a text, a call, or `None` for an image that is a part of its own."""
+    parts: list[dict[str, str]] = []
+    thoughts: list[str] = []
+    calls: list[dict[str, Any]] = []
+    for kind, value in shown:
+        if kind == TOOL_CALL:
+            calls.append(_call_message(value, form))
+        elif kind == THINKING:
+            thoughts.append(value)
+        elif value is None:
+            parts.append({"type": IMAGE})
+        elif parts and parts[-1]["type"] == TEXT:
+            parts[-1]["text"] += value
         else:
-            listed.append({"type": TEXT, "text": _written(piece, marking)})
-    return listed or [{"type": TEXT, "text": ""}]
-
-
-def _call(piece: Piece, marking: Marking, form: MessageForm) -> dict[str, Any]:
-    call = tool_call(piece.region)
-    if marking == "none":
-        return _call_message(call, form)
-    leaf = count(piece.leaf)
-    name = mark(next(leaf), call["name"])
-    return _call_message({**call, "name": name, "arguments": map_strings(call["arguments"], lambda text: mark(next(leaf), text))}, form)
+            parts.append({"type": TEXT, "text": value})
+    message: dict[str, Any] = {"role": turn.role}
+    if parts or not calls or form.no_content == "text":
+        parts = parts or [{"type": TEXT, "text": ""}]
+        message["content"] = parts if as_parts(turn, form) else parts[0]["text"]
+    elif form.no_content == "null":
+        message["content"] = None
+    optional = {"name": name, "tool_call_id": turn.tool_call_id, form.reasoning: "".join(thoughts) if thoughts else None}
+    message |= {key: value for key, value in optional.items() if value is not None}
+    return {**message, "tool_calls": calls} if calls else message
 
 
 def _call_message(call: Mapping[str, Any], form: MessageForm) -> dict[str, Any]:
@@ -326,13 +281,18 @@ def _call_message(call: Mapping[str, Any], form: MessageForm) -> dict[str, Any]:
     return {"type": "function", **identity, "function": {"name": call["name"], "arguments": arguments}}
 
 
-def _written(piece: Piece, marking: Marking) -> str:
-    if marking == "none":
-        return piece.text
-    words = mark(piece.leaf, piece.words)
-    if marking == "words only":
-        return words or piece.text
-    return f"{piece.text[: piece.lead]}{words}{piece.text[len(piece.text) - piece.trail :]}"
+def _written(piece: Piece, marking: Marking) -> Any:
+    """The text of a piece, or its call, with marks or without."""
+    if piece.region.kind == TOOL_CALL:
+        call, leaf = tool_call(piece.region), count(piece.leaf)
+        if marking == "none":
+            return call
+        name = mark(next(leaf), call["name"])
+        return {**call, "name": name, "arguments": map_strings(call["arguments"], lambda text: mark(next(leaf), text))}
+    words = mark(piece.leaf, piece.words) if marking != "none" else piece.text
+    if marking == "words":
+        return f"{piece.text[: piece.lead]}{words}{piece.text[len(piece.text) - piece.trail :]}"
+    return words or piece.text
 
 
 def marked_tools(tools: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], dict[int, str]]:
@@ -361,7 +321,7 @@ def unmarked_strings(sample: Sample) -> Iterator[str]:
         for region in turn.regions:
             if region.kind == TOOL_CALL:
                 call = tool_call(region)
-                yield from keys(call["arguments"])
+                yield from (text for is_key, text in walk(call["arguments"]) if is_key)
                 yield str(call.get("id", ""))
     yield from (json.dumps(each, ensure_ascii=False) for each in (*sample.tools, *sample.documents))
 
@@ -372,12 +332,6 @@ def unmarked_strings(sample: Sample) -> Iterator[str]:
 # counted, or taken out, or made a reason to refuse the record.
 
 SpecialInContent = Literal["text", "strip", "refuse", "allow"]
-
-
-def control_pattern(control: Iterable[str]) -> re.Pattern[str] | None:
-    """Matches any control token's text, longest first; `None` where the tokenizer has none."""
-    texts = sorted(control, key=lambda text: (-len(text), text))
-    return re.compile("|".join(map(re.escape, texts))) if texts else None
 
 
 def treat(sample: Sample, pattern: re.Pattern[str] | None, mode: SpecialInContent) -> tuple[Sample, int]:
@@ -393,13 +347,10 @@ def treat(sample: Sample, pattern: re.Pattern[str] | None, mode: SpecialInConten
         return sample, 0
     if mode == "refuse":
         raise Refused("control_token_in_content", f"{found[0]!r} is typed in the content, {len(found)} such texts in all", stage="render")
-    if mode == "strip":
-        return replace(sample, turns=tuple(_stripped(turn, pattern) for turn in sample.turns)), len(found)
-    return sample, len(found)
-
-
-def _stripped(turn: Turn, pattern: re.Pattern[str]) -> Turn:
-    return replace(turn, regions=tuple(replace(region, text=_clean(region, pattern)) for region in turn.regions))
+    if mode != "strip":
+        return sample, len(found)
+    stripped = [replace(turn, regions=tuple(_stripped(region, pattern) for region in turn.regions)) for turn in sample.turns]
+    return replace(sample, turns=tuple(stripped)), len(found)
 
 
 def _texts(region: Region) -> list[str]:
@@ -408,17 +359,17 @@ def _texts(region: Region) -> list[str]:
     if region.kind == IMAGE:
         return []
     call = _parsed(region)
-    return [region.text] if call is None else list(_strings(call))
+    return [region.text] if call is None else [text for _, text in walk(call)]
 
 
-def _clean(region: Region, pattern: re.Pattern[str]) -> str:
+def _stripped(region: Region, pattern: re.Pattern[str]) -> Region:
     if region.kind == IMAGE:
-        return region.text
-    call = _parsed(region)
+        return region
+    clean, call = partial(without, pattern=pattern), _parsed(region)
     if call is None:
-        return without(region.text, pattern)
-    cleaned = _cleaned(call, pattern)
-    return region.text if cleaned == call else json.dumps(cleaned, ensure_ascii=False)
+        return replace(region, text=clean(region.text))
+    cleaned = map_strings(call, clean, clean)
+    return region if cleaned == call else replace(region, text=json.dumps(cleaned, ensure_ascii=False))
 
 
 def _parsed(region: Region) -> Any:
@@ -429,27 +380,6 @@ def _parsed(region: Region) -> Any:
         return tool_call(region)
     except Refused:
         return None
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """Every string of a JSON value, keys too."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from _strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _strings(inner)
-
-
-def _cleaned(value: Any, pattern: re.Pattern[str]) -> Any:
-    if isinstance(value, str):
-        return without(value, pattern)
-    if isinstance(value, dict):
-        return {without(key, pattern): _cleaned(inner, pattern) for key, inner in value.items()}
-    return [_cleaned(inner, pattern) for inner in value] if isinstance(value, list) else value
 
 
 def without(text: str, pattern: re.Pattern[str]) -> str:

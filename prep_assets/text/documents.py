@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
-from itertools import pairwise
-from typing import Any
+from itertools import compress, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import xxhash
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.text.engines import Engines
-from prep_assets.text.ids import Engine, Flat, Ids
+from prep_assets.text.ids import Engine, Flat, interleaved
 from prep_assets.text.vocabulary import Vocabulary
 
 # Documents cut into sentences by Punkt, each tokenized for itself, as Megatron and ModelLink do with ``--split-sentences``.
@@ -110,8 +110,7 @@ def refuse_other_bytes(vocabulary: Vocabulary) -> None:
 # model is asked. What is cut where follows from the seed and the id of the record, so equal input gives equal tokens.
 
 
-@dataclass(frozen=True, slots=True)
-class Sentinels:
+class Sentinels(NamedTuple):
     """Ids of the three tokens that no text of a source writes."""
 
     prefix: int
@@ -147,7 +146,7 @@ def sentinels_of(vocabulary: Vocabulary, prefix: str, suffix: str, middle: str) 
                 f"It has: {', '.join(added)}"
             )
     found = Sentinels(added[prefix], added[suffix], added[middle])
-    if len({found.prefix, found.suffix, found.middle, vocabulary.eos_id}) < 4:
+    if len({*found, vocabulary.eos_id}) < 4:
         raise ConfigError("preprocessing.fim: prefix, suffix, middle and end-of-text must be four different tokens")
     if vocabulary.byte_lengths is None or vocabulary.prefix_space == "always":
         raise ConfigError(
@@ -190,13 +189,16 @@ class FillInTheMiddle:
     def encode(self, texts: Sequence[str], records: Sequence[str]) -> Flat:
         """Ids of each text, in order; `records` are the ids of the records that they come from."""
         cuts = [self._cut(text, record) for text, record in zip(texts, records, strict=True)]
-        whole = iter(_split(self.engines.first.encode([text for text, cut in zip(texts, cuts, strict=True) if cut is None])))
+        is_whole = np.array([cut is None for cut in cuts], bool)
+        prefix, suffix, middle = (np.array([number], np.uint32) for number in self.sentinels)
+        parted = []
         pieces = [part for text, cut in zip(texts, cuts, strict=True) if cut is not None for part in cut.parts(text)]
-        parts = iter(_split(self.engines.rest.encode(pieces)))
-        documents = [next(whole) if cut is None else self._ordered(cut, next(parts), next(parts), next(parts)) for cut in cuts]
-        offsets = np.zeros(len(documents) + 1, np.int64)
-        np.cumsum([len(ids) for ids in documents], out=offsets[1:])
-        return Flat(np.concatenate([np.zeros(0, np.uint32), *documents]), offsets)
+        flat = self.engines.rest.encode(pieces)
+        parts = iter(np.split(flat.ids, flat.offsets[1:-1]) if pieces else [])
+        for cut, head, body, tail in zip(filter(None, cuts), parts, parts, parts, strict=True):
+            order = (prefix, suffix, tail, middle, head, body) if cut.suffix_first else (prefix, head, suffix, tail, middle, body)
+            parted.append(np.concatenate(order))
+        return interleaved(self.engines.first.encode(list(compress(texts, is_whole))), Flat.of(parted), is_whole)
 
     def normalized(self, text: str, record: str) -> str:
         """What of a text is tokenized, in the order of the text: its parts, each composed for itself where the tokenizer composes."""
@@ -206,18 +208,10 @@ class FillInTheMiddle:
     def _cut(self, text: str, record: str) -> Cut | None:
         return cut_of(record, len(text), rate=self.rate, spm_rate=self.spm_rate, seed=self.seed)
 
-    def _ordered(self, cut: Cut, head: Ids, body: Ids, tail: Ids) -> Ids:
-        prefix, suffix, middle = (
-            np.array([one], np.uint32) for one in (self.sentinels.prefix, self.sentinels.suffix, self.sentinels.middle)
-        )
-        if cut.suffix_first:
-            return np.concatenate([prefix, suffix, tail, middle, head, body])
-        return np.concatenate([prefix, head, suffix, tail, middle, body])
-
     def byte_lengths(self) -> npt.NDArray[np.int64]:
         """Bytes of the document that each id stands for: those of its text, none for a sentinel."""
         lengths = np.array(self.vocabulary.byte_lengths, np.int64)
-        lengths[[self.sentinels.prefix, self.sentinels.suffix, self.sentinels.middle]] = 0
+        lengths[[*self.sentinels]] = 0
         return lengths
 
     def check(self, text: str) -> None:
@@ -229,13 +223,5 @@ class FillInTheMiddle:
             Refused: ``control_token_in_content``.
         """
         for token in self.vocabulary.spec["added_tokens"]:
-            if not token["special"] and token["id"] in self._ids and token["content"] in text:
+            if not token["special"] and token["id"] in self.sentinels and token["content"] in text:
                 raise Refused("control_token_in_content", f"the document holds {token['content']!r}", stage="pretrain")
-
-    @property
-    def _ids(self) -> tuple[int, int, int]:
-        return self.sentinels.prefix, self.sentinels.suffix, self.sentinels.middle
-
-
-def _split(flat: Flat) -> list[Ids]:
-    return np.split(flat.ids, flat.offsets[1:-1]) if len(flat.offsets) > 1 else []

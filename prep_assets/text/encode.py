@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from prep_assets.config.models import Keep
 from prep_assets.errors import Refused
 from prep_assets.text.engines import Engines
-from prep_assets.text.ids import Flat
+from prep_assets.text.ids import interleaved
 from prep_assets.text.spans import (
     Cuts,
     Cutter,
@@ -67,7 +67,12 @@ class Tokens:
 
 def tokenize(cuts: Cuts, vocabulary: Vocabulary, engines: Engines) -> Tokens:
     """The tokens of a batch."""
-    flat = _segments(cuts, engines)
+    if engines.first is engines.rest:
+        flat = engines.first.encode(cuts.segments)
+    else:
+        parts = (engines.first, cuts.is_first), (engines.rest, ~cuts.is_first)
+        begins, others = (engine.encode(list(compress(cuts.segments, chosen))) for engine, chosen in parts)
+        flat = interleaved(begins, others, cuts.is_first)
     is_control = cuts.items >= 0
     counts = np.ones(len(cuts.items), np.int64)
     counts[~is_control] = np.diff(flat.offsets)
@@ -76,7 +81,10 @@ def tokenize(cuts: Cuts, vocabulary: Vocabulary, engines: Engines) -> Tokens:
     # the tokens of segments are in order already; control tokens come in between
     ids = np.insert(flat.ids, at_control - np.arange(len(at_control)), cuts.items[is_control].astype(np.uint32))
     del flat
-    table, changed = vocabulary.byte_lengths, _changed(cuts, vocabulary)
+    # segments that the tokenizer may change before it tokenizes them: there ids stand for other bytes than those of the text
+    may_change = vocabulary.composes is not False
+    changed = [number for number, text in enumerate(cuts.segments) if not vocabulary.is_normal(text)] if may_change else []
+    table = vocabulary.byte_lengths
     if table is not None and not changed:
         return _by_lengths(cuts, ids, table, counts, per_item, vocabulary)
     if table is None:
@@ -90,32 +98,9 @@ def tokenize(cuts: Cuts, vocabulary: Vocabulary, engines: Engines) -> Tokens:
     return Tokens(ids, per_item, spans[1], False, table is None, spans[0])
 
 
-def _changed(cuts: Cuts, vocabulary: Vocabulary) -> list[int]:
-    """Numbers of the segments that the tokenizer may change before it tokenizes them: there ids stand for other bytes than those of the text."""
-    if vocabulary.composes is False:
-        return []
-    return [number for number, text in enumerate(cuts.segments) if not vocabulary.is_normal(text)]
-
-
 def _item_starts(cuts: Cuts) -> Ints:
     starts: Ints = np.concatenate([np.zeros(1, np.int64), cuts.item_ends])[: len(cuts.item_ends)]
     return starts
-
-
-def _segments(cuts: Cuts, engines: Engines) -> Flat:
-    if engines.first is engines.rest:
-        return engines.first.encode(cuts.segments)
-    first = cuts.is_first
-    parts = (engines.first, first), (engines.rest, ~first)
-    encoded = [engine.encode([cuts.segments[i] for i in np.flatnonzero(chosen)]) for engine, chosen in parts]
-    counts = np.empty(len(first), np.int64)
-    for (_, chosen), flat in zip(parts, encoded, strict=True):
-        counts[chosen] = np.diff(flat.offsets)
-    offsets = bounds(counts)
-    ids = np.empty(int(offsets[-1]), np.uint32)
-    token_is_first = np.repeat(first, counts)
-    ids[token_is_first], ids[~token_is_first] = encoded[0].ids, encoded[1].ids
-    return Flat(ids, offsets)
 
 
 def _by_lengths(cuts: Cuts, ids: npt.NDArray[np.uint32], table: Ints, counts: Ints, per_item: Ints, vocabulary: Vocabulary) -> Tokens:
@@ -260,14 +245,26 @@ class Encoder:
         """The same of a batch that is cut already. It takes the segments out of `cuts`: a text may be long, and has its tokens now."""
         tokens = tokenize(cuts, self.vocabulary, self.engines)
         cuts.segments.clear()
-        offsets = tokens.per_item[cuts.item_bounds]
+        ids, offsets = tokens.ids, tokens.per_item[cuts.item_bounds]
         loss, faults = weigh(cuts, tokens, offsets)
         faults |= lossy(cuts, tokens, self.vocabulary.unknown_id)
         chosen = self._cut_to_length(cuts, tokens, loss, offsets, faults)
         images = cuts.placed(tokens.per_item)
         for example, fault in cut_through(images, chosen).items() if len(images) else ():
             faults.setdefault(example, fault)
-        return self._select(tokens.ids, loss, offsets, faults, chosen, images)
+        everything, lengths = bool(chosen.all()), np.diff(offsets)
+        left = lengths if everything else _sums(chosen, offsets)
+        if self.trains:
+            for example in np.flatnonzero(~_any(loss > 0 if everything else (loss > 0) & chosen, offsets)).tolist():
+                faults.setdefault(example, Refused("nothing_to_train", "no token of this example carries loss", stage="tokenize"))
+        keep = np.ones(len(lengths), bool)
+        keep[list(faults)] = False
+        left_images = after_cut(images, chosen, keep, offsets) if len(images) else images
+        kept_offsets, refused = bounds(left[keep]), tuple(sorted(faults.items(), key=lambda item: item[0]))
+        if kept_offsets[-1] != len(ids):
+            chosen = chosen & np.repeat(keep, lengths)
+            ids, loss = ids[chosen], loss[chosen]
+        return Encoded(ids, loss, kept_offsets, np.flatnonzero(keep), refused, left_images, (lengths - left)[keep])
 
     def places(self, rendered: Rendered) -> Places:
         """One example, token by token, with what of its render each token stands for.
@@ -309,57 +306,25 @@ class Encoder:
         limit = self.max_seq_len
         for example in np.flatnonzero(np.diff(offsets) > limit).tolist():
             low, high = int(offsets[example]), int(offsets[example + 1])
-            keep = kept_tokens(high - low, limit, self.truncation, self._prompts(cuts, tokens, example, low, high), self.keeps)
+            starts, ends = tokens.starts[low:high], tokens.ends[low:high]
+            prompts = [  # each untrained content, by its tokens
+                Prompt(int(np.searchsorted(starts, start)), int(np.searchsorted(ends, end, "right")), role)
+                for start, end, role in cuts.prompts.get(example, ())
+            ]
+            keep = kept_tokens(high - low, limit, self.truncation, prompts, self.keeps)
             if keep is None:
                 detail = f"{high - low:,} tokens, max_seq_len is {limit:,}"
                 faults.setdefault(example, Refused("too_long", detail, stage="tokenize"))
                 continue
             chosen[low:high] = keep
-            if self.keep_stop and self.truncation == "end":
-                self._end_with_stop(tokens.ids, loss, low + limit - 1, high)
+            last = low + limit - 1
+            if self.keep_stop and self.truncation == "end" and loss[last] > 0:
+                # where the cut goes through a trained answer, its last token becomes the control token that ends that answer
+                untrained = loss[last:high] <= 0
+                stop = int(tokens.ids[last + int(np.argmax(untrained)) - 1 if untrained.any() else high - 1])
+                if stop in self.vocabulary.control.values():
+                    tokens.ids[last] = stop
         return chosen
-
-    @staticmethod
-    def _prompts(cuts: Cuts, tokens: Tokens, example: int, low: int, high: int) -> list[Prompt]:
-        """Each untrained content of an example, by its tokens."""
-        starts, ends = tokens.starts[low:high], tokens.ends[low:high]
-        return [
-            Prompt(int(np.searchsorted(starts, start)), int(np.searchsorted(ends, end, "right")), role)
-            for start, end, role in cuts.prompts.get(example, ())
-        ]
-
-    def _end_with_stop(self, ids: npt.NDArray[np.uint32], loss: npt.NDArray[np.float32], last: int, high: int) -> None:
-        """Where the cut goes through a trained answer, its last token becomes the control token that ends that answer."""
-        if loss[last] <= 0:
-            return
-        end_of_run = last + int(np.argmax(loss[last:high] <= 0)) if (loss[last:high] <= 0).any() else high
-        stop = int(ids[end_of_run - 1])
-        if stop in self.vocabulary.control.values():
-            ids[last] = stop
-
-    def _select(
-        self,
-        ids: npt.NDArray[np.uint32],
-        loss: npt.NDArray[np.float32],
-        offsets: npt.NDArray[np.int64],
-        faults: dict[int, Refused],
-        chosen: npt.NDArray[np.bool_],
-        images: Placed,
-    ) -> Encoded:
-        everything = bool(chosen.all())
-        lengths = np.diff(offsets) if everything else _sums(chosen, offsets)
-        if self.trains:
-            for example in np.flatnonzero(~_any(loss > 0 if everything else (loss > 0) & chosen, offsets)).tolist():
-                faults.setdefault(example, Refused("nothing_to_train", "no token of this example carries loss", stage="tokenize"))
-        keep = np.ones(len(lengths), bool)
-        keep[list(faults)] = False
-        left_images = after_cut(images, chosen, keep, offsets) if len(images) else images
-        kept_offsets = bounds(lengths[keep])
-        refused = tuple(sorted(faults.items(), key=lambda item: item[0]))
-        if kept_offsets[-1] != len(ids):
-            chosen = chosen & np.repeat(keep, np.diff(offsets))
-            ids, loss = ids[chosen], loss[chosen]
-        return Encoded(ids, loss, kept_offsets, np.flatnonzero(keep), refused, left_images, (np.diff(offsets) - lengths)[keep])
 
 
 def _sums(chosen: npt.NDArray[np.bool_], offsets: Ints) -> Ints:

@@ -15,25 +15,23 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
-from prep_assets.text import suspects as verdicts
+from prep_assets.stores.files import Kept, key_of
 from prep_assets.text.code_tokenizer import CodeEngine
 from prep_assets.text.ids import (
-    BETWEEN,
-    CUT,
+    ALPHABET,
+    DECIDES,
     NO_TEXTS,
     Engine,
     Flat,
-    Ids,
     composes,
     digit_cuts,
-    fast_form,
     interleaved,
-    offsets_of,
     ordinary,
-    some_of,
+    remembered,
+    spaces_stretches,
     without_first_space,
 )
-from prep_assets.text.suspects import Finding, Table, differing, edge_set, suspect_table, typed, unequal_texts
+from prep_assets.text.suspects import Ranges, Table, differing, edge_set, suspect_table, typed, unequal_texts
 from prep_assets.text.tokenizer_files import WORDS_BESIDE, WORDS_IN_CHARGE, UnigramEngine, in_words, remember_words
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -74,14 +72,12 @@ class ReferenceEngine:
 
     def encode(self, texts: Sequence[str]) -> Flat:
         """Ids of each text, in order."""
-        if not texts:
-            return NO_TEXTS
-        parts: list[Ids] = []
+        parts: list[npt.ArrayLike] = []
         # the library holds far more of a text than its ids, so that long texts are not all in its hands at once
         for some in _batches(texts, BATCH_CHARACTERS):
             with in_words("the tokenizer does not encode a text. Use one that reads any text"):
                 parts += [np.array(found.ids, np.uint32) for found in self._tokenizer.encode_batch_fast(some, add_special_tokens=False)]
-        return Flat(np.concatenate(parts), offsets_of(np.fromiter(map(len, parts), np.int64, len(parts))))
+        return Flat.of(parts)
 
     def char_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids of one text and the character span ``(start, end)`` of each."""
@@ -123,27 +119,76 @@ def _batches(texts: Sequence[str], characters: int) -> Iterator[list[str]]:
 # To the reference go texts with a suspect code point (`suspects.py`), texts that are not composed where the tokenizer composes them, and texts with a byte
 # that the vocabulary does not have. Which of them it was never shows in the ids.
 
-_BETWEEN = BETWEEN.encode()
+BETWEEN, CUT = "\x01\x03\x02", "\x01\x03\x04"
+"""Marks: what stands between two texts, and where one is cut. Neither begins again inside itself, so that a mark is found where it was put, or in a
+text that holds it, and nowhere else."""
 
 
 class GigatokenEngine:
-    """`gigatoken`, made of the `FastForm` of a tokenizer.
+    """`gigatoken`, for ordinary text.
+
+    Its ``tokenizer.json`` is changed so that it gives the same ids for the texts that come to it. Special tokens are taken away, and so is a normalizer that
+    only composes (NFC), because only composed texts come. A byte that has no entry in the vocabulary gets a placeholder past its end, at which the text is
+    sent to the reference. A pre-tokenizer that sets every digit apart (SmolLM, StarCoder) is taken away where the vocabulary joins no digit with anything:
+    what is left of it is that no white space is joined over a digit (`digit_cuts`).
+
+    Many texts are encoded as one, with a special token of our own between them (`BETWEEN`): the engine's batches come as an `awkward` array, which takes
+    longer to import than a small build takes, and cost more where texts are long. Tokenizers that begin each stretch between special tokens with a space are
+    asked text by text; where only a text's first word gets one, it is put there before.
 
     Its cache of words grows without bound, so the tokenizer is made anew after `RENEW_AFTER` bytes, or after `IDLE_AFTER` and a pause.
 
     Attributes:
-        size: ids from here on are placeholders for bytes that the tokenizer does not have.
+        size: ids from here on are placeholders for bytes that the tokenizer does not have; those of marks come after them.
+        cuts_at_digits: whether texts are cut at `digit_cuts` first.
     """
 
     name = "gigatoken"
     RENEW_AFTER = 256 << 20
     IDLE_AFTER = 32 << 20
 
-    def __init__(self, spec: dict[str, Any]) -> None:
-        form = fast_form(spec)
-        self.size, self.cuts_at_digits = form.size, form.cuts_at_digits
-        self._between, self._unspaced = form.between, form.unspaced
-        self._json = msgspec.json.encode(form.spec)
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        """With a ``tokenizer.json``.
+
+        Raises:
+            ValueError: `gigatoken` has no such tokenizer; says why.
+        """
+        model, own = spec["model"], without_first_space(spec)
+        if model["type"] != "BPE":
+            raise ValueError(f"gigatoken has no {model['type']} model")
+        vocabulary, plain = model["vocab"], [token for token in spec["added_tokens"] if not token["special"]]
+        words, pre_tokenizer = [token["content"] for token in plain], (own or spec).get("pre_tokenizer")
+        self.size = 1 + max((*vocabulary.values(), *(token["id"] for token in spec["added_tokens"])))
+        self.cuts_at_digits = False
+        match (pre_tokenizer or {}).get("pretokenizers"):
+            case [
+                {"type": "Digits", "individual_digits": True},
+                {"type": "ByteLevel", "use_regex": True, "add_prefix_space": False} as second,
+            ]:
+                pre_tokenizer, self.cuts_at_digits = second, True
+        if self.cuts_at_digits and any(len(text) > 1 and not _DIGITS.isdisjoint(text) for text in (*vocabulary, *words)):
+            raise ValueError("its pre-tokenizer sets digits apart, and its vocabulary joins them")
+        if not model.get("byte_fallback"):
+            missing = [char for char in ALPHABET if char not in vocabulary]
+            vocabulary = {**vocabulary, **{char: self.size + number for number, char in enumerate(missing)}}
+        form = {
+            **spec,
+            "added_tokens": plain,
+            "pre_tokenizer": pre_tokenizer,
+            "model": {**model, "vocab": vocabulary},
+            "post_processor": None,
+        }
+        if composes(spec.get("normalizer")) is not None:
+            form["normalizer"] = None
+        self._between, self._unspaced = self.size + len(ALPHABET), None if own is None else (" ", "▁", *words)
+        self._as_one = all(_MARKED.isdisjoint(word) for word in words) and not spaces_stretches(form)
+        if self._as_one:
+            flags = {"special": True, **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)}
+            form["added_tokens"] = [
+                *plain,
+                *({"id": self._between + at, "content": mark, **flags} for at, mark in enumerate((BETWEEN, CUT))),
+            ]
+        self._json = msgspec.json.encode(form)
         self._since_new, self._tokenizer = 0, self._new()
 
     def _new(self) -> Any:
@@ -161,45 +206,39 @@ class GigatokenEngine:
         if self._unspaced is not None:
             begins = {text[0] for text in self._unspaced}
             texts = [text if not text or (text[0] in begins and text.startswith(self._unspaced)) else f" {text}" for text in texts]
-        return self._one_by_one(texts) if self._between is None else self._as_one(texts)
+        if self._as_one:
+            return self._joined(texts)
+        self._since_new += sum(map(len, texts))
+        return Flat.of([self._tokenizer.encode(text.encode()) for text in texts])
 
     def pause(self) -> None:
         """Free a large cache: for some time no text will come."""
         if self._since_new > self.IDLE_AFTER:
             self._tokenizer = None
 
-    def _as_one(self, texts: Sequence[str]) -> Flat:
+    def _joined(self, texts: Sequence[str]) -> Flat:
+        """The ids of texts that are encoded as one."""
         # one by one, because a long string that is not ASCII is slow to write as UTF-8
-        text, cuts = _BETWEEN.join(map(str.encode, texts)), 0
+        text, count = BETWEEN.encode().join(map(str.encode, texts)), 0
         self._since_new += len(text)
         if self.cuts_at_digits:
-            text, cuts = _cut_at_digits(text)
+            codes, mark = np.frombuffer(text, np.uint8), np.frombuffer(CUT.encode(), np.uint8)
+            cuts = digit_cuts(codes)
+            text, count = np.insert(codes, np.repeat(cuts, len(mark)), np.tile(mark, len(cuts))).tobytes(), len(cuts)
         ids = self._tokenizer.encode(text)
         marks = np.flatnonzero(ids >= self._between)
         ends = np.flatnonzero(ids[marks] == self._between)
-        if (len(ends), len(marks) - len(ends)) != (len(texts) - 1, cuts):
-            return self._around_marks(texts)
-        offsets = np.concatenate([[0], marks[ends] - ends, [len(ids) - len(marks)]])
-        return Flat(ids[ids < self._between] if len(marks) else ids, offsets)
-
-    def _around_marks(self, texts: Sequence[str]) -> Flat:
-        """Texts of which some hold a mark themselves. In the place of their ids is a placeholder, for which the reference takes them."""
+        if (len(ends), len(marks) - len(ends)) == (len(texts) - 1, count):
+            offsets = np.concatenate([[0], marks[ends] - ends, [len(ids) - len(marks)]])
+            return Flat(ids[ids < self._between] if len(marks) else ids, offsets)
+        # some hold a mark themselves: in the place of their ids is a placeholder, for which the reference takes them
         plain = np.array([BETWEEN not in text and CUT not in text for text in texts])
         held = len(texts) - int(plain.sum())
         some = Flat(np.full(held, self.size, np.uint32), np.arange(held + 1))
-        return interleaved(self._as_one(list(compress(texts, plain))) if plain.any() else NO_TEXTS, some, plain)
-
-    def _one_by_one(self, texts: Sequence[str]) -> Flat:
-        self._since_new += sum(map(len, texts))
-        found = [self._tokenizer.encode(text.encode()) for text in texts]
-        return Flat(np.concatenate(found), offsets_of(np.fromiter(map(len, found), np.int64, len(found))))
+        return interleaved(self._joined(list(compress(texts, plain))) if plain.any() else NO_TEXTS, some, plain)
 
 
-def _cut_at_digits(text: bytes) -> tuple[bytes, int]:
-    """A text with `CUT` where it must be cut, and how often that is."""
-    codes = np.frombuffer(text, np.uint8)
-    cuts, mark = digit_cuts(codes), np.frombuffer(CUT.encode(), np.uint8)
-    return np.insert(codes, np.repeat(cuts, len(mark)), np.tile(mark, len(cuts))).tobytes(), len(cuts)
+_MARKED, _DIGITS = frozenset(BETWEEN + CUT), frozenset("0123456789")
 
 
 class RoutedEngine:
@@ -224,7 +263,7 @@ class RoutedEngine:
         if len(missing):
             whole = np.ones(len(flat.offsets) - 1, bool)
             whole[np.searchsorted(flat.offsets, missing, "right") - 1] = False
-            flat = some_of(flat, whole)
+            flat = flat.take(whole)
             plain[np.flatnonzero(plain)[~whole]] = False
         if plain.all():
             return flat
@@ -245,8 +284,10 @@ class RoutedEngine:
         starts = np.zeros(len(at), np.int64)
         np.cumsum([len(texts[number]) for number in at[:-1]], out=starts[1:])
         hits = self._suspects[codes]
-        if self._numerals is not None:
-            hits |= _loose_numerals(codes, self._numerals[codes])
+        if self._numerals is not None:  # those that follow no visible ASCII character may be joined with what stands before
+            loose = self._numerals[codes]
+            loose[1:] &= (codes[:-1] <= 32) | (codes[:-1] >= 127)
+            hits |= loose
         odd[at] = np.logical_or.reduceat(hits, starts)
         if self.composes:
             marked = np.logical_or.reduceat(_marks()[codes], starts) & ~odd[at]
@@ -275,13 +316,6 @@ def _numerals() -> Table:
     table = np.zeros(0x110000, bool)
     table[[point for point in range(128, 0x20000) if unicodedata.category(chr(point)).startswith("N")]] = True
     return table
-
-
-def _loose_numerals(codes: npt.NDArray[np.uint32], numeral: Table) -> Table:
-    """The numerals that may be joined with what stands before: those that follow no visible ASCII character."""
-    loose = numeral.copy()
-    loose[1:] &= (codes[:-1] <= 32) | (codes[:-1] >= 127)
-    return loose
 
 
 # Which engine tokenizes: the fast one wherever it gives the reference's ids, text by text.
@@ -342,32 +376,42 @@ def choose_engine(vocabulary: Vocabulary, *, reference_only: bool = False) -> En
     return Engines(first, rest, reference, rest_reference, verdict)
 
 
-def _gated(vocabulary: Vocabulary, spec: dict[str, Any], reference: ReferenceEngine) -> tuple[Engine, str]:
-    key = verdicts.key_of(spec, GigatokenEngine.__qualname__)
-    known = verdicts.find(key)
-    if known is not None and not known.fast:
-        return reference, known.verdict
+KEPT = Kept("engines", 256)
+"""What was found about a tokenizer's engines: the next process reads it instead of comparing them again."""
+_RULES = 2
+"""Counted up when the comparison itself changes."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Whether the fast engine may be used for a tokenizer, why, and at which code points (first, one past the last) it differs."""
+
+    fast: bool
+    verdict: str
+    suspects: Ranges = ()
+
+
+def verdict_key(spec: Mapping[str, Any], engine: str) -> str:
+    """What a finding depends on: the tokenizer and the engine beside what all such keys have."""
+    return key_of(engine, _RULES, [spec.get(part) for part in DECIDES])
+
+
+def _gated(vocabulary: Vocabulary, spec: Mapping[str, Any], reference: ReferenceEngine) -> tuple[Engine, str]:
+    """The fast engine with the reference for the texts that need it, or the reference alone; and why."""
+    key, composing = verdict_key(spec, GigatokenEngine.__qualname__), bool(composes(spec.get("normalizer")))
     try:
-        fast = GigatokenEngine(spec)
+        found = remembered(KEPT, key, Finding, lambda: _compared(vocabulary, spec, reference, composing))
+        fast = GigatokenEngine(spec) if found.fast else None  # not the one that was compared, which remembers every code point
     except Exception as error:  # whatever the engine cannot load is not for it
         return reference, f"tokenizers: gigatoken cannot load this tokenizer ({type(error).__name__}: {error})"
-    composing = bool(composes(spec.get("normalizer")))
-    found = known
-    if found is None:
-        found = _compared(vocabulary, spec, fast, reference, composing)
-        verdicts.keep(key, found)
-        fast = GigatokenEngine(spec)  # one that does not remember every code point
-    if not found.fast:
-        return reference, found.verdict
-    return RoutedEngine(fast, reference, suspect_table(found.suspects), composes=composing), found.verdict
+    engine = reference if fast is None else RoutedEngine(fast, reference, suspect_table(found.suspects), composes=composing)
+    return engine, found.verdict
 
 
-def _compared(vocabulary: Vocabulary, spec: dict[str, Any], fast: GigatokenEngine, reference: ReferenceEngine, composing: bool) -> Finding:
+def _compared(vocabulary: Vocabulary, spec: Mapping[str, Any], reference: ReferenceEngine, composing: bool) -> Finding:
     """Encode every code point and the edge set with both."""
-    texts = (*edge_set(), *typed(token["content"] for token in spec["added_tokens"]))
-    normalizer = vocabulary.backend.normalizer if composing else None
+    fast, texts = GigatokenEngine(spec), (*edge_set(), *typed(token["content"] for token in spec["added_tokens"]))
     try:
-        suspects = differing(fast, reference, normalizer, numerals=fast.cuts_at_digits)
+        suspects = differing(fast, reference, vocabulary.backend.normalizer if composing else None, numerals=fast.cuts_at_digits)
         routed = RoutedEngine(fast, reference, suspect_table(suspects), composes=composing)
         unequal = unequal_texts(routed.encode(texts), reference.encode(texts))
     except Exception as error:  # an engine that fails on a text is not for this tokenizer

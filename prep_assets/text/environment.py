@@ -6,12 +6,13 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
@@ -108,6 +109,19 @@ class MessageForm:
     shows_documents: bool = False
 
 
+_TOOL: Mapping[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": _WORDS["tool"],
+        "description": _WORDS["about"],
+        "parameters": {"type": "object", "properties": {"zqkey": {"type": "string", "description": "A key."}}, "required": ["zqkey"]},
+    },
+}
+_DOCUMENT: Mapping[str, Any] = dict.fromkeys(("title", "text", "content"), _WORDS["document"])
+_ARGUMENTS: tuple[Literal["mapping", "text"], ...] = ("mapping", "text")
+_EMPTY: tuple[Empty, ...] = ("text", "null", "absent")
+
+
 def find_form(render: Render, image_token: str = "") -> MessageForm:
     """Probe a template.
 
@@ -115,125 +129,78 @@ def find_form(render: Render, image_token: str = "") -> MessageForm:
         render: takes messages, `tools`, `documents` and `generation_prompt`, and raises `Refused` as `ChatTemplate.render`.
         image_token: what a template must write for an image; any text where it is empty.
     """
-    return _Prober(render, image_token).form()
+    parts = False
 
+    def said(role: str, word: str, **more: Any) -> Message:
+        return {"role": role, "content": [{"type": "text", "text": _WORDS[word]}] if parts else _WORDS[word], **more}
 
-@dataclass(frozen=True, slots=True)
-class _Prober:
-    render: Render
-    image_token: str
+    def chat(**more: Any) -> list[Message]:
+        return [said("user", "question"), said("assistant", "answer", **more)]
 
-    def form(self) -> MessageForm:
-        parts = not self._shows("answer", [_user(False), _answer(False)]) and self._shows_parts()
-        reasoning = next((key for key in REASONING_KEYS if self._shows_reasoning(key, parts)), None)
-        arguments, no_content = next(self._calls(parts), (None, None))
-        form = MessageForm(
-            reasoning=reasoning or REASONING_KEYS[0],
-            shows_reasoning=reasoning is not None,
-            content="parts" if parts else "text",
-            image_parts=self._writes_images(),
-            arguments=arguments or "mapping",
-            shows_calls=arguments is not None,
-            no_content=no_content or "text",
-            names=self._shown("speaker", [{**_user(parts), "name": _WORDS["speaker"]}, _answer(parts)], [_user(parts), _answer(parts)]),
-            shows_tools=all(self._shows(word, [_user(parts), _answer(parts)], tools=[_tool()]) for word in ("tool", "about")),
-            shows_documents=self._shows("document", [_user(parts), _answer(parts)], documents=[_document()]),
-        )
-        return form if arguments is None or no_content is None else self._with_results(form, parts, arguments, no_content)
-
-    def _shows_parts(self) -> bool:
-        text = self._text([_user(True), _answer(True)]) or ""
-        return _WORDS["answer"] in text and not _LISTED.search(text)
-
-    def _shows_reasoning(self, key: str, parts: bool) -> bool:
-        return self._shows("thought", [_user(parts), {**_answer(parts), key: _WORDS["thought"]}])
-
-    def _calls(self, parts: bool) -> Iterator[tuple[Literal["mapping", "text"], Empty]]:
-        """The ways to write a tool call that the template shows as JSON or in a notation of its own, and not as Python writes a mapping."""
-        forms: tuple[Literal["mapping", "text"], ...] = ("mapping", "text")
-        empties: tuple[Empty, ...] = ("text", "null", "absent")
-        for arguments in forms:
-            for empty in empties:
-                for ids in (False, True):
-                    text = self._text([_user(parts), _call(arguments, empty, ids)], tools=[_tool()])
-                    if text is not None and _WORDS["tool"] in _without_tools(text) and _WORDS["value"] in text and "{'zqkey'" not in text:
-                        yield arguments, empty
-
-    def _with_results(self, form: MessageForm, parts: bool, arguments: Literal["mapping", "text"], empty: Empty) -> MessageForm:
-        def chat(*, ids: bool, names: bool) -> list[Message]:
-            return [_user(parts), _call(arguments, empty, ids), _result(parts, ids, names), _answer(parts)]
-
-        bare, named, numbered = chat(ids=False, names=False), chat(ids=False, names=True), chat(ids=True, names=False)
-        both = chat(ids=True, names=True)
-        tools = [_tool()]
-        needs_ids = self._text(named, tools=tools) is None and self._text(both, tools=tools) is not None
-        needs_names = self._text(numbered, tools=tools) is None and self._text(both, tools=tools) is not None
-        text = self._text(both, tools=tools) or self._text(named, tools=tools) or self._text(numbered, tools=tools) or ""
-        plain = self._text(numbered, tools=tools) or self._text(bare, tools=tools) or text
-        return replace(
-            form,
-            call_ids="required" if needs_ids else "shown" if _ID in text else "ignored",
-            result_names="required" if needs_names else "shown" if text.count(_WORDS["tool"]) > plain.count(_WORDS["tool"]) else "ignored",
-        )
-
-    def _writes_images(self) -> bool:
-        """Whether an image among the parts changes what is rendered, and not because the list is written out as JSON or as Python."""
-        words = self._text([_user(True)])
-        pictured = self._text([{"role": "user", "content": [{"type": "image"}, *_parts("question")]}])
-        if words is None or pictured is None or _WORDS["question"] not in pictured:
-            return False
-        return len(pictured) > len(words) and self.image_token in pictured and not _LISTED.search(pictured)
-
-    def _shown(self, word: str, given: Sequence[Message], bare: Sequence[Message]) -> Shown:
-        shown = self._shows(word, given)
-        return "required" if shown and self._text(bare) is None else "shown" if shown else "ignored"
-
-    def _shows(self, word: str, messages: Sequence[Message], **more: Any) -> bool:
-        return _WORDS[word] in (self._text(messages, **more) or "")
-
-    def _text(self, messages: Sequence[Message], **more: Any) -> str | None:
+    def text(messages: Sequence[Message], **more: Any) -> str | None:
         try:
-            return self.render(messages, **more)
+            return render(messages, **more)
         except Refused:
             return None
 
+    def shows(word: str, messages: Sequence[Message], **more: Any) -> bool:
+        return _WORDS[word] in (text(messages, **more) or "")
 
-def _parts(word: str) -> list[dict[str, str]]:
-    return [{"type": "text", "text": _WORDS[word]}]
+    def call(arguments: str, empty: Empty, ids: bool) -> Message:
+        given: Any = {"zqkey": _WORDS["value"]} if arguments == "mapping" else f'{{"zqkey": "{_WORDS["value"]}"}}'
+        made = {"type": "function", "function": {"name": _WORDS["tool"], "arguments": given}, **({"id": _ID} if ids else {})}
+        content: dict[str, Any] = {} if empty == "absent" else {"content": "" if empty == "text" else None}
+        return {"role": "assistant", **content, "tool_calls": [made]}
+
+    if not shows("answer", chat()):
+        parts = True
+        listed = text(chat()) or ""
+        parts = _WORDS["answer"] in listed and not _LISTED.search(listed)
+    reasoning = next((key for key in REASONING_KEYS if shows("thought", chat(**{key: _WORDS["thought"]}))), None)
+    form = MessageForm(
+        reasoning=reasoning or REASONING_KEYS[0],
+        shows_reasoning=reasoning is not None,
+        content="parts" if parts else "text",
+        image_parts=_writes_images(text, image_token),
+        shows_tools=all(shows(word, chat(), tools=[_TOOL]) for word in ("tool", "about")),
+        shows_documents=shows("document", chat(), documents=[_DOCUMENT]),
+    )
+    if shows("speaker", [said("user", "question", name=_WORDS["speaker"]), said("assistant", "answer")]):
+        form = replace(form, names="required" if text(chat()) is None else "shown")
+    for arguments, empty, ids in product(_ARGUMENTS, _EMPTY, (False, True)):
+        found = text([said("user", "question"), call(arguments, empty, ids)], tools=[_TOOL])
+        # as JSON or in a notation of its own, and not as Python writes a mapping; what stands before is the schema of the tool
+        if found and _WORDS["tool"] in found.rpartition(_WORDS["about"])[2] and _WORDS["value"] in found and "{'zqkey'" not in found:
+            break
+    else:
+        return form
+
+    def results(*, ids: bool, names: bool) -> str | None:
+        more = {**({"tool_call_id": _ID} if ids else {}), **({"name": _WORDS["tool"]} if names else {})}
+        listed = [said("user", "question"), call(arguments, empty, ids), said("tool", "result", **more), said("assistant", "answer")]
+        return text(listed, tools=[_TOOL])
+
+    bare, named, numbered, both = (results(ids=ids, names=names) for ids, names in product((False, True), (False, True)))
+    shown = both or named or numbered or ""
+    plain = numbered or bare or shown
+    has_names = shown.count(_WORDS["tool"]) > plain.count(_WORDS["tool"])
+    return replace(
+        form,
+        arguments=arguments,
+        shows_calls=True,
+        no_content=empty,
+        call_ids="required" if named is None and both is not None else "shown" if _ID in shown else "ignored",
+        result_names="required" if numbered is None and both is not None else "shown" if has_names else "ignored",
+    )
 
 
-def _user(parts: bool) -> dict[str, Any]:
-    return {"role": "user", "content": _parts("question") if parts else _WORDS["question"]}
-
-
-def _answer(parts: bool) -> dict[str, Any]:
-    return {"role": "assistant", "content": _parts("answer") if parts else _WORDS["answer"]}
-
-
-def _call(arguments: Literal["mapping", "text"], empty: Empty, ids: bool) -> dict[str, Any]:
-    given: Any = {"zqkey": _WORDS["value"]} if arguments == "mapping" else f'{{"zqkey": "{_WORDS["value"]}"}}'
-    call = {"type": "function", "function": {"name": _WORDS["tool"], "arguments": given}, **({"id": _ID} if ids else {})}
-    content: dict[str, Any] = {} if empty == "absent" else {"content": "" if empty == "text" else None}
-    return {"role": "assistant", **content, "tool_calls": [call]}
-
-
-def _result(parts: bool, ids: bool, names: bool) -> dict[str, Any]:
-    content = _parts("result") if parts else _WORDS["result"]
-    return {"role": "tool", "content": content, **({"tool_call_id": _ID} if ids else {}), **({"name": _WORDS["tool"]} if names else {})}
-
-
-def _tool() -> dict[str, Any]:
-    parameters = {"type": "object", "properties": {"zqkey": {"type": "string", "description": "A key."}}, "required": ["zqkey"]}
-    return {"type": "function", "function": {"name": _WORDS["tool"], "description": _WORDS["about"], "parameters": parameters}}
-
-
-def _document() -> dict[str, Any]:
-    return {"title": _WORDS["document"], "text": _WORDS["document"], "content": _WORDS["document"]}
-
-
-def _without_tools(text: str) -> str:
-    """What stands after the last schema of a tool, or all of it where none is shown."""
-    return text.rpartition(_WORDS["about"])[2]
+def _writes_images(text: Callable[..., str | None], image_token: str) -> bool:
+    """Whether an image among the parts changes what is rendered, and not because the list is written out as JSON or as Python."""
+    question = {"type": "text", "text": _WORDS["question"]}
+    words, pictured = (text([{"role": "user", "content": parts}]) for parts in ([question], [{"type": "image"}, question]))
+    if words is None or pictured is None or _WORDS["question"] not in pictured:
+        return False
+    return len(pictured) > len(words) and image_token in pictured and not _LISTED.search(pictured)
 
 
 # Whole blocks of conversations rendered at once by MiniJinja, which is written in Rust and takes a fraction of Jinja's time.
@@ -254,51 +221,14 @@ _TAGS = re.compile(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
 _BLOCK = "{{% for {each} in prep_assets_chats %}}\n{source}{{{{ '' }}}}\x00{{% endfor %}}"
 _FILTERS = frozenset(
     [
-        "count",
-        "d",
-        "default",
-        "first",
-        "int",
-        "items",
-        "join",
-        "last",
-        "length",
-        "list",
-        "map",
-        "reject",
-        "rejectattr",
-        "replace",
-        "safe",
-        "select",
-        "selectattr",
-        "string",
-        "tojson",
-        "trim",
+        *("count", "d", "default", "first", "int", "items", "join", "last", "length", "list", "map"),
+        *("reject", "rejectattr", "replace", "safe", "select", "selectattr", "string", "tojson", "trim"),
     ]
 )
 _TESTS = frozenset(
     [
-        "!=",
-        "==",
-        "boolean",
-        "defined",
-        "eq",
-        "equalto",
-        "even",
-        "false",
-        "float",
-        "in",
-        "integer",
-        "iterable",
-        "mapping",
-        "ne",
-        "none",
-        "number",
-        "odd",
-        "sequence",
-        "string",
-        "true",
-        "undefined",
+        *("!=", "==", "boolean", "defined", "eq", "equalto", "even", "false", "float", "in", "integer", "iterable"),
+        *("mapping", "ne", "none", "number", "odd", "sequence", "string", "true", "undefined"),
     ]
 )
 _METHODS = frozenset(
@@ -379,17 +309,15 @@ def _is_alike(tree: Any) -> bool:
     """Whether all that a template uses means the same in both."""
     from jinja2 import nodes
 
-    own = {macro.name for macro in tree.find_all(nodes.Macro)}
-    if any(each.name not in _FILTERS for each in tree.find_all(nodes.Filter)) or any(
-        each.name not in _TESTS for each in tree.find_all(nodes.Test)
-    ):
-        return False
-    for called in (call.node for call in tree.find_all(nodes.Call)):
-        if isinstance(called, nodes.Getattr) and called.attr not in _METHODS | own:
-            return False
-        if isinstance(called, nodes.Name) and called.name not in _FUNCTIONS | own:
-            return False
-    return not any(tree.find(getattr(nodes, name)) for name in _OTHERS)
+    macros = {macro.name for macro in tree.find_all(nodes.Macro)}
+    called = [call.node for call in tree.find_all(nodes.Call)]
+    return (
+        _FILTERS.issuperset(each.name for each in tree.find_all(nodes.Filter))
+        and _TESTS.issuperset(each.name for each in tree.find_all(nodes.Test))
+        and (_METHODS | macros).issuperset(each.attr for each in called if isinstance(each, nodes.Getattr))
+        and (_FUNCTIONS | macros).issuperset(each.name for each in called if isinstance(each, nodes.Name))
+        and not any(tree.find(getattr(nodes, name)) for name in _OTHERS)
+    )
 
 
 def only_writes(tree: Any) -> bool:

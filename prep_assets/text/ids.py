@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.stores.files import Kept
+from prep_assets.text.spans import Ints, bounds
+
 # Ids of several texts in one array, and what makes them.
 
 Ids = npt.NDArray[np.uint32]
-Offsets = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,22 @@ class Flat:
     """
 
     ids: Ids
-    offsets: Offsets
+    offsets: Ints
+
+    @classmethod
+    def of(cls, texts: Sequence[npt.ArrayLike]) -> Flat:
+        """The ids of several texts, given one by one."""
+        listed = [np.asarray(ids, np.uint32) for ids in texts]
+        return cls(np.concatenate([NO_TEXTS.ids, *listed]), bounds([len(ids) for ids in listed]))
+
+    def take(self, chosen: npt.NDArray[np.bool_] | Ints) -> Flat:
+        """Some of the texts, in their order: a mask, bool[n], or their numbers, ascending."""
+        mask = np.zeros(len(self.offsets) - 1, bool)
+        mask[chosen] = True
+        if mask.all():
+            return self
+        counts = np.diff(self.offsets)
+        return Flat(self.ids[np.repeat(mask, counts)], bounds(counts[mask]))
 
 
 NO_TEXTS = Flat(np.zeros(0, np.uint32), np.zeros(1, np.int64))
@@ -44,13 +61,6 @@ class Engine(Protocol):
         ...
 
 
-def offsets_of(counts: npt.NDArray[np.int64]) -> Offsets:
-    """Where each of several runs begins, and the end of the last."""
-    offsets = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    return offsets
-
-
 def interleaved(yes: Flat, no: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:
     """Two results as one, in the order of the texts; `chosen` says which texts are of the first."""
     counts = np.empty(len(chosen), np.int64)
@@ -58,13 +68,7 @@ def interleaved(yes: Flat, no: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:
     of_first = np.repeat(chosen, counts)
     ids = np.empty(len(of_first), np.uint32)
     ids[of_first], ids[~of_first] = yes.ids, no.ids
-    return Flat(ids, offsets_of(counts))
-
-
-def some_of(flat: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:
-    """The texts that are chosen, in their order."""
-    counts = np.diff(flat.offsets)
-    return Flat(flat.ids[np.repeat(chosen, counts)], offsets_of(counts[chosen]))
+    return Flat(ids, bounds(counts))
 
 
 # The ``tokenizer.json`` with which ordinary text is encoded, so that a control token that somebody typed is never the control token.
@@ -103,15 +107,6 @@ def _entries(model: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return [(text, value) for text, value in (vocabulary if model["type"] == "Unigram" else vocabulary.items())]
 
 
-def unknown_id(spec: Mapping[str, Any]) -> int | None:
-    """The id that a model gives what is not in its vocabulary; `None` where it has none."""
-    model = spec["model"]
-    if model["type"] == "Unigram":
-        return None if model.get("unk_id") is None else int(model["unk_id"])
-    found = model["vocab"].get(model.get("unk_token") or "")
-    return None if found is None else int(found)
-
-
 # GPT-2's printable stand-in for each byte: itself where printable, else the next code point from 256 on.
 
 
@@ -141,113 +136,58 @@ def sorted_json(value: Any) -> str:
     return "{" + ", ".join(f"{sorted_json(key)}: {sorted_json(value[key])}" for key in sorted(value)) + "}"
 
 
-# A ``tokenizer.json`` in the form that `gigatoken` loads, with the same ids for the texts that it is given.
-#
-# Three things are done for it. Its special tokens are taken away, so that it encodes ordinary text. A normalizer that only composes (NFC) is taken away,
-# because only composed texts come to it. And a byte that has no entry in the vocabulary gets a placeholder past its end: a reader that finds one in the ids
-# sends that text to the reference.
-#
-# Many texts are encoded as one, with a special token of our own between them (`BETWEEN`): the engine's batches come as an `awkward` array, which takes longer
-# to import than a small build takes, and cost more where texts are long. Tokenizers that begin each stretch between special tokens with a space are asked
-# text by text; where only a text's first word gets one, it is put there before.
-#
-# A pre-tokenizer that sets every digit apart (SmolLM, StarCoder) is taken away too, where the vocabulary joins no digit with anything. What is left of it,
-# `digit_cuts`, is that no white space is joined over a digit.
+# What was found out about a tokenizer, kept on disk.
 
-BETWEEN, CUT = "\x01\x03\x02", "\x01\x03\x04"
-"""Marks: what stands between two texts, and where one is cut. Neither begins again inside itself, so that a mark is found where it was put, or in a
-text that holds it, and nowhere else."""
-_MARKED = frozenset(BETWEEN + CUT)
-_BYTES = 256
-"""Placeholders, at most; the ids of marks come after them."""
-_DIGITS = frozenset("0123456789")
+DECIDES = ("added_tokens", "normalizer", "pre_tokenizer", "model")
+"""The parts of a ``tokenizer.json`` that ids of a text depend on."""
+_Found = TypeVar("_Found", bound=msgspec.Struct)
 
 
-@dataclass(frozen=True, slots=True)
-class FastForm:
-    """What the fast engine is made of.
-
-    Attributes:
-        spec: the ``tokenizer.json``.
-        size: ids from here on are placeholders.
-        cuts_at_digits: whether texts are cut at `digit_cuts` first.
-        between: the id of `BETWEEN`, before that of `CUT`; `None` where texts cannot be encoded as one.
-        unspaced: how texts begin before which no space goes; `None` where none goes before any.
-    """
-
-    spec: dict[str, Any]
-    size: int
-    cuts_at_digits: bool
-    between: int | None
-    unspaced: tuple[str, ...] | None
+def remembered(kept: Kept, key: str, kind: type[_Found], find: Callable[[], _Found]) -> _Found:
+    """What was kept under a key; else what `find` finds, kept for the next process."""
+    data = kept.find(key)
+    found = find() if data is None else msgspec.json.decode(data, type=kind)
+    if data is None:
+        kept.keep(key, msgspec.json.encode(found))
+    return found
 
 
-def fast_form(spec: Mapping[str, Any]) -> FastForm:
-    """The form of a tokenizer.
+# What engines ask about the parts of a ``tokenizer.json``.
 
-    Raises:
-        ValueError: the fast engine has no such tokenizer; says why.
-    """
-    model = spec["model"]
-    if model["type"] != "BPE":
-        raise ValueError(f"gigatoken has no {model['type']} model")
-    ordinary = [token for token in spec["added_tokens"] if not token["special"]]
-    own = without_first_space(spec)
-    pre_tokenizer, cuts_at_digits = _without_digits((own or spec).get("pre_tokenizer"))
-    if cuts_at_digits and not _digits_stand_alone(model["vocab"], [token["content"] for token in ordinary]):
-        raise ValueError("its pre-tokenizer sets digits apart, and its vocabulary joins them")
-    vocabulary = model["vocab"] if model.get("byte_fallback") else _completed(model["vocab"], spec["added_tokens"])
-    changed: dict[str, Any] = {
-        "added_tokens": ordinary,
-        "pre_tokenizer": pre_tokenizer,
-        "model": {**model, "vocab": vocabulary},
-        "post_processor": None,
-    }
-    if composes(spec.get("normalizer")) is not None:
-        changed["normalizer"] = None
-    size = 1 + max((*model["vocab"].values(), *(token["id"] for token in spec["added_tokens"])))
-    clear = all(_MARKED.isdisjoint(token["content"]) for token in ordinary) and not _spaces_stretches({**spec, **changed})
-    if clear:
-        flags = {"special": True, **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)}
-        marks = [{"id": size + _BYTES + number, "content": mark, **flags} for number, mark in enumerate((BETWEEN, CUT))]
-        changed["added_tokens"] = [*ordinary, *marks]
-    unspaced = None if own is None else (" ", "▁", *(token["content"] for token in ordinary))
-    return FastForm({**spec, **changed}, size, cuts_at_digits, size + _BYTES if clear else None, unspaced)
+Component = Mapping[str, Any] | None
+
+
+def steps_of(component: Component) -> list[Any]:
+    """The steps of a normalizer, a pre-tokenizer or a decoder, or the one that it is."""
+    if component is None:
+        return []
+    nested = next((component[key] for key in ("normalizers", "pretokenizers", "decoders") if key in component), None)
+    return [component] if nested is None else [inner for each in nested for inner in steps_of(each)]
 
 
 def without_first_space(spec: Mapping[str, Any]) -> dict[str, Any] | None:
     """`spec` with Metaspace's ``prepend_scheme: first`` turned to ``never``, or `None` where it has none."""
-    pre = copy.deepcopy(spec.get("pre_tokenizer")) or {}
-    first = [part for part in _parts(pre) if part.get("type") == "Metaspace" and part.get("prepend_scheme") == "first"]
+    pre = copy.deepcopy(spec.get("pre_tokenizer"))
+    first = [part for part in steps_of(pre) if part["type"] == "Metaspace" and part.get("prepend_scheme") == "first"]
     for part in first:
         part["prepend_scheme"] = "never"
     return {**spec, "pre_tokenizer": pre} if first else None
 
 
-def _spaces_stretches(spec: Mapping[str, Any]) -> bool:
+def spaces_stretches(spec: Mapping[str, Any]) -> bool:
     """Whether a space may be put before what follows a special token."""
-    pre = [part for part in _parts(spec.get("pre_tokenizer") or {}) if part.get("prepend_scheme", "always") != "never"]
-    return any(
-        part.get("add_prefix_space") or part["type"] in ("Metaspace", "Prepend") for part in (*pre, *_parts(spec.get("normalizer") or {}))
-    )
+    steps = [step for step in steps_of(spec.get("pre_tokenizer")) if step.get("prepend_scheme", "always") != "never"]
+    steps += steps_of(spec.get("normalizer"))
+    return any(step.get("add_prefix_space") or step["type"] in ("Metaspace", "Prepend") for step in steps)
 
 
-def _parts(component: Mapping[str, Any]) -> list[Any]:
-    """The steps of a pre-tokenizer or a normalizer, or the one that it is."""
-    return component.get("pretokenizers") or component.get("normalizers") or ([component] if component else [])
-
-
-def composes(normalizer: Mapping[str, Any] | None) -> bool | None:
+def composes(normalizer: Component) -> bool | None:
     """Whether a normalizer composes characters (NFC); `None` where it does more than that."""
-    if normalizer is None:
-        return False
-    if normalizer["type"] == "Sequence":
-        parts = [composes(part) for part in normalizer["normalizers"]]
-        return None if None in parts else any(parts)
-    return True if normalizer["type"] == "NFC" else None
+    kinds = {step["type"] for step in steps_of(normalizer)}
+    return None if kinds - {"NFC"} else bool(kinds)
 
 
-def digit_cuts(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+def digit_cuts(codes: npt.NDArray[np.uint8]) -> Ints:
     """Byte positions of digits before which a text must be cut: those after white space of more than one character, or after what is not ASCII,
     which may be white space."""
     digit = (codes >= 48) & (codes <= 57)
@@ -256,26 +196,3 @@ def digit_cuts(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
     joined[1:] = visible[:-1]
     joined[2:] |= visible[:-2] & (codes[1:-1] < 127)
     return np.flatnonzero(digit & ~joined)
-
-
-def _without_digits(pre_tokenizer: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, bool]:
-    """A pre-tokenizer without a first step that sets each digit apart, and whether it had one."""
-    steps = (pre_tokenizer or {}).get("pretokenizers", [])
-    first, second = (*steps, {}, {})[:2]
-    words = second.get("type") == "ByteLevel" and second.get("use_regex") and not second.get("add_prefix_space")
-    if len(steps) == 2 and first["type"] == "Digits" and first["individual_digits"] and words:
-        return second, True
-    return pre_tokenizer, False
-
-
-def _digits_stand_alone(vocabulary: Mapping[str, int], added: list[str]) -> bool:
-    return all(len(text) == 1 or _DIGITS.isdisjoint(text) for text in (*vocabulary, *added))
-
-
-def _completed(vocabulary: Mapping[str, int], added: list[Mapping[str, Any]]) -> Mapping[str, int]:
-    """A byte-level vocabulary with an entry for each byte."""
-    missing = [char for char in ALPHABET if char not in vocabulary]
-    if not missing:
-        return vocabulary
-    size = 1 + max((*vocabulary.values(), *(token["id"] for token in added)))
-    return {**vocabulary, **{char: size + number for number, char in enumerate(missing)}}

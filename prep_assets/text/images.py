@@ -210,9 +210,16 @@ def _tiles(rule: InternVL, width: int, height: int) -> int:
 def _rows_and_columns(rule: Idefics3, width: int, height: int) -> tuple[int, int]:
     if not rule.do_image_splitting:
         return 0, 0
-    width, height = _scaled(width, height, rule.longest_edge)
+    ratio = width / height
+    if width >= height:  # the longer side at its length, the other one even
+        width, height = rule.longest_edge, int(rule.longest_edge / ratio)
+        height = max(1, height + height % 2)
+    else:
+        width, height = int(rule.longest_edge * ratio), rule.longest_edge
+        width = max(1, width + width % 2)
     if max(width, height) > LARGEST_SIDE:
-        width, height = _bounded(width, height)
+        ratio, is_wide = width / height, width >= height
+        width, height = (LARGEST_SIDE, max(1, int(LARGEST_SIDE / ratio))) if is_wide else (max(1, int(LARGEST_SIDE * ratio)), LARGEST_SIDE)
     ratio, tile = width / height, rule.tile
     if width >= height:
         columns = math.ceil(width / tile)
@@ -221,25 +228,6 @@ def _rows_and_columns(rule: Idefics3, width: int, height: int) -> tuple[int, int
         rows = math.ceil(height / tile)
         columns = math.ceil(int(rows * tile * ratio) / tile)
     return (rows, columns) if rows > 1 or columns > 1 else (0, 0)
-
-
-def _scaled(width: int, height: int, longest: int) -> tuple[int, int]:
-    """The longer side at `longest`, the other one even."""
-    ratio = width / height
-    if width >= height:
-        width, height = longest, int(longest / ratio)
-        height += height % 2
-    else:
-        width, height = int(longest * ratio), longest
-        width += width % 2
-    return max(width, 1), max(height, 1)
-
-
-def _bounded(width: int, height: int) -> tuple[int, int]:
-    ratio = width / height
-    if width >= height:
-        return LARGEST_SIDE, max(1, int(LARGEST_SIDE / ratio))
-    return max(1, int(LARGEST_SIDE * ratio)), LARGEST_SIDE
 
 
 def _rows_of_tiles(rule: Idefics3, token: str, rows: int, columns: int) -> str:

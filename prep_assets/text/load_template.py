@@ -128,7 +128,9 @@ def load_prompt_type(name: str, path: Path | None = None) -> PromptType:
     Raises:
         TemplateError: no such file or name, or a file that does not fit; the message names the nearest, or what does not fit.
     """
-    known = _read(path) if path else shipped()
+    if path and not path.is_file():
+        raise TemplateError(f"no file of prompt types at {path}")
+    known = _parsed(path.read_text("utf-8"), str(path)) if path else shipped()
     if name not in known:
         raise TemplateError(
             f"no prompt type {name!r} {f'in {path}' if path else 'ships'}{nearest(name, known) or '.'} Known: {', '.join(known)}"
@@ -140,12 +142,6 @@ def load_prompt_type(name: str, path: Path | None = None) -> PromptType:
 def shipped() -> Mapping[str, PromptType]:
     """The prompt types that ship with prep-assets, by name."""
     return _parsed((resources.files("prep_assets.text") / "prompt_types.json").read_text("utf-8"), "prompt_types.json")
-
-
-def _read(path: Path) -> Mapping[str, PromptType]:
-    if not path.is_file():
-        raise TemplateError(f"no file of prompt types at {path}")
-    return _parsed(path.read_text("utf-8"), str(path))
 
 
 def _parsed(text: str, where: str) -> Mapping[str, PromptType]:

@@ -30,71 +30,53 @@ from prep_assets.samples import (
     Turn,
     over_turns,
 )
-from prep_assets.text.conversation import (
-    NAMES,
-    NONCHARACTER,
-    Marking,
-    Piece,
-    Places,
-    marked_tools,
-    messages,
-    pieces,
-    placeholder,
-    unmark,
-    unmarked_strings,
-)
+from prep_assets.text.conversation import NAMES, NONCHARACTER, Piece, Places, marked_tools, pieces, placeholder, unmark, unmarked_strings
 from prep_assets.text.images import expanded
-from prep_assets.text.spans import Rendered, Span, Stop
-from prep_assets.text.template import Block, Chat, ChatTemplate
+from prep_assets.text.spans import Rendered, Span, Stop, control_pattern
+from prep_assets.text.template import Block, Chat, ChatTemplate, common_length
 
 # Where the regions of a conversation stand in its render, from the marks around their texts.
 
-Bounds = dict[int, tuple[int, int]]
-"""Number of a piece → where it stands (start, end)."""
+Shown = tuple[int, int, Piece]
+"""Where a piece stands (start, end), and the piece."""
 
 
-def place(text: str, found: Sequence[Piece], places: Places, template: ChatTemplate) -> Bounds:
-    """The bounds of all pieces that are shown.
+def place(chat: Chat, places: Places) -> list[Shown]:
+    """All pieces that are shown, in their order in the conversation; images that the template itself writes come last.
 
     Raises:
         Refused: the template leaves a text out or changes it; reasoning may be left out of history.
     """
-    bounds: Bounds = {}
-    for index, piece in enumerate(found):
-        if not piece.leaves or (piece.region.kind == THINKING and not places.get(piece.leaf) and template.form.shows_reasoning):
-            continue
-        if piece.region.kind == TOOL_CALL:
-            bounds[index] = _call(piece, places, max((end for _, end in bounds.values()), default=0), template)
-            continue
+    template, shown = chat.template, list[Shown]()
+    for piece in chat.found:
         marks = places.get(piece.leaf, [])
-        if len(marks) != 1 or text[slice(*marks[0])] not in (piece.words, _escaped(piece)):
-            raise _dropped(piece, template)
-        bounds[index] = marks[0]
-    return bounds | _images(text, found, places, template)
-
-
-def _call(piece: Piece, places: Places, low: int, template: ChatTemplate) -> tuple[int, int]:
-    """Where a tool call stands. Its name may be written again in the header of its result, so the first one after what stands before counts."""
-    chosen = []
-    for leaf in range(piece.leaf, piece.leaf + piece.leaves):
-        marks = places.get(leaf)
-        if not marks:
-            raise _dropped(piece, template)
-        chosen.append(next((where for where in marks if where[0] >= low), marks[0]))
-    return min(start for start, _ in chosen), max(end for _, end in chosen)
-
-
-def _images(text: str, found: Sequence[Piece], places: Places, template: ChatTemplate) -> Bounds:
-    """Where the template itself writes the image token: the first one is the first image, and so on."""
-    images = [index for index, piece in enumerate(found) if piece.is_part]
-    if not images:
-        return {}
-    content = sorted(where for marks in places.values() for where in marks)
-    written = [each.span() for each in re.finditer(re.escape(template.image_token), text) if not _is_inside(each.start(), content)]
-    if len(written) != len(images):
-        detail = f"template {template.name} writes {template.image_token!r} {len(written)} times for {len(images)} images"
-        raise Refused("template_drops_content", detail, stage="render")
-    return dict(zip(images, written, strict=True))
+        if not piece.leaves or (piece.region.kind == THINKING and not marks and template.form.shows_reasoning):
+            continue
+        chosen = marks
+        if piece.region.kind == TOOL_CALL:
+            # its name may be written again in the header of its result, so the first one after what stands before counts
+            low, listed = max((end for _, end, _ in shown), default=0), [places.get(leaf) for leaf in piece.every_leaf]
+            chosen = [next((where for where in each if where[0] >= low), each[0]) for each in listed if each]
+            is_shown = len(chosen) == piece.leaves
+        else:  # some templates put a tool's result into JSON
+            escaped = json.dumps(piece.words, ensure_ascii=False)[1:-1] if piece.role == TOOL else piece.words
+            is_shown = len(marks) == 1 and chat.text[slice(*marks[0])] in (piece.words, escaped)
+        if not is_shown:
+            detail = (
+                f"template {template.name} does not render turn {piece.turn} ({piece.role}, {piece.region.kind}) as it is; "
+                "take a template that shows it, or leave such rows out"
+            )
+            raise Refused("template_drops_content", detail, stage="render")
+        shown.append((min(start for start, _ in chosen), max(end for _, end in chosen), piece))
+    if images := [piece for piece in chat.found if piece.is_part]:  # the first image token outside content is the first image, and so on
+        content = sorted(where for marks in places.values() for where in marks)
+        written = [match.span() for match in re.finditer(re.escape(template.image_token), chat.text)]
+        written = [where for where in written if not _is_inside(where[0], content)]
+        if len(written) != len(images):
+            detail = f"template {template.name} writes {template.image_token!r} {len(written)} times for {len(images)} images"
+            raise Refused("template_drops_content", detail, stage="render")
+        shown += [(*where, piece) for where, piece in zip(written, images, strict=True)]
+    return shown
 
 
 def _is_inside(at: int, ascending: Sequence[tuple[int, int]]) -> bool:
@@ -102,17 +84,9 @@ def _is_inside(at: int, ascending: Sequence[tuple[int, int]]) -> bool:
     return number >= 0 and at < ascending[number][1]
 
 
-def _escaped(piece: Piece) -> str:
-    """The words of a tool's result as they stand inside JSON, into which some templates put it."""
-    return json.dumps(piece.words, ensure_ascii=False)[1:-1] if piece.role == TOOL else piece.words
-
-
-def _dropped(piece: Piece, template: ChatTemplate) -> Refused:
-    detail = (
-        f"template {template.name} does not render turn {piece.turn} ({piece.role}, {piece.region.kind}) as it is; "
-        "take a template that shows it, or leave such rows out"
-    )
-    return Refused("template_drops_content", detail, stage="render")
+def in_order(shown: Sequence[Shown]) -> list[Shown]:
+    """Pieces in the order of the render."""
+    return sorted(shown, key=lambda each: each[:2])
 
 
 def check_shown(sample: Sample, texts: Mapping[int, str], places: Places, template: ChatTemplate) -> None:
@@ -137,65 +111,54 @@ def check_shown(sample: Sample, texts: Mapping[int, str], places: Places, templa
             raise Refused("template_drops_names", detail, stage="render")
 
 
-def check_order(found: Sequence[Piece], bounds: Bounds, template: ChatTemplate) -> None:
+def check_order(shown: Sequence[Shown], template: ChatTemplate) -> None:
     """Refuse a conversation whose parts the template writes in another order: the parts of one turn, or one turn amid another."""
-    ascending = sorted(bounds, key=lambda index: bounds[index])
-    for before, after in pairwise(ascending):
-        left, right = found[before], found[after]
+    ascending = [piece for _, _, piece in in_order(shown)]
+    for left, right in pairwise(ascending):
         if left.turn == right.turn and left.order > right.order:
             detail = (
                 f"template {template.name} writes the {right.region.kind} of turn {left.turn} after its {left.region.kind}, where the source has it "
                 "before; split the turn, or take a template that keeps the order"
             )
             raise Refused("template_reorders_content", detail, stage="render")
-    begun: set[int] = set()
-    last = -1
-    for index in ascending:
-        turn = found[index].turn
-        if turn != last and turn in begun:
+    turns = [turn for turn, _ in groupby(piece.turn for piece in ascending)]
+    for number, turn in enumerate(turns):
+        if turn in turns[:number]:
             detail = (
-                f"template {template.name} writes turn {turn} in two places, with turn {last} between; split it, or take another template"
+                f"template {template.name} writes turn {turn} in two places, with turn {turns[number - 1]} between; split it, or take another "
+                "template"
             )
             raise Refused("template_reorders_content", detail, stage="render")
-        begun.add(turn)
-        last = turn
 
 
-def with_margins(text: str, bare_marked: str, found: Sequence[Piece], shown: Bounds, template: ChatTemplate) -> Bounds:
+def with_margins(chat: Chat, shown: Sequence[Shown]) -> list[Shown]:
     """Widen the bounds of each piece by the white space of its own that the template kept.
 
-    In `bare_marked` that white space is left away; where the run of white space beside the words is longer in the real render, the difference
-    is the region's own.
+    In a render with the words alone that white space is left away; where the run of white space beside the words is longer in the real render, the
+    difference is the region's own.
     """
-    bare_text, bare = unmark(bare_marked)
-    widened: Bounds = {}
-    for index, (start, end) in shown.items():
-        piece = found[index]
-        if not piece.lead and not piece.trail:  # nor does a tool call or an escaped result stand there letter by letter
-            widened[index] = start, end
-            continue
-        if piece.leaf not in bare:
-            raise _rewritten(f"template {template.name} renders a turn otherwise without its white space")
-        kept_lead = _run_before(text, start) - _run_before(bare_text, bare[piece.leaf][0][0]) if piece.lead else 0
-        kept_trail = run_after(text, end) - run_after(bare_text, bare[piece.leaf][-1][1]) if piece.trail else 0
-        if not kept_lead and not kept_trail:
-            widened[index] = start, end
-            continue
-        where = start - kept_lead, end + kept_trail
-        own = piece.text[max(0, piece.lead - kept_lead) : len(piece.text) - piece.trail + kept_trail]
-        if not (0 <= kept_lead <= piece.lead and 0 <= kept_trail <= piece.trail and text[slice(*where)] == own):
-            raise _rewritten(f"template {template.name} changes the white space around turn {piece.turn}")
-        widened[index] = where
-    _check_apart(found, widened, template)
+    if not any(piece.lead or piece.trail for piece in chat.found):
+        return list(shown)
+    (bare_text, bare), text, name = unmark(chat.render("words only")), chat.text, chat.template.name
+    widened: list[Shown] = []
+    for start, end, piece in shown:
+        low, high = start, end
+        if piece.lead or piece.trail:  # of a tool call or an escaped result, which does not stand there letter by letter, there is none
+            if piece.leaf not in bare:
+                raise _rewritten(f"template {name} renders a turn otherwise without its white space")
+            first, last = bare[piece.leaf][0][0], bare[piece.leaf][-1][1]
+            kept_lead = _run_before(text, start) - _run_before(bare_text, first) if piece.lead else 0
+            kept_trail = run_after(text, end) - run_after(bare_text, last) if piece.trail else 0
+            low, high = start - kept_lead, end + kept_trail
+            own = piece.text[max(0, piece.lead - kept_lead) : len(piece.text) - piece.trail + kept_trail]
+            is_own = 0 <= kept_lead <= piece.lead and 0 <= kept_trail <= piece.trail and text[low:high] == own
+            if (kept_lead or kept_trail) and not is_own:
+                raise _rewritten(f"template {name} changes the white space around turn {piece.turn}")
+        widened.append((low, high, piece))
+    for (_, end, left), (start, _, right) in pairwise(in_order(widened)):
+        if start < end:  # where nothing but white space stands between two turns that both have some, it may be of either
+            raise _rewritten(f"template {name} leaves white space that may be of turn {left.turn} or of turn {right.turn}")
     return widened
-
-
-def _check_apart(found: Sequence[Piece], bounds: Bounds, template: ChatTemplate) -> None:
-    """Where nothing but white space stands between two turns that both have some, it may be of either."""
-    for before, after in pairwise(sorted(bounds, key=lambda index: bounds[index])):
-        if bounds[after][0] < bounds[before][1]:
-            turns = found[before].turn, found[after].turn
-            raise _rewritten(f"template {template.name} leaves white space that may be of turn {turns[0]} or of turn {turns[1]}")
 
 
 def _rewritten(detail: str) -> Refused:
@@ -203,18 +166,12 @@ def _rewritten(detail: str) -> Refused:
 
 
 def _run_before(text: str, at: int) -> int:
-    start = at
-    while start and text[start - 1].isspace():
-        start -= 1
-    return at - start
+    return at - len(text[:at].rstrip())
 
 
 def run_after(text: str, at: int) -> int:
     """How many characters of white space stand at `at`."""
-    end = at
-    while end < len(text) and text[end].isspace():
-        end += 1
-    return end - at
+    return len(text) - at - len(text[at:].lstrip())
 
 
 # From where texts stand to what is trained with them: what the template writes before, between and after the regions of an assistant's turn.
@@ -222,7 +179,7 @@ def run_after(text: str, at: int) -> int:
 _END_OF_THINKING = "</think>"
 
 
-def wrapped(chat: Chat, bounds: Bounds, places: Places) -> tuple[list[Span], list[Stop]]:
+def wrapped(chat: Chat, shown: Sequence[Shown], places: Places) -> tuple[list[Span], list[Stop]]:
     """The spans of all pieces that are shown, and the stops of all turns.
 
     An assistant's first region takes what stands between the generation prompt and its words, reasoning and tool calls what stands around
@@ -231,83 +188,63 @@ def wrapped(chat: Chat, bounds: Bounds, places: Places) -> tuple[list[Span], lis
     Raises:
         Refused: where a turn begins or ends cannot be told.
     """
-    ascending = sorted(bounds, key=lambda index: bounds[index])
-    groups = [list(group) for _, group in groupby(ascending, key=lambda index: chat.found[index].turn)]
-    blocks = [_block(chat, group, bounds, places) for group in groups]
+    groups = [list(group) for _, group in groupby(in_order(shown), key=lambda each: each[2].turn)]
+    blocks = [_block(group, places) for group in groups]
     spans: list[Span] = []
     stops: list[Stop] = []
-    for number, (block, group) in enumerate(zip(blocks, groups, strict=True)):
-        before, after = blocks[number - 1] if number else None, blocks[number + 1] if number + 1 < len(blocks) else None
-        mine = [Span(*bounds[index], block.turn, block.role, chat.found[index].region) for index in group]
+    for before, block, after, group in zip([None, *blocks], blocks, [*blocks[1:], None], groups, strict=False):
+        turn = [Span(start, end, block.turn, block.role, piece.region) for start, end, piece in group]
         where = chat.template.borders.stop(chat, block, after)
         if where is not None:
             stops.append(Stop(block.turn, *where))
-        if block.role == ASSISTANT:
-            mine = _whole(chat, mine, where, before, block, after)
-        spans += mine
+        spans += _whole(chat, turn, where, before, block, after) if block.role == ASSISTANT else turn
     return spans, stops
 
 
-def _block(chat: Chat, group: list[int], bounds: Bounds, places: Places) -> Block:
-    pieces = [chat.found[index] for index in group]
-    start, end = bounds[group[0]][0], bounds[group[-1]][1]
-    leaves = [leaf for piece in pieces for leaf in range(piece.leaf, piece.leaf + piece.leaves)]
+def _block(group: Sequence[Shown], places: Places) -> Block:
+    """The texts of one turn."""
+    pieces, start, end = [piece for _, _, piece in group], group[0][0], group[-1][1]
+    leaves = [leaf for piece in pieces for leaf in piece.every_leaf]
     marked = [(high, leaf, number) for leaf in leaves for number, (_, high) in enumerate(places[leaf]) if high <= end]
     high, leaf, number = max(marked, default=(end, -1, 0))
-    kinds = tuple(piece.region.kind for piece in pieces)
-    return Block(pieces[0].turn, pieces[0].role, kinds, start, end, leaf, number, end - high)
+    return Block(pieces[0].turn, pieces[0].role, tuple(piece.region.kind for piece in pieces), start, end, leaf, number, end - high)
 
 
 def _whole(
-    chat: Chat, spans: list[Span], stop: tuple[int, int] | None, before: Block | None, block: Block, after: Block | None
+    chat: Chat, own: Sequence[Span], stop: tuple[int, int] | None, before: Block | None, block: Block, after: Block | None
 ) -> list[Span]:
     """The spans of an assistant's turn with all that the model generates around them."""
-    own = tuple(spans)
+    spans, text, template = list(own), chat.text, chat.template
     if spans[0].region.kind != IMAGE:
-        start = min(chat.template.borders.start(chat, before, block), spans[0].end)
+        start = min(template.borders.start(chat, before, block), spans[0].end)
         # white space may be that of a region of nothing else, which has no span
-        if not (chat.text[start : spans[0].start].isspace() and block.turn in chat.with_blanks):
+        has_blanks = any(piece.turn == block.turn and piece.text and not piece.leaves for piece in chat.found)
+        if not (has_blanks and text[start : spans[0].start].isspace()):
             spans[0] = replace(spans[0], start=start)
-    for i in range(len(spans) - 1):
-        spans[i], spans[i + 1] = _share(chat.text, spans[i], spans[i + 1])
+    for i, (left, right) in enumerate(pairwise(own)):
+        if TOOL_CALL not in (left.region.kind, right.region.kind) and THINKING not in (left.region.kind, right.region.kind):
+            continue
+        # a closing tag of reasoning goes to the reasoning, the rest of what stands between to a tool call
+        cut = right.start
+        if right.region.kind == TOOL_CALL:
+            closing = text.find(_END_OF_THINKING, left.end, right.start) if left.region.kind == THINKING else -1
+            cut = left.end if closing < 0 else closing + len(_END_OF_THINKING) + run_after(text, closing + len(_END_OF_THINKING))
+        spans[i], spans[i + 1] = replace(spans[i], end=cut), replace(right, start=cut)
     if spans[-1].region.kind in (THINKING, TOOL_CALL):
-        spans[-1] = replace(spans[-1], end=stop[0] if stop else _end_without_stop(chat, block, after))
+        if stop is None and after is not None:
+            detail = f"template {template.name}: no control token ends turn {block.turn} after its {block.kinds[-1]}; take another template"
+            raise Refused("stop_token_not_found", detail, stage="render")
+        spans[-1] = replace(spans[-1], end=stop[0] if stop else block.end + len(text[block.end :].rstrip()))
     if stop is not None and block.turn == len(chat.sample.turns) - 1 and not chat.prompted:
-        _check_nothing_follows(chat, stop[1])
+        # after the last answer there may be white space and the end-of-text token, and no header of a turn that is not there
+        rest, eos = text[stop[1] :], template.special.get("eos_token", "")
+        if (rest.replace(eos, "") if eos else rest).strip():
+            detail = (
+                f"template {template.name} writes {rest[:60]!r} after the last answer, where nothing follows; "
+                "it ignores add_generation_prompt: mend it, or take another template"
+            )
+            raise Refused("dangling_header", detail, stage="render")
     return [replace(span, lead=bare.start - span.start, trail=span.end - bare.end) for span, bare in zip(spans, own, strict=True)]
-
-
-def _check_nothing_follows(chat: Chat, at: int) -> None:
-    """After the last answer there may be white space and the end-of-text token, and no header of a turn that is not there."""
-    rest = chat.text[at:]
-    eos = chat.template.special.get("eos_token", "")
-    if (rest.replace(eos, "") if eos else rest).strip():
-        detail = (
-            f"template {chat.template.name} writes {rest[:60]!r} after the last answer, where nothing follows; "
-            "it ignores add_generation_prompt: mend it, or take another template"
-        )
-        raise Refused("dangling_header", detail, stage="render")
-
-
-def _end_without_stop(chat: Chat, block: Block, after: Block | None) -> int:
-    if after is not None:
-        detail = (
-            f"template {chat.template.name}: no control token ends turn {block.turn} after its {block.kinds[-1]}; take another template"
-        )
-        raise Refused("stop_token_not_found", detail, stage="render")
-    return block.end + len(chat.text[block.end :].rstrip())
-
-
-def _share(text: str, left: Span, right: Span) -> tuple[Span, Span]:
-    """Divide what stands between two regions of a turn: a closing tag of reasoning goes to the reasoning, the rest to the tool call."""
-    kinds = (left.region.kind, right.region.kind)
-    if TOOL_CALL not in kinds and THINKING not in kinds:
-        return left, right
-    cut = right.start
-    if right.region.kind == TOOL_CALL:
-        closing = text.find(_END_OF_THINKING, left.end, right.start) if left.region.kind == THINKING else -1
-        cut = left.end if closing < 0 else closing + len(_END_OF_THINKING) + run_after(text, closing + len(_END_OF_THINKING))
-    return replace(left, end=cut), replace(right, start=cut)
 
 
 # Sample → Rendered: one render of the whole conversation, with the character span of every region.
@@ -346,7 +283,11 @@ def render(sample: Sample, template: ChatTemplate | None, *, generation_prompt: 
             _check_text(region.text)
     untemplated = [turn.role in UNTEMPLATED for turn in sample.turns]
     if all(untemplated):
-        _check_all_shown(sample)
+        # only a template can show what stands beside the turns
+        beside = {"tools": sample.tools, "documents": sample.documents, "chat_template_kwargs": sample.template_options}
+        if lost := [name for name, value in beside.items() if value]:
+            detail = f"the record has {' and '.join(lost)}, which text without a chat template cannot show"
+            raise Refused("needs_template", detail, stage="render")
         return _joined(sample, template.special.get("eos_token", ""), template) if template else _joined(sample)
     if template is None or any(untemplated):
         roles = [turn.role for turn in sample.turns]
@@ -360,15 +301,6 @@ def render(sample: Sample, template: ChatTemplate | None, *, generation_prompt: 
         return _templated(sample, template, generation_prompt)
     except RecursionError as error:
         raise Refused("too_deeply_nested", "a tool call or a tool's schema is nested too deeply to be rendered", stage="render") from error
-
-
-def _check_all_shown(sample: Sample) -> None:
-    """Only a template can show what stands beside the turns."""
-    beside = {"tools": sample.tools, "documents": sample.documents, "chat_template_kwargs": sample.template_options}
-    if lost := [name for name, value in beside.items() if value]:
-        raise Refused(
-            "needs_template", f"the record has {' and '.join(lost)}, which text without a chat template cannot show", stage="render"
-        )
 
 
 def _check_text(text: str) -> None:
@@ -406,48 +338,31 @@ def _templated(sample: Sample, template: ChatTemplate, prompted: bool) -> Render
     if unread := template.unread(sample.template_options):
         raise Refused("unknown_template_option", f"chat_template_kwargs: {unread}", stage="render")
     template = template.with_options(sample.template_options)
-    found = pieces(sample, image=template.image_token, form=template.form)
-    _check_unmarked(sample, template)
-    chat = Chat(sample, found, template, _rendered(sample, template, found, "none", prompted), prompted)
-    _check_text(chat.text)  # a tool call may spell out in JSON escapes what no text may hold
-    tools, texts = marked_tools(sample.tools)
-    marked = template.render(
-        messages(sample, found, "words", template.form), tools=tools, documents=sample.documents, generation_prompt=prompted
-    )
-    text, places = unmark(marked)
-    if text != chat.text:
-        raise Refused("template_rewrites_content", _rewrite(template, chat.text, text), stage="render")
-    bounds = place(text, found, places, template)
-    check_shown(sample, texts, places, template)
-    check_order(found, bounds, template)
-    if any(piece.lead or piece.trail for piece in found):
-        bounds = with_margins(text, _rendered(sample, template, found, "words only", prompted), found, bounds, template)
-    leaves = {leaf for piece in found for leaf in range(piece.leaf, piece.leaf + piece.leaves) if piece.region.kind != IMAGE}
-    content = sorted(where for leaf in leaves for where in places.get(leaf, []))
-    shown = ((*bounds[index], piece.region) for index, piece in enumerate(found) if piece.region.kind == IMAGE)
-    images = sorted(shown, key=lambda image: image[0])
-    spans, stops = wrapped(chat, bounds, places)
-    return expanded(Rendered(text, tuple(spans), tuple(content), tuple(stops), tuple(images)), template.image_token, template.image)
-
-
-def _rendered(sample: Sample, template: ChatTemplate, found: list[Piece], marking: Marking, prompted: bool) -> str:
-    listed = messages(sample, found, marking, template.form)
-    return template.render(listed, tools=sample.tools, documents=sample.documents, generation_prompt=prompted)
-
-
-def _check_unmarked(sample: Sample, template: ChatTemplate) -> None:
-    """Roles, names and schemas are no content of a turn, so a control token that somebody wrote there would be taken for the template's."""
-    for text in unmarked_strings(sample):
+    chat = Chat(sample, pieces(sample, image=template.image_token, form=template.form), template, prompted)
+    for text in unmarked_strings(
+        sample
+    ):  # no content of a turn, so a control token that somebody wrote there would be taken for the template's
         _check_text(text)
         control = next((token for token in template.control if token in text), None)
         if control is not None:
             raise Refused("control_token_outside_content", f"{control!r} stands in {text[:80]!r}", stage="render")
-
-
-def _rewrite(template: ChatTemplate, plain: str, unmarked: str) -> str:
-    at = next((i for i, (a, b) in enumerate(zip(plain, unmarked, strict=False)) if a != b), min(len(plain), len(unmarked)))
-    near = plain[max(0, at - 30) : at + 30]
-    return f"template {template.name} depends on the content itself: near {near!r} it cannot be followed; take another template, or mend such rows"
+    _check_text(chat.text)  # a tool call may spell out in JSON escapes what no text may hold
+    tools, texts = marked_tools(sample.tools)
+    unmarked, places = unmark(chat.render("words", tools))
+    if unmarked != chat.text:
+        at = common_length(chat.text, unmarked)
+        near = chat.text[max(0, at - 30) : at + 30]
+        detail = f"template {template.name} depends on the content itself: near {near!r} it cannot be followed; take another template, or mend such rows"
+        raise Refused("template_rewrites_content", detail, stage="render")
+    shown = place(chat, places)
+    check_shown(sample, texts, places, template)
+    check_order(shown, template)
+    shown = with_margins(chat, shown)
+    leaves = {leaf for piece in chat.found for leaf in piece.every_leaf if piece.region.kind != IMAGE}
+    content = sorted(where for leaf in leaves for where in places.get(leaf, []))
+    images = sorted(((start, end, piece.region) for start, end, piece in shown if piece.region.kind == IMAGE), key=lambda image: image[0])
+    spans, stops = wrapped(chat, shown, places)
+    return expanded(Rendered(chat.text, tuple(spans), tuple(content), tuple(stops), tuple(images)), template.image_token, template.image)
 
 
 # Reasoning that stands in the text of an answer, such as ``<think>…</think>``.
@@ -538,8 +453,7 @@ class InlineReasoning:
 
     @cached_property
     def _tag(self) -> re.Pattern[str]:
-        listed = sorted(self.strings, key=lambda tag: (-len(tag), tag))
-        return re.compile("|".join(map(re.escape, listed)))
+        return control_pattern(self.strings) or re.compile(r"(?!)")
 
 
 def _is_text(region: Region) -> bool:
@@ -558,12 +472,13 @@ Weight = Callable[[str, Region], float]
 def left_out(sample: Sample, rendered: Rendered) -> int:
     """How many turns of a rendered conversation lost their reasoning."""
     shown = {span.turn for span in rendered.spans if span.region.kind == THINKING}
-    thinking = [number for number, turn in enumerate(sample.turns) if any(_thinks(region) for region in turn.regions)]
-    return len(set(thinking) - shown)
-
-
-def _thinks(region: Region) -> bool:
-    return region.kind == THINKING and not region.drop and bool(region.text.strip())
+    thinking = {
+        number
+        for number, turn in enumerate(sample.turns)
+        for region in turn.regions
+        if region.kind == THINKING and not region.drop and region.text.strip()
+    }
+    return len(thinking - shown)
 
 
 def one_per_answer(sample: Sample, weight: Weight) -> tuple[Sample, ...]:
@@ -578,12 +493,10 @@ def one_per_answer(sample: Sample, weight: Weight) -> tuple[Sample, ...]:
     ends = [number for number, turn in enumerate(sample.turns, 1) if turn.role == ASSISTANT and is_trained(turn)]
     if not ends or any(map(is_trained, sample.turns[ends[-1] :])):
         ends.append(len(sample.turns))
-    starts = [0, *ends[:-1]]
-    return tuple(
-        replace(sample, turns=(*map(_history, sample.turns[:start]), *sample.turns[start:end]))
-        for start, end in zip(starts, ends, strict=True)
-    )
-
-
-def _history(turn: Turn) -> Turn:
-    return replace(turn, regions=tuple(replace(region, loss_weight=0.0) for region in turn.regions))
+    parts = []
+    for start, end in pairwise([0, *ends]):
+        history = [
+            replace(turn, regions=tuple(replace(region, loss_weight=0.0) for region in turn.regions)) for turn in sample.turns[:start]
+        ]
+        parts.append(replace(sample, turns=(*history, *sample.turns[start:end])))
+    return tuple(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -196,6 +196,12 @@ def trained(rendered: Rendered, policy: MaskPolicy) -> list[tuple[int, int, floa
     return [(start, end, weight) for (start, weight), (end, _) in pairwise(found) if weight and end > start]
 
 
+def control_pattern(control: Iterable[str]) -> re.Pattern[str] | None:
+    """Matches any control token's text, longest first; `None` where the tokenizer has none."""
+    texts = sorted(control, key=lambda text: (-len(text), text))
+    return re.compile("|".join(map(re.escape, texts))) if texts else None
+
+
 # A batch of renders cut at the control tokens that the template wrote: ordinary segments between them, and where loss weights change.
 #
 # `Row` is one render, in places of its own. `Cuts` is a batch, whose byte positions count through all of it. Rows come from renders (`row_of`); for plain
@@ -373,28 +379,27 @@ class Cutter:
 
     def row(self, rendered: Rendered) -> Row:
         """One render, cut."""
-        byte_of = BytePositions(rendered.text)
-        controls = self.controls(rendered)
-        row = Row(rendered.text, [], not controls or controls[0][0] > 0, [], [], [], [])
+        text, controls = rendered.text, self.controls(rendered)
+        byte_of = range(len(text) + 1) if text.isascii() else byte_table(text).tolist()
+        row = Row(text, [], not controls or controls[0][0] > 0, [], [], [], [])
         control_items: list[int] = []
         last = 0
-        for start, end, token in [*controls, (len(rendered.text), len(rendered.text), -1)]:
+        for start, end, token in [*controls, (len(text), len(text), -1)]:
             if start > last:
-                row.segments.append(rendered.text[last:start])
+                row.segments.append(text[last:start])
                 row.items.append(-1)
-                row.item_ends.append(byte_of(start))
+                row.item_ends.append(byte_of[start])
             if token >= 0:
                 control_items.append(len(row.items))
                 row.items.append(token)
-                row.item_ends.append(byte_of(end))
+                row.item_ends.append(byte_of[end])
             last = end
         for start, end, region in rendered.images:
             row.images.append((*_placeholder_items(rendered, start, end, controls, control_items), region))
         for position, weight in steps(rendered, self.policy):
-            row.breaks.append(byte_of(position))
+            row.breaks.append(byte_of[position])
             row.weights.append(weight)
-        byte_of = BytePositions(rendered.text)
-        row.prompts.extend(Prompt(byte_of(start), byte_of(end), role) for start, end, role in self.prompts_of(rendered))
+        row.prompts.extend(Prompt(byte_of[start], byte_of[end], role) for start, end, role in self.prompts_of(rendered))
         return row
 
     def controls(self, rendered: Rendered) -> list[tuple[int, int, int]]:
@@ -410,8 +415,7 @@ class Cutter:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str] | None:
-        texts = sorted(self.control, key=lambda text: (-len(text), text))
-        return re.compile("|".join(map(re.escape, texts))) if texts else None
+        return control_pattern(self.control)
 
     def prompts_of(self, rendered: Rendered) -> list[Prompt]:
         """Each untrained text by its characters, where truncation asks for them. Images, reasoning and tool calls are never shortened, nor is
@@ -439,30 +443,10 @@ def _placeholder_items(
     return items[low], items[high - 1] - items[low] + 1
 
 
-class BytePositions:
-    """Character position → byte position in the UTF-8 form of a text. Positions are asked for in ascending order."""
-
-    __slots__ = ("_bytes", "_chars", "_text")
-
-    def __init__(self, text: str) -> None:
-        self._text = None if text.isascii() else text
-        self._chars = self._bytes = 0
-
-    def __call__(self, position: int) -> int:
-        """The byte position of a character."""
-        if self._text is None:
-            return position
-        if position < self._chars:
-            self._chars = self._bytes = 0
-        self._bytes += len(self._text[self._chars : position].encode())
-        self._chars = position
-        return self._bytes
-
-
 def byte_table(text: str) -> Ints:
     """Byte position of every character of `text` in its UTF-8 form, and of its end: int64[len(text) + 1]."""
-    points = np.frombuffer(text.encode("utf-32-le"), "<u4")
-    return bounds(1 + (points > 0x7F) + (points > 0x7FF) + (points > 0xFFFF).astype(np.int64))
+    data = np.frombuffer(text.encode(), np.uint8)
+    return np.append(np.flatnonzero((data & 0xC0) != 0x80), len(data))
 
 
 def characters(text: str, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
@@ -493,21 +477,12 @@ def kept_tokens(length: int, limit: int, mode: Truncation, prompts: Sequence[Pro
         prompts: its untrained texts, by tokens.
         keeps: what is left of them, by role.
     """
-    keep = np.ones(length, bool)
-    if mode == "end":
-        keep[limit:] = False
-    elif mode == "start":
-        keep[: length - limit] = False
-    elif mode == "prompt":
-        return _shorten(keep, length - limit, prompts, keeps)
-    else:
-        return None
-    return keep
-
-
-def _shorten(keep: Bools, excess: int, prompts: Sequence[Prompt], keeps: Mapping[str, Keep]) -> Bools | None:
-    """Take `excess` tokens from the longest prompts, one after the other; each keeps what its role says."""
-    for start, end, role in sorted(prompts, key=lambda prompt: (prompt.start - prompt.end, prompt.start)):
+    keep, excess = np.ones(length, bool), length - limit
+    if mode in ("end", "start"):
+        keep[slice(limit, None) if mode == "end" else slice(excess)] = False
+        return keep
+    # from the longest prompts, one after the other; each keeps what its role says
+    for start, end, role in sorted(prompts if mode == "prompt" else (), key=lambda prompt: (prompt.start - prompt.end, prompt.start)):
         own = keeps.get(role, Keep())
         taken = min(excess, end - start - own.least)
         if taken > 0:

@@ -1,21 +1,18 @@
-"""Code points and texts on which engines may part, and what was found about an engine."""
+"""Code points and texts on which engines may part."""
 
 from __future__ import annotations
 
 import random
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain, groupby
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.stores import files
-from prep_assets.stores.files import Kept
-from prep_assets.text.ids import Engine
+from prep_assets.text.ids import Engine, Flat
 
 # Code points at which the fast engine and the reference may part, so that a text that holds one goes to the reference.
 #
@@ -68,30 +65,30 @@ def differing(fast: Engine, reference: Engine, normalizer: Any, *, numerals: boo
         found.update(_otherwise_composed(tried, normalizer))
     if normalizer is not None or numerals:
         found.update(char for char in tried if unicodedata.category(char) == "Cn")
-    return _ranges(sorted(map(ord, found)))
+    runs = groupby(enumerate(sorted(map(ord, found))), key=lambda item: item[1] - item[0])
+    listed = [[point for _, point in run] for _, run in runs]
+    return tuple((run[0], run[-1] + 1) for run in listed)
 
 
 def _parting(chars: Sequence[str], forms: Callable[[str], str], fast: Engine, reference: Engine) -> Iterator[str]:
     """The characters whose forms have other ids: first in blocks, then those of the blocks that differ one by one."""
-    blocks = _unequal_blocks([chars[at : at + _BLOCK] for at in range(0, len(chars), _BLOCK)], forms, fast, reference)
-    doubtful = list(chain.from_iterable(blocks))
-    alone = {doubtful[at] for at in _unequal(list(map(forms, doubtful)), fast, reference)}
-    yield from alone
+
+    def unequal(blocks: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+        texts = ["\n".join(map(forms, block)) for block in blocks]
+        return [blocks[at] for at in unequal_texts(fast.encode(texts), reference.encode(texts))]
+
+    blocks = unequal(_blocks(chars))
+    single = set(chain.from_iterable(unequal([[char] for block in blocks for char in block])))
+    yield from single
     # a block may differ though none of its characters does alone
-    unexplained = [[char for char in block if char not in alone] for block in blocks]
-    yield from chain.from_iterable(_unequal_blocks(unexplained, forms, fast, reference))
+    yield from chain.from_iterable(unequal([[char for char in block if char not in single] for block in blocks]))
 
 
-def _unequal_blocks(blocks: Sequence[Sequence[str]], forms: Callable[[str], str], fast: Engine, reference: Engine) -> list[Sequence[str]]:
-    return [blocks[at] for at in _unequal(["\n".join(map(forms, block)) for block in blocks], fast, reference)]
+def _blocks(chars: Sequence[str]) -> list[Sequence[str]]:
+    return [chars[at : at + _BLOCK] for at in range(0, len(chars), _BLOCK)]
 
 
-def _unequal(texts: Sequence[str], fast: Engine, reference: Engine) -> list[int]:
-    a, b = fast.encode(texts), reference.encode(texts)
-    return unequal_texts(a, b)
-
-
-def unequal_texts(a: Any, b: Any) -> list[int]:
+def unequal_texts(a: Flat, b: Flat) -> list[int]:
     """Numbers of the texts that have other ids in one result than in the other."""
     bounds = zip(a.offsets[:-1], a.offsets[1:], b.offsets[:-1], b.offsets[1:], strict=True)
     return [at for at, (i, j, k, m) in enumerate(bounds) if not np.array_equal(a.ids[i:j], b.ids[k:m])]
@@ -99,28 +96,16 @@ def unequal_texts(a: Any, b: Any) -> list[int]:
 
 def _otherwise_composed(chars: Sequence[str], normalizer: Any) -> Iterator[str]:
     """Characters on which the normalizer and Python differ: how they are composed, and whether they change places with marks."""
-    blocks = [chars[at : at + _BLOCK] for at in range(0, len(chars), _BLOCK)]
-    for block in blocks:
-        if _disagree("\n".join(map(_marked, block)), normalizer):
-            for char in block:
-                if _disagree(_marked(char), normalizer):
-                    yield char
-                    yield from unicodedata.normalize("NFD", char)
 
+    def disagree(block: Sequence[str]) -> bool:
+        # decomposed and not, after a mark of high combining class and before one of the lowest
+        text = "\n".join(f"{char}\n{unicodedata.normalize('NFD', char)}\na\u0315{char}\na{char}\u0334" for char in block)
+        return bool(normalizer.normalize_str(text) != unicodedata.normalize("NFC", text))
 
-def _marked(char: str) -> str:
-    """A character, decomposed and not, after a mark of high combining class and before one of the lowest."""
-    return f"{char}\n{unicodedata.normalize('NFD', char)}\na\u0315{char}\na{char}\u0334"
-
-
-def _disagree(text: str, normalizer: Any) -> bool:
-    return bool(normalizer.normalize_str(text) != unicodedata.normalize("NFC", text))
-
-
-def _ranges(points: Iterable[int]) -> Ranges:
-    runs = groupby(enumerate(points), key=lambda item: item[1] - item[0])
-    listed = [[point for _, point in run] for _, run in runs]
-    return tuple((run[0], run[-1] + 1) for run in listed)
+    for char in (char for block in _blocks(chars) if disagree(block) for char in block):
+        if disagree(char):
+            yield char
+            yield from unicodedata.normalize("NFD", char)
 
 
 # Texts on which tokenizers are known to disagree: the gate that a fast engine must pass before it is used.
@@ -128,28 +113,8 @@ def _ranges(points: Iterable[int]) -> Ranges:
 _PIECES = (
     *(" ", "  ", "\n", "\n\n", "\t", "\r\n", "\u00a0", "\u0085", "\u2028", "\u3000", "\u200b", "\ufeff", "\x00", "\x7f", "\u00ad"),
     *("'s", "'T", "'LL", "'ſ", "'K", "don't", "I'M", "a", "Z", "é", "e\u0301", "ﬁ", "ß", "İ", "ǅ", "Å", "K"),
-    *(
-        "0",
-        "12",
-        "1234567",
-        "3.14",
-        "1,000",
-        "١٢٣",
-        "²",
-        "½",
-        "Ⅷ",
-        "+",
-        "==",
-        "!=",
-        "->",
-        "/*",
-        "*/",
-        "#",
-        "```",
-        "http://x.y/z?a=b",
-        "_",
-        "__init__",
-    ),
+    *("0", "12", "1234567", "3.14", "1,000", "١٢٣", "²", "½", "Ⅷ", "+", "==", "!=", "->", "/*", "*/", "#", "```"),
+    *("http://x.y/z?a=b", "_", "__init__"),
     *("你好", "世界", "の", "カ", "한국어", "ก็", "नमस्ते", "שלום", "مرحبا", "привет", "𝔘", "𐍈"),
     *("👍", "👍🏽", "👨‍👩‍👧‍👦", "🇩🇪", "e\u0301\u0323", "\U000e0041", "\ud7ff", "\ue000", "\ufffd", "\U0010ffff"),
     *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "</s>", "[INST]", "[/INST]", "<0x0A>", "▁", "Ġ", "<|", "|>", "<unk>", "[PAD]"),
@@ -176,35 +141,3 @@ def edge_set() -> tuple[str, ...]:
 def typed(tokens: Iterable[str]) -> tuple[str, ...]:
     """Texts with a tokenizer's added tokens typed in them: alone, in a sentence, against a word, twice."""
     return tuple(text for token in tokens for text in (token, f"a {token} b", f"a{token}b\n", token * 2))
-
-
-# What was found about a tokenizer's engines, kept on disk: the next process reads it instead of comparing them again.
-
-KEPT = Kept("engines", 256)
-_RULES = 2
-"""Counted up when the comparison itself changes."""
-_DECIDES = ("added_tokens", "normalizer", "pre_tokenizer", "model")
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """Whether the fast engine may be used for a tokenizer, why, and at which code points (first, one past the last) it differs."""
-
-    fast: bool
-    verdict: str
-    suspects: Ranges = ()
-
-
-def key_of(spec: Mapping[str, Any], engine: str) -> str:
-    """What a finding depends on: the tokenizer and the engine beside what all such keys have."""
-    return files.key_of(engine, _RULES, [spec.get(part) for part in _DECIDES])
-
-
-def find(key: str) -> Finding | None:
-    """The finding that was kept, or `None`."""
-    data = KEPT.find(key)
-    return None if data is None else msgspec.json.decode(data, type=Finding)
-
-
-def keep(key: str, finding: Finding) -> None:
-    """Keep a finding."""
-    KEPT.keep(key, msgspec.json.encode(finding))

@@ -17,9 +17,10 @@ from prep_assets.caches import bounded_cache
 from prep_assets.errors import Refused, TemplateError, nearest
 from prep_assets.limits import limited
 from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Sample
-from prep_assets.text.conversation import Piece, Places, messages, unmark
+from prep_assets.text.conversation import Marking, Piece, Places, messages, unmark
 from prep_assets.text.engines import refuse_flags
 from prep_assets.text.environment import FROZEN_CLOCK, MessageForm, Render, chat_template_utils, find_form
+from prep_assets.text.spans import control_pattern
 from prep_assets.text.vocabulary import Vocabulary
 
 # What a template may make at one stroke: single operations that take any amount of time or memory are held to a size.
@@ -52,8 +53,7 @@ def environment() -> Any:
     bounded = plain.overlay()
     bounded.intercepted_binops = frozenset(("*", "**", "%"))
     bounded.call_binop = _operate(plain)
-    sized = {name: _sized(plain.filters[name]) for name in _SIZED_FILTERS}
-    bounded.filters = {**plain.filters, **sized, "format": _formatting(plain.filters["format"])}
+    bounded.filters = {**plain.filters, **{name: _filter(name, plain.filters[name]) for name in (*_SIZED_FILTERS, "format")}}
     bounded.call = _called(plain.call)
     bounded.finalize = _written
     return bounded
@@ -74,23 +74,19 @@ def _operate(plain: Any) -> Callable[..., Any]:
     return operate
 
 
-def _sized(function: Callable[..., Any]) -> Callable[..., Any]:
+def _filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    first = int(getattr(function, "jinja_pass_arg", None) is not None)  # the value comes after the environment where a filter wants that
+
     @wraps(function)
-    def sized(*arguments: Any, **named: Any) -> Any:
-        # the value comes first, after the environment where a filter wants that
-        _check_sizes((*arguments[1 + (getattr(function, "jinja_pass_arg", None) is not None) :], *named.values()))
+    def bounded(*arguments: Any, **named: Any) -> Any:
+        given = (*arguments[first + 1 :], *named.values())
+        if name == "format":
+            _check_format(str(arguments[first]), given)
+        else:
+            _check_sizes(given)
         return function(*arguments, **named)
 
-    return sized
-
-
-def _formatting(function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)
-    def formatting(value: Any, *arguments: Any, **named: Any) -> Any:
-        _check_format(str(value), (*arguments, *named.values()))
-        return function(value, *arguments, **named)
-
-    return formatting
+    return bounded
 
 
 def _called(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -162,8 +158,7 @@ def marks(vocabulary: Vocabulary) -> tuple[str, ...]:
 
 
 def _is_mark(text: str) -> bool:
-    ends = text[:1] + text[-1:]
-    return any(char.isalnum() for char in text) and not any(char.isalnum() or char.isspace() for char in ends)
+    return any(map(str.isalnum, text)) and not any(char.isalnum() or char.isspace() for char in text[:1] + text[-1:])
 
 
 def probe_renders(render: Render) -> tuple[str, ...]:
@@ -209,8 +204,7 @@ class Ends:
     @cached_property
     def pattern(self) -> re.Pattern[str] | None:
         """Matches any control token, the longest first."""
-        texts = sorted(self.control, key=lambda text: (-len(text), text))
-        return re.compile("|".join(map(re.escape, texts))) if texts else None
+        return control_pattern(self.control)
 
     @property
     def borrows(self) -> bool:
@@ -225,47 +219,37 @@ class Ends:
             alone: what stands there where the conversation ends with the turn.
             is_text: whether the turn ends with text, which its stop follows at once; a tool call has brackets before.
         """
-        shared = self._shared(gap, alone)
+        shared = common_length(gap, alone)
+        for text in (gap, alone):  # up to no place inside a control token
+            shared = next((low for low, high in self.tokens(text) if low < shared < high), shared)
         own = gap[:shared]
-        run = self.leading(own) if is_text else None if self.borrows else self._closing(own)
-        if run is not None:
+        if is_text:
+            run = self.leading(own)
+        else:  # the control tokens that end a turn, not what they follow: the stop of a plain answer, else the last one
+            bare, tokens = own.rstrip(), self.tokens(own.rstrip())
+            stop = next((stop for stop in self.answers if stop and bare.endswith(stop)), "")
+            ends = not self.borrows and tokens and tokens[-1][1] == len(bare)
+            run = None if not ends else (len(bare) - len(stop), len(bare)) if stop else tokens[-1]
+        if run is not None or (is_text and own.strip()):
             return run
-        if is_text and own.strip():
-            return None
         here, there = self.leading(gap[shared:]), self.leading(alone[shared:])
         if here is None or not (there or (self.borrows and not alone[shared:].strip())):
             return None
         # it ends otherwise where more follows (<|end|> for <|return|>), with as many tokens; or the next header's first token ends it
-        count = len(self._tokens(alone[shared:][slice(*there)])) if there else 1
-        tokens = self._tokens(gap[shared:])[:count]
-        return shared + here[0], shared + tokens[-1][1]
+        count = len(self.tokens(alone[shared:][slice(*there)])) if there else 1
+        return shared + here[0], shared + self.tokens(gap[shared:])[:count][-1][1]
 
     def leading(self, text: str) -> Where | None:
         """The control tokens that `text` begins with, white space before them aside, without anything between."""
         start = end = len(text) - len(text.lstrip())
-        for low, high in self._tokens(text):
+        for low, high in self.tokens(text):
             if low != end:
                 break
             end = high
         return (start, end) if end > start else None
 
-    def _closing(self, text: str) -> Where | None:
-        """The control tokens at the end of `text` that end a turn, not what they follow: the stop of a plain answer, else the last one."""
-        bare = text.rstrip()
-        tokens = self._tokens(bare)
-        if not tokens or tokens[-1][1] != len(bare):
-            return None
-        stop = next((stop for stop in self.answers if stop and bare.endswith(stop)), "")
-        return (len(bare) - len(stop), len(bare)) if stop else tokens[-1]
-
-    def _shared(self, gap: str, alone: str) -> int:
-        """Characters that both begin with, up to no place inside a control token."""
-        shared = common_length(gap, alone)
-        for text in (gap, alone):
-            shared = next((low for low, high in self._tokens(text) if low < shared < high), shared)
-        return shared
-
-    def _tokens(self, text: str) -> Sequence[Where]:
+    def tokens(self, text: str) -> Sequence[Where]:
+        """Where control tokens stand in a text."""
         return [found.span() for found in self.pattern.finditer(text)] if self.pattern else []
 
 
@@ -312,32 +296,38 @@ class Chat:
     """A conversation, its render, and renders of its beginnings, each made once and only where it is needed.
 
     Attributes:
+        found: its pieces.
         prompted: whether the whole render ends with the generation prompt.
     """
 
     sample: Sample
     found: Sequence[Piece]
     template: ChatTemplate
-    text: str
     prompted: bool = False
-    _renders: dict[tuple[int, bool], tuple[str, Places] | None] = field(default_factory=dict)
+    _beginnings: dict[tuple[int, bool], tuple[str, Places] | None] = field(default_factory=dict)
+
+    def render(self, marking: Marking, tools: Sequence[Mapping[str, Any]] | None = None) -> str:
+        """The whole render, with marks or without."""
+        listed = messages(self.sample, self.found, marking, self.template.form)
+        tools = self.sample.tools if tools is None else tools
+        return self.template.render(listed, tools=tools, documents=self.sample.documents, generation_prompt=self.prompted)
 
     @cached_property
-    def with_blanks(self) -> frozenset[int]:
-        """Turns that have a region of white space alone, which leaves no mark."""
-        return frozenset(piece.turn for piece in self.found if piece.text and not piece.leaves)
+    def text(self) -> str:
+        """The render."""
+        return self.render("none")
 
     def until(self, turns: int, *, prompted: bool) -> tuple[str, Places] | None:
         """The render of the first `turns` turns and the places of its marks; `None` where the template refuses them."""
         key = turns, prompted
-        if key not in self._renders:
+        if key not in self._beginnings:
             listed = messages(self.sample, self.found, "words", self.template.form)[:turns]
             try:
                 marked = self.template.render(listed, tools=self.sample.tools, documents=self.sample.documents, generation_prompt=prompted)
-                self._renders[key] = unmark(marked)
+                self._beginnings[key] = unmark(marked)
             except Refused:
-                self._renders[key] = None
-        return self._renders[key]
+                self._beginnings[key] = None
+        return self._beginnings[key]
 
     def after(self, block: Block, turns: int, *, prompted: bool) -> str | None:
         """What follows a block in the render of the first `turns` turns; `None` where it is not there as in the whole."""
@@ -354,16 +344,11 @@ class Chat:
 
 @dataclass
 class Borders:
-    """What is known of one template."""
+    """What is known of where turns begin and end in the renders of one template."""
 
     template: ChatTemplate
     _prompts: dict[Any, str | None] = field(default_factory=dict)
     _ends: dict[Any, dict[str, int]] = field(default_factory=dict)
-
-    @property
-    def ends(self) -> Ends:
-        """How its answers end."""
-        return self.template.ends
 
     # -- where a turn begins ------------------------------------------------------------------------------------------------------------
 
@@ -373,30 +358,37 @@ class Borders:
         Raises:
             Refused: ``generation_prompt_not_found``.
         """
-        low = before.end if before else 0
-        gap = chat.text[low : block.start]
-        start = self._parting(chat, before, block, gap, low)
-        header = self.template.generation_prompt
+        low, header = before.end if before else 0, self.template.generation_prompt
+        start = self._parting(chat, before, block, low)
         if header and (at := chat.text.rfind(header, start, block.start)) >= 0:
-            start = at + len(
-                header
-            )  # the turn's own header, which the template forgets to write as a prompt here, as Gemma 4 after a tool's result
-        lead = chat.text[start : block.start]
-        return start if self._is_generated(lead, block) else block.start
+            # the turn's own header, which the template forgets to write as a prompt here, as Gemma 4 after a tool's result
+            start = at + len(header)
+        # a template that writes no generation prompt may begin an answer with a header, which is not the model's
+        is_generated = bool(header) or block.kinds[0] in (THINKING, TOOL_CALL) or not chat.text[start : block.start].strip()
+        return start if is_generated else block.start
 
-    def _parting(self, chat: Chat, before: Block | None, block: Block, gap: str, low: int) -> int:
+    def _parting(self, chat: Chat, before: Block | None, block: Block, low: int) -> int:
         """Where the whole render and the one before the turn part."""
+        gap = chat.text[low : block.start]
         prompt = self._prompt(chat, before, block, gap)
-        if prompt is None:
-            return self._by_prompt_alone(chat, block, low)
-        if chat.text.startswith(prompt, low):
-            return low + len(prompt)
-        shared = self._boundary(gap, common_length(gap, prompt))
-        return low + shared if shared or not gap else self._by_prompt_alone(chat, block, low)
-
-    def _is_generated(self, lead: str, block: Block) -> bool:
-        """Whether what stands before an answer's words is the model's; a template that writes no generation prompt may begin it with a header."""
-        return not lead.strip() or bool(self.template.generation_prompt) or block.kinds[0] in (THINKING, TOOL_CALL)
+        if prompt is not None:
+            if chat.text.startswith(prompt, low):
+                return low + len(prompt)
+            shared = self._boundary(gap, common_length(gap, prompt))
+            if shared or not gap:
+                return low + shared
+        # the conversation before the turn cannot be rendered: after the generation prompt of a lone question, if that stands here
+        header = self.template.generation_prompt
+        at = chat.text.rfind(header, low, block.start) if header else -1
+        if at >= 0:
+            return at + len(header)
+        if THINKING in block.kinds or TOOL_CALL in block.kinds:
+            detail = (
+                f"template {self.template.name}: what it writes before turn {block.turn} has nothing in common with what it writes before an "
+                "answer is generated; take another template"
+            )
+            raise Refused("generation_prompt_not_found", detail, stage="render")
+        return block.start
 
     def _prompt(self, chat: Chat, before: Block | None, block: Block, gap: str) -> str | None:
         """What stands before an answer to the same: from the end of the block before to where the model takes over."""
@@ -414,27 +406,14 @@ class Borders:
     def _boundary(self, gap: str, most: int) -> int:
         """The last place up to `most` where a header may end: after a control token or white space, and not amid the opening of what differs, such
         as the ``<think>`` of an empty block where the prompt opens a full one."""
-        control = self.ends.pattern
-        token = max((found.end() for found in control.finditer(gap) if found.end() <= most), default=0) if control else 0
+        ends = self.template.ends
+        token = max((end for _, end in ends.tokens(gap) if end <= most), default=0)
         blank = next((at for at in range(most, 0, -1) if gap[at - 1].isspace()), 0)
         header = gap if most == len(gap) else gap[: max(token, blank)]
-        stop = self.ends.leading(header)
-        opening = _OPENING.search(header, stop[1] if stop else 0)
-        return opening.start(1) if opening and header[stop[1] if stop else 0 : opening.start()].strip() else len(header)
-
-    def _by_prompt_alone(self, chat: Chat, block: Block, low: int) -> int:
-        """Where the conversation before the turn cannot be rendered: after the generation prompt of a lone question, if that stands here."""
-        prompt = self.template.generation_prompt
-        at = chat.text.rfind(prompt, low, block.start) if prompt else -1
-        if at >= 0:
-            return at + len(prompt)
-        if THINKING in block.kinds or TOOL_CALL in block.kinds:
-            detail = (
-                f"template {self.template.name}: what it writes before turn {block.turn} has nothing in common with what it writes before an "
-                "answer is generated; take another template"
-            )
-            raise Refused("generation_prompt_not_found", detail, stage="render")
-        return block.start
+        stop = ends.leading(header)
+        low = stop[1] if stop else 0
+        opening = _OPENING.search(header, low)
+        return opening.start(1) if opening and header[low : opening.start()].strip() else len(header)
 
     # -- what ends a turn ---------------------------------------------------------------------------------------------------------------
 
@@ -444,13 +423,13 @@ class Borders:
         Of another turn than an assistant's only what ends answers too is a stop; else it is the header of what follows.
         """
         gap = chat.text[block.end : after.start if after else len(chat.text)]
-        found = self._stop_of_others(gap) if block.role != ASSISTANT else self._stop_of_answer(chat, block, after, gap)
+        if block.role == ASSISTANT:
+            found = self._stop_of_answer(chat, block, after, gap)
+        else:
+            start = len(gap) - len(gap.lstrip())
+            stop = next((stop for stop in self.template.ends.answers if stop and gap.startswith(stop, start)), "")
+            found = (start, start + len(stop)) if stop else None
         return (block.end + found[0], block.end + found[1]) if found else None
-
-    def _stop_of_others(self, gap: str) -> tuple[int, int] | None:
-        start = len(gap) - len(gap.lstrip())
-        stop = next((stop for stop in self.ends.answers if stop and gap.startswith(stop, start)), "")
-        return (start, start + len(stop)) if stop else None
 
     def _stop_of_answer(self, chat: Chat, block: Block, after: Block | None, gap: str) -> tuple[int, int] | None:
         is_text = block.kinds[-1] not in (THINKING, TOOL_CALL, IMAGE)
@@ -463,7 +442,7 @@ class Borders:
         if known.get(gap) == 0:
             return None
         alone = chat.after(block, block.turn + 1, prompted=False)
-        found = self.ends.find(gap, gap if alone is None else alone, is_text=is_text)
+        found = self.template.ends.find(gap, gap if alone is None else alone, is_text=is_text)
         if len(known) < MOST_REMEMBERED:
             known[gap[found[0] :] if found else gap] = found[1] - found[0] if found else 0
         return found
@@ -580,37 +559,36 @@ class ChatTemplate:
         parts = self.form.content == "parts"
         return [{"role": role, "content": [{"type": "text", "text": text}] if parts else text} for role, text in _WORDS[:count]]
 
+    def _plain(self, count: int, *, prompted: bool = False) -> str | None:
+        """The render of `plain_chat`; `None` where it refuses that."""
+        try:
+            return self.render(self.plain_chat(count), generation_prompt=prompted)
+        except Refused:
+            return None
+
     @cached_property
     def short_chat(self) -> str:
         """A question and its answer; ``""`` where it refuses them."""
-        try:
-            return self.render(self.plain_chat(2))
-        except Refused:
-            return ""
+        return self._plain(2) or ""
 
     def _after_answer(self, count: int) -> str:
         """What stands between the first answer of a chat and the next question, or the end."""
-        try:
-            text = self.render(self.plain_chat(count)).partition(_WORDS[1][1])[2]
-        except Refused:
-            return ""
-        return text.partition(_WORDS[2][1])[0]
+        return (self._plain(count) or "").partition(_WORDS[1][1])[2].partition(_WORDS[2][1])[0]
 
     @cached_property
     def generation_prompt(self) -> str:
         """What the template writes before an answer that is to be generated; ``""`` where it has none or cannot render a lone question."""
-        try:
-            asked = self.render(self.plain_chat(1))
-            prompted = self.render(self.plain_chat(1), generation_prompt=True)
-        except Refused:
-            return ""
-        return prompted.removeprefix(asked) if prompted.startswith(asked) else ""
+        asked, prompted = self._plain(1), self._plain(1, prompted=True)
+        return "" if asked is None or prompted is None or not prompted.startswith(asked) else prompted.removeprefix(asked)
 
     @cached_property
     def stop_token(self) -> str:
         """The control token with which the template ends an assistant's turn; ``""`` where there is none, so that a model never learns to stop."""
-        after = self._after_answer(2).lstrip()
-        return max((token for token in self.control if after.startswith(token)), key=len, default="")
+        return self.first_control(self._after_answer(2).lstrip())
+
+    def first_control(self, text: str) -> str:
+        """The control token that a text begins with; ``""`` where it begins with none."""
+        return max((token for token in self.control if text.startswith(token)), key=len, default="")
 
     @property
     def shows_thinking(self) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.stores.files import loads
-from prep_assets.text.ids import ALPHABET, HIDDEN, NO_TEXTS, Flat, offsets_of
+from prep_assets.text.ids import ALPHABET, HIDDEN, Flat
 
 # Limits for the files of a tokenizer, which are foreign and read by native code.
 #
@@ -186,12 +185,12 @@ KNOWN: Mapping[str, Mapping[str, Any]] = {
 """What OpenAI's r50k_base, p50k_base and cl100k_base leave out, by the sha256 of the rank file."""
 
 
-def from_rank_file(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """A ``tokenizer.json``, and the names of its special tokens.
+Spec = tuple[dict[str, Any], dict[str, str]]
+"""A ``tokenizer.json`` without the parts that have their defaults, and the names and texts of special tokens."""
+Encode = Callable[[Sequence[str]], list[list[int]]]
 
-    Raises:
-        ConfigError: a line is damaged, or nothing says how text is split.
-    """
+
+def _rank_file(path: Path) -> Spec:
     config = _beside(path)
     special = {str(text): int(number) for text, number in config.get("special_tokens", {}).items()}
     names = {name: text for name, text in config.items() if name.endswith("_token") and isinstance(text, str)}
@@ -223,12 +222,37 @@ def _ranks(path: Path) -> dict[bytes, int]:
         raise ConfigError(f"{path}: a line is not the base64 form of a token and its rank: {error}") from error
 
 
-def by_tiktoken(path: Path) -> Callable[[Sequence[str]], list[list[int]]]:
-    """How tiktoken reads the same file."""
+def _by_tiktoken(path: Path) -> Encode:
     import tiktoken
 
     encoding = tiktoken.Encoding(path.stem, pat_str=_beside(path)["pattern"], mergeable_ranks=_ranks(path), special_tokens={})
     return lambda texts: [encoding.encode_ordinary(text) for text in texts]
+
+
+def _tekken(path: Path) -> Spec:
+    spec = loads(path.read_bytes())
+    config = spec["config"]
+    reserved = int(config["default_num_special_tokens"])
+    if reserved > MOST_IDS:  # before each is given a name
+        raise ConfigError(f"{path}: default_num_special_tokens is {reserved:,}; ids are below {MOST_IDS:,}. Is it what was meant?")
+    listed = spec.get("special_tokens")
+    if listed is None:  # files of 2024 leave them to the library
+        from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+
+        listed = Tekkenizer.DEPRECATED_SPECIAL_TOKENS
+    special = {f"<SPECIAL_{number}>": number for number in range(len(listed), reserved)}
+    special |= {token["token_str"]: int(token["rank"]) for token in listed}
+    size = int(config["default_vocab_size"]) - reserved
+    ranks = {base64.b64decode(token["token_bytes"]): int(token["rank"]) + reserved for token in spec["vocab"][:size]}
+    names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+    return from_ranks(ranks, config["pattern"], special), {name: text for name, text in names.items() if text in special}
+
+
+def _by_mistral(path: Path) -> Encode:
+    from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+
+    opened = Tekkenizer.from_file(path)
+    return lambda texts: [opened.encode(text, bos=False, eos=False) for text in texts]
 
 
 _POSSESSIVE = re.compile(r"(\\p\{\w+\}|\\[a-zA-Z]|\[(?:[^\]\\]|\\.)*\])(\{\d*,?\d*\})\+")
@@ -243,47 +267,26 @@ def from_ranks(ranks: Mapping[bytes, int], pattern: str, special: Mapping[str, i
         pattern: the regular expression that splits words.
         special: texts of special tokens → ids.
     """
-    vocabulary = {written(token): number for token, number in sorted(ranks.items(), key=lambda item: item[1])}
+    spelled, merges = {token: "".join(map(ALPHABET.__getitem__, token)) for token in sorted(ranks, key=ranks.__getitem__)}, []
+    for token in spelled:
+        splits = ((token[:at], token[at:]) for at in range(1, len(token)))
+        pairs = [(ranks[left], ranks[right], left, right) for left, right in splits if left in ranks and right in ranks]
+        merges += [[spelled[left], spelled[right]] for *_, left, right in sorted(pairs)]
     split = {"type": "Split", "pattern": {"Regex": _POSSESSIVE.sub(r"(?>\1\2)", pattern)}, "behavior": "Isolated", "invert": False}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    bpe = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None}
+    vocab = {**{text: ranks[token] for token, text in spelled.items()}, **special}
     return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": special_tokens_of(special),
-        "normalizer": None,
+        "added_tokens": _special(special),
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
-        "post_processor": None,
         "decoder": byte_level,
-        "model": {
-            **bpe,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": True,
-            "vocab": {**vocabulary, **special},
-            "merges": [[written(left), written(right)] for left, right in _merges(ranks)],
-        },
+        "model": {"type": "BPE", "ignore_merges": True, "vocab": vocab, "merges": merges},
     }
 
 
-def special_tokens_of(special: Mapping[str, int]) -> list[dict[str, Any]]:
+def _special(special: Mapping[str, int]) -> list[dict[str, Any]]:
     """``added_tokens`` of a ``tokenizer.json``: special tokens, found as they are written, in the order of their ids."""
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    return [{"id": number, "content": text, **flags} for text, number in sorted(special.items(), key=lambda item: item[1])]
-
-
-def written(token: bytes) -> str:
-    """Bytes in GPT-2's printable alphabet."""
-    return "".join(map(ALPHABET.__getitem__, token))
-
-
-def _merges(ranks: Mapping[bytes, int]) -> Iterable[tuple[bytes, bytes]]:
-    for token, _ in sorted(ranks.items(), key=lambda item: item[1]):
-        splits = ((token[:at], token[at:]) for at in range(1, len(token)))
-        yield from sorted(
-            (pair for pair in splits if pair[0] in ranks and pair[1] in ranks), key=lambda pair: (ranks[pair[0]], ranks[pair[1]])
-        )
+    return [{"id": special[text], "content": text, **flags} for text in sorted(special, key=special.__getitem__)]
 
 
 # A SentencePiece ``.model`` as a ``tokenizer.json``.
@@ -295,62 +298,40 @@ def _merges(ranks: Mapping[bytes, int]) -> Iterable[tuple[bytes, bytes]]:
 # Of a Unigram model the two may pick other pieces of the same text where splits score nearly the same (one adds scores up as float32, the other as float64),
 # and they normalize some characters otherwise. So the library itself tokenizes; what is converted has the names of ids and decodes them.
 
-UNIGRAM, _BPE = 1, 2
+_UNIGRAM, _BPE = 1, 2
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5
 
 
-def from_sentencepiece(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """A ``tokenizer.json``, and the names of its special tokens.
-
-    Raises:
-        ConfigError: a kind of model that has no exact counterpart.
-    """
+def _sentencepiece(path: Path) -> Spec:
     from transformers.utils import sentencepiece_model_pb2_new as proto
 
     model = proto.ModelProto.FromString(path.read_bytes())
-    trainer, pieces = model.trainer_spec, list(model.pieces)
-    if trainer.model_type not in (UNIGRAM, _BPE):
+    trainer, pieces, normal = model.trainer_spec, list(model.pieces), model.normalizer_spec
+    if trainer.model_type not in (_UNIGRAM, _BPE):
         kind = {3: "word", 4: "char"}.get(trainer.model_type, trainer.model_type)
         raise ConfigError(f"{path} is a SentencePiece model of the kind {kind}; BPE and Unigram alone are read. Use its tokenizer.json")
     own = [piece.piece for piece in pieces if piece.type == _USER_DEFINED]
     if own:
         raise ConfigError(f"{path} has {len(own)} user-defined pieces such as {own[0]!r}; use the tokenizer.json that is published with it")
-    special = {piece.piece: number for number, piece in enumerate(pieces) if piece.type in (_CONTROL, _UNKNOWN)}
+    normalizers: list[dict[str, Any]] = []
+    if normal.precompiled_charsmap:
+        normalizers.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(normal.precompiled_charsmap).decode()})
+    if normal.remove_extra_whitespaces:
+        normalizers.append({"type": "Replace", "pattern": {"Regex": "^ +| +$"}, "content": ""})
+        normalizers.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+    if normal.add_dummy_prefix:
+        normalizers.append({"type": "Prepend", "prepend": "▁"})
+    normalizers.append({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})
+    strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if normal.add_dummy_prefix else []
+    spaces = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
     spec = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": special_tokens_of(special),
-        "normalizer": {"type": "Sequence", "normalizers": _normalizers(model.normalizer_spec)},
-        "pre_tokenizer": None,
-        "post_processor": None,
-        "decoder": _decoder(model.normalizer_spec.add_dummy_prefix),
-        "model": (_unigram if trainer.model_type == UNIGRAM else _bpe)(trainer, pieces),
+        "added_tokens": _special({piece.piece: number for number, piece in enumerate(pieces) if piece.type in (_CONTROL, _UNKNOWN)}),
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "decoder": {"type": "Sequence", "decoders": [spaces, {"type": "ByteFallback"}, {"type": "Fuse"}, *strip]},
+        "model": (_unigram if trainer.model_type == _UNIGRAM else _bpe)(trainer, pieces),
     }
     ids = {"unk_token": trainer.unk_id, "bos_token": trainer.bos_id, "eos_token": trainer.eos_id, "pad_token": trainer.pad_id}
     return spec, {name: pieces[number].piece for name, number in ids.items() if 0 <= number < len(pieces)}
-
-
-def _normalizers(spec: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    if spec.precompiled_charsmap:
-        found.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(spec.precompiled_charsmap).decode()})
-    if spec.remove_extra_whitespaces:
-        found.append({"type": "Replace", "pattern": {"Regex": "^ +| +$"}, "content": ""})
-        found.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
-    if spec.add_dummy_prefix:
-        found.append({"type": "Prepend", "prepend": "▁"})
-    found.append({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})
-    return found
-
-
-def _decoder(prefix: bool) -> dict[str, Any]:
-    parts: list[dict[str, Any]] = [
-        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-        {"type": "ByteFallback"},
-        {"type": "Fuse"},
-    ]
-    return {"type": "Sequence", "decoders": [*parts, *([{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else [])]}
 
 
 def _bpe(trainer: Any, pieces: list[Any]) -> dict[str, Any]:
@@ -361,24 +342,18 @@ def _bpe(trainer: Any, pieces: list[Any]) -> dict[str, Any]:
     for text in sorted(usable, key=lambda text: (-usable[text], ids[text])):
         splits = ((text[:at], text[at:]) for at in range(1, len(text)))
         merges += [[left, right] for left, right in splits if left in usable and right in usable]
-    unknown = pieces[trainer.unk_id].piece
-    return {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": unknown,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": True,
-        "byte_fallback": trainer.byte_fallback,
-        "ignore_merges": False,
-        "vocab": ids,
-        "merges": merges,
-    }
+    unknown = {"unk_token": pieces[trainer.unk_id].piece, "fuse_unk": True, "byte_fallback": trainer.byte_fallback}
+    return {"type": "BPE", **unknown, "vocab": ids, "merges": merges}
 
 
 def _unigram(trainer: Any, pieces: list[Any]) -> dict[str, Any]:
     entries = [[HIDDEN + piece.piece if piece.type == _UNUSED else piece.piece, piece.score] for piece in pieces]
     return {"type": "Unigram", "unk_id": trainer.unk_id, "vocab": entries, "byte_fallback": trainer.byte_fallback}
+
+
+def _by_sentencepiece(path: Path) -> Encode:
+    opened = sentencepiece_processor(path.read_bytes())
+    return lambda texts: [list(opened.encode(text)) for text in texts]
 
 
 @bounded_cache("SentencePiece models", 4)
@@ -395,18 +370,11 @@ class UnigramEngine:
     name = "sentencepiece"
 
     def __init__(self, model: bytes) -> None:
-        self._model = model
-
-    @cached_property
-    def _library(self) -> Any:
-        return sentencepiece_processor(self._model)
+        self._library = sentencepiece_processor(model)
 
     def encode(self, texts: Sequence[str]) -> Flat:
         """Ids of each text, in order."""
-        if not texts:
-            return NO_TEXTS
-        parts = [np.array(ids, np.uint32) for ids in self._library.Encode(list(texts), num_threads=1)]
-        return Flat(np.concatenate(parts), offsets_of(np.fromiter(map(len, parts), np.int64, len(parts))))
+        return Flat.of(self._library.Encode(list(texts), num_threads=1) if texts else [])
 
     def char_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids of one text and the character span ``(start, end)`` of each; whole characters, where a token is a part of one.
@@ -436,53 +404,21 @@ class UnigramEngine:
 # Megatron's files have a prefix (``bert-large-uncased-vocab.txt``, ``gpt2-merges.txt``). How text is split stands in none of them: BERT's and GPT-2's own
 # ways are taken, and a folder whose ``tokenizer_config.json`` names another tokenizer's class is refused.
 
-VOCAB, MERGES = "vocab.txt", "merges.txt"
 _BERT = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
 _GPT2_SPECIAL_TOKENS = {"eos_token": "<|endoftext|>"}
-_CLASSES = {VOCAB: "BertTokenizer", MERGES: "GPT2Tokenizer"}
 
 
-def kind_of(path: Path) -> str:
-    """``vocab.txt`` or ``merges.txt``, whatever prefix a name has; empty for another file."""
-    return next((kind for kind in _CLASSES if path.name.endswith(kind)), "")
-
-
-def from_vocabulary(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """A ``tokenizer.json``, and the names of its special tokens.
-
-    Raises:
-        ConfigError: a file beside it is missing, or says that text is split in another way.
-    """
-    settings = _settings(path)
-    return _wordpiece(path, settings) if kind_of(path) == VOCAB else _bpe_of_files(path, settings)
-
-
-def by_transformers(path: Path) -> Callable[[Sequence[str]], list[list[int]]]:
-    """How transformers' own class reads the same files."""
-    import transformers
-
-    settings = _settings(path)
-    if kind_of(path) == VOCAB:
-        own = {name: settings[name] for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars") if name in settings}
-        opened = transformers.BertTokenizer(vocab=str(path), **own)
-    else:
-        opened = transformers.GPT2Tokenizer(
-            vocab=str(_vocabulary_of(path)), merges=str(path), add_prefix_space=settings.get("add_prefix_space", False)
-        )
-    backend = opened.backend_tokenizer
-    backend.encode_special_tokens = True
-    return lambda texts: [each.ids for each in backend.encode_batch(list(texts), add_special_tokens=False)]
-
-
-def _settings(path: Path) -> Mapping[str, Any]:
-    settings, own = read_object(path.parent / "tokenizer_config.json"), _CLASSES[kind_of(path)]
+def _settings(path: Path, own: str) -> Mapping[str, Any]:
+    """What ``tokenizer_config.json`` says, if it is of that class."""
+    settings = read_object(path.parent / "tokenizer_config.json")
     named = settings.get("tokenizer_class") or own
     if named.removesuffix("Fast") != own:
         raise ConfigError(f"{path} belongs to a {named}, which may split text otherwise than {own}. Use its tokenizer.json")
     return settings
 
 
-def _wordpiece(path: Path, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def _wordpiece(path: Path) -> Spec:
+    settings = _settings(path, "BertTokenizer")
     if not isinstance(settings.get("do_lower_case"), bool):
         raise ConfigError(
             f'{path} does not say whether text is lowercased. Write {{"do_lower_case": true}} (BertWordPieceLowerCase) or false '
@@ -490,72 +426,85 @@ def _wordpiece(path: Path, settings: Mapping[str, Any]) -> tuple[dict[str, Any],
         )
     vocab = {line: number for number, line in enumerate(path.read_text("utf-8").removesuffix("\n").split("\n"))}
     names = {**{name: text for name, text in _BERT.items() if text in vocab}, **special_tokens(path.parent)}
-    chinese = settings.get("tokenize_chinese_chars", True)
-    normalizer = {"clean_text": True, "handle_chinese_chars": chinese, "strip_accents": settings.get("strip_accents")}
-    unknown = names.get("unk_token", _BERT["unk_token"])
+    chinese, accents = settings.get("tokenize_chinese_chars", True), settings.get("strip_accents")
+    normalizer = {"clean_text": True, "handle_chinese_chars": chinese, "strip_accents": accents, "lowercase": settings["do_lower_case"]}
+    model = {"unk_token": names.get("unk_token", _BERT["unk_token"]), "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
     spec = {
-        "normalizer": {"type": "BertNormalizer", **normalizer, "lowercase": settings["do_lower_case"]},
+        "normalizer": {"type": "BertNormalizer", **normalizer},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": False},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": unknown,
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-            "vocab": vocab,
-        },
     }
-    return _complete(path, spec, names), names
+    return _complete(path, spec, {"type": "WordPiece", **model}, vocab, names), names
 
 
-def _bpe_of_files(path: Path, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    place = _vocabulary_of(path)
+def _by_bert(path: Path) -> Encode:
+    from transformers import BertTokenizer
+
+    settings = _settings(path, "BertTokenizer")
+    own = {name: settings[name] for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars") if name in settings}
+    return _by_backend(BertTokenizer(vocab=str(path), **own))
+
+
+def _merges(path: Path) -> Spec:
+    settings, place = _settings(path, "GPT2Tokenizer"), _vocabulary_of(path)
     vocab = dict(read_object(place))
     lines = [line for line in path.read_text("utf-8").split("\n") if line and not line.startswith("#version")]
     merges = [line.split(" ") for line in lines]
     if wrong := next((line for line, pair in zip(lines, merges, strict=True) if len(pair) != 2 or "".join(pair) not in vocab), None):
         raise ConfigError(f"{path}: {wrong[:60]!r} merges no two tokens into one of {place.name}. The two files do not belong together")
     names = {**{name: text for name, text in _GPT2_SPECIAL_TOKENS.items() if text in vocab}, **special_tokens(path.parent)}
-    byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
-    model = {"dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False}
-    spec = {
-        "normalizer": None,
-        "pre_tokenizer": {**byte_level, "add_prefix_space": bool(settings.get("add_prefix_space", False))},
-        "decoder": {**byte_level, "add_prefix_space": False},
-        "model": {"type": "BPE", **model, "byte_fallback": False, "ignore_merges": False, "vocab": vocab, "merges": merges},
-    }
-    return _complete(path, spec, names), names
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    prefix = {"add_prefix_space": bool(settings.get("add_prefix_space", False))}
+    spec = {"pre_tokenizer": {**byte_level, **prefix}, "decoder": byte_level}
+    return _complete(path, spec, {"type": "BPE", "merges": merges}, vocab, names), names
+
+
+def _by_gpt2(path: Path) -> Encode:
+    from transformers import GPT2Tokenizer
+
+    prefix = _settings(path, "GPT2Tokenizer").get("add_prefix_space", False)
+    return _by_backend(GPT2Tokenizer(vocab=str(_vocabulary_of(path)), merges=str(path), add_prefix_space=prefix))
+
+
+def _by_backend(opened: Any) -> Encode:
+    """How a class of transformers encodes ordinary text."""
+    backend = opened.backend_tokenizer
+    backend.encode_special_tokens = True
+    return lambda texts: [each.ids for each in backend.encode_batch(list(texts), add_special_tokens=False)]
 
 
 def _vocabulary_of(path: Path) -> Path:
-    place = path.with_name(path.name.removesuffix(MERGES) + "vocab.json")
+    place = path.with_name(path.name.removesuffix("merges.txt") + "vocab.json")
     if not place.is_file():
         raise ConfigError(f"{path} holds merges only, and there is no {place.name} beside it, which has the ids")
     return place
 
 
-def _complete(path: Path, spec: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def _complete(path: Path, spec: dict[str, Any], model: dict[str, Any], vocab: dict[str, int], names: Mapping[str, str]) -> dict[str, Any]:
     """With special tokens, which have the ids of the vocabulary, or of ``added_tokens.json``."""
-    model = spec["model"]
-    ids = {**read_object(path.parent / "added_tokens.json"), **model["vocab"]}
+    ids = {**read_object(path.parent / "added_tokens.json"), **vocab}
     missing = sorted({text for text in names.values() if text not in ids})
     if missing:
         raise ConfigError(
             f"{path}: tokenizer_config.json names {', '.join(missing)}, without an id in the vocabulary or in added_tokens.json"
         )
     special = {text: int(ids[text]) for text in names.values()}
-    rest = {"version": "1.0", "truncation": None, "padding": None, "post_processor": None, "added_tokens": special_tokens_of(special)}
-    return {**spec, **rest, "model": {**model, "vocab": {**model["vocab"], **special}}}
+    return {**spec, "added_tokens": _special(special), "model": {**model, "vocab": {**vocab, **special}}}
 
 
-# Tokenizers that are published in other files than ``tokenizer.json``: SentencePiece, tiktoken, Tekken, WordPiece, vocabulary and merges.
+# Tokenizers that are published in other files than ``tokenizer.json``.
 #
 # Each is converted into a ``tokenizer.json``, and the ids are compared with those of the library that the file was made for, on the edge set. A file whose
 # conversion is not exact is refused.
 
-Spec = tuple[dict[str, Any], dict[str, str]]
-"""A ``tokenizer.json``, and the names and texts of special tokens."""
-Encode = Callable[[Sequence[str]], list[list[int]]]
+KINDS: Mapping[str, tuple[Callable[[Path], Spec], str, Callable[[Path], Encode]]] = {
+    "tekken*.json": (_tekken, "mistral-common", _by_mistral),
+    "*.tiktoken": (_rank_file, "tiktoken", _by_tiktoken),
+    "*.model": (_sentencepiece, "sentencepiece", _by_sentencepiece),
+    "*vocab.txt": (_wordpiece, "transformers", _by_bert),
+    "*merges.txt": (_merges, "transformers", _by_gpt2),
+}
+"""The files of each kind, what converts them, the package that they were made for, and how that reads them."""
 
 
 def other_file(folder: Path) -> Path | None:
@@ -564,9 +513,7 @@ def other_file(folder: Path) -> Path | None:
     Raises:
         ConfigError: there are several.
     """
-    found = [
-        path for pattern in ("tekken.json", "*.tiktoken", "*.model", "*vocab.txt", "*merges.txt") for path in sorted(folder.glob(pattern))
-    ]
+    found = [path for pattern in KINDS for path in sorted(folder.glob(pattern))]
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
         raise ConfigError(f"{folder} holds several tokenizers: {names}. Name the file instead of the folder")
@@ -577,65 +524,15 @@ def convert(path: Path) -> Spec:
     """A published file as a ``tokenizer.json``.
 
     Raises:
-        ConfigError: it is of no known kind, or says too little.
+        ConfigError: it is of no known kind, or has no exact counterpart, or says too little.
     """
-    if path.suffix == ".tiktoken":
-        return from_rank_file(path)
-    if path.name.startswith("tekken") and path.suffix == ".json":
-        return _tekken(path)
-    if path.suffix == ".model":
-        return from_sentencepiece(path)
-    if kind_of(path):
-        return from_vocabulary(path)
+    for pattern, (converted, _, _) in KINDS.items():
+        if path.match(pattern):
+            return converted(path)
     kinds = "a SentencePiece .model, a .tiktoken file, a tekken.json, a vocab.txt or a merges.txt"
     raise ConfigError(f"{path}: a tokenizer is a tokenizer.json, {kinds}")
 
 
-def library_of_path(path: Path) -> tuple[str, Callable[[], Encode]]:
+def library_of(path: Path) -> tuple[str, Callable[[Path], Encode]]:
     """The package that a file was made for, and what opens it there."""
-    if path.suffix == ".tiktoken":
-        return "tiktoken", lambda: by_tiktoken(path)
-    if path.suffix == ".json":
-        return "mistral-common", lambda: _by_mistral(path)
-    if kind_of(path):
-        return "transformers", lambda: by_transformers(path)
-    return "sentencepiece", lambda: _by_sentencepiece(path)
-
-
-# -- Tekken -----------------------------------------------------------------------------------------------------------------------------
-
-
-def _tekken(path: Path) -> Spec:
-    spec = loads(path.read_bytes())
-    config = spec["config"]
-    reserved = int(config["default_num_special_tokens"])
-    if reserved > MOST_IDS:  # before each is given a name
-        raise ConfigError(f"{path}: default_num_special_tokens is {reserved:,}; ids are below {MOST_IDS:,}. Is it what was meant?")
-    listed = spec.get("special_tokens")
-    if listed is None:  # files of 2024 leave them to the library
-        from mistral_common.tokens.tokenizers.tekken import Tekkenizer
-
-        listed = Tekkenizer.DEPRECATED_SPECIAL_TOKENS
-    special = {f"<SPECIAL_{number}>": number for number in range(len(listed), reserved)}
-    special |= {token["token_str"]: int(token["rank"]) for token in listed}
-    size = int(config["default_vocab_size"]) - reserved
-    ranks = {base64.b64decode(token["token_bytes"]): int(token["rank"]) + reserved for token in spec["vocab"][:size]}
-    names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
-    return from_ranks(ranks, config["pattern"], special), {name: text for name, text in names.items() if text in special}
-
-
-def _by_mistral(path: Path) -> Encode:
-    from mistral_common.tokens.tokenizers.tekken import Tekkenizer
-
-    opened = Tekkenizer.from_file(path)
-    return lambda texts: [opened.encode(text, bos=False, eos=False) for text in texts]
-
-
-# -- SentencePiece ----------------------------------------------------------------------------------------------------------------------
-
-
-def _by_sentencepiece(path: Path) -> Encode:
-    import sentencepiece
-
-    opened = sentencepiece.SentencePieceProcessor(model_file=str(path))
-    return lambda texts: [list(opened.encode(text)) for text in texts]
+    return next((package, opened) for pattern, (_, package, opened) in KINDS.items() if path.match(pattern))

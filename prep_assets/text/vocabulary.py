@@ -6,19 +6,19 @@ import hashlib
 import json
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
-from prep_assets.text.ids import ALPHABET, Flat, composes, sorted_json, unknown_id
+from prep_assets.text.ids import ALPHABET, composes, sorted_json, steps_of
 from prep_assets.text.tokenizer_files import (
     DEFAULT,
     MOST_IDS,
@@ -135,8 +135,10 @@ class Vocabulary:
 
     @cached_property
     def unknown_id(self) -> int | None:
-        """The id of what the vocabulary has no token for; `None` where there is none."""
-        return unknown_id(self.spec)
+        """The id that the model gives what is not in its vocabulary; `None` where it has none."""
+        model = self.spec["model"]
+        found = model.get("unk_id") if model["type"] == "Unigram" else model["vocab"].get(model.get("unk_token") or "")
+        return None if found is None else int(found)
 
     @cached_property
     def pad_id(self) -> int:
@@ -154,11 +156,11 @@ class Vocabulary:
     def token_bytes(self) -> tuple[bytes, ...] | None:
         """The UTF-8 bytes that each id stands for, or `None` where ids do not stand for fixed bytes (WordPiece, tokenizers that change text by
         more than composing it). They are those of the text as `normalized` gives it."""
-        decode = _byte_decoder(self.spec)
-        if decode is None:
+        model, decoder = self.spec["model"], {step["type"] for step in steps_of(self.spec.get("decoder"))}
+        if model["type"] not in ("BPE", CODE) or self.composes is None or decoder.isdisjoint(("ByteLevel", "ByteFallback")):
             return None
-        table, own = [b""] * self.size, self.spec["model"]["vocab"]
-        for number, text in zip(own.values(), decode(list(own)), strict=True):
+        table, decode = [b""] * self.size, _byte_level if "ByteLevel" in decoder else _byte_fallback
+        for number, text in zip(model["vocab"].values(), decode(list(model["vocab"])), strict=True):
             table[number] = text
         for token in self.spec["added_tokens"]:
             table[token["id"]] = token["content"].encode()
@@ -189,14 +191,8 @@ class Vocabulary:
     @cached_property
     def prefix_space(self) -> Literal["never", "first", "always"]:
         """Where a space that is not in the text is put before its first word: SentencePiece's ``add_dummy_prefix``."""
-        parts = [part for part in _parts(self.spec.get("pre_tokenizer")) if part["type"] == "Metaspace"]
-        return parts[0].get("prepend_scheme", "always") if parts else "never"
-
-    @cached_property
-    def patterns(self) -> tuple[str, ...]:
-        """Regular expressions at which its pre-tokenizer splits words."""
-        found = (part.get("pattern", {}).get("Regex") for part in _parts(self.spec.get("pre_tokenizer")))
-        return tuple(pattern for pattern in found if pattern)
+        steps = (step for step in steps_of(self.spec.get("pre_tokenizer")) if step["type"] == "Metaspace")
+        return next((step.get("prepend_scheme", "always") for step in steps), "never")
 
     def decode(self, ids: npt.ArrayLike) -> str:
         """The text of `ids` by the reference tokenizer's own decoder, control tokens shown."""
@@ -242,25 +238,6 @@ def _cut_at(ids: Sequence[int], tokens: Mapping[int, str]) -> list[tuple[list[in
     return [(list(ids[low:high]), int(ids[high]) if high < len(ids) else -1) for low, high in bounds]
 
 
-def _byte_decoder(spec: dict[str, Any]) -> Callable[[list[str]], list[bytes]] | None:
-    """The function from vocabulary entries to their bytes, for the two families in which every id stands for fixed bytes."""
-    if spec["model"]["type"] not in ("BPE", CODE) or composes(spec.get("normalizer")) is None:
-        return None
-    kinds = {part["type"]: part for part in _parts(spec.get("decoder"))}
-    if "ByteLevel" in kinds:
-        return _byte_level
-    if "ByteFallback" in kinds:
-        return lambda texts: list(map(_byte_fallback, texts))
-    return None
-
-
-def _parts(component: dict[str, Any] | None) -> list[dict[str, Any]]:
-    if component is None:
-        return []
-    nested = component.get("decoders") or component.get("pretokenizers") or component.get("normalizers")
-    return list(nested) if nested else [component]
-
-
 _BYTES = np.full(512, -1, np.int16)
 """The byte of each character of the alphabet; -1 of all others, the last of which stands for what comes after it as well."""
 _BYTES[[ord(char) for char in ALPHABET]] = np.arange(256)
@@ -281,10 +258,12 @@ def _byte_level(texts: list[str]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(ends)]
 
 
-def _byte_fallback(text: str) -> bytes:
-    if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
-        return bytes([int(text[3:5], 16)])
-    return text.replace("▁", " ").encode()
+def _byte_fallback(texts: list[str]) -> list[bytes]:
+    """The byte that a text spells, as ``<0x0A>`` does, else its own, with spaces for ``▁``."""
+    spells = [len(text) == 6 and text.startswith("<0x") and text.endswith(">") for text in texts]
+    return [
+        bytes([int(text[3:5], 16)]) if spelled else text.replace("▁", " ").encode() for text, spelled in zip(texts, spells, strict=True)
+    ]
 
 
 # What stands around a document in a pretraining stream: the begin-of-text token where the base model had it, the end-of-text token unless `append_eod` is
@@ -294,6 +273,7 @@ def _byte_fallback(text: str) -> bytes:
 # with ``bos_token`` false    none does
 
 Bos = Literal["auto", "true", "false"]
+_N = TypeVar("_N", np.uint32, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,31 +290,27 @@ class Ends:
 
     def around(self, ids: npt.NDArray[np.uint32], lengths: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
         """The ids of some texts, end to end, with these around each; and the length of each, they counted."""
-        out_lengths = lengths + self.count
-        ends = np.cumsum(out_lengths)
-        out = np.empty(len(ids) + self.count * len(lengths), np.uint32)
-        is_text = np.ones(len(out), bool)
-        if self.eos is not None:
-            is_text[ends - 1] = False
-            out[ends - 1] = self.eos
-        if self.bos is not None:
-            is_text[ends - out_lengths] = False
-            out[ends - out_lengths] = self.bos
-        out[is_text] = ids
-        return out, out_lengths
+        return self._put(ids, lengths, np.uint32(self.bos or 0), np.full(len(lengths), self.eos or 0, np.uint32)), lengths + self.count
 
     def weights_around(
         self, weights: npt.NDArray[np.float32], lengths: npt.NDArray[np.int64], last: npt.NDArray[np.float32]
     ) -> npt.NDArray[np.float32]:
         """Loss weights of some texts, end to end, with those of what stands `around` them: 1 for `bos`, `last` of each text for `eos`."""
+        return self._put(weights, lengths, np.float32(1), last)
+
+    def _put(self, values: npt.NDArray[_N], lengths: npt.NDArray[np.int64], first: _N, last: npt.NDArray[_N]) -> npt.NDArray[_N]:
+        """Values of some texts, end to end, with one in front of each and one behind each, where there is anything."""
         out_lengths = lengths + self.count
         ends = np.cumsum(out_lengths)
-        out = np.full(int(out_lengths.sum()), np.nan, np.float32)
+        out: npt.NDArray[_N] = np.empty(len(values) + self.count * len(lengths), values.dtype)
+        is_text = np.ones(len(out), bool)
         if self.eos is not None:
+            is_text[ends - 1] = False
             out[ends - 1] = last
         if self.bos is not None:
-            out[ends - out_lengths] = 1
-        out[np.isnan(out)] = weights
+            is_text[ends - out_lengths] = False
+            out[ends - out_lengths] = first
+        out[is_text] = values
         return out
 
 
@@ -365,16 +341,6 @@ def ends_of(vocabulary: Vocabulary, bos: Bos, append_eod: bool = True) -> Ends:
     return Ends(front[0] if front else None, end)
 
 
-def chosen(flat: Flat, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """The ids of some texts, end to end, and the length of each."""
-    lengths = np.diff(flat.offsets)
-    if len(rows) == len(lengths):
-        return flat.ids, lengths
-    kept = np.zeros(len(lengths), bool)
-    kept[rows] = True
-    return flat.ids[np.repeat(kept, lengths)], lengths[rows]
-
-
 # Opening a tokenizer. The reference is the published file itself; what stands beside it gives names and templates.
 #
 # Some published files are known to be wrong and are refused: they open, they decode, and they split words where the model never saw them split. They are
@@ -387,15 +353,8 @@ Loader = Literal["file", "transformers"]
 
 FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json", "vocab.json", "merges.txt"),
-    *(
-        "chat_template.*",
-        "additional_chat_templates/*",
-        "*.model",
-        "*.tiktoken",
-        "tekken.json",
-        "preprocessor_config.json",
-        "processor_config.json",
-    ),
+    *("chat_template.*", "additional_chat_templates/*", "*.model", "*.tiktoken", "tekken.json"),
+    *("preprocessor_config.json", "processor_config.json"),
 )
 """What is fetched of a hub repository."""
 
@@ -536,7 +495,8 @@ def refuse_known_faults(vocabulary: Vocabulary, path: Path) -> None:
     """
     added = {token["id"]: token["content"] for token in vocabulary.spec["added_tokens"]}
     is_tekken = vocabulary.size == _TEKKEN_SIZE and all(added.get(number) == text for number, text in enumerate(_TEKKEN_BEGINS))
-    if is_tekken and any(_CONTRACTIONS in pattern for pattern in vocabulary.patterns):
+    patterns = [step.get("pattern", {}).get("Regex") or "" for step in steps_of(vocabulary.spec.get("pre_tokenizer"))]
+    if is_tekken and any(_CONTRACTIONS in pattern for pattern in patterns):
         raise ConfigError(
             f"tokenizer {vocabulary.name!r}: {path} has Mistral's Tekken vocabulary and the pattern of another tokenizer "
             f"({_CONTRACTIONS}…), as a faulty conversion wrote it: words such as eBay and NaOH get other ids than in training "

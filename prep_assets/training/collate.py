@@ -24,10 +24,14 @@ def padded(rows: Sequence[Tensor], fill: float, *, width: int | None = None, lef
     dtype = reduce(torch.promote_types, {row.dtype for row in rows})
     table = torch.full((len(rows), size), fill, dtype=dtype)
     for line, row in zip(table, rows, strict=True):
-        line[size - len(row) :] = row if left else line[size - len(row) :]
-        if not left:
-            line[: len(row)] = row
+        first = size - len(row) if left else 0
+        line[first : first + len(row)] = row
     return table
+
+
+def _ones(rows: Sequence[Tensor]) -> list[Tensor]:
+    """bool of each row's length, true everywhere."""
+    return [torch.ones_like(row, dtype=torch.bool) for row in rows]
 
 
 def unshifted_labels(items: Sequence[dict[str, Tensor]]) -> list[Tensor]:
@@ -171,7 +175,7 @@ class PadPairs:
             rows = [item[side] for item in items]
             batch[side] = padded(rows, self.pad_id, width=width)
             batch[f"{side}_mask"] = padded([item[f"{side}_mask"] for item in items], 0, width=width)
-            batch[f"{side}_attention_mask"] = padded([torch.ones_like(row, dtype=torch.bool) for row in rows], 0, width=width)
+            batch[f"{side}_attention_mask"] = padded(_ones(rows), 0, width=width)
         return batch
 
 
@@ -187,21 +191,20 @@ class PadGroups:
     pad_id: int = 0
 
     def __call__(self, items: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-        prompts = [item["prompts"] for item in items]
-        size = max(len(item["rewards"]) for item in items)
+        prompts, rewards = ([item[key] for item in items] for key in ("prompts", "rewards"))
+        size = max(map(len, rewards))
         width = max((len(row) for item in items for row in item["responses"]), default=0)
-        filled = [torch.ones_like(item["rewards"], dtype=torch.bool) for item in items]
+
+        def table(groups: Sequence[Sequence[Tensor]], fill: int) -> Tensor:
+            """[B, size, width], the last rows of a group empty where it is smaller."""
+            return torch.stack([padded([*rows, *([rows[0][:0]] * (size - len(rows)))], fill, width=width) for rows in groups])
+
         return {
             "prompts": padded(prompts, self.pad_id, left=True),
-            "prompt_mask": padded([torch.ones_like(row, dtype=torch.bool) for row in prompts], 0, left=True),
-            "responses": torch.stack([_group(item["responses"], size, width, self.pad_id) for item in items]),
-            "masks": torch.stack([_group(item["masks"], size, width, 0) for item in items]),
-            "response_mask": torch.stack([_group([torch.ones_like(row) for row in item["masks"]], size, width, 0) for item in items]),
-            "rewards": padded([item["rewards"] for item in items], 0),
-            "group_mask": padded(filled, 0, width=size),
+            "prompt_mask": padded(_ones(prompts), 0, left=True),
+            "responses": table([item["responses"] for item in items], self.pad_id),
+            "masks": table([item["masks"] for item in items], 0),
+            "response_mask": table([_ones(item["responses"]) for item in items], 0),
+            "rewards": padded(rewards, 0),
+            "group_mask": padded(_ones(rewards), 0, width=size),
         }
-
-
-def _group(rows: Sequence[Tensor], size: int, width: int, fill: int) -> Tensor:
-    """[size, width], the last rows empty where there are fewer."""
-    return padded([*rows, *([rows[0][:0]] * (size - len(rows)))], fill, width=width)

@@ -123,21 +123,13 @@ def _groups() -> Iterator[tuple[int, int]]:
         if controllers and "memory" not in controllers.split(","):
             continue
         root = _ROOT / "memory" if controllers else _ROOT
+        limit_in, used_in, files_in = _NAMES[not controllers]
         for folder in (root / path.lstrip("/"), *(root / path.lstrip("/")).parents):
             if folder == root or root in folder.parents:
-                yield from _group(folder, _NAMES[not controllers])
-
-
-def _group(folder: Path, names: tuple[str, str, str]) -> Iterator[tuple[int, int]]:
-    try:
-        limit, used = ((folder / name).read_text("ascii").strip() for name in names[:2])
-        files = next(
-            (int(line.split()[1]) for line in (folder / "memory.stat").read_text("ascii").splitlines() if line.startswith(names[2])), 0
-        )
-        if limit != "max":
-            yield int(limit), int(used) - files
-    except (OSError, ValueError):  # the root of version 2 has none of these
-        return
+                with suppress(OSError, ValueError):  # the root of version 2 has none of these; "max" is no limit
+                    limit, used = (int((folder / name).read_text("ascii")) for name in (limit_in, used_in))
+                    stat = (folder / "memory.stat").read_text("ascii").splitlines()
+                    yield limit, used - next((int(line.split()[1]) for line in stat if line.startswith(files_in)), 0)
 
 
 # How many workers `workers: auto` means on this machine.

@@ -15,13 +15,16 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import xxhash
 
 import prep_assets
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.stores.verification import expected_in, recording
+
+if TYPE_CHECKING:
+    from prep_assets.stores.bucket_backend import ShardDepot
 
 # What must be the same in every process that carries out shards: each says hello with it, and who differs gets no work.
 
@@ -102,22 +105,6 @@ class Shard:
     name: str = ""
 
 
-class Depot(Protocol):
-    """Where finished shards lie until the process that joins them fetches them over the network: folders by name, each there whole or not at all."""
-
-    def names(self, below: str = "") -> Iterator[str]:
-        """All names, or those that begin with ``<below>/``."""
-        ...
-
-    def put(self, name: str, folder: Path) -> None:
-        """Send a folder; the same again where it is there."""
-        ...
-
-    def fetch(self, name: str, folder: Path) -> None:
-        """Make a folder what was sent under a name."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What there is to do. It depends on the input alone, and never on who carries it out.
@@ -135,7 +122,7 @@ class Plan:
     staging: Path | None
     hello: Hello = field(default_factory=greeting)
     whole: int = 0
-    depot: Depot | None = None
+    depot: ShardDepot | None = None
     ready: Callable[[], object] | None = None
 
     @property

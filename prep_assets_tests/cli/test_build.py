@@ -112,25 +112,6 @@ def test_a_draft_is_published_where_that_is_asked_for(mine: Any, run: Any) -> No
     assert path.exit_code == 0 and "it has options of one run: packing.row_len" in path.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["build"], "build what?"),
-        (["build", "sft_packed", "--all"], "build what?"),
-        (["build", "sft_paked"], "did you mean 'sft_packed'?"),
-        (["build", "sft_packed", "-p", "dolly"], "sft_packed has no partitions"),
-        (["build", "sft_packed", "--set", "row_len"], "needs the form KEY=VALUE"),
-        (["build", "sft_packed", "--set", "packing.row_length=5"], "did you mean 'row_len'?"),
-        (["build", "sft_packed", "--set", "template=chatml"], "it is an option of sft_template, sft_tokens"),
-        (["build", "sft_packed", "rl_tokens", "--set", "engine=reference"], "--set is for assets of one family"),
-    ],
-)
-def test_what_means_nothing_is_refused(built: Any, run: Any, words: list[str], said: str) -> None:
-    result = run(*words)
-    assert result.exit_code == 1
-    assert said in result.stderr
-
-
 # -- `prep-assets demo`: it builds when it must, shows what there is, and says why where it cannot ---------------------------------------
 
 
@@ -278,12 +259,6 @@ def test_what_is_not_built_is_said(mine: Any, run: Any) -> None:
     assert "not built, so not checked: sft_tokens[chats]" in result.stdout
 
 
-def test_a_partition_of_which_asset(built: Any, run: Any) -> None:
-    result = run("verify", "-p", "dolly")
-    assert result.exit_code == 1
-    assert "of which asset" in result.stderr
-
-
 # -- `prep-assets doctor` ----------------------------------------------------------------------------------------------------------------
 
 
@@ -396,7 +371,3 @@ def test_selftest_finds_the_groups(scored: Workspace, run: Run) -> None:
     assert "another reward" in run("selftest", "rl_groups").stdout
     said = run("selftest", "rl_groups", "-p", "scored")
     assert said.exit_code == 0 and "rewards cut to whole numbers" in said.stdout
-
-
-def test_where_there_are_no_groups_the_command_says_why(built: Workspace, run: Run) -> None:
-    assert "no domain of rl.yaml has a schema that gives a Group" in run("inspect", "rl_groups").stderr

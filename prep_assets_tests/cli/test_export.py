@@ -16,7 +16,7 @@ import yaml
 from prep_assets.cli.ship import TRAINERS
 from prep_assets.exports import export, exports
 from prep_assets.exports.readable import open_source
-from prep_assets.exports.registry import opening, read_by
+from prep_assets.exports.registry import opening
 from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.lines import Lines
@@ -29,7 +29,12 @@ def lines_of(output: str) -> list[str]:
     """The lines that open an export: what follows the name of the trainer."""
     shown = output.splitlines()
     return shown[
-        next(number for number, line in enumerate(shown) if line in {f"{name}:" for name in {*map(read_by, exports()), "TRL"}}) + 1 :
+        next(
+            number
+            for number, line in enumerate(shown)
+            if line in {f"{name}:" for name in {*(each.read_by for each in exports().values()), "TRL"}}
+        )
+        + 1 :
     ]
 
 
@@ -73,7 +78,7 @@ def test_every_format_has_lines_for_everything_that_it_takes(built: Any, tmp_pat
             if (layout, taken.__name__) == ("axolotl", "Pairs") or (taken.__name__ == "Lines" and layout not in ("trl", None)):
                 continue  # not to be had
             trainer, lines = opening(name, tmp_path, source, {**options, "layout": layout})
-            assert trainer in read_by(name)
+            assert trainer in exports()[name].read_by
             assert tmp_path.as_posix() in lines
             assert 3 <= len(lines.splitlines()) <= 4
             assert not re.search(r"\{\w+\}", lines)
@@ -106,7 +111,7 @@ def test_list_shows_every_format_with_what_it_takes_and_who_reads_it(run: Any) -
     for name, each in exports().items():
         row = next(line for line in result.stdout.splitlines() if line.split()[:1] == [name])
         assert ("pairs" in row) == ("Pairs" in [taken.__name__ for taken in each.takes])
-        assert read_by(name).split(",")[0] in row
+        assert each.read_by.split(",")[0] in row
 
 
 @pytest.mark.parametrize(

@@ -124,20 +124,6 @@ def test_raw_assets_show_their_files(built: Any, run: Any) -> None:
     assert re.search(rf"dolly\.jsonl\s+training\s+{len(source.read_text().splitlines())}\s", shown)
 
 
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (("sft_packed", "--row", "99999"), "row 99,999 of sft_packed: there are"),
-        (("preference_tokens", "--stream", "chose"), "no stream 'chose'; did you mean 'chosen'? There are: chosen, rejected"),
-        (("sft_packed", "--stream", "zzz"), "no stream 'zzz'. There are: sft_packed"),
-    ],
-)
-def test_what_is_not_there(built: Any, run: Any, words: tuple[str, ...], message: str) -> None:
-    result = run("inspect", *words)
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert message in result.stderr
-
-
 def test_colour_where_there_is_a_terminal(built: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")

@@ -48,25 +48,35 @@ def test_version(run: Any) -> None:
     assert (result.exit_code, result.stdout) == (0, f"prep-assets {__version__}\n")
 
 
-@pytest.mark.parametrize("command", ["path", "inspect", "verify", "stats", "quarantine"])
-def test_a_mistyped_asset_names_the_nearest(built: Any, run: Any, command: str) -> None:
-    result = run(command, "sft_pakced")
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: no asset 'sft_pakced'; did you mean 'sft_packed'?")
+SHOWING = ("path", "inspect", "verify", "stats", "quarantine")
 
 
-@pytest.mark.parametrize("command", ["path", "inspect", "verify", "stats", "quarantine"])
-def test_a_mistyped_domain_names_the_nearest(built: Any, run: Any, command: str) -> None:
-    result = run(command, "sft_tokens", "--partition", "doly")
-    assert result.exit_code == 1
-    assert "no partition 'doly'; did you mean 'dolly'? There are: dolly, chats" in result.stderr
-
-
-def test_a_partition_of_an_asset_that_has_none(built: Any, run: Any) -> None:
-    result = run("path", "sft_packed", "-p", "dolly")
-    assert result.exit_code == 1
-    assert "sft_packed has no partitions" in result.stderr
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        *((f"{command} sft_pakced", "error: no asset 'sft_pakced'; did you mean 'sft_packed'?") for command in SHOWING),
+        *((f"{each} sft_tokens -p doly", "no partition 'doly'; did you mean 'dolly'? There are: dolly, chats") for each in SHOWING),
+        ("path sft_packed -p dolly", "sft_packed has no partitions"),
+        ("verify -p dolly", "of which asset"),
+        ("inspect sft_packed --row 99999", "row 99,999 of sft_packed: there are"),
+        ("inspect preference_tokens --stream chose", "no stream 'chose'; did you mean 'chosen'? There are: chosen, rejected"),
+        ("inspect sft_packed --stream zzz", "no stream 'zzz'. There are: sft_packed"),
+        ("inspect rl_groups", "no domain of rl.yaml has a schema that gives a Group"),
+        ("quarantine sft_tokens --reason to_long", "did you mean 'too_long'? Reasons: tokenize/too_long"),
+        ("build", "build what?"),
+        ("build sft_packed --all", "build what?"),
+        ("build sft_paked", "did you mean 'sft_packed'?"),
+        ("build sft_packed -p dolly", "sft_packed has no partitions"),
+        ("build sft_packed --set row_len", "needs the form KEY=VALUE"),
+        ("build sft_packed --set packing.row_length=5", "did you mean 'row_len'?"),
+        ("build sft_packed --set template=chatml", "it is an option of sft_template, sft_tokens"),
+        ("build sft_packed rl_tokens --set engine=reference", "--set is for assets of one family"),
+    ],
+)
+def test_what_is_wrong_is_one_message(built: Any, run: Any, line: str, said: str) -> None:
+    result = run(*line.split())
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: ") and said in result.stderr
 
 
 def test_traceback_on_request(built: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +91,7 @@ def test_interrupt(built: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("prep_assets.cli.ship.one_store", interrupted)
+    monkeypatch.setattr("prep_assets.cli.terminal.one_store", interrupted)
     result = run("path", "sft_packed")
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "interrupted\n")
 

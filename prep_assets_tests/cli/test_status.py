@@ -336,12 +336,6 @@ def test_one_reason_with_or_without_its_stage(built: Any, run: Any) -> None:
     )
 
 
-def test_a_mistyped_reason_names_the_nearest(built: Any, run: Any) -> None:
-    result = run("quarantine", "sft_tokens", "--reason", "to_long")
-    assert result.exit_code == 1
-    assert "did you mean 'too_long'? Reasons: tokenize/too_long" in result.stderr
-
-
 def test_nothing_refused_points_upstream(built: Any, run: Any) -> None:
     result = run("quarantine", "sft_packed")
     assert result.exit_code == 0

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from prep_assets.cli.console import BAR, CLOSE, HIDE, OPEN, SHOW, flowing, joined, listed, runs, texts_of
+from prep_assets.cli.terminal import BAR, CLOSE, HIDE, OPEN, SHOW, flowing, joined, listed, runs, texts_of
 from prep_assets.explain.visible import visible
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.effort import examples

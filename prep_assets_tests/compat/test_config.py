@@ -1,4 +1,4 @@
-""""""
+"""AstrAI's pipeline files: both dialects, what is refused, and the configurations that they come to."""
 
 from __future__ import annotations
 
@@ -33,21 +33,15 @@ from prep_assets.compat.astrai_run import folder_of
 from prep_assets.config.loading import parse
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError
-from prep_assets.pipeline.workspace import group_domains
 from prep_assets.samples import Group
 from prep_assets.schemas.registry import convert_with
 from prep_assets_tests.compat.pipelines import CHAT, DPO, EXAMPLES, GRPO, INSTRUCTION, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_every_documented_example_is_read(name: str) -> None:
-    parsed = parse_pipeline(EXAMPLES[name], name)
-    assert isinstance(parsed, SectionsPipeline) is (name.startswith("sections") or name in ("dpo", "grpo"))
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
 def test_a_round_trip_through_a_file_with_every_key_written_out(name: str, tmp_path: Path) -> None:
     parsed = parse_pipeline(EXAMPLES[name], name)
+    assert isinstance(parsed, SectionsPipeline) is (name.startswith("sections") or name in ("dpo", "grpo"))
     (tmp_path / "p.json").write_text(parsed.model_dump_json(indent=2), "utf-8")
     assert load_pipeline(tmp_path / "p.json") == parsed
 
@@ -164,50 +158,49 @@ def columns(values: Any, **options: Any) -> dict[str, str]:
     return {key: column.dtype for key, column in task_of(parse_pipeline(values, "p"), **options).columns.items()}
 
 
-def test_keys_and_types_of_each_kind_of_store() -> None:
-    assert columns(CHAT) == {"sequence": "int64", "loss_mask": "int64"}
-    assert columns(TEXT) == {"sequence": "int64"}
-    assert columns(SECTIONS_CHAT) == {"sequence": "int32", "loss_mask": "bool", "position_ids": "int32"}
-    assert columns(SECTIONS_TEXT) == {"sequence": "int32", "position_ids": "int32"}
-    assert list(columns(DPO)) == ["chosen", "chosen_mask", "rejected", "rejected_mask"]
-    assert columns(GRPO) == {"prompts": "int32", "prompts_mask": "int32", "responses": "int32", "masks": "int32", "rewards": "float32"}
-
-
-def test_position_ids_may_be_asked_for_beside_the_configuration() -> None:
-    assert list(columns(CHAT, position_ids="doc_reset")) == ["sequence", "loss_mask", "position_ids"]
-    assert list(columns(SECTIONS_TEXT, position_ids="none")) == ["sequence"]
-    with pytest.raises(ConfigError, match="sources"):
-        columns(DPO, position_ids="doc_reset")
-
-
-def test_packed_text_has_a_mask_for_its_padding() -> None:
-    assert "loss_mask" in columns(changed(SECTIONS_TEXT, preprocessing={"packing_strategy": "bfd"}))
+PACKED_TEXT = changed(SECTIONS_TEXT, preprocessing={"packing_strategy": "bfd"})
+GROUPS = {"prompts": "int32", "prompts_mask": "int32", "responses": "int32", "masks": "int32", "rewards": "float32"}
 
 
 @pytest.mark.parametrize(
-    ("dtype", "said"),
+    ("pipeline", "positions", "expected"),
     [
-        ({"loss_masks": "bool"}, "did you mean 'loss_mask'"),
-        ({"sequence": "bool"}, "int32"),
-        ({"sequence": "float32"}, "int32"),
-        ({"position_ids": "float16"}, "int64"),
+        (CHAT, None, {"sequence": "int64", "loss_mask": "int64"}),
+        (CHAT, "doc_reset", {"sequence": "int64", "loss_mask": "int64", "position_ids": "int64"}),
+        (TEXT, None, {"sequence": "int64"}),
+        (SECTIONS_CHAT, None, {"sequence": "int32", "loss_mask": "bool", "position_ids": "int32"}),
+        (SECTIONS_TEXT, None, {"sequence": "int32", "position_ids": "int32"}),
+        (SECTIONS_TEXT, "none", {"sequence": "int32"}),
+        (PACKED_TEXT, "none", {"sequence": "int32", "loss_mask": "int32"}),  # for its padding
+        (DPO, None, dict.fromkeys(("chosen", "chosen_mask", "rejected", "rejected_mask"), "int32")),
+        (GRPO, None, GROUPS),
     ],
 )
-def test_a_dtype_that_does_not_hold_its_values_is_refused(dtype: dict[str, str], said: str) -> None:
+def test_keys_and_types_of_each_kind_of_store(pipeline: Any, positions: Any, expected: dict[str, str]) -> None:
+    found = columns(pipeline, position_ids=positions)
+    assert list(found.items()) == list(expected.items())
+
+
+TWICE = changed(
+    DPO, input={"sources": {**DPO["input"]["sources"], "rejected": {**DPO["input"]["sources"]["rejected"], "mask_key": "chosen_mask"}}}
+)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "positions", "said"),
+    [
+        (DPO, "doc_reset", "sources"),
+        (changed(SECTIONS_CHAT, output={"dtype": {"loss_masks": "bool"}}), None, "did you mean 'loss_mask'"),
+        (changed(SECTIONS_CHAT, output={"dtype": {"sequence": "bool"}}), None, "int32"),
+        (changed(SECTIONS_CHAT, output={"dtype": {"sequence": "float32"}}), None, "int32"),
+        (changed(SECTIONS_CHAT, output={"dtype": {"position_ids": "float16"}}), None, "int64"),
+        (changed(GRPO, output={"dtype": {"rewards": "int32"}}), None, "rewards"),
+        (TWICE, None, "'chosen_mask'"),
+    ],
+)
+def test_columns_that_cannot_be(pipeline: Any, positions: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        columns(changed(SECTIONS_CHAT, output={"dtype": dtype}))
-
-
-def test_rewards_are_never_whole_numbers() -> None:
-    with pytest.raises(ConfigError, match="rewards"):
-        columns(changed(GRPO, output={"dtype": {"rewards": "int32"}}))
-
-
-def test_two_outputs_of_one_name_are_refused() -> None:
-    twice = json.loads(json.dumps(DPO))
-    twice["input"]["sources"]["rejected"]["mask_key"] = "chosen_mask"
-    with pytest.raises(ConfigError, match="'chosen_mask'"):
-        columns(twice)
+        columns(pipeline, position_ids=positions)
 
 
 # -- migrate -----------------------------------------------------------------------------------------------------------------------------
@@ -223,29 +216,12 @@ def model_of(pipeline: dict[str, Any], family: str) -> Any:
     return parse(FAMILIES[family], yaml.safe_load(text), "migrated")
 
 
+# what the examples of the recipes come to stands in `test_recipes`, to the byte
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_example_comes_to_a_configuration_that_loads(name: str) -> None:
     family = {"text": "pretrain", "sections text": "pretrain", "dpo": "preference", "grpo": "rl"}.get(name, "sft")
     found = model_of(EXAMPLES[name], family)
     assert (found.tokenizer, list(found.domains), found.domains["mine"].files) == ("tok", ["mine"], ("a.jsonl",))
-
-
-def test_a_chat() -> None:
-    found = model_of(CHAT, "sft")
-    domain = found.domains["mine"]
-    assert (domain.schema_name, domain.options) == ("messages", {"messages_key": "messages"})
-    assert (domain.domains, domain.domain_key) == ("auto", "source")
-    assert found.mask == {"system": "mask", "user": "mask", "assistant": "train"}
-    assert (found.mask_default, found.train_headers, found.truncation) == ("mask", True, "end")
-    assert (found.preprocessing.max_seq_len, found.preprocessing.deduplicate) == (2048, True)
-    assert (found.output.storage_format, found.output.dtype) == ("bin", "int64")
-
-
-def test_an_instruction_and_a_text() -> None:
-    domain = model_of(INSTRUCTION, "sft").domains["mine"]
-    assert (domain.schema_name, domain.options) == ("instruction", {"prompt_key": "instruction", "response_key": "output"})
-    domain = model_of(TEXT, "pretrain").domains["mine"]
-    assert (domain.schema_name, domain.options) == ("text", {"text_key": "content", "min_chars": 50, "max_chars": 2_000_000})
 
 
 def test_packing() -> None:
@@ -286,15 +262,6 @@ def with_sources(**sources: Any) -> dict[str, Any]:
 
 PLAIN = {"sections": [{"field": "question", "action": "mask"}, {"field": "context", "action": "mask"}]}
 TEMPLATED = {"sections": [{"field": "answers", "action": "$role", "template": True}], "list_field": True, "mask_key": "masks"}
-
-
-def test_groups_with_a_template() -> None:
-    found = model_of(GRPO, "rl")
-    domain = found.domains["mine"]
-    assert domain.schema_name == "group"
-    assert domain.options == {"prompt_key": "prompt", "responses_key": "responses", "rewards_key": "rewards"}
-    assert group_domains(found) == ("mine",)
-    assert (found.template, found.test_fraction, found.preprocessing.max_seq_len) == ("tokenizer", 0.0, 2048)
 
 
 def test_groups_without_a_template() -> None:

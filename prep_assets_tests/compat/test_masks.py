@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from prep_assets.compat.astrai import Task, parse_pipeline, task_of
 from prep_assets.compat.astrai_columns import AstraiBuilder, MessageTemplate, Row
-from prep_assets.compat.astrai_run import Outcome, arrange, bin_plan, load_tokenizer, preprocess
+from prep_assets.compat.astrai_run import Outcome, arranged, bin_plan, load_tokenizer, preprocess
 from prep_assets.errors import ConfigError, Refused, TemplateError
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.compat.conftest import DECLARED, TEMPLATE, VOCABULARY, Run, chat, ids, message, write_rows, write_tokenizer
@@ -25,6 +25,10 @@ from prep_assets_tests.effort import examples
 SHORT_TEXT = changed(TEXT, preprocessing={"min_chars": 0})
 
 
+def flat(parts: list[Any]) -> list[Any]:
+    return [value for part in parts for value in part.tolist()]
+
+
 def build(directory: Path, pipeline: dict[str, Any], *rows: Any) -> list[Row | Refused]:
     return AstraiBuilder(task_of(parse_pipeline(pipeline, "p")), load_tokenizer(directory)).build(rows)
 
@@ -32,7 +36,7 @@ def build(directory: Path, pipeline: dict[str, Any], *rows: Any) -> list[Row | R
 def one(directory: Path, pipeline: dict[str, Any], row: Any) -> dict[str, list[Any]]:
     (found,) = build(directory, pipeline, row)
     assert isinstance(found, Row), found
-    return {key: cells.values.tolist() for key, cells in found.cells.items()}
+    return {key: flat(parts) for key, parts in found.cells.items()}
 
 
 def refusal(directory: Path, pipeline: dict[str, Any], row: Any) -> str:
@@ -42,164 +46,52 @@ def refusal(directory: Path, pipeline: dict[str, Any], row: Any) -> str:
 
 
 EXCHANGE = chat(("system", "a b"), ("user", "c"), ("assistant", "d"), ("user", "e"), ("assistant", "f g"))
+WHOLE = "<s> <|im_start|> system a b <|im_end|> <|im_start|> user c <|im_end|> <|im_start|> assistant d <|im_end|> "
+WHOLE += "<|im_start|> user e <|im_end|> <|im_start|> assistant f g <|im_end|>"
+GROUP = {"prompt": [message("user", "a")], "responses": ["b c", "d", "e f g"], "rewards": [1.0, -0.3, 0.8]}
+PAIR = {side: [message("user", "a"), message("assistant", answer)] for side, answer in (("chosen", "b"), ("rejected", "c d"))}
 
 
-def test_the_documented_chat_bos_masked_and_whole_assistant_messages_trained(tokenizer: Path) -> None:
-    spans = ["<s>", "<|im_start|> system a b <|im_end|>", "<|im_start|> user c <|im_end|>", "<|im_start|> assistant d <|im_end|>"]
-    spans += ["<|im_start|> user e <|im_end|>", "<|im_start|> assistant f g <|im_end|>"]
-    assert one(tokenizer, CHAT, EXCHANGE) == {
-        "sequence": ids(" ".join(spans)),
-        "loss_mask": [0] + [0] * 5 + [0] * 4 + [1] * 4 + [0] * 4 + [1] * 5,
-    }
+def sections(*specs: tuple[Any, ...], **steps: Any) -> dict[str, Any]:
+    """Sections of fields and actions; the third of a section says whether it has a template, or special tokens."""
+    keys = ("field", "action", "template", "add_special_tokens")
+    return {"input": {"sections": [dict(zip(keys, spec, strict=False)) for spec in specs]}, "preprocessing": {"min_chars": 0, **steps}}
 
 
-def test_a_tokenizer_without_bos_starts_with_the_first_message(tmp_path: Path) -> None:
-    directory = write_tokenizer(tmp_path, declared={})
-    assert one(directory, CHAT, chat(("user", "a")))["sequence"] == ids("<|im_start|> user a <|im_end|>")
+XY = sections(("x", "mask"), ("y", "train"))
+LONG = sections(("x", "train"), ("y", "train"), min_chars=6)
 
 
-def test_every_role_masked_and_every_role_trained(tokenizer: Path) -> None:
-    masked = one(tokenizer, {**CHAT, "mask": {}}, EXCHANGE)["loss_mask"]
-    trained = one(tokenizer, {**CHAT, "mask": {}, "mask_default": "train"}, EXCHANGE)["loss_mask"]
-    assert sum(masked) == 0
-    assert trained == [0] + [1] * (len(trained) - 1)
-
-
-def test_chats_are_cut_on_the_right(tokenizer: Path) -> None:
-    whole = one(tokenizer, CHAT, EXCHANGE)
-    cut = one(tokenizer, changed(CHAT, preprocessing={"max_seq_len": 12}), EXCHANGE)
-    assert cut == {key: values[:12] for key, values in whole.items()}
-
-
-def test_how_many_tokens_were_cut_is_known(tokenizer: Path) -> None:
-    (row,) = build(tokenizer, changed(CHAT, preprocessing={"max_seq_len": 12}), EXCHANGE)
-    assert isinstance(row, Row)
-    assert row.cut == 23 - 12
+AS_ASKED = sections(("x", "mask", False, False), ("y", "train", False, True))
+BESIDE_TEXT = sections(("x", "mask"), ("messages", "train", True))
 
 
 @pytest.mark.parametrize(
-    ("row", "reason"),
+    ("post", "pipeline", "row", "sequence", "mask"),
     [
-        ({"messages": []}, "schema/empty"),
-        ({}, "schema/empty"),
-        ({"messages": "a"}, "schema/wrong_type"),
-        ({"messages": ["a"]}, "schema/wrong_type"),
-        ({"messages": [{"content": "a"}]}, "schema/missing_field"),
-        ({"messages": [message("user", None)]}, "schema/wrong_type"),
-        ({"messages": [message("user", [{"type": "text", "text": "a"}])]}, "schema/wrong_type"),
+        pytest.param(False, CHAT, EXCHANGE, WHOLE, "00000000001111000011111", id="chat"),
+        pytest.param(True, INSTRUCTION, {"instruction": "a b", "output": "c d e"}, "<s> a b </s> c d e", "0000111", id="instruction"),
+        pytest.param(True, INSTRUCTION, {"instruction": " ", "output": "b"}, "<s> </s> b", "001", id="blank prompt"),
+        pytest.param(True, INSTRUCTION, {"instruction": "a"}, "<s> a </s>", "000", id="no response"),
+        pytest.param(False, INSTRUCTION, {"instruction": "a", "output": None}, "a", "0", id="null is no text"),
+        pytest.param(False, INSTRUCTION, {"instruction": "a", "output": 7}, "a 7", "01", id="numbers are text"),
+        pytest.param(True, SHORT_TEXT, {"content": "a b"}, "<s> a b </s>", None, id="text"),
+        pytest.param(True, XY, {"x": "a", "y": "b"}, "<s> a </s> b", "0001", id="special tokens at the first section"),
+        pytest.param(True, XY, {"x": " ", "y": "b"}, "<s> b </s>", "111", id="special tokens at the first section with text"),
+        pytest.param(True, AS_ASKED, {"x": "a", "y": "b"}, "a <s> b </s>", "0111", id="special tokens as asked for"),
+        pytest.param(False, BESIDE_TEXT, {"x": "a", **chat(("user", "b"))}, "<s> a <|im_start|> user b <|im_end|>", "001111", id="one bos"),
+        pytest.param(False, LONG, {"x": "a", "y": "b c d"}, "a b c d", None, id="length of the record"),
+        pytest.param(False, XY, {"x": "", "y": "a"}, "a", "1", id="a mask where all is trained"),
     ],
 )
-def test_a_chat_that_is_none_is_refused_and_not_the_run(row: Any, reason: str, tokenizer: Path) -> None:
-    assert refusal(tokenizer, CHAT, row) == reason
-
-
-def test_a_chat_of_one_token_is_refused(tmp_path: Path) -> None:
-    directory = write_tokenizer(tmp_path, declared={}, template="{{ messages[0]['content'] }}")
-    assert refusal(directory, CHAT, chat(("user", "a"))) == "tokenize/empty"
-
-
-def test_a_template_that_says_no_refuses_the_record(tmp_path: Path) -> None:
-    directory = write_tokenizer(tmp_path, template="{{ raise_exception('no') }}")
-    assert refusal(directory, CHAT, EXCHANGE) == "render/template_refuses"
-
-
-def test_a_tokenizer_without_a_template_stops_a_chat_run(tmp_path: Path) -> None:
-    with pytest.raises(TemplateError, match="chat_template"):
-        build(write_tokenizer(tmp_path, template=None), CHAT, EXCHANGE)
-    assert one(tmp_path, SHORT_TEXT, {"content": "a"})["sequence"] == ids("a")
-
-
-def test_instruction_prompt_with_special_tokens_response_without(post_tokenizer: Path) -> None:
-    found = one(post_tokenizer, INSTRUCTION, {"instruction": "a b", "output": "c d e"})
-    assert found == {"sequence": ids("<s> a b </s> c d e"), "loss_mask": [0, 0, 0, 0, 1, 1, 1]}
-
-
-def test_instruction_reversed(post_tokenizer: Path) -> None:
-    reversed_mask = {**INSTRUCTION, "mask": {"prompt": "train", "response": "mask"}}
-    assert one(post_tokenizer, reversed_mask, {"instruction": "a", "output": "b c"})["loss_mask"] == [1, 1, 1, 0, 0]
-
-
-def test_an_instruction_has_a_mask_even_where_all_of_it_is_trained(tokenizer: Path) -> None:
-    everything = {**INSTRUCTION, "mask": {}, "mask_default": "train"}
-    assert one(tokenizer, everything, {"instruction": "a", "output": "b"})["loss_mask"] == [1, 1]
-
-
-def test_one_blank_field_is_encoded_two_are_refused(post_tokenizer: Path) -> None:
-    assert one(post_tokenizer, INSTRUCTION, {"instruction": " ", "output": "b"})["sequence"] == ids("<s> </s> b")
-    assert one(post_tokenizer, INSTRUCTION, {"instruction": "a"})["loss_mask"] == [0, 0, 0]
-    assert refusal(post_tokenizer, INSTRUCTION, {"instruction": " ", "output": ""}) == "schema/empty"
-
-
-def test_null_is_no_text_and_numbers_are_their_text(tokenizer: Path) -> None:
-    assert one(tokenizer, INSTRUCTION, {"instruction": "a", "output": None})["sequence"] == ids("a")
-    assert one(tokenizer, INSTRUCTION, {"instruction": "a", "output": 7})["sequence"] == ids("a 7")
-    assert refusal(tokenizer, INSTRUCTION, {"instruction": "a", "output": ["b"]}) == "schema/wrong_type"
-
-
-def test_text_has_no_mask_and_its_special_tokens(post_tokenizer: Path) -> None:
-    assert one(post_tokenizer, SHORT_TEXT, {"content": "a b"}) == {"sequence": ids("<s> a b </s>")}
-    cut = changed(SHORT_TEXT, preprocessing={"max_seq_len": 3})
-    assert one(post_tokenizer, cut, {"content": "a b"})["sequence"] == ids("<s> a b")
-
-
-@pytest.mark.parametrize(("length", "kept"), [(4, False), (5, True), (7, True), (8, False)])
-def test_lengths_of_texts_are_inclusive_and_count_characters(length: int, kept: bool, tokenizer: Path) -> None:
-    bounds = changed(TEXT, preprocessing={"min_chars": 5, "max_chars": 7})
-    (found,) = build(tokenizer, bounds, {"content": "é" * length})
-    assert isinstance(found, Row) is kept
-
-
-@pytest.mark.parametrize("value", ["", "   ", 5, None, ["a"]])
-def test_a_text_is_a_string_with_something_in_it(value: Any, tokenizer: Path) -> None:
-    assert refusal(tokenizer, SHORT_TEXT, {"content": value}).startswith("schema/")
-
-
-# -- sections ---------------------------------------------------------------------------------------------------------------------------
-
-
-def sections(*specs: dict[str, Any]) -> dict[str, Any]:
-    return {"input": {"sections": list(specs)}, "preprocessing": {"min_chars": 0}}
-
-
-def test_special_tokens_stand_at_the_first_section_that_has_text(post_tokenizer: Path) -> None:
-    fields = sections({"field": "x", "action": "mask"}, {"field": "y", "action": "train"})
-    assert one(post_tokenizer, fields, {"x": "a", "y": "b"}) == {"sequence": ids("<s> a </s> b"), "loss_mask": [0, 0, 0, 1]}
-    assert one(post_tokenizer, fields, {"x": " ", "y": "b"}) == {"sequence": ids("<s> b </s>"), "loss_mask": [1, 1, 1]}
-
-
-def test_special_tokens_where_they_are_asked_for(post_tokenizer: Path) -> None:
-    fields = sections(
-        {"field": "x", "action": "mask", "add_special_tokens": False}, {"field": "y", "action": "train", "add_special_tokens": True}
-    )
-    assert one(post_tokenizer, fields, {"x": "a", "y": "b"})["sequence"] == ids("a <s> b </s>")
-
-
-def test_a_template_beside_text_has_one_bos_in_front_of_everything(tokenizer: Path) -> None:
-    fields = sections({"field": "x", "action": "mask"}, {"field": "messages", "action": "train", "template": True})
-    found = one(tokenizer, fields, {"x": "a", **chat(("user", "b"))})
-    assert found == {"sequence": ids("<s> a <|im_start|> user b <|im_end|>"), "loss_mask": [0, 0, 1, 1, 1, 1]}
-
-
-def test_the_length_of_a_text_is_that_of_the_record_not_of_each_section(tokenizer: Path) -> None:
-    two = {**sections({"field": "x", "action": "train"}, {"field": "y", "action": "train"}), "preprocessing": {"min_chars": 6}}
-    assert one(tokenizer, two, {"x": "a", "y": "b c d"})["sequence"] == ids("a b c d")
-    assert refusal(tokenizer, two, {"x": "a", "y": "b c"}) == "schema/too_short"
-
-
-def test_the_mask_is_there_for_a_record_that_is_trained_throughout(tokenizer: Path) -> None:
-    fields = sections({"field": "x", "action": "mask"}, {"field": "y", "action": "train"})
-    rows = build(tokenizer, fields, {"x": "", "y": "a"}, {"x": "b", "y": "c"})
-    assert [row.cells["loss_mask"].values.tolist() for row in rows if isinstance(row, Row)] == [[1], [0, 1]]
-
-
-# -- sources ----------------------------------------------------------------------------------------------------------------------------
-
-GROUP = {"prompt": [message("user", "a")], "responses": ["b c", "d", "e f g"], "rewards": [1.0, -0.3, 0.8]}
+def test_ids_and_masks(post: bool, pipeline: Any, row: Any, sequence: str, mask: str | None, tokenizer: Path, post_tokenizer: Path) -> None:
+    """Whole messages are trained, with their headers; the token at the beginning never is."""
+    expected = {"sequence": ids(sequence), **({} if mask is None else {"loss_mask": [int(digit) for digit in mask]})}
+    assert one(post_tokenizer if post else tokenizer, pipeline, row) == expected
 
 
 def test_a_pair(tokenizer: Path) -> None:
-    row = {"chosen": chat(("user", "a"), ("assistant", "b"))["messages"], "rejected": chat(("user", "a"), ("assistant", "c d"))["messages"]}
-    assert one(tokenizer, DPO, row) == {
+    assert one(tokenizer, DPO, PAIR) == {
         "chosen": ids("<s> <|im_start|> user a <|im_end|> <|im_start|> assistant b <|im_end|>"),
         "chosen_mask": [0] * 5 + [1] * 4,
         "rejected": ids("<s> <|im_start|> user a <|im_end|> <|im_start|> assistant c d <|im_end|>"),
@@ -207,48 +99,77 @@ def test_a_pair(tokenizer: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("missing", ["chosen", "rejected"])
-def test_a_pair_needs_both_sides(missing: str, tokenizer: Path) -> None:
-    row = {side: chat(("user", "a"), ("assistant", side[0]))["messages"] for side in ("chosen", "rejected") if side != missing}
-    assert refusal(tokenizer, DPO, row) == "schema/empty"
-
-
-def test_a_group_keeps_its_responses_apart_without_special_tokens_and_its_rewards_as_fractions(post_tokenizer: Path) -> None:
-    (row,) = build(post_tokenizer, GRPO, GROUP)
-    assert isinstance(row, Row)
-    assert row.cells["responses"].values.tolist() == ids("b c d e f g")
-    assert row.cells["responses"].lengths == row.cells["masks"].lengths == (2, 1, 3)
-    assert row.cells["masks"].values.tolist() == [1] * 6
-    assert row.cells["prompts_mask"].values.tolist() == [0] * 5
-    assert row.cells["rewards"].values.dtype == np.float32
-    assert row.cells["rewards"].values.tolist() == np.array([1.0, -0.3, 0.8], np.float32).tolist()
-
-
-def test_each_response_is_cut_by_itself(tokenizer: Path) -> None:
-    (row,) = build(tokenizer, changed(GRPO, preprocessing={"max_seq_len": 2}), GROUP)
-    assert isinstance(row, Row)
-    assert row.cells["responses"].values.tolist() == ids("b c d e f")
-    assert row.cells["responses"].lengths == row.cells["masks"].lengths == (2, 1, 2)
-    assert row.cut == 3 + 1  # of the prompt, and of the last response
-
-
-def test_a_single_reward_for_a_single_response(tokenizer: Path) -> None:
-    assert one(tokenizer, GRPO, {**GROUP, "responses": ["b"], "rewards": 0.5})["rewards"] == [0.5]
+@pytest.mark.parametrize(
+    ("change", "longest", "prompt", "responses", "cut"),
+    [
+        ({}, 9, "<s> <|im_start|> user a <|im_end|>", ["b c", "d", "e f g"], 0),
+        ({}, 2, "<s> <|im_start|>", ["b c", "d", "e f"], 3 + 1),
+        ({"responses": ["b"], "rewards": 0.5}, 9, "<s> <|im_start|> user a <|im_end|>", ["b"], 0),
+    ],
+)
+def test_responses_of_a_group_stay_apart_without_special_tokens(
+    change: dict[str, Any], longest: int, prompt: str, responses: list[str], cut: int, post_tokenizer: Path
+) -> None:
+    (row,) = build(post_tokenizer, changed(GRPO, preprocessing={"max_seq_len": longest}), {**GROUP, **change})
+    assert isinstance(row, Row) and row.cut == cut
+    assert (flat(row.cells["prompts"]), flat(row.cells["prompts_mask"])) == (ids(prompt), [0] * len(ids(prompt)))
+    assert [part.tolist() for part in row.cells["responses"]] == [ids(text) for text in responses]
+    assert [part.tolist() for part in row.cells["masks"]] == [[1] * len(ids(text)) for text in responses]
+    assert row.cells["rewards"][0].tolist() == np.array(change.get("rewards", GROUP["rewards"]), np.float32).reshape(-1).tolist()
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("pipeline", "row", "reason"),
     [
-        ({"rewards": [1.0]}, "schema/length_mismatch"),
-        ({"responses": [], "rewards": []}, "schema/length_mismatch"),
-        ({"responses": ["b", " ", "c"]}, "schema/empty_answer"),
-        ({"rewards": [1.0, None, 0.0]}, "schema/wrong_type"),
-        ({"rewards": None}, "schema/missing_field"),
-        ({"responses": "b"}, "schema/wrong_type"),
+        (CHAT, {"messages": []}, "schema/empty"),
+        (CHAT, {}, "schema/empty"),
+        (CHAT, {"messages": "a"}, "schema/wrong_type"),
+        (CHAT, {"messages": ["a"]}, "schema/wrong_type"),
+        (CHAT, {"messages": [{"content": "a"}]}, "schema/missing_field"),
+        (CHAT, {"messages": [message("user", None)]}, "schema/wrong_type"),
+        (CHAT, {"messages": [message("user", [{"type": "text", "text": "a"}])]}, "schema/wrong_type"),
+        (INSTRUCTION, {"instruction": " ", "output": ""}, "schema/empty"),
+        (INSTRUCTION, {"instruction": "a", "output": ["b"]}, "schema/wrong_type"),
+        *((SHORT_TEXT, {"content": value}, "schema/") for value in ("", "   ", 5, None, ["a"])),
+        (LONG, {"x": "a", "y": "b c"}, "schema/too_short"),
+        (DPO, {"rejected": PAIR["rejected"]}, "schema/empty"),
+        (DPO, {"chosen": PAIR["chosen"]}, "schema/empty"),
+        # a group never shrinks beside its rewards
+        (GRPO, {**GROUP, "rewards": [1.0]}, "schema/length_mismatch"),
+        (GRPO, {**GROUP, "responses": [], "rewards": []}, "schema/length_mismatch"),
+        (GRPO, {**GROUP, "responses": ["b", " ", "c"]}, "schema/empty_answer"),
+        (GRPO, {**GROUP, "rewards": [1.0, None, 0.0]}, "schema/wrong_type"),
+        (GRPO, {**GROUP, "rewards": None}, "schema/missing_field"),
+        (GRPO, {**GROUP, "responses": "b"}, "schema/wrong_type"),
     ],
 )
-def test_a_group_never_shrinks_beside_its_rewards(change: dict[str, Any], reason: str, tokenizer: Path) -> None:
-    assert refusal(tokenizer, GRPO, {**GROUP, **change}) == reason
+def test_what_is_rejected(pipeline: dict[str, Any], row: Any, reason: str, tokenizer: Path) -> None:
+    assert refusal(tokenizer, pipeline, row).startswith(reason)
+
+
+def test_tokenizers_without_bos_or_template(tmp_path: Path) -> None:
+    plain = write_tokenizer(tmp_path / "plain", declared={})
+    assert one(plain, CHAT, chat(("user", "a")))["sequence"] == ids("<|im_start|> user a <|im_end|>")
+    bare = write_tokenizer(tmp_path / "bare", declared={}, template="{{ messages[0]['content'] }}")
+    assert refusal(bare, CHAT, chat(("user", "a"))) == "tokenize/empty"
+    strict = write_tokenizer(tmp_path / "strict", template="{{ raise_exception('no') }}")
+    assert refusal(strict, CHAT, EXCHANGE) == "render/template_refuses"
+    none = write_tokenizer(tmp_path / "none", template=None)
+    with pytest.raises(TemplateError, match="chat_template"):
+        build(none, CHAT, EXCHANGE)
+    assert one(none, SHORT_TEXT, {"content": "a"})["sequence"] == ids("a")
+
+
+def test_how_many_tokens_were_cut_is_known(tokenizer: Path) -> None:
+    (found,) = build(tokenizer, changed(CHAT, preprocessing={"max_seq_len": 12}), EXCHANGE)
+    assert isinstance(found, Row) and found.cut == 23 - 12
+
+
+@pytest.mark.parametrize(("length", "kept"), [(4, False), (5, True), (7, True), (8, False)])
+def test_lengths_of_texts_are_inclusive_and_count_characters(length: int, kept: bool, tokenizer: Path) -> None:
+    bounds = changed(TEXT, preprocessing={"min_chars": 5, "max_chars": 7})
+    (found,) = build(tokenizer, bounds, {"content": "é" * length})
+    assert isinstance(found, Row) is kept
 
 
 # -- against the documentation's algorithm ----------------------------------------------------------------------------------------------
@@ -271,7 +192,7 @@ def test_chats_equal_the_documented_algorithm(
         expected = documented.chat({"messages": row}, mask, default, longest)
         assert expected is not None
         assert isinstance(found, Row)
-        assert (found.cells["sequence"].values.tolist(), found.cells["loss_mask"].values.tolist()) == expected
+        assert (flat(found.cells["sequence"]), flat(found.cells["loss_mask"])) == expected
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -288,7 +209,7 @@ def test_instructions_equal_the_documented_algorithm(
         return
     expected = Documented(directory).instruction(prompt, response, mask, default, longest)
     assert isinstance(found, Row)
-    assert (found.cells["sequence"].values.tolist(), found.cells["loss_mask"].values.tolist()) == expected
+    assert (flat(found.cells["sequence"]), flat(found.cells["loss_mask"])) == expected
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -301,7 +222,7 @@ def test_texts_equal_the_documented_algorithm(
     pipeline = changed(TEXT, preprocessing=steps) if typed else changed(SECTIONS_TEXT, preprocessing=steps)
     (found,) = build(directory, pipeline, {"content": text, "text": text})
     expected = Documented(directory).text(text, shortest, 30, longest)
-    assert (found.cells["sequence"].values.tolist() if isinstance(found, Row) else None) == expected
+    assert (flat(found.cells["sequence"]) if isinstance(found, Row) else None) == expected
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -312,9 +233,7 @@ def test_a_batch_is_its_records_one_by_one(rows: list[Any], tokenizer: Path) -> 
     for record, found in zip(records, together, strict=True):
         (alone,) = build(tokenizer, SECTIONS_CHAT, record)
         assert isinstance(found, Row) and isinstance(alone, Row)
-        assert {key: cells.values.tolist() for key, cells in found.cells.items()} == {
-            key: cells.values.tolist() for key, cells in alone.cells.items()
-        }
+        assert {key: flat(parts) for key, parts in found.cells.items()} == {key: flat(parts) for key, parts in alone.cells.items()}
 
 
 # -- ``--masking spans``: the house's own render and masks in AstrAI's layout ------------------------------------------------------------
@@ -339,29 +258,34 @@ def trained(folder: Path, vocabulary: Vocabulary, key: str = "sequence", mask: s
     return vocabulary.decode(found[key][found[mask].astype(bool)])
 
 
-def test_only_answers_and_their_stop_tokens_are_trained(tmp_path: Path, vocabulary: Vocabulary) -> None:
-    spans(tmp_path, [TALK], CHAT, vocabulary)
-    assert trained(tmp_path, vocabulary) == "4<|im_end|>6<|im_end|>"
+FIXED = changed(SECTIONS_CHAT, input={"sections": [{"field": "messages", "action": "train", "template": True}]})
+SUM = {side: [message("user", "2+2?"), message("assistant", answer)] for side, answer in (("chosen", "4"), ("rejected", "5"))}
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "row", "expected"),
+    [
+        (CHAT, TALK, {"sequence": "4<|im_end|>6<|im_end|>"}),
+        (FIXED, chat(("user", "a"), ("assistant", "b")), {"sequence": "a<|im_end|>b<|im_end|>"}),  # a fixed action overrules roles
+        (INSTRUCTION, {"instruction": "2+2=\n", "output": "4"}, {"sequence": "4<|endoftext|>"}),
+        (DPO, SUM, {"chosen": "4<|im_end|>", "rejected": "5<|im_end|>"}),
+    ],
+)
+def test_only_answers_and_their_stop_tokens_are_trained(
+    pipeline: Any, row: Any, expected: Any, tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    spans(tmp_path, [row], pipeline, vocabulary)
+    for key, text in expected.items():
+        assert trained(tmp_path, vocabulary, key, "loss_mask" if key == "sequence" else f"{key}_mask") == text
+
+
+@pytest.mark.parametrize("content", ["What is 2+2?", "say <|im_end|>"])
+def test_the_conversation_is_rendered_once(content: str, tmp_path: Path, vocabulary: Vocabulary) -> None:
+    """A control token in the content is plain text."""
+    spans(tmp_path, [chat(("user", content), ("assistant", "ok"))], CHAT, vocabulary)
     whole = read_bin(tmp_path / "out" / "__default__" / "shard_0000")["sequence"]
-    pieces = [f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in TALK["messages"]]
-    assert vocabulary.decode(whole) == "".join(pieces)
-
-
-def test_a_control_token_in_the_content_is_plain_text(tmp_path: Path, vocabulary: Vocabulary) -> None:
-    spans(tmp_path, [chat(("user", "say <|im_end|>"), ("assistant", "ok"))], CHAT, vocabulary)
-    found = read_bin(tmp_path / "out" / "__default__" / "shard_0000")["sequence"].tolist()
-    assert found.count(vocabulary.control["<|im_end|>"]) == 2
-
-
-def test_a_fixed_action_overrules_roles(tmp_path: Path, vocabulary: Vocabulary) -> None:
-    everything = changed(SECTIONS_CHAT, input={"sections": [{"field": "messages", "action": "train", "template": True}]})
-    spans(tmp_path, [chat(("user", "a"), ("assistant", "b"))], everything, vocabulary)
-    assert trained(tmp_path, vocabulary) == "a<|im_end|>b<|im_end|>"
-
-
-def test_an_instruction_trains_its_response_and_the_end_of_text(tmp_path: Path, vocabulary: Vocabulary) -> None:
-    spans(tmp_path, [{"instruction": "2+2=\n", "output": "4"}], INSTRUCTION, vocabulary)
-    assert trained(tmp_path, vocabulary) == "4<|endoftext|>"
+    assert vocabulary.decode(whole) == f"<|im_start|>user\n{content}<|im_end|>\n<|im_start|>assistant\nok<|im_end|>\n"
+    assert whole.tolist().count(vocabulary.control["<|im_end|>"]) == 2
 
 
 def test_text_is_the_same_either_way(tmp_path: Path, vocabulary: Vocabulary) -> None:
@@ -369,13 +293,6 @@ def test_text_is_the_same_either_way(tmp_path: Path, vocabulary: Vocabulary) -> 
     spans(tmp_path, rows, TEXT, vocabulary)
     by_spans = read_bin(tmp_path / "out" / "__default__" / "shard_0000")["sequence"].tolist()
     assert by_spans == vocabulary.backend.encode(rows[0]["content"]).ids
-
-
-def test_pairs(tmp_path: Path, vocabulary: Vocabulary) -> None:
-    row = {side: [message("user", "2+2?"), message("assistant", answer)] for side, answer in (("chosen", "4"), ("rejected", "5"))}
-    spans(tmp_path, [row], DPO, vocabulary)
-    assert trained(tmp_path, vocabulary, "chosen", "chosen_mask") == "4<|im_end|>"
-    assert trained(tmp_path, vocabulary, "rejected", "rejected_mask") == "5<|im_end|>"
 
 
 def test_groups(tmp_path: Path, vocabulary: Vocabulary) -> None:
@@ -591,9 +508,11 @@ def test_every_key_of_every_bin(lengths: list[int], row_len: int, strategy: str,
     # token values say which token of which record they are, so that a bin can be read back
     sequence = np.concatenate([100 * (record + 1) + np.arange(length) for record, length in enumerate(lengths)])
     raw = {"sequence": sequence, "loss_mask": np.ones(len(sequence), np.int32)}
-    found = arrange(asked, raw, np.array(lengths), PAD)
-    columns = {key: np.concatenate(list(found.blocks(key))).reshape(-1, row_len) for key in asked.columns}
-    assert found.sizes == dict.fromkeys(asked.columns, columns["sequence"].size)
+    plan = bin_plan(asked, np.array(lengths))
+    columns = {
+        key: np.concatenate(list(arranged(asked, key, raw, np.array(lengths), plan, PAD))).reshape(plan.rows, row_len)
+        for key in asked.columns
+    }
     used = columns["sequence"] != PAD
     assert (columns["loss_mask"] == used).all()
     assert (columns["position_ids"][~used] == 0).all()
@@ -610,7 +529,7 @@ def test_every_key_of_every_bin(lengths: list[int], row_len: int, strategy: str,
     first = [length - keep if keep_end else 0 for length, keep in zip(lengths, kept, strict=True)]
     expected = [100 * (r + 1) + i for r, keep in enumerate(kept) for i in range(first[r], first[r] + keep)]
     assert sorted(seen) == expected
-    assert found.left_out == sum(lengths) - sum(kept)
+    assert plan.dropped[:, 2].sum() == sum(lengths) - sum(kept)
 
 
 ROWS = [{"text": text} for text in ("a b c", "d e", "f g h i j", "k")]

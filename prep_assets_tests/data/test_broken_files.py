@@ -21,6 +21,7 @@ from prep_assets.data import read as json_list
 from prep_assets.data.files import find_files
 from prep_assets.data.read import read_blocks
 from prep_assets.errors import SourceError
+from prep_assets_tests.data.conftest import table_bytes
 
 Read = Callable[..., tuple[list[Any], list[Any]]]
 Source = Callable[..., Any]
@@ -119,25 +120,13 @@ def test_a_file_that_shrinks_while_it_is_read_stops(source: Source, read: Read, 
         read(file)
 
 
-def parquet_bytes() -> bytes:
-    out = io.BytesIO()
-    pq.write_table(pa.table({"n": list(range(1000)), "x": [str(i) * 20 for i in range(1000)]}), out, row_group_size=100)
-    return out.getvalue()
-
-
-def arrow_bytes(new: Callable[..., Any]) -> bytes:
-    out = io.BytesIO()
-    table = pa.table({"n": list(range(1000)), "x": [str(i) * 20 for i in range(1000)]})
-    with new(out, table.schema) as writer:
-        writer.write_table(table, max_chunksize=100)
-    return out.getvalue()
+ROWS = [{"n": i, "x": str(i) * 20} for i in range(1000)]
 
 
 @pytest.mark.parametrize("kept", [5, 0.5, 0.99, -1])
-@pytest.mark.parametrize(
-    "name, data", [("a.parquet", parquet_bytes()), ("f.arrow", arrow_bytes(ipc.new_file)), ("s.arrow", arrow_bytes(ipc.new_stream))]
-)
-def test_a_table_cut_short_stops(source: Source, read: Read, name: str, data: bytes, kept: float) -> None:
+@pytest.mark.parametrize(("name", "kind"), [("a.parquet", "parquet"), ("f.arrow", "arrow"), ("s.arrow", "stream")])
+def test_a_table_cut_short_stops(source: Source, read: Read, name: str, kind: str, kept: float) -> None:
+    data = table_bytes(kind, ROWS)
     cut = data[: int(len(data) * kept)] if isinstance(kept, float) else data[:kept]
     with pytest.raises(SourceError, match=f"{name}: no readable .*fetch it again"):
         read(source(name, cut))
@@ -156,7 +145,7 @@ def test_an_arrow_stream_cut_between_two_batches_stops(source: Source, read: Rea
 
 
 def test_damage_inside_a_parquet_file_stops(source: Source, read: Read) -> None:
-    data = bytearray(parquet_bytes())
+    data = bytearray(table_bytes("parquet", ROWS))
     data[200:900] = bytes(700)
     with pytest.raises(SourceError, match="fetch it again"):
         read(source("a.parquet", bytes(data)))

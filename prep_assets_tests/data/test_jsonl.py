@@ -11,7 +11,6 @@ import re
 import tempfile
 import tracemalloc
 from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pyarrow import ipc
 
 from prep_assets.data import read as jsonl
 from prep_assets.data.files import find_files
@@ -31,6 +29,7 @@ from prep_assets.errors import ConfigError, SourceError
 from prep_assets.proofs.second_reading import read_rows
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
+from prep_assets_tests.data.conftest import table_bytes
 from prep_assets_tests.effort import examples
 
 Read = Callable[..., tuple[list[Any], list[Any]]]
@@ -380,29 +379,16 @@ ROWS_STRUCT_PADDING = [
 ]
 
 
-def parquet() -> bytes:
-    out = BytesIO()
-    pq.write_table(pa.Table.from_pylist(ROWS_STRUCT_PADDING), out)
-    return out.getvalue()
-
-
-def arrow() -> bytes:
-    table, out = pa.Table.from_pylist(ROWS_STRUCT_PADDING), BytesIO()
-    with ipc.new_file(out, table.schema) as writer:
-        writer.write_table(table)
-    return out.getvalue()
-
-
 def test_arrow_does_pad() -> None:
     (first, _) = pa.Table.from_pylist(ROWS_STRUCT_PADDING).to_pylist()
     assert first["tools"][0]["parameters"]["properties"] == {"city": {"type": "string"}, "a": None, "b": None}
 
 
-@pytest.mark.parametrize(("name", "data"), [("a.parquet", parquet), ("a.arrow", arrow)])
-def test_foreign_parameters_are_neither_offered_nor_trained(source: Source, read: Read, name: str, data: object) -> None:
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_foreign_parameters_are_neither_offered_nor_trained(source: Source, read: Read, kind: str) -> None:
     """Audit W16: parameters of other tools stood in tools as null, and in the arguments of calls, which are trained."""
-    content = data()  # type: ignore[operator]
-    records, _ = read(source(name, content))
+    content = table_bytes(kind, ROWS_STRUCT_PADDING)
+    records, _ = read(source(f"a.{kind}", content))
     samples = [apply(convert_with("messages"), {key: row[key] for key in ("messages", "tools")}) for row in (r.payload for r in records)]
     assert [dict(sample.tools[0]["function"]) for sample in samples] == [TOOL, OTHER]
     assert [sample.turns[1].regions[-1].text for sample in samples] == [
@@ -410,7 +396,7 @@ def test_foreign_parameters_are_neither_offered_nor_trained(source: Source, read
         '{"name":"add","arguments":{"a":1,"b":2}}',
     ]
     assert [(r.payload["note"], r.payload["text"]) for r in records] == [(None, '{"default": null}')] * 2, "columns and JSON text stay"
-    second = [row for _, row in read_rows(BytesIO(content), name.rpartition(".")[2], None)]
+    second = [row for _, row in read_rows(io.BytesIO(content), kind, None)]
     assert second == [r.payload for r in records]
 
 
@@ -432,29 +418,15 @@ def as_csv(delimiter: str) -> bytes:
     return out.getvalue().encode()
 
 
-def as_parquet() -> bytes:
-    out = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(ROWS_ROUND_TRIPS), out, row_group_size=70)
-    return out.getvalue()
-
-
-def as_arrow(new: Callable[..., Any]) -> bytes:
-    out = io.BytesIO()
-    table = pa.Table.from_pylist(ROWS_ROUND_TRIPS)
-    with new(out, table.schema) as writer:
-        writer.write_table(table, max_chunksize=70)
-    return out.getvalue()
-
-
 WRITERS: dict[str, Callable[[], bytes]] = {
     "a.jsonl": lambda: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS_ROUND_TRIPS).encode(),
     "a.ndjson": lambda: "\n".join(map(json.dumps, ROWS_ROUND_TRIPS)).encode(),
     "a.json": lambda: json.dumps(ROWS_ROUND_TRIPS, indent=1).encode(),
     "a.csv": lambda: as_csv(","),
     "a.tsv": lambda: as_csv("\t"),
-    "a.parquet": as_parquet,
-    "file.arrow": lambda: as_arrow(ipc.new_file),
-    "stream.arrow": lambda: as_arrow(ipc.new_stream),
+    "a.parquet": lambda: table_bytes("parquet", ROWS_ROUND_TRIPS, 70),
+    "file.arrow": lambda: table_bytes("arrow", ROWS_ROUND_TRIPS, 70),
+    "stream.arrow": lambda: table_bytes("stream", ROWS_ROUND_TRIPS, 70),
 }
 
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +25,7 @@ from prep_assets.data.read import read_blocks
 from prep_assets.data.tables import LineCuts, parts, table_cuts
 from prep_assets.errors import SourceError
 from prep_assets.stores.verification import BLOCK, Sums
+from prep_assets_tests.data.conftest import table_bytes
 
 
 @pytest.fixture
@@ -123,36 +122,19 @@ def test_many_changes_are_summed_up(files: tuple[SourceFile, ...]) -> None:
 ROWS = [{"n": n, "text": random.Random(n).randbytes(600).hex()} for n in range(2200)]
 
 
-def _lines(path: Path) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-
-
-def _compressed(path: Path) -> None:
-    path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in ROWS).encode(), 1))
-
-
-def _parquet(path: Path) -> None:
-    pq.write_table(pa.Table.from_pylist(ROWS), path, compression="none", row_group_size=500)
-
-
-def _arrow(path: Path) -> None:
-    table = pa.Table.from_pylist(ROWS)
-    with pa.ipc.new_file(path, table.schema) as file:
-        file.write_table(table, max_chunksize=500)
-
-
-WRITE: dict[str, Callable[[Path], None]] = {
-    "a.jsonl": _lines,
-    "a.jsonl.gz": _compressed,
-    "a.json": lambda path: path.write_text(json.dumps(ROWS)),
-    "a.parquet": _parquet,
-    "a.arrow": _arrow,
-}  # fmt: skip
+TEXT = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+WRITE: dict[str, Callable[[], bytes]] = {
+    "a.jsonl": lambda: TEXT,
+    "a.jsonl.gz": lambda: gzip.compress(TEXT, 1),
+    "a.json": lambda: json.dumps(ROWS).encode(),
+    "a.parquet": lambda: table_bytes("parquet", ROWS, 500),
+    "a.arrow": lambda: table_bytes("arrow", ROWS, 500),
+}
 
 
 def pinned(name: str, folder: Path) -> SourceFile:
     """A file that was pinned, with what it held then."""
-    WRITE[name](folder / name)
+    (folder / name).write_bytes(WRITE[name]())
     (file,) = find_files([name], folder)
     (pin,) = pin_files([file])
     return replace(file, blocks=pin.blocks, remedy="prep-assets build pretrain_raw --partition a")
@@ -264,26 +246,10 @@ def test_parts_of_a_file_of_lines_are_the_file(source, compress, name, suffix, b
     assert in_parts(file, watch.cuts, block_bytes=block_bytes) == whole
 
 
-def write_parquet(path, table, groups):
-    pq.write_table(table, path, row_group_size=groups)
-
-
-def write_stream(path, table, groups):
-    with pa.OSFile(str(path), "wb") as out, pa.ipc.new_stream(out, table.schema) as writer:
-        writer.write_table(table, max_chunksize=groups)
-
-
-def write_file(path, table, groups):
-    with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, table.schema) as writer:
-        writer.write_table(table, max_chunksize=groups)
-
-
 @pytest.mark.parametrize("groups", [7, 50, 1000])
-@pytest.mark.parametrize(("name", "write"), [("t.parquet", write_parquet), ("s.arrow", write_stream), ("f.arrow", write_file)])
-def test_parts_of_a_table_are_the_table(tmp_path, name, write: Callable[..., None], groups):
-    table = pa.table({"n": list(range(1000)), "text": [f"text {n} " * 5 for n in range(1000)]})
-    write(tmp_path / name, table, groups)
-    [file] = find_files([name], tmp_path)
+@pytest.mark.parametrize(("name", "kind"), [("t.parquet", "parquet"), ("s.arrow", "stream"), ("f.arrow", "arrow")])
+def test_parts_of_a_table_are_the_table(source, name, kind, groups):
+    file = source(name, table_bytes(kind, [{"n": n, "text": f"text {n} " * 5} for n in range(1000)], groups))
     whole = everything(file)
     cuts = table_cuts(file, 2000)
     assert len(cuts) >= 5
@@ -292,8 +258,9 @@ def test_parts_of_a_table_are_the_table(tmp_path, name, write: Callable[..., Non
 
 
 def test_a_small_or_compressed_table_is_not_cut(tmp_path, compress):
-    write_parquet(tmp_path / "t.parquet", pa.table({"n": [1, 2]}), 1)
-    (tmp_path / "t.parquet.gz").write_bytes(compress[".gz"]((tmp_path / "t.parquet").read_bytes()))
+    table = table_bytes("parquet", [{"n": 1}, {"n": 2}], 1)
+    (tmp_path / "t.parquet").write_bytes(table)
+    (tmp_path / "t.parquet.gz").write_bytes(compress[".gz"](table))
     plain, packed = find_files(["t.parquet", "t.parquet.gz"], tmp_path)
     assert table_cuts(plain) == []
     assert table_cuts(packed, 1) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import os
 import socket
 import ssl
@@ -16,12 +15,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import fsspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from prep_assets.data.files import Pin, find_files, fingerprint, pin_files, remote_size, stored_sums, verify_pins
 from prep_assets.errors import SourceError, SourceUnavailable
+from prep_assets_tests.data.conftest import table_bytes
 from prep_assets_tests.data.servers import LINES, Faulty, Quiet, Ranges, self_signed, serve
 
 Read = Callable[..., tuple[list[Any], list[Any]]]
@@ -30,27 +28,28 @@ BASE = Path("/nowhere")
 
 
 @pytest.fixture
-def http(tmp_path: Path) -> Iterator[str]:
+def aiohttp() -> None:
     pytest.importorskip("aiohttp", reason="fsspec reads HTTP with aiohttp")
+
+
+@pytest.fixture
+def http(aiohttp: None, tmp_path: Path) -> Iterator[str]:
     yield from serve(partial(Quiet, directory=str(tmp_path)))
 
 
 @pytest.fixture
-def faulty() -> Iterator[str]:
-    pytest.importorskip("aiohttp", reason="fsspec reads HTTP with aiohttp")
+def faulty(aiohttp: None) -> Iterator[str]:
     yield from serve(Faulty)
 
 
 @pytest.fixture
-def ranges(tmp_path: Path) -> Iterator[str]:
-    pytest.importorskip("aiohttp", reason="fsspec reads HTTP with aiohttp")
+def ranges(aiohttp: None, tmp_path: Path) -> Iterator[str]:
     yield from serve(partial(Ranges, directory=str(tmp_path)))
 
 
 @pytest.fixture
-def https(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+def https(aiohttp: None, tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """A server with a certificate of its own making; gives its address and the certificate."""
-    pytest.importorskip("aiohttp", reason="fsspec reads HTTP with aiohttp")
     pytest.importorskip("cryptography", reason="makes the server's certificate")
     place = tmp_path / "certificate.pem"
     place.write_bytes(self_signed())
@@ -60,25 +59,23 @@ def https(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         yield address.replace("http://127.0.0.1", "https://localhost"), place
 
 
-def parquet() -> bytes:
-    out = io.BytesIO()
-    pq.write_table(pa.table({"n": list(range(3000))}), out)
-    return out.getvalue()
+FILES = {"a.jsonl": LINES, "b.jsonl.gz": gzip.compress(LINES), "c.parquet": table_bytes("parquet", [{"n": n} for n in range(3000)])}
 
 
-FILES = {"a.jsonl": LINES, "b.jsonl.gz": gzip.compress(LINES), "c.parquet": parquet()}
-
-
-def test_http_files(http: str, tmp_path: Path, read: Read) -> None:
+@pytest.mark.parametrize("server", ["http", "ranges"])
+def test_http_files(request: pytest.FixtureRequest, server: str, tmp_path: Path, read: Read) -> None:
+    """A file is read as one stream where the server knows ranges too: a range could be of a newer version than the one before."""
     for name, data in FILES.items():
         (tmp_path / name).write_bytes(data)
-    files = find_files([f"{http}/{name}" for name in FILES], BASE)
+    Ranges.asked.clear()
+    files = find_files([f"{request.getfixturevalue(server)}/{name}" for name in FILES], BASE)
     assert [(file.name, file.size) for file in files] == [(name, len(data)) for name, data in FILES.items()]
     for file in files:
         records, refused = read(file)
         assert [r.payload["n"] for r in records] == list(range(3000))
         assert not refused
         assert stored_sums(file).sha256 == hashlib.sha256(FILES[file.name]).hexdigest()
+    assert set(Ranges.asked) == ({""} if server == "ranges" else set())
 
 
 def test_a_large_file_of_an_http_server_without_ranges(http: str, tmp_path: Path, read: Read) -> None:
@@ -136,19 +133,6 @@ def test_an_http_transfer_that_fails_stops(faulty: str, read: Read, name: str) -
         with pytest.raises(SourceError, match=name.replace(".", r"\.")) as raised:
             use(file)
         assert "secret" not in str(raised.value)
-
-
-def test_an_http_server_with_ranges(ranges: str, tmp_path: Path, read: Read) -> None:
-    """The same records, and the file is still read as one stream: a range could be of a newer version than the one before."""
-    for name, data in FILES.items():
-        (tmp_path / name).write_bytes(data)
-    Ranges.asked.clear()
-    for file in find_files([f"{ranges}/{name}" for name in FILES], BASE):
-        records, refused = read(file)
-        assert [r.payload["n"] for r in records] == list(range(3000))
-        assert not refused
-        assert stored_sums(file).sha256 == hashlib.sha256(FILES[file.name]).hexdigest()
-    assert set(Ranges.asked) == {""}
 
 
 READ_HTTPS = """

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,46 +91,26 @@ def test_a_report_shows_every_asset_of_its_family(name: str) -> None:
 @pytest.mark.parametrize("name", GRAPH)
 def test_asset(name: str) -> None:
     family, upstream, partitioned, checks = GRAPH[name]
-    found = node(name)
-    assert found.group_name == family
+    found, asset = node(name), ASSETS[name]
+    assert (found.group_name, found.tags["prep_assets/family"], found.owners) == (family, family, ["team:data"])
     assert names(found.parent_keys) == upstream
     assert (found.partitions_def.get_partition_keys() if found.partitions_def else None) == (list(DOMAINS[family]) if partitioned else None)
-    assert {key.name for key in found.check_keys} == checks
-
-
-@pytest.mark.parametrize("name", GRAPH)
-def test_a_range_of_partitions_is_one_run_also_where_an_asset_has_none(name: str) -> None:
-    assert node(name).backfill_policy == dg.BackfillPolicy.single_run()
-
-
-@pytest.mark.parametrize("name", GRAPH)
-def test_asset_page_has_everything_to_show(name: str) -> None:
-    found = node(name)
+    # a range of partitions is one run, also where an asset has none
+    assert found.backfill_policy == dg.BackfillPolicy.single_run()
+    # it is rebuilt by itself exactly when it is made from another one
+    assert (found.automation_condition is not None) == bool(upstream)
     first_line = found.description.split("\n")[0]
-    assert 20 < len(first_line) < 120
-    assert first_line.endswith(".")
-    assert found.owners == ["team:data"]
+    assert 20 < len(first_line) < 120 and first_line.endswith(".")
     assert found.kinds >= {"python"} and len(found.kinds) > 1
-    assert found.code_version.partition("-")[0] == ASSETS[name].version != ""
-    assert ("-" in found.code_version) == bool(ASSETS[name].options)
-    assert found.tags["prep_assets/family"] == GRAPH[name][0]
-    if ASSETS[name].streams or name.endswith("_raw"):
+    assert found.code_version.partition("-")[0] == asset.version != ""
+    assert ("-" in found.code_version) == bool(asset.options)
+    if asset.streams or name.endswith("_raw"):
         columns = found.metadata["columns"].columns
         assert columns and all(column.type and column.description for column in columns)
-
-
-@pytest.mark.parametrize("name", GRAPH)
-def test_an_asset_is_rebuilt_by_itself_exactly_when_it_is_made_from_another(name: str) -> None:
-    assert (node(name).automation_condition is not None) == bool(GRAPH[name][1])
-
-
-@pytest.mark.parametrize("name", GRAPH)
-def test_every_check_blocks_and_says_what_holds(name: str) -> None:
-    for key in node(name).check_keys:
-        spec = graph.get_check_spec(key)
-        assert spec.blocking
-        assert spec.description and spec.description.endswith(".")
-        assert spec.partitions_def == node(name).partitions_def
+    assert {key.name for key in found.check_keys} == checks
+    for spec in map(graph.get_check_spec, found.check_keys):
+        assert spec.blocking and spec.description and spec.description.endswith(".")
+        assert spec.partitions_def == found.partitions_def
 
 
 def test_partitions_of_a_family_are_one_definition() -> None:
@@ -168,35 +148,27 @@ def test_what_refreshes_by_itself_is_off_until_somebody_starts_it() -> None:
     repository = defs.get_repository_def()
     sensors = {sensor.name: sensor for sensor in repository.sensor_defs}
     assert set(sensors) == {
-        "pretrain_sources",
-        "sft_sources",
-        "preference_sources",
-        "rl_sources",
         "rebuild_downstream",
         "tell_of_failures",
         "scrub",
         "built_elsewhere",
+        *(f"{family}_sources" for family in DOMAINS),
     }
     # the one that starts no run
     running = {name for name, sensor in sensors.items() if sensor.default_status is dg.DefaultSensorStatus.RUNNING}
     assert running == {"built_elsewhere"}
     assert all(sensor.description for sensor in sensors.values())
     schedules = {schedule.name: schedule for schedule in repository.schedule_defs}
-    assert set(schedules) == {"nightly_pretrain", "nightly_sft", "nightly_preference", "nightly_rl"}
+    assert set(schedules) == {f"nightly_{family}" for family in DOMAINS}
     assert {schedule.default_status for schedule in schedules.values()} == {dg.DefaultScheduleStatus.STOPPED}
     assert {(schedule.cron_schedule, schedule.execution_timezone) for schedule in schedules.values()} == {("0 3 * * *", "UTC")}
-
-
-def test_every_job_that_a_sensor_or_schedule_starts_holds_together() -> None:
-    jobs = {job.name for job in defs.get_repository_def().get_all_jobs()}
-    assert jobs >= {f"{kind}_{family}" for kind in ("refresh", "rebuild", "mend") for family in DOMAINS}
-
-
-def test_each_sensor_and_schedule_starts_the_job_of_its_family() -> None:
-    repository = defs.get_repository_def()
+    # each starts the job of its family, and every such job holds together
     for family in DOMAINS:
-        assert repository.get_sensor_def(f"{family}_sources").job_name == f"refresh_{family}"
-        assert repository.get_schedule_def(f"nightly_{family}").job_name == f"rebuild_{family}"
+        assert sensors[f"{family}_sources"].job_name == f"refresh_{family}"
+        assert schedules[f"nightly_{family}"].job_name == f"rebuild_{family}"
+    assert {job.name for job in repository.get_all_jobs()} >= {
+        f"{kind}_{each}" for kind in ("refresh", "rebuild", "mend") for each in DOMAINS
+    }
 
 
 def test_every_way_to_load_the_code_location_gives_it_one_name() -> None:
@@ -310,63 +282,51 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "root" / ".dagster").mkdir(parents=True)
     (tmp_path / "root" / ".dagster" / "dagster.yaml").touch()
     (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "dagster.yaml").touch()
     return tmp_path / "root"
 
 
-def found(site: Any, argv: list[str], folder: Path, checkout: Path, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    settings: dict[str, str] = site.settings(argv, str(folder), environ or {}, str(checkout))
-    return settings
-
-
-@pytest.mark.parametrize("argv", [USUAL, ["dagster", "asset", "list"], [*USUAL, "--partition", "gsm8k", "-c", "run.yaml"]], ids=str)
-@pytest.mark.parametrize("below", ["", "configs"])
-def test_in_the_checkout_the_module_is_named(site: Any, checkout: Path, argv: list[str], below: str) -> None:
-    settings = found(site, argv, checkout / below if below else checkout, checkout)
-    assert settings == {"DAGSTER_MODULE_NAME": "prep_assets.definitions", "DAGSTER_HOME": str(checkout / ".dagster")}
-
-
-@pytest.mark.parametrize("command", [["dev"], ["definitions", "validate"], ["schedule", "list"], []], ids=str)
-def test_another_command_is_given_the_history_and_no_module(site: Any, checkout: Path, command: list[str]) -> None:
-    """They read workspace.yaml or pyproject.toml, and refuse a module beside it. `dagster schedule list` stopped without a home."""
-    assert found(site, ["dagster", *command], checkout, checkout) == {"DAGSTER_HOME": str(checkout / ".dagster")}
-
-
-def test_from_another_folder_the_history_goes_where_the_stores_go(site: Any, checkout: Path) -> None:
-    """The stores were written in the checkout, and the history of the run elsewhere."""
-    elsewhere = checkout.parent / "elsewhere"
-    assert found(site, [*USUAL, "-m", "prep_assets.definitions"], elsewhere, checkout) == {"DAGSTER_HOME": str(checkout / ".dagster")}
-    assert found(site, [*USUAL, "-m", "mine.definitions"], elsewhere, checkout) == {}
-    assert found(site, USUAL, elsewhere, checkout) == {}
-    (elsewhere / "dagster.yaml").touch()
-    assert found(site, [*USUAL, "-m", "prep_assets.definitions"], elsewhere, checkout) == {}
-
-
-@pytest.mark.parametrize("program", ["/usr/bin/python", "dagster-webserver", "pytest", "-c", ""])
-def test_another_program_is_left_alone(site: Any, checkout: Path, program: str) -> None:
-    assert found(site, [program, "asset", "materialize"], checkout, checkout) == {}
-    assert found(site, [], checkout, checkout) == {}
+MODULE, HISTORY = {"DAGSTER_MODULE_NAME": "prep_assets.definitions"}, {"DAGSTER_HOME": "ROOT/.dagster"}
+NAMED = [*USUAL, "-m", "prep_assets.definitions"]
 
 
 @pytest.mark.parametrize(
-    "pointer",
+    ("argv", "folder", "expected"),
     [
-        ["-m", "mine.definitions"],
-        ["-mmine.definitions"],
-        ["--module-name=mine.definitions"],
-        ["-f", "mine.py"],
-        ["--python-file=mine.py"],
-        ["--package-name", "mine"],
-        ["--autoload-defs-module-name", "mine"],
-        ["-d", "elsewhere", "-f", "mine.py"],
+        *(
+            (argv, folder, MODULE | HISTORY)
+            for argv in (USUAL, ["dagster", "asset", "list"], [*USUAL, "-c", "run.yaml"])
+            for folder in ("root", "root/configs")
+        ),
+        # other commands read workspace.yaml or pyproject.toml, and refuse a module beside it; `dagster schedule list` stopped without a home
+        *((["dagster", *command], "root", HISTORY) for command in (["dev"], ["definitions", "validate"], ["schedule", "list"], [])),
+        # from another folder the history goes where the stores go: they were written in the checkout, and the history of the run elsewhere
+        (NAMED, "elsewhere", HISTORY),
+        ([*USUAL, "-m", "mine.definitions"], "elsewhere", {}),
+        (USUAL, "elsewhere", {}),
+        (NAMED, "home", {}),
+        # another program is left alone
+        *(([program, "asset", "materialize"], "root", {}) for program in ("/usr/bin/python", "dagster-webserver", "pytest", "-c", "")),
+        ([], "root", {}),
+        # whoever names another target gets that
+        *(
+            ([*USUAL, *pointer.split()], "root", HISTORY)
+            for pointer in (
+                *("-m mine.definitions", "-mmine.definitions", "--module-name=mine.definitions", "-f mine.py", "--python-file=mine.py"),
+                *("--package-name mine", "--autoload-defs-module-name mine", "-d elsewhere -f mine.py"),
+            )
+        ),
     ],
     ids=str,
 )
-def test_whoever_names_another_target_gets_that(site: Any, checkout: Path, pointer: list[str]) -> None:
-    assert "DAGSTER_MODULE_NAME" not in found(site, [*USUAL, *pointer], checkout, checkout)
+def test_what_the_command_is_given(site: Any, checkout: Path, argv: list[str], folder: str, expected: dict[str, str]) -> None:
+    found = site.settings(argv, str(checkout.parent / folder), {}, str(checkout))
+    assert {name: value.replace(str(checkout), "ROOT") for name, value in found.items()} == expected
 
 
 def test_what_is_set_already_stays(site: Any, checkout: Path) -> None:
-    assert found(site, USUAL, checkout, checkout, {"DAGSTER_MODULE_NAME": "mine", "DAGSTER_HOME": "/mine"}) == {}
+    assert site.settings(USUAL, str(checkout), {"DAGSTER_MODULE_NAME": "mine", "DAGSTER_HOME": "/mine"}, str(checkout)) == {}
 
 
 @pytest.mark.cli
@@ -521,10 +481,6 @@ def run_of_exports(loaded: dg.Definitions, instance: dg.DagsterInstance, asset: 
     job = loaded.resolve_implicit_global_asset_job_def()
     result = job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey(asset)], partition_key=partition, raise_on_error=False)
     return result.success
-
-
-def test_as_shipped_there_are_none() -> None:
-    assert names(defs.resolve_asset_graph().get_all_asset_keys()) == {*GRAPH, *REPORTS}
 
 
 def test_the_graph_grows_by_the_configured_exports(with_exports: dg.Definitions) -> None:

@@ -253,26 +253,24 @@ def svg(markdown: str) -> ElementTree.Element:
     return ElementTree.fromstring(base64.b64decode(encoded[1]))
 
 
-def test_trained_tokens_are_on_green_lines_and_masked_ones_are_not() -> None:
-    shown = diff_block(preview(["<s>", "Hi", " there", "!", "</s>"], [0, 0, 1, 1, 0]))
-    assert block(shown) == ["  <s>Hi", "+  there!", "  </s>"]
-
-
-def test_a_document_begins_on_a_line_of_its_own() -> None:
-    assert block(diff_block(preview(["a", "b", "c", "d"], [1, 1, 1, 0], starts=(0, 2)))) == ["+ ab", "+ c", "  d"]
-
-
-def test_without_a_mask_nothing_is_green() -> None:
-    assert block(diff_block(preview(["a", "b"], []))) == ["  ab"]
-
-
-def test_white_space_and_control_characters_can_be_seen() -> None:
-    assert block(diff_block(preview(["a", "\tb\r", "\x00\x1b", "\x85\u202e", "`\n"], [1] * 5))) == ["+ a⇥b␍␀␛⟨85⟩⟨202e⟩ˋ⏎"]
-
-
-def test_a_line_ends_where_that_of_the_text_does_and_where_it_grows_long() -> None:
-    assert block(diff_block(preview(["a", "\n", "b", "\n\n", "c"], [1] * 5))) == ["+ a⏎", "+ b⏎⏎", "+ c"]
-    assert block(diff_block(preview(["word "] * 20, [0] * 20))) == ["  " + "word " * 8, "  " + "word " * 8, "  " + "word " * 4]
+@pytest.mark.parametrize(
+    ("tokens", "weights", "starts", "lines"),
+    [
+        # trained tokens are on green lines and masked ones are not
+        (["<s>", "Hi", " there", "!", "</s>"], [0, 0, 1, 1, 0], (0,), ["  <s>Hi", "+  there!", "  </s>"]),
+        # a document begins on a line of its own
+        (["a", "b", "c", "d"], [1, 1, 1, 0], (0, 2), ["+ ab", "+ c", "  d"]),
+        # without a mask nothing is green
+        (["a", "b"], [], (0,), ["  ab"]),
+        # white space and control characters can be seen
+        (["a", "\tb\r", "\x00\x1b", "\x85\u202e", "`\n"], [1] * 5, (0,), ["+ a⇥b␍␀␛⟨85⟩⟨202e⟩ˋ⏎"]),
+        # a line ends where that of the text does and where it grows long
+        (["a", "\n", "b", "\n\n", "c"], [1] * 5, (0,), ["+ a⏎", "+ b⏎⏎", "+ c"]),
+        (["word "] * 20, [0] * 20, (0,), ["  " + "word " * 8, "  " + "word " * 8, "  " + "word " * 4]),
+    ],
+)
+def test_lines_of_a_row(tokens: list[str], weights: list[float], starts: tuple[int, ...], lines: list[str]) -> None:
+    assert block(diff_block(preview(tokens, weights, starts))) == lines
 
 
 def test_a_wrong_token_is_on_a_red_line_of_its_own() -> None:
@@ -282,13 +280,9 @@ def test_a_wrong_token_is_on_a_red_line_of_its_own() -> None:
     assert boxes[0] == boxes[2] and len(set(boxes)) == 3
 
 
-def test_a_long_row_is_cut_to_what_the_page_shows_inline() -> None:
+def test_a_long_row_a_long_token_and_a_long_title_stay_inline() -> None:
     shown = diff_block(preview(["token "] * 4096))
-    assert 800 < len(shown) < 1000
-    assert block(shown)[-1] == "  …"
-
-
-def test_one_long_token_and_a_long_title_stay_inline_too() -> None:
+    assert 800 < len(shown) < 1000 and block(shown)[-1] == "  …"
     assert len(diff_block(preview(["short", "x" * 5000], title="t" * 5000))) < 1000
 
 

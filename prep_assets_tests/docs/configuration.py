@@ -13,26 +13,26 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from prep_assets.config import base as image_rules
-from prep_assets.config import models
+from prep_assets.config import family, models
 
 SECTIONS: dict[str, type[BaseModel]] = {
-    "family": models.Family,
-    "domain": models.Domain,
-    "preprocessing": models.Preprocessing,
-    "decontaminate": models.Decontaminate,
-    "output": models.Output,
-    "cluster": models.Cluster,
-    "refresh": models.Refresh,
-    "export": models.Export,
-    "images": models.Images,
+    "family": family.Family,
+    "domain": family.Domain,
+    "preprocessing": family.Preprocessing,
+    "decontaminate": family.Decontaminate,
+    "output": family.Output,
+    "cluster": family.Cluster,
+    "refresh": family.Refresh,
+    "export": family.Export,
+    "images": family.Images,
     **{f"rule_{name}": rule for name, rule in image_rules.RULES.items()},
     "pretrain": models.Pretrain,
-    "documents": models.Documents,
-    "fim": models.Fim,
-    "chat": models.Chat,
+    "documents": family.Documents,
+    "fim": family.Fim,
+    "chat": family.Chat,
     "sft": models.Sft,
     "keep": models.Keep,
-    "packing": models.Packing,
+    "packing": family.Packing,
     "preference": models.Preference,
     "rl": models.Rl,
     "arithmetic": models.Arithmetic,

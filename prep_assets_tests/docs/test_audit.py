@@ -17,7 +17,7 @@ MISPLACED = "proofs/test_misplaced_rows.py"
 SILENT: Mapping[str, tuple[str, ...]] = {
     "W1 arguments of calls become {}": ("schemas/test_view.py::Audit W1:",),
     "W2 truncated rows prove nothing": ("masks/test_truncation_proofs.py::Audit W2:",),
-    "W3 commands of moss merge": ("schemas/test_sharegpt.py::Audit W3:",),
+    "W3 commands of moss merge": ("schemas/test_examples.py::Audit W3:",),
     "W4 parts out of order": ("schemas/test_view.py::Audit W4:", "text/test_matrix.py::Audit W4"),
     "W5 the stop of Cohere 2": ("text/test_matrix.py::Audit W4, W5",),
     "W6 several stops": ("proofs/test_trained_texts.py::Audit W6:",),
@@ -25,29 +25,29 @@ SILENT: Mapping[str, tuple[str, ...]] = {
     "W8 structural tokens typed in content": ("text/test_written.py::Audit W8:",),
     "W9 generation tags prove nothing": (
         "proofs/test_trained_texts.py::Audit W9:",
-        "graph/test_training_template.py::def test_tags_are_compared",
+        "graph/test_chats.py::def test_tags_are_compared",
     ),
     "W10 renders that do not grow": ("text/test_matrix.py::W7, W10",),
-    "W11 system and history columns": ("schemas/test_view.py::Audit W11", "graph/test_fields.py::Audit W11"),
+    "W11 system and history columns": ("schemas/test_view.py::Audit W11", "graph/test_schemas.py::Audit W11"),
     "W12 what weighs nothing is trained": (
-        "graph/test_masked_documents.py::def test_what_weighs_0_is_not_trained",
+        "graph/test_documents.py::def test_what_weighs_0_is_not_trained",
         "graph/test_attention.py::def test_what_is_not_attended_is_never_trained",
-        "graph/test_weighted_pairs.py::def test_answers_keep_their_weights",
+        "graph/test_pairs.py::def test_answers_keep_their_weights",
     ),
     "W13 ids of Mistral's calls": ("text/test_matrix.py::W10, W13",),
     "W14 the published file": ("tokenization/test_load.py::Audit W14:",),
     "W15 identity of NFC tokenizers": ("proofs/test_reference_ids.py::Audit W15:",),
     "W16 padded structs": ("data/test_jsonl.py::Audit W16:",),
     "W17 verl's verifier": ("exports/test_verl.py::def test_each_row_keeps_its_verifier",),
-    "W18 bad answers": ("schemas/test_view.py::Audit W18:", "graph/test_fields.py::Audit W18:"),
-    "W19 columns without a word": ("schemas/test_view.py::and W19:", "schemas/test_sharegpt.py::Audit W19:"),
+    "W18 bad answers": ("schemas/test_view.py::Audit W18:", "graph/test_schemas.py::Audit W18:"),
+    "W19 columns without a word": ("schemas/test_view.py::and W19:", "schemas/test_refusals.py::Audit W19:"),
     "W20 reasoning twice": ("text/test_reasoning.py::Audit W20:",),
     "W21 collators": (
         "training/test_collate.py::def test_rows_of_several_documents_are_not_padded",
         "training/test_collate.py::def test_padding_free_has_transformers_names",
         "training/test_datasets.py::def test_positions_that_are_all_0_are_refused",
     ),
-    "W22 modules beside a hook": ("graph/test_own_schema_code.py::def test_editing_a_module_that_a_schema_imports_changes_its_key",),
+    "W22 modules beside a hook": ("graph/test_schemas.py::def test_editing_a_module_that_a_schema_imports_changes_its_key",),
 }
 IGNORED: Mapping[str, tuple[str, ...]] = {
     "max_tokens_per_shard": (
@@ -96,8 +96,8 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "A token that lies half inside": ("masks/test_policies.py::mask_border_inside_token",),
         "A tokenizer that cannot represent a character": (
-            "tokenization/test_ordinary.py::lossy_tokenizer",
-            "tokenization/test_batches.py::def test_a_lossy_example",
+            "tokenization/test_engines.py::lossy_tokenizer",
+            "tokenization/test_encode.py::def test_a_lossy_example",
         ),
         "weights in the data": ("masks/test_policies.py::def test_weights_of_regions_win_over_roles",),
         "is refused before any data is read": ("masks/test_certificates.py::def test_it_is_refused_before_a_record_is_read",),
@@ -106,7 +106,7 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "masks/test_truncation.py::def test_turns",
             "masks/test_truncation.py::def test_what_is_left",
         ),
-        "counts them again": ("graph/test_cut_chats.py::def test_what_is_cut_away_is_counted_and_proven",),
+        "counts them again": ("graph/test_chats.py::def test_what_is_cut_away_is_counted_and_proven",),
         "can be said by role": ("masks/test_truncation.py::def test_prompt_by_role",),
         "This is Cerebras'": ("masks/test_truncation.py::def test_prompts_are_shortened_as_cerebras_means_it",),
         "An example in which nothing trained is left": ("masks/test_truncation.py::def test_nothing_to_train",),
@@ -117,8 +117,8 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "compared with the text that must be trained": ("proofs/test_mask.py::def test_wrong_masks",),
         "It shares no code with what makes masks": ("docs/test_imports.py::def test_proofs_share_no_code_with_what_they_prove",),
         "that is a third derivation": (
-            "graph/test_training_template.py::def test_tags_are_compared",
-            "graph/test_training_template.py::def test_what_tags_contradict",
+            "graph/test_chats.py::def test_tags_are_compared",
+            "graph/test_chats.py::def test_what_tags_contradict",
         ),
         "every record is tokenized again by the reference": (
             "proofs/test_ids_again.py::def test_one_other_id_of_any_document_is_found",
@@ -130,17 +130,17 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "TRL also trains": ("masks/test_beside_trl.py::def test_the_page_says_how_our_labels_differ",),
         "drops stop tokens and more": (
             "proofs/test_selftest.py::def test_every_corruption_is_caught",
-            "proofs/test_mutations.py::def test_each_corruption",
+            "proofs/test_mutations.py::def test_conversations",
         ),
     },
     "README.md": {
-        "rebuilt byte for byte": ("graph/test_determinism.py::def test_whole_trees_are_equal_to_the_byte",),
+        "rebuilt byte for byte": ("graph/test_builds.py::def test_whole_trees_are_equal_to_the_byte",),
         "traced back to their source records": ("explain/test_trace.py::def test_the_source_alone_gives_every_token",),
         "prep-assets stops, or puts the record into quarantine": (
-            "graph/test_broken_input.py::def test_a_broken_line_is_quarantined_and_the_others_are_kept",
+            "graph/test_refusals.py::def test_a_broken_line_is_quarantined_and_the_others_are_kept",
             "proofs/test_integrity_and_quarantine.py::def test_a_quarantine_that_does_not_fit_the_counts",
         ),
-        "a second run finds nothing to do": ("graph/test_determinism.py::def test_building_again_rewrites_nothing",),
+        "a second run finds nothing to do": ("graph/test_builds.py::def test_building_again_rewrites_nothing",),
         "builds what is missing or stale upstream first": (
             "defs/test_command_line.py::def test_what_is_upstream_was_built_and_recorded_by_the_same_run",
         ),
@@ -159,7 +159,7 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "every row of the sources, read a second time": (f"{MISPLACED}::def test_a_misplaced_row_is_seen",),
         "lengths, dtypes, ids, document borders": ("proofs/test_rows.py::def test_a_table_that_is_not_sound",),
         "every field of a row was read": (
-            "graph/test_fields.py::Audit W11",
+            "graph/test_schemas.py::Audit W11",
             "proofs/test_accounting.py::def test_fields_are_counted_again",
         ),
         "every gold equals a second reading": ("proofs/test_gold.py::def test_golds_that_no_other_code_finds_are_counted_apart",),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from prep_assets.config import models
+from prep_assets.config import family, models
 from prep_assets.config.base import RULES, Model
 from prep_assets.config.loading import load_family
 from prep_assets.config.models import FAMILIES
@@ -35,7 +35,8 @@ def test_the_tables_are_those_of_the_models() -> None:
 def test_every_model_has_a_table() -> None:
     shown = [name for _, name, _ in MARKED.findall(read(PAGE))]
     assert sorted(shown) == sorted(SECTIONS)
-    declared = {each for each in vars(models).values() if isinstance(each, type) and issubclass(each, BaseModel) and each is not Model}
+    modules = {**vars(family), **vars(models)}
+    declared = {each for each in modules.values() if isinstance(each, type) and issubclass(each, Model) and each is not Model}
     assert set(SECTIONS.values()) == declared | set(RULES.values())
 
 

@@ -134,8 +134,8 @@ WHAT_ROWS_SAY = {"prep_assets.exports.readable"}
 """What a reader of an export may use of its room: neither says how a format is written."""
 
 
-def read_as_written(path: Path) -> set[str]:
-    """What the reader of an export has of what wrote it: names of its module that both use, and imports from other modules of the room."""
+def read_as_written(path: Path) -> dict[str, set[str]]:
+    """Format → what its reader has of what wrote it: names of its module that both use, and imports from other modules of the room."""
     tree = ast.parse(path.read_text("utf-8"))
     defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     constants = {each.id: node for node in tree.body if isinstance(node, ast.Assign) for each in node.targets if isinstance(each, ast.Name)}
@@ -150,19 +150,23 @@ def read_as_written(path: Path) -> set[str]:
                     used(node.id, seen)
         return seen
 
-    (writer,) = (name for name, node in defined.items() if any("exporter" in ast.dump(each) for each in node.decorator_list))
-    read, written = used("read", {"read"}), used(writer, {writer})
-    ours = {name for name in read if imported.get(name, "").startswith("prep_assets.exports.") and imported[name] not in WHAT_ROWS_SAY}
-    return ours | (read & written & known.keys())
+    registered: dict[str, dict[str, str]] = {"exporter": {}, "reads": {}}
+    for name, node in defined.items():
+        for call in node.decorator_list:
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in registered:
+                registered[call.func.id][ast.literal_eval(call.args[0])] = name
+    shared = {}
+    for format, writer in registered["exporter"].items():
+        reader = registered["reads"][format]
+        read, written = used(reader, {reader}), used(writer, {writer})
+        ours = {name for name in read if imported.get(name, "").startswith("prep_assets.exports.") and imported[name] not in WHAT_ROWS_SAY}
+        shared[format] = (ours - {"reads"}) | (read & written & known.keys())
+    return shared
 
 
-FORMATS = [path for path in sorted((PACKAGE / "exports").glob("*.py")) if "@exporter" in path.read_text("utf-8")]
-
-
-@pytest.mark.parametrize("path", FORMATS, ids=lambda path: path.stem)
-def test_exports_are_read_back_by_other_code(path: Path) -> None:
-    assert {each.stem for each in FORMATS} == set(exports()), "each format is a file of its name"
-    assert read_as_written(path) == set()
+def test_exports_are_read_back_by_other_code() -> None:
+    shared = [read_as_written(path) for path in sorted((PACKAGE / "exports").glob("*.py"))]
+    assert {name: names for each in shared for name, names in each.items()} == {name: set() for name in exports()}
 
 
 @pytest.mark.parametrize(
@@ -174,10 +178,10 @@ def test_a_reader_that_uses_the_writer_is_found(tmp_path: Path, body: str, found
     path.write_text(
         "from prep_assets.exports.blocks import rows\nfrom prep_assets.exports.readable import cut\nENDS = [1]\n"
         '@exporter("mds")\ndef mds(source):\n    return _at(rows(source), ENDS)\ndef _at(a, b): ...\n'
-        f"def read(folder):\n    {body}\n",
+        f'@reads("mds")\ndef read(folder):\n    {body}\n',
         "utf-8",
     )
-    assert read_as_written(path) == found
+    assert read_as_written(path) == {"mds": found}
 
 
 @pytest.mark.parametrize(

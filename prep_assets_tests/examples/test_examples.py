@@ -16,7 +16,7 @@ from prep_assets.exports import export
 from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.exports.readers import needs
-from prep_assets_tests.graph.workspaces import make
+from prep_assets_tests.graph.workspaces import make, out_of_date
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = str(ROOT / "configs" / "tokenizer")
@@ -25,27 +25,9 @@ RUN = "import runpy, sys; from prep_assets_tests.exports import readers; {}; run
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What ``prep-assets demo`` builds, and what the scripts for other families ask for."""
-    workspace = Workspace(ROOT / "configs", tmp_path_factory.mktemp("demo") / "stores")
-    wanted = {
-        "sft_raw",
-        "sft_tokens",
-        "sft_packed",
-        "pretrain_raw",
-        "pretrain_tokens",
-        "preference_raw",
-        "preferences_by_domain",
-        "preferences",
-        "rl_raw",
-        "rl_prompts_by_domain",
-        "rl_prompts",
-    }
-    for name, asset in ASSETS.items():
-        if name in wanted:
-            for partition in asset.partitions(workspace):
-                make(workspace, asset, partition)
-    return workspace.stores
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """What ``prep-assets demo`` builds from, and what the scripts for other families ask for."""
+    return Workspace(ROOT / "configs", tmp_path_factory.mktemp("demo") / "stores")
 
 
 def run(script: str, *arguments: Path | str, prepare: str = "None") -> str:
@@ -66,12 +48,12 @@ def first(store: Path, stream: str) -> str:
     return str(open_store(file if file.is_file() else store / stream).fetch(0, 8, "sequence").tolist())
 
 
-def source(stores: Path, asset: str) -> Path:
-    """The published store of an asset; of the first domain where it has several."""
-    folder = stores / asset
-    return (
-        folder / "current" if (folder / "current").exists() else sorted(path for path in folder.iterdir() if path.is_dir())[0] / "current"
-    )
+def source(workspace: Workspace, asset: str) -> Path:
+    """The store of an asset, built where it is not there yet; of the first domain where it has several."""
+    partition = sorted(ASSETS[asset].partitions(workspace))[0]
+    for above, each, _ in out_of_date(workspace, ASSETS[asset], partition):
+        make(workspace, above, each)
+    return make(workspace, ASSETS[asset], partition).directory
 
 
 PACKAGES = {"read_megatron.py": "megatron", "read_nanotron.py": "datatrove", "read_litdata.py": "litdata", "read_mds.py": "streaming"}
@@ -95,7 +77,7 @@ SCRIPTS: list[Any] = [
 @pytest.mark.cli
 @pytest.mark.parametrize(("script", "asset", "format_", "options", "arguments", "prepare"), SCRIPTS)
 def test_the_first_row(
-    stores: Path,
+    workspace: Workspace,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -109,7 +91,7 @@ def test_the_first_row(
     """It prints how the first row begins, and what a batch has. One of those that need no trainer's package runs in a process of its own."""
     if script in PACKAGES:
         needs(PACKAGES[script])
-    store = source(stores, asset)
+    store = source(workspace, asset)
     stream = "docs_train" if asset == "pretrain_tokens" else asset
     out = export(store, format_, tmp_path / "out", stream=stream, **options)
     place, rest = (out / arguments[0], []) if arguments and (out / arguments[0]).exists() else (out, arguments)
@@ -125,30 +107,30 @@ def test_the_first_row(
 
 @pytest.mark.cli
 @pytest.mark.readers
-def test_olmo(stores: Path, tmp_path: Path) -> None:
+def test_olmo(workspace: Workspace, tmp_path: Path) -> None:
     """It packs by itself, so its first row is none of ours."""
     needs("olmo_core")
-    out = export(source(stores, "sft_packed"), "olmo", tmp_path / "out", vocab_size=4096)
+    out = export(source(workspace, "sft_packed"), "olmo", tmp_path / "out", vocab_size=4096)
     printed = run("read_olmo_core.py", out, "4096", prepare="readers.olmo()")
     assert re.search(r"labels \(1, 1024\), \d+ trained", printed)
 
 
 @pytest.mark.cli
 @pytest.mark.readers
-def test_verl(stores: Path, tmp_path: Path) -> None:
+def test_verl(workspace: Workspace, tmp_path: Path) -> None:
     needs("verl")
-    out = export(source(stores, "rl_prompts"), "verl", tmp_path / "out", stream="rl_prompts_train", data_source="openai/gsm8k")
+    out = export(source(workspace, "rl_prompts"), "verl", tmp_path / "out", stream="rl_prompts_train", data_source="openai/gsm8k")
     printed = run("read_verl.py", out / "train.parquet", TOKENIZER, prepare="readers.verl('rl_dataset')")
     assert "batch of 4" in printed and "raw_prompt" in printed
 
 
 @pytest.mark.cli
 @pytest.mark.readers
-def test_trl(stores: Path, tmp_path: Path) -> None:
+def test_trl(workspace: Workspace, tmp_path: Path) -> None:
     needs("trl")
-    out = export(source(stores, "sft_packed"), "hf_arrow", tmp_path / "out")
+    out = export(source(workspace, "sft_packed"), "hf_arrow", tmp_path / "out")
     assert re.search(r"loss after two steps: \d", run("trl_sft.py", out, TOKENIZER))
-    assert re.search(r"loss after two steps: \d", run("trl_dpo.py", source(stores, "preferences") / "preferences.jsonl", TOKENIZER))
+    assert re.search(r"loss after two steps: \d", run("trl_dpo.py", source(workspace, "preferences") / "preferences.jsonl", TOKENIZER))
 
 
 def test_every_script_is_listed() -> None:

@@ -18,7 +18,7 @@ from prep_assets.explain.where import where
 from prep_assets.graph.graph import EVERY, assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.explain.conftest import Command, built_in
-from prep_assets_tests.graph.test_fill_in_the_middle import TOKENS, tokenizer_with_sentinels
+from prep_assets_tests.graph.test_documents import TOKENS, tokenizer_with_sentinels
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, resealed
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import random
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports import export
+from prep_assets.exports import export, exports
 from prep_assets_tests.exports.conftest import write_lines
 from prep_assets_tests.exports.readers import flag_embedding, reader
 
@@ -63,7 +62,7 @@ def test_the_trainer_of_sentence_transformers_takes_our_rows(tmp_path: Path, mon
     out, model = written(tmp_path, ROWS, "sentence_transformers", negatives=2), encoder(tmp_path / "model")
     monkeypatch.chdir(tmp_path)
     losses = reader("sentence_transformers.sentence_transformer.losses")
-    *first, last = importlib.import_module("prep_assets.exports.sentence_transformers").LINES[""]
+    *first, last = exports()["sentence_transformers"].opens[""]
     names: dict[str, Any] = {
         "model": model,
         "MultipleNegativesRankingLoss": losses.MultipleNegativesRankingLoss,
@@ -141,7 +140,7 @@ def test_its_command_takes_our_options(tmp_path: Path) -> None:
     from transformers import HfArgumentParser
 
     out = written(tmp_path, ROWS, "flag_embedding")
-    command = " ".join(importlib.import_module("prep_assets.exports.flag_embedding").LINES[""]).replace("\\", "")
+    command = " ".join(exports()["flag_embedding"].opens[""]).replace("\\", "")
     words = command.format(folder=out, split="train").split()
     kinds = flag_embedding("AbsArguments")
     parser = HfArgumentParser((kinds.AbsEmbedderModelArguments, kinds.AbsEmbedderDataArguments, kinds.AbsEmbedderTrainingArguments))

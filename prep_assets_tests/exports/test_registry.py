@@ -13,7 +13,7 @@ from prep_assets.exports import blocks as blocks_module
 from prep_assets.exports import export, exports
 from prep_assets.exports.readable import open_source
 from prep_assets.stores.lines import Lines
-from prep_assets_tests.exports.conftest import PAD, Stream, Table, write_lines, write_stream
+from prep_assets_tests.exports.conftest import Stream, Table, write_lines, write_stream
 from prep_assets_tests.exports.readers import reader
 
 OPTIONS: dict[str, dict[str, Any]] = {"litdata": {"block_size": 5}}
@@ -137,7 +137,3 @@ def test_nothing_to_export(tmp_path: Path) -> None:
     write_lines(tmp_path / "empty", "rl_prompts_test", [])
     with pytest.raises(ConfigError, match="no rows"):
         export(tmp_path / "empty", "tlfs", tmp_path / "out")
-
-
-def test_padding_is_never_trained(table: Table) -> None:
-    assert all(PAD not in tokens for tokens, _ in table.documents)

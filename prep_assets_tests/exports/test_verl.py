@@ -33,13 +33,6 @@ def test_sft(tmp_path: Path) -> None:
     assert pq.read_table(out / "val.parquet").to_pylist() == [{"messages": rows[0]["messages"]}]
 
 
-def test_what_it_cannot_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="line 1: data_source is needed for rows without a verifier"):
-        export(write_lines(tmp_path / "a", "x", [{"prompt": "p", "gold": 1.0}]), "verl", tmp_path / "out")
-    with pytest.raises(ConfigError, match="verl needs messages"):
-        export(write_lines(tmp_path / "b", "x", [{"text": "p"}]), "verl", tmp_path / "out")
-
-
 @pytest.mark.parametrize("more", [{"tools": "[]"}, {"chat_template_kwargs": {"enable_thinking": False}}])
 def test_what_verl_takes_from_its_configuration_is_not_dropped(more: dict[str, Any], tmp_path: Path) -> None:
     rows = [{"prompt": "p", "gold": 1.0}, {"prompt": "q", "gold": 1.0, **more}]
@@ -58,12 +51,15 @@ def test_each_row_keeps_its_verifier(tmp_path: Path) -> None:
     found = pq.read_table(export(lines, "verl", tmp_path / "a", data_source="openai/gsm8k") / "train.parquet").to_pylist()
     assert [row["data_source"] for row in found] == ["openai/gsm8k", "math", "model"]
     assert [row["reward_model"]["style"] for row in found] == ["rule", "rule", "model"]
+    assert compare(tmp_path / "a", open_source(lines), "verl", {"data_source": "openai/gsm8k", "ability": "math", "split": "train"}).passed
     names = {"number": "openai/gsm8k", "math": "lighteval/MATH", "model": "judge"}
     options = {"data_source": names, "ability": "math", "split": "train"}
     found = pq.read_table(export(lines, "verl", tmp_path / "b", data_source=names) / "train.parquet").to_pylist()
     assert [row["data_source"] for row in found] == list(names.values())
     assert compare(tmp_path / "b", open_source(lines), "verl", options).passed
     assert not compare(tmp_path / "a", open_source(lines), "verl", options).passed
+    with pytest.raises(ConfigError, match="line 1: data_source is needed for rows without a verifier"):
+        export(lines, "verl", tmp_path / "c")
     del names["math"]
     with pytest.raises(ConfigError, match="line 2: data_source names none for the verifier 'math'"):
         export(lines, "verl", tmp_path / "c", data_source=names)

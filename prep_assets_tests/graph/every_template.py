@@ -104,7 +104,5 @@ def workspace_of(folder: Path, source: str, tokens: Path, rows: Mapping[str, tup
     configuration["sft"]["tokenizer"] = str(tokens)
     workspace = workspace_in(folder, configuration)
     (workspace.configs / "own.jinja").write_text(source, "utf-8")
-    for name in rows:
-        build(workspace, "sft_raw", name)
     build(workspace, "sft_template")
     return workspace

@@ -117,7 +117,6 @@ def made(
 ) -> tuple[Workspace, Published]:
     own = domain(jsonl(tmp_path / "rows.jsonl", rows), "semantic", options=options or {})
     workspace = make(minimal("sft", {"d": own}, **more))
-    build(workspace, "sft_raw", "d")
     return workspace, build(workspace, "sft_tokens", "d")
 
 
@@ -202,21 +201,23 @@ LONG = row(
 )
 
 
-@pytest.mark.parametrize("limit", range(17, 48))
 @pytest.mark.parametrize("mode", ["end", "start", "prompt", "turns"])
-def test_truncation_cuts_both_masks_alike(make: Make, tmp_path: Path, mode: str, limit: int) -> None:
+def test_truncation_cuts_both_masks_alike(make: Make, tmp_path: Path, mode: str) -> None:
     """Proven by the checks whatever is cut; and of `start` and `end` it is plain what must be left. `prompt` shortens no hidden text."""
     rows = [LONG, CHAT, THOUGHT, PLAIN, row(turn("prompt", ("q", "Hi", None, False)), turn("completion", ("a", " you", None, True)))]
     more = {"truncation_keeps_stop": True} if mode == "end" else {}
-    workspace, published = made(make, tmp_path, rows, truncation=mode, preprocessing={"max_seq_len": limit}, **more)
-    assert failing(workspace, published) == []
-    store = open_tokens(published.directory, "train")
-    for number, at in enumerate(np.asarray(store.row).tolist()):
-        ids, mask = expected(parts(rows[at]))
-        left = {"end": mask[:limit], "start": mask[-limit:]}.get(mode, mask)
-        found = attention(store, number)
-        assert len(found) == min(limit, len(ids)) or mode == "turns"
-        assert (found.count(0) == mask.count(0)) if mode == "prompt" else (found == left)
+    whole, _ = made(make, tmp_path, rows, truncation=mode, preprocessing={"max_seq_len": 48}, **more)
+    for limit in range(17, 48):
+        workspace = whole.overriding("sft", {"preprocessing": {"max_seq_len": limit}})
+        published = build(workspace, "sft_tokens", "d")
+        assert failing(workspace, published) == [], limit
+        store = open_tokens(published.directory, "train")
+        for number, at in enumerate(np.asarray(store.row).tolist()):
+            ids, mask = expected(parts(rows[at]))
+            left = {"end": mask[:limit], "start": mask[-limit:]}.get(mode, mask)
+            found = attention(store, number)
+            assert len(found) == min(limit, len(ids)) or mode == "turns", limit
+            assert (found.count(0) == mask.count(0)) if mode == "prompt" else (found == left), limit
 
 
 @pytest.mark.parametrize("train_on_eos", ["turn", "last", "all", "none"])
@@ -333,7 +334,6 @@ DOCUMENTS = [
 def test_documents_of_pretraining(make: Make, tmp_path: Path, storage: str) -> None:
     own = domain(jsonl(tmp_path / "rows.jsonl", DOCUMENTS), "semantic")
     workspace = make(minimal("pretrain", {"d": own}, output={"storage_format": storage}))
-    build(workspace, "pretrain_raw", "d")
     published = build(workspace, "pretrain_tokens", "d")
     assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == ["render/trained_unattended"]
     store = open_tokens(published.directory, "d_train")
@@ -355,7 +355,6 @@ def test_documents_of_pretraining(make: Make, tmp_path: Path, storage: str) -> N
 
 def test_a_document_whose_only_hidden_region_has_no_weight_is_not_trained_by_the_fast_way(make: Make, tmp_path: Path) -> None:
     workspace = make(minimal("pretrain", {"d": domain(jsonl(tmp_path / "rows.jsonl", DOCUMENTS[3:] + DOCUMENTS[1:2]), "semantic")}))
-    build(workspace, "pretrain_raw", "d")
     assert [each.reason for each in refusals(build(workspace, "pretrain_tokens", "d"))] == ["trained_unattended"]
 
 
@@ -369,7 +368,6 @@ def test_pairs_have_no_attention_mask_and_say_so(make: Make, tmp_path: Path) -> 
         ),
     ]
     workspace = make(minimal("preference", {"d": domain(jsonl(tmp_path / "rows.jsonl", rows), "semantic")}, test_fraction=0.0))
-    build(workspace, "preference_raw", "d")
     [refusal] = refusals(build(workspace, "preferences_by_domain", "d"))
     assert (refusal.reason, refusal.stage) == ("not_attended", "schema")
     assert "only tokens of documents and chats have an attention mask" in refusal.detail
@@ -378,11 +376,12 @@ def test_pairs_have_no_attention_mask_and_say_so(make: Make, tmp_path: Path) -> 
 # -- exports and trainers ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def sft(make: Make, tmp_path: Path) -> Workspace:
-    """Chats of which some regions are not attended, packed."""
-    file = jsonl(tmp_path / "rows.jsonl", [CHAT, ALL_SEEN, THOUGHT, *many(15)])
-    workspace = make(minimal("sft", {"d": domain(file, "semantic")}, packing={"row_len": 96, "strategy": "bfd"}))
+@pytest.fixture(scope="module")
+def sft(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """Chats of which some regions are not attended, packed. Tests only read them."""
+    folder = tmp_path_factory.mktemp("hidden")
+    file = jsonl(folder / "rows.jsonl", [CHAT, ALL_SEEN, THOUGHT, *many(15)])
+    workspace = workspace_in(folder / "here", minimal("sft", {"d": domain(file, "semantic")}, packing={"row_len": 96, "strategy": "bfd"}))
     build_all(workspace, ["sft"])
     return workspace
 
@@ -585,7 +584,6 @@ def test_documents_with_hidden_images(tmp_path: Path) -> None:
         row(turn(None, ("image", "1.png", None, True), ("image", "1.png", None, False), ("b", "Both.", None, True))),
     ]
     workspace = with_pictures(tmp_path, "pretrain", rows)
-    build(workspace, "pretrain_raw", "d")
     published = build(workspace, "pretrain_tokens", "d")
     store = open_tokens(published.directory, "d_train")
     assert [attention(store, number).count(0) for number in range(2)] == [3, 3]

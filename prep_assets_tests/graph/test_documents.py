@@ -1,9 +1,10 @@
-"""Plain text taken as it is equals plain text that goes through all forms; and nothing depends on the size of blocks."""
+"""Pretraining documents: texts, which engine has them, fill-in-the-middle, and parts that are not trained."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,20 +15,49 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.config.family import Domain
+from prep_assets.config.models import Pretrain
 from prep_assets.data.files import find_files
-from prep_assets.errors import CheckFailed
+from prep_assets.errors import CheckFailed, ConfigError
+from prep_assets.exports import export
 from prep_assets.graph import pretrain
+from prep_assets.graph.graph import EVERY, store_of
+from prep_assets.graph.selftest import selftest
+from prep_assets.pipeline import documents
+from prep_assets.pipeline.asset import by_engine
 from prep_assets.pipeline.documents import Documents, Sizes, _is_clean, _totals, document_text, read_documents
 from prep_assets.pipeline.examples import Deduplicator, Reading
 from prep_assets.pipeline.sources import Pinned, Router
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.proofs.mutations import MASK_MUTATIONS
 from prep_assets.samples import Sample
 from prep_assets.schemas.reader import Account, Reader
 from prep_assets.schemas.registry import Convert, convert_with
 from prep_assets.schemas.text import TextField
+from prep_assets.stores.open import open_store
+from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.version_folders import Published
+from prep_assets.text.engines import BETWEEN, ReferenceEngine
 from prep_assets.text.ids import Flat
+from prep_assets.training import DatasetFactory
 from prep_assets_tests.graph.conftest import Make
-from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, refusals, tree
+from prep_assets_tests.graph.workspaces import (
+    TOKENIZER,
+    build,
+    domain,
+    failing,
+    jsonl,
+    minimal,
+    refusals,
+    resealed,
+    tree,
+    verdicts,
+    workspace_in,
+)
 from prep_assets_tests.peak import peak
+from prep_assets_tests.proofs.corruption import Ragged
+
+# Plain text taken as it is equals plain text that goes through all forms; and nothing depends on the size of blocks.
+
 
 WORDS = st.sampled_from(
     ["a", "cat", "\u00e9", "\u732b", " ", "\n", "\u2028", "\x00", "\ufdd0", "\ufffd", "\U0001f408", "", "<|endoftext|>"]
@@ -159,7 +189,6 @@ def test_stores_and_quarantine_do_not_depend_on_the_size_of_blocks(
             str(size),
         )
         monkeypatch.setattr(pretrain, "read_documents", lambda *args, size=size, **more: reading(*args, **more, block_bytes=size))
-        build(workspace, "pretrain_raw", "docs")
         published = build(workspace, "pretrain_tokens", "docs")
         assert failing(workspace, published) == []
         trees.append(tree(workspace.stores))
@@ -199,3 +228,272 @@ def test_an_id_beyond_the_vocabulary_stops_the_build() -> None:
     flat = Flat(np.array([0, 499, 500], np.uint32), np.array([0, 3]))
     with pytest.raises(CheckFailed, match=r"gave the id 500, and the vocabulary has 500"):
         _totals(np.arange(500), flat)
+
+
+# How many documents are for which engine, against what the reference library was given while the store was built.
+
+
+ODD = "\U000f0000"
+"""A code point of a private plane, which is never tried."""
+BY_ENGINE_TEXTS = [f"document {number}{ODD * (number % 7 == 0)} é{BETWEEN * (number % 31 == 5)}" for number in range(200)]
+FOR_REFERENCE = {text for text in BY_ENGINE_TEXTS if ODD in text or BETWEEN in text}
+
+
+@pytest.mark.parametrize("block", [1, 2 << 20])
+def test_documents_are_counted_by_what_is_in_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    given = set[str]()
+    encode = ReferenceEngine.encode
+
+    def watched(self: ReferenceEngine, texts: Sequence[str]) -> Flat:
+        given.update(texts)
+        return encode(self, texts)
+
+    monkeypatch.setattr(ReferenceEngine, "encode", watched)
+    monkeypatch.setitem(documents.read_documents.__kwdefaults__, "block_bytes", block)
+    file = jsonl(tmp_path / "docs.jsonl", ({"text": text} for text in BY_ENGINE_TEXTS))
+    workspace = workspace_in(tmp_path, minimal("pretrain", {"docs": {"files": [str(file)], "schema": "text"}}, tokenizer_loader="file"))
+    build(workspace, "pretrain_raw", "docs")
+    given.clear()
+    published = EVERY["pretrain_tokens"].build(workspace, "docs").propose()
+    assert given & set(BY_ENGINE_TEXTS) == FOR_REFERENCE
+    store = store_of(workspace, published)
+    assert by_engine(store, 1 << 20) == {"gigatoken": 200 - len(FOR_REFERENCE), "tokenizers": len(FOR_REFERENCE)}
+    tokens = published.manifest.counts["tokens"]
+    assert by_engine(store, tokens) and not by_engine(store, tokens - 1)
+
+
+def test_chats_are_counted_whole(tmp_path: Path) -> None:
+    chats = [
+        [("user", f"a {n}"), ("assistant", f"b{ODD * (n % 3 == 0)}"), ("user", "c"), ("assistant", ODD * (n % 5 == 0) + "d")]
+        for n in range(60)
+    ]
+    rows = ({"messages": [{"role": role, "content": text} for role, text in chat]} for chat in chats)
+    file = jsonl(tmp_path / "chats.jsonl", rows)
+    domains = {"chats": {"files": [str(file)], "schema": "messages"}}
+    workspace = workspace_in(tmp_path, minimal("sft", domains, template="chatml", tokenizer_loader="file"))
+    published = build(workspace, "sft_tokens", "chats")
+    odd = sum(any(ODD in text for _, text in chat) for chat in chats)
+    assert by_engine(store_of(workspace, published), 1 << 20) == {"gigatoken": 60 - odd, "tokenizers": odd}
+    workspace = workspace_in(tmp_path, minimal("sft", domains, template="chatml", tokenizer_loader="file", engine="reference"))
+    assert by_engine(store_of(workspace, published), 1 << 20) == {"tokenizers": 60}
+
+
+# `preprocessing.fim` from the configuration to a checked store.
+
+
+TOKENS = {"prefix_token": "<|fim_prefix|>", "suffix_token": "<|fim_suffix|>", "middle_token": "<|fim_middle|>"}
+Made = Callable[..., tuple[Workspace, Published]]
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> str:
+    return tokenizer_with_sentinels(tmp_path)
+
+
+def tokenizer_with_sentinels(tmp_path: Path) -> str:
+    """The sample tokenizer with sentinels, which are not marked special, as in Qwen's."""
+    folder = tmp_path / "tokenizer"
+    shutil.copytree(TOKENIZER, folder)
+    spec = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    first = 1 + max(token["id"] for token in spec["added_tokens"])
+    first = max(first, 1 + max(spec["model"]["vocab"].values()))
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+    spec["added_tokens"] += [{"id": first + i, "content": text, **flags} for i, text in enumerate(TOKENS.values())]
+    (folder / "tokenizer.json").write_text(json.dumps(spec, ensure_ascii=False), "utf-8")
+    return str(folder)
+
+
+@pytest.fixture
+def made(make: Any, tokenizer: str) -> Made:
+    def made(
+        name: str, documents: dict[str, Any] | None = None, output: dict[str, Any] | None = None, **preprocessing: Any
+    ) -> tuple[Workspace, Published]:
+        domains = {"docs": documents or domain("docs.jsonl.zst", "text")}
+        family = {"tokenizer": tokenizer, "domains": domains, "preprocessing": preprocessing, "output": output or {}}
+        workspace = make({"pretrain": family}, name)
+        return workspace, build(workspace, "pretrain_tokens", "docs")
+
+    return made
+
+
+def ids_of_documents(workspace: Workspace, store: Published) -> list[list[int]]:
+    stream = open_tokens(store.directory, "docs_train")
+    return [stream.record(i, "tokens").tolist() for i in range(len(stream))]
+
+
+def test_without_a_rate_nothing_changes(made: Made) -> None:
+    _, plain = made("plain")
+    _, zero = made("zero", fim={"rate": 0.0, "seed": 0, "middle_token": "<|fim_middle|>"})
+    assert zero.manifest.build_key == plain.manifest.build_key
+    assert zero.manifest.content_hash == plain.manifest.content_hash
+
+
+def test_a_share_of_the_documents_is_cut_and_every_check_holds(made: Made) -> None:
+    workspace, cut = made("cut", fim={"rate": 0.5})
+    plain = ids_of_documents(*made("plain"))
+    found = ids_of_documents(workspace, cut)
+    assert failing(workspace, cut) == [], verdicts(workspace, cut)["tokenization_identity"].summary
+    identity = verdicts(workspace, cut)["tokenization_identity"]
+    number = identity.numbers["documents_cut"]
+    assert 0 < number < len(found) == len(plain)
+    assert sum(a != b for a, b in zip(found, plain, strict=True)) == number
+    assert f"{number:,} are cut into parts" in identity.summary
+    # three sentinels more, and whatever two cuts do to the words they go through
+    assert all(len(a) > len(b) for a, b in zip(found, plain, strict=True) if a != b)
+    assert made("again", fim={"rate": 0.5})[1].manifest.content_hash == cut.manifest.content_hash
+    assert made("seed", fim={"rate": 0.5, "seed": 1})[1].manifest.content_hash != cut.manifest.content_hash
+
+
+@pytest.mark.parametrize("fault", ["sentinels exchanged", "parts exchanged", "a sentinel lost", "an uncut document cut"])
+def test_a_store_with_its_parts_in_the_wrong_place_fails(made: Made, fault: str) -> None:
+    workspace, store = made("cut", output={"storage_format": "bin"}, fim={"rate": 0.5, "spm_rate": 0.0})
+    sentinels = [workspace.vocabulary(workspace.family(Pretrain)).backend.token_to_id(text) for text in TOKENS.values()]
+    prefix, suffix, middle = sentinels
+    stream = Ragged(store, "docs_train")
+    is_cut = [prefix in stream.tokens[stream.span(i)] for i in range(len(stream.ends))]
+    span = stream.span(is_cut.index(fault != "an uncut document cut"))
+    ids = stream.tokens[span].copy()
+    at = {token: int(np.flatnonzero(ids == token)[0]) for token in sentinels if token in ids}
+    if fault == "sentinels exchanged":
+        ids[at[suffix]], ids[at[middle]] = middle, suffix
+    elif fault == "parts exchanged":
+        head, body = ids[1 : at[suffix]], ids[at[middle] + 1 : -1]
+        ids = np.concatenate([ids[:1], body, ids[at[suffix] : at[middle] + 1], head, ids[-1:]])
+    elif fault == "a sentinel lost":
+        ids[at[middle]] = ids[at[middle] + 1]
+    else:
+        ids[[0, 1, -2]] = sentinels
+    stream.tokens[span] = ids
+    stream.tokens.flush()
+    assert "tokenization_identity" in failing(workspace, resealed(store))
+
+
+def test_a_document_with_a_typed_sentinel_is_refused(made: Made, tmp_path: Path) -> None:
+    rows = [{"text": "A document."}, {"text": "Another <|fim_suffix|> document."}]
+    file = jsonl(tmp_path / "typed.jsonl", rows)
+    _, store = made("typed", {"files": [str(file)], "schema": "text"}, fim={"rate": 0.0001})
+    assert store.manifest.counts["kept"] == 1
+    assert [(each.reason, json.loads(each.payload)) for each in refusals(store)] == [("control_token_in_content", rows[1])]
+
+
+def test_a_tokenizer_without_the_tokens_stops(make: Any) -> None:
+    family = {"tokenizer": TOKENIZER, "domains": {"docs": domain("docs.jsonl.zst", "text")}, "preprocessing": {"fim": {"rate": 0.5}}}
+    workspace = make({"pretrain": family})
+    build(workspace, "pretrain_raw", "docs")
+    with pytest.raises(ConfigError, match=r"preprocessing\.fim\.prefix_token: .*no added token '<\|fim_prefix\|>'.*It has: "):
+        build(workspace, "pretrain_tokens", "docs")
+
+
+# Pretraining documents of which parts are not trained: sections, regions of a semantic data array, common words.
+
+
+SEMANTIC = [
+    {"semantic_data_array": [{"content": [{"a": "Not this."}, {"b": " This is trained."}], "semantic_loss_weight": [0, 1]}]},
+    {"semantic_data_array": [{"content": [{"a": "All of it."}]}]},
+    {"semantic_data_array": [{"content": [{"a": "Nothing here."}], "semantic_loss_weight": [0]}]},
+]
+SECTIONS = {"sections": [{"field": "q", "action": "mask"}, {"field": "a", "action": "train"}]}
+CASES: list[tuple[str, dict[str, Any], list[dict[str, Any]], list[str], list[str]]] = [
+    ("semantic", {}, SEMANTIC, [" This is trained.<|endoftext|>", "All of it.<|endoftext|>"], ["pretrain/nothing_to_train"]),
+    ("sections", SECTIONS, [{"q": "A question?", "a": "\nAn answer."}], ["\nAn answer.<|endoftext|>"], []),
+    ("common_words_mask", {}, [{"prompt": "Who?\n", "completion": "I am the keeper"}], ["Who?\n keeper<|endoftext|>"], []),
+]
+
+
+def built(
+    make: Make, tmp_path: Path, schema: str, options: dict[str, Any], rows: list[dict[str, Any]], **more: Any
+) -> tuple[Any, Published]:
+    own = domain(jsonl(tmp_path / "rows.jsonl", rows), schema, options=options)
+    workspace = make(minimal("pretrain", {"d": own}, **more))
+    return workspace, build(workspace, "pretrain_tokens", "d")
+
+
+@pytest.mark.parametrize("storage", ["h5", "bin"])
+@pytest.mark.parametrize(("schema", "options", "rows", "trained", "refused"), CASES, ids=[case[0] for case in CASES])
+def test_what_weighs_0_is_not_trained(
+    make: Make,
+    tmp_path: Path,
+    storage: str,
+    schema: str,
+    options: dict[str, Any],
+    rows: list[dict[str, Any]],
+    trained: list[str],
+    refused: list[str],
+) -> None:
+    """Sections to be masked and regions that weigh 0 were trained like all others."""
+    workspace, published = built(make, tmp_path, schema, options, rows, output={"storage_format": storage})
+    store = open_tokens(published.directory, "d_train")
+    vocabulary = workspace.vocabulary(workspace.family(Pretrain))
+    found = [
+        vocabulary.backend.decode(store.record(n, "tokens")[store.record(n, "loss_mask") != 0].tolist(), False) for n in range(len(store))
+    ]
+    assert found == trained
+    assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == refused
+    assert failing(workspace, published) == []
+    assert published.manifest.counts["trained_tokens"] == int(np.sum(store.arrays["loss_mask"][:] != 0))
+
+
+def test_fractions_are_kept(make: Make, tmp_path: Path) -> None:
+    row = {"semantic_data_array": [{"content": [{"a": "Half."}, {"b": " Whole."}], "semantic_loss_weight": [0.5, 1]}]}
+    workspace, published = built(make, tmp_path, "semantic", {}, [SEMANTIC[0], row])
+    store = open_tokens(published.directory, "d_train")
+    assert sorted(set(store.record(1, "loss_mask").tolist())) == [0.5, 1.0]
+    assert failing(workspace, published) == []
+
+
+def test_documents_that_are_trained_in_full_have_no_mask(make: Make, tmp_path: Path) -> None:
+    _, published = built(make, tmp_path, "semantic", {}, [SEMANTIC[1]])
+    assert set(open_tokens(published.directory, "d_train").arrays) == {"tokens"}
+
+
+@pytest.mark.parametrize("change", ["first trained", "all trained", "end not trained", "one token left out"])
+def test_a_mask_that_the_source_does_not_say_is_found(make: Make, tmp_path: Path, change: str) -> None:
+    """The check said only that nothing but images was masked, whatever the source said."""
+    workspace, published = built(make, tmp_path, "semantic", {}, SEMANTIC[:2], output={"storage_format": "bin"})
+    path = published.directory / "d_train" / "shard_0000" / "loss_mask.bin"
+    mask = np.fromfile(path, np.uint8)
+    mask[
+        {"first trained": slice(0, 1), "all trained": slice(None), "end not trained": slice(-1, None), "one token left out": slice(-3, -2)}[
+            change
+        ]
+    ] = 0 if change in ("end not trained", "one token left out") else 1
+    mask.tofile(path)
+    verdict = verdicts(workspace, resealed(published))["mask_alignment"]
+    assert not verdict.passed and "rows.jsonl:" in verdict.summary
+
+
+def test_exports_carry_the_mask_or_refuse(make: Make, tmp_path: Path) -> None:
+    _, published = built(make, tmp_path, "semantic", {}, SEMANTIC[:2])
+    for name, options in (("litdata", {"block_size": 4}), ("tlfs", {}), ("megatron", {})):
+        with pytest.raises(ConfigError, match=r"loss mask"):
+            export(published, name, tmp_path / name, **options)
+    export(published, "megatron", tmp_path / "instruction", layout="instruction")
+    store, out = open_tokens(published.directory, "d_train"), export(published, "astrai", tmp_path / "astrai")
+    mask = np.fromfile(out / "train" / "shard_0000" / "loss_mask.bin", np.int32)
+    expected = np.asarray(store.arrays["loss_mask"][:]).copy()
+    expected[np.asarray(store.starts)] = 0
+    assert mask.tolist() == expected.tolist()
+
+
+def test_windows_without_a_mask_refuse_a_stream_that_has_one(make: Make, tmp_path: Path) -> None:
+    """`seq` windows of a masked stream trained every token."""
+    _, published = built(make, tmp_path, "semantic", {}, SEMANTIC[:2])
+    with pytest.raises(ConfigError, match="loss_mask"):
+        DatasetFactory.load("seq", published.directory, 4)
+    assert len(DatasetFactory.load("sft", published.directory, 4)) > 0
+    assert "loss_mask" in open_store(published.directory).keys
+
+
+def test_fill_in_the_middle_cannot_cut_them(make: Make, tmp_path: Path) -> None:
+    fim = {"rate": 1.0, "prefix_token": "<|im_start|>", "suffix_token": "<|im_end|>", "middle_token": "<|pad|>"}
+    with pytest.raises(ConfigError, match=r"regions that are not trained: preprocessing\.fim would cut"):
+        built(make, tmp_path, "semantic", {}, SEMANTIC[:2], preprocessing={"fim": fim})
+
+
+def test_selftest_spoils_masks(make: Make, tmp_path: Path) -> None:
+    """Masked documents had no corruptions of their masks."""
+    row = {"semantic_data_array": [{"content": [{"a": "Half."}, {"b": " Whole."}], "semantic_loss_weight": [0.5, 1]}]}
+    workspace, published = built(make, tmp_path, "semantic", {}, [*SEMANTIC, row])
+    trials = [trial for trial in selftest(workspace, published) if trial.check == "mask_alignment"]
+    assert [trial.mutation for trial in trials if trial.mutation] == [mutation.name for mutation in MASK_MUTATIONS]
+    assert [trial for trial in trials if not trial.passed or not trial.tried] == []

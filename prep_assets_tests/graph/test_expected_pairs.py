@@ -1,9 +1,9 @@
-"""The records of a side are the lines of the pairs that they name, in their order, however many are given together."""
+"""The sides of pairs in columns are those that their lines say one by one; and records that are not their lines."""
 
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,70 +11,82 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.checks import of_conversations as module
-from prep_assets.checks.of_conversations import pair_examples
-from prep_assets.errors import StoreError
-from prep_assets.samples import PlainChat, Sample
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.checks.of_conversations import Sides
+from prep_assets.engine.execute import verdicts_of as verdicts
+from prep_assets.graph.graph import EVERY, store_of
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.proofs.rows import PAIR_FIELDS
+from prep_assets_tests.graph.workspaces import build_all, domain, jsonl, minimal, resealed, workspace_in
+from prep_assets_tests.proofs.conftest import spoilable
 
-LINES = [b'{"prompt":"q%d","chosen":"a","rejected":"b"%s}\n' % (number, b"" if number % 4 else b',"tools":"[]"') for number in range(9)]
-
-
-@pytest.fixture(autouse=True)
-def three_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AT_ONCE", 3)
-    monkeypatch.setattr(module, "_pair_reading", lambda store: lambda sample: sample)
-    monkeypatch.setattr(module, "open_lines", lambda *_: SimpleNamespace(written=lambda: iter(LINES)))
+ASSET = "preference_tokens_by_domain"
 
 
-def found(rows: list[int], only: list[int] | None = None) -> list[tuple[int, str, str]]:
-    """Number, id and question of each record."""
-    above = SimpleNamespace(manifest=SimpleNamespace(content_hash="x"), directory=None)
-    store: Any = SimpleNamespace(above=lambda *_: above, partition="p", recipe={"pairs": "x"})
-    count = len(rows)
-    stream = TokenStore({}, np.arange(1, count + 1), np.zeros(count, np.int32), np.array(rows, np.int64))
-    blocks = list(pair_examples(store, "chosen", stream, only))
-    assert all(len(block.numbers) == 3 for block in blocks[:-1])
-    return [(number, name, question(source)) for block in blocks for number, name, source in block.each()]
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    folder = tmp_path_factory.mktemp("sides")
+    rows = [{"prompt": f"{number}?", "chosen": f"{number}!", "rejected": "No."} for number in range(40)]
+    options = {"test_fraction": 0.3, "template": "chatml", "output": {"storage_format": "bin"}}
+    workspace = workspace_in(folder, minimal("preference", {"p": domain(jsonl(folder / "p.jsonl", rows), "preference")}, **options))
+    build_all(workspace, ["preference"])
+    return workspace
 
 
-def question(source: Sample | PlainChat) -> str:
-    return source.texts[0] if isinstance(source, PlainChat) else source.turns[0].text
+@pytest.fixture(scope="module")
+def sides(made: Workspace) -> Sides:
+    published = made.published(ASSET, "p")
+    assert published is not None
+    return Sides(store_of(made, published))
 
 
-@given(st.sets(st.integers(0, 8)).map(sorted), st.data())
-def test_records_are_the_lines_that_they_name(rows: list[int], data: st.DataObject) -> None:
-    only = data.draw(st.none() | st.sets(st.sampled_from(range(len(rows)))).map(list) if rows else st.none())
-    assert found(rows, only) == [(at, f"line {row}", f"q{row}") for at, row in enumerate(rows) if only is None or at in only]
+TEXTS = st.sampled_from(["a", "b", "\u00e9", ""])
+MESSAGE = st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "system"]), "content": TEXTS})
+ANSWERS = st.lists(MESSAGE, max_size=2) | st.builds(lambda text: [{"role": "assistant", "content": text}], TEXTS)
+STRINGS = st.fixed_dictionaries({"prompt": TEXTS, "chosen": TEXTS, "rejected": TEXTS})
+MESSAGES = st.fixed_dictionaries({"prompt": st.lists(MESSAGE, max_size=3), "chosen": ANSWERS, "rejected": ANSWERS})
 
 
-@pytest.mark.parametrize(
-    ("rows", "record", "line"), [([0, 2, 2, 3], 2, 2), ([0, 3, 1], 2, 1), ([0, 1, 2, 1], 3, 1), ([7, 9], 1, 9), ([-1], 0, -1)]
+@given(
+    lines=st.lists(STRINGS, min_size=1, max_size=6) | st.lists(MESSAGES, min_size=1, max_size=6),
+    side=st.sampled_from(["chosen", "rejected"]),
 )
-def test_records_that_do_not_follow_or_have_no_line_are_refused(rows: list[int], record: int, line: int) -> None:
-    with pytest.raises(StoreError, match=rf"record {record} of chosen is line {line}, which does not follow"):
-        found(rows)
+def test_sides_in_columns(sides: Sides, lines: list[dict[str, Any]], side: str) -> None:
+    """A side has a kind where its answer is one turn of an assistant."""
+    rows = PAIR_FIELDS.read(range(len(lines)), [json.dumps(line).encode() for line in lines])
+    assert rows is not None
+    columns = sides.columns(side, rows)
+    for at, line in enumerate(lines):
+        turns = [
+            (role, [{"role": role, "content": part}] if isinstance(part, str) else part)
+            for role, part in (("user", line["prompt"]), ("assistant", line[side]))
+        ]
+        messages = [message for _, part in turns for message in part]
+        plain = len(turns[1][1]) == 1 and messages[-1]["role"] == "assistant"
+        assert bool(columns.kind[at] >= 0) is plain
+        if plain:
+            assert columns.kinds[columns.kind[at]] == tuple(message["role"] for message in messages)
+            assert columns.own(at) == [message["content"] for message in messages]
 
 
-def said(role: str, text: str) -> dict[str, str]:
-    return {"role": role, "content": text}
+def test_only_some_records(sides: Sides) -> None:
+    rows = list(sides.rows("chosen"))
+    assert [row.id for _, row in rows] == [f"line {number}" for number in range(len(rows))]
+    some = list(sides.rows("chosen", [7, 2, 11]))
+    assert [number for number, _ in some] == [2, 7, 11] and [row.id for _, row in some] == ["line 2", "line 7", "line 11"]
+    assert all(np.array_equal(row.ids, rows[number][1].ids) and row.expected == rows[number][1].expected for number, row in some)
 
 
-def test_which_sides_are_in_columns() -> None:
-    turns = [said("system", "s"), said("user", "q")]
-    lines: list[Any] = [
-        {"prompt": "q", "chosen": "a", "rejected": [said("assistant", "b")] * 2},
-        {"prompt": turns, "chosen": [said("assistant", "a")], "rejected": [said("user", "b")], "margin": 1.5},
-        {"prompt": "q", "chosen": "a", "rejected": "b", "tools": "[]"},
-        {"prompt": "q", "chosen": [said("assistant", "a") | {"name": "n"}], "rejected": "b"},
-        {"prompt": turns, "chosen": "a"},
-        {"prompt": "q", "chosen": "a", "rejected": 1},
-    ]
-    written = [json.dumps(line).encode() + b"\n" for line in lines]
-    plain, long = PlainChat(("user", "assistant"), ("q", "a")), PlainChat(("system", "user", "assistant"), ("s", "q", "a"))
-    other = PlainChat(("user", "assistant"), ("q", "b"))
-    assert module._plain_sides(written, "chosen") == [plain, long, None, None, None, plain]
-    assert module._plain_sides(written, "rejected") == [None, None, None, other, None, None]
-    for count in range(7):
-        assert module._plain_sides(written[:count], "chosen") == [plain, long, None, None, None, plain][:count]
-    assert module._plain_sides([b'{"prompt":"q","chosen":"a","rejected":"b"}\n', b"NaN\n"], "rejected") == [other, None]
+@pytest.mark.parametrize(("change", "record", "line"), [({2: 1}, 2, 1), ({3: 99}, 3, 99), ({0: -1}, 0, -1), ({1: 5}, 2, 2)])
+def test_records_that_do_not_follow_or_have_no_line(
+    made: Workspace, tmp_path: Path, change: dict[int, int], record: int, line: int
+) -> None:
+    workspace = spoilable(made, tmp_path, ASSET)
+    published = workspace.published(ASSET, "p")
+    assert published is not None
+    path = published.directory / "chosen.index" / "row.npy"
+    rows = np.load(path)
+    rows[list(change)] = list(change.values())
+    np.save(path, rows)
+    found = dict(verdicts(workspace, EVERY[ASSET], resealed(published), EVERY[ASSET].checks))
+    says = f"record {record} of chosen is line {line}, which does not follow the one before it, or is not there"
+    assert found["mask_alignment"].summary == found["tokenization_identity"].summary == says and not found["selection"].passed

@@ -93,7 +93,6 @@ def placed(store: TokenStore, record: int) -> list[tuple[str, tuple[int, int] | 
 
 def tokens_of(workspace: Workspace, family: str = "sft") -> Any:
     """The tokens of the one domain, built."""
-    build(workspace, f"{family}_raw", "mine")
     return build(workspace, f"{family}_tokens", "mine")
 
 

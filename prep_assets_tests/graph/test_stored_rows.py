@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.checks import sources_again as module
-from prep_assets.checks.sources_again import Rows, StoredRows, source_records, stored_rows
+from prep_assets.checks.sources_again import DomainSource, StoredRows, source_records, stored_rows
 from prep_assets.errors import StoreError
+from prep_assets.proofs.selection import Selected
+from prep_assets.samples import Sample
 from prep_assets.stores.tokens import TokenStore
 
 Place = tuple[int, int]
@@ -24,7 +26,8 @@ BLOCKS = [(0, [0, 1]), (0, [2, 3, 5]), (1, [0, 1]), (1, []), (1, [4])]
 @pytest.fixture(autouse=True)
 def sources(monkeypatch: pytest.MonkeyPatch) -> None:
     files = tuple(SimpleNamespace(name=name) for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
-    monkeypatch.setattr(module.Second, "of", lambda *_: SimpleNamespace(files=files))
+    source = DomainSource("d", None, files, (False,) * 3, Sample)  # type: ignore[arg-type]
+    monkeypatch.setattr(module, "source_of", lambda _: source)
 
 
 def stream_of(places: Sequence[Place], lengths: Sequence[int] | None = None) -> TokenStore:
@@ -32,13 +35,13 @@ def stream_of(places: Sequence[Place], lengths: Sequence[int] | None = None) -> 
     return TokenStore({}, np.cumsum(np.array(lengths or [10] * len(places), np.int64)), file, row)
 
 
-def given_of(blocks: Sequence[tuple[int, list[int]]]) -> Iterator[Rows]:
-    return (Rows(file, rows, [{"at": (file, row)} for row in rows]) for file, rows in blocks)
+def given_of(blocks: Sequence[tuple[int, list[int]]]) -> Iterator[Selected]:
+    return (Selected(file, rows, ["good"] * len(rows), [{"at": (file, row)} for row in rows]) for file, rows in blocks)
 
 
 def blocks_of(stream: TokenStore, blocks: Sequence[tuple[int, list[int]]] = BLOCKS, **options: Any) -> Iterator[StoredRows]:
     store: Any = None
-    return stored_rows(store, "d", stream, given=given_of(blocks), **options)
+    return stored_rows(store, stream, given=given_of(blocks), **options)
 
 
 def outcome(stream: TokenStore, blocks: Sequence[tuple[int, list[int]]] = BLOCKS, **options: Any) -> tuple[list[Any], str]:
@@ -46,7 +49,7 @@ def outcome(stream: TokenStore, blocks: Sequence[tuple[int, list[int]]] = BLOCKS
     store: Any = None
     found: list[Any] = []
     try:
-        found += source_records(store, "d", stream, given=given_of(blocks), **options)
+        found += source_records(store, stream, given=given_of(blocks), **options)
     except StoreError as error:
         return found, str(error)
     return found, ""
@@ -71,7 +74,7 @@ def test_sound_records() -> None:
     names = ["a.jsonl:0", "a.jsonl:2", "a.jsonl:3", "b.jsonl:1", "b.jsonl:4"]
     assert found == [(number, name, {"at": place}) for number, (name, place) in enumerate(zip(names, SOUND, strict=True))]
     blocks = list(blocks_of(stream_of(SOUND)))
-    assert [(each.first, each.file.name, each.rows.tolist()) for each in blocks] == [
+    assert [(each.first, each.name, each.rows.tolist()) for each in blocks] == [
         (0, "a.jsonl", [0]),
         (1, "a.jsonl", [2, 3]),
         (3, "b.jsonl", [1]),

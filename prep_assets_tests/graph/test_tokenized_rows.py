@@ -52,7 +52,6 @@ def built(
     folder.mkdir(exist_ok=True)
     source = domain(jsonl(folder / "rows.jsonl", rows), schema, **{"tokenized_by": TOKENIZER, **dict(more)})
     workspace = workspace_in(folder, minimal("sft", {"r": source}, tokenizer_loader="file", packing={"row_len": 64}, **options))
-    build(workspace, "sft_raw", "r")
     return workspace, build(workspace, "sft_tokens", "r")
 
 
@@ -254,7 +253,6 @@ def test_what_transformers_makes_of_chats_for_trl_passes_every_proof(real_data: 
         rows.append({"input_ids": found, "assistant_masks": mask.astype(int).tolist(), "messages": said})
     source = domain(jsonl(tmp_path / "rows.jsonl", rows), "tokenized", tokenized_by="../tokenizer")
     workspace = workspace_in(tmp_path, {"sft": {"tokenizer": "../tokenizer", "tokenizer_loader": "file", "domains": {"r": source}}})
-    build(workspace, "sft_raw", "r")
     published = build(workspace, "sft_tokens", "r")
     counts = published.manifest.counts
     assert (counts["kept"], counts["tokenized_rows"]) == (40, 40)

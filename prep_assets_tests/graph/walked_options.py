@@ -238,7 +238,7 @@ SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
         **of_all("pretrain"),
         **of_images("pretrain"),
         "test_fraction": By(0.4),
-        "split_sentences": Elsewhere("prep_assets_tests/graph/test_sentences.py::test_every_sentence_is_tokenized_for_itself"),
+        "split_sentences": Elsewhere("prep_assets_tests/graph/test_document_ends.py::test_every_sentence_is_tokenized_for_itself"),
         "bos": By("true"),
         "preprocessing.min_chars": By(5),
         "preprocessing.max_chars": By(60),

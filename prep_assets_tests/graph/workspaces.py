@@ -18,7 +18,7 @@ from prep_assets.engine import State, plan, run
 from prep_assets.engine.events import Accepted, Refused
 from prep_assets.engine.plan import Step
 from prep_assets.errors import CheckFailed
-from prep_assets.graph.graph import ASSETS, CHECKS, EVERY, asset_named, assets_of, run_check
+from prep_assets.graph.graph import ASSETS, CHECKS, EVERY, asset_named, assets_of, run_check, upstream_of
 from prep_assets.pipeline.asset import Asset, Check, FromParts
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
@@ -125,11 +125,12 @@ def copy_of(workspace: Workspace, folder: Path) -> Workspace:
 
 
 def build(workspace: Workspace, asset: str, partition: str = "") -> Published:
-    """Build one store from what there is; one that merges others with these."""
+    """Build one store, and before it what it merges and what is missing of what it is made from."""
     source = EVERY[asset].source
-    for name in source.assets if isinstance(source, FromParts) else ():
-        for each in EVERY[name].partitions(workspace):
-            make(workspace, EVERY[name], each)
+    merged = source.assets if isinstance(source, FromParts) else ()
+    for above, each in upstream_of(workspace, EVERY[asset], partition):
+        if above.name in merged or workspace.published(above.name, each) is None:
+            build(workspace, above.name, each)
     return make(workspace, EVERY[asset], partition)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.checks.sources_again import fresh_render
+from prep_assets.checks.of_conversations import fresh_render
 from prep_assets.config.family import REASONING_TAGS
 from prep_assets.data.files import SourceFile
 from prep_assets.pipeline.conversations import Conversations

@@ -16,7 +16,7 @@ from prep_assets.engine import build
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.schemas.registry import schemas
 from prep_assets_tests.compat.handler_rows import MODELLINK
-from prep_assets_tests.graph.test_sentences import punkt as punkt
+from prep_assets_tests.graph.test_document_ends import punkt as punkt
 from prep_assets_tests.graph.workspaces import jsonl
 from prep_assets_tests.modellink.conftest import BOS, EOS, INSTRUCTION, PAIRS, Call, files, names, pair, plain, token, whole, write
 

@@ -6,7 +6,6 @@ import errno
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -174,29 +173,39 @@ def test_log_interval(here: Path, call: Call) -> None:
 SCRIPT = next(block for block in blocks(DOCS / "preprocess.md", "bash") if "RUN_TYPE" in block)
 
 
-@pytest.mark.parametrize(
-    ("run_type", "made"), [("pretrain", ["text"]), *((kind, [f"packed_{key}" for key in INSTRUCTION]) for kind in ("sft", "lora"))]
-)
-def test_the_script_of_the_page_goes_by_the_environment(here: Path, llama: Path, run_type: str, made: list[str]) -> None:
-    """RUN_TYPE, ORIGINAL_TRAIN_DATA_PATH and the others, as ModelLink's 1_preprocess_data.sh has them. Run again, it does nothing."""
-    row = {"text": "A text."} if run_type == "pretrain" else {"instruction": "Say it", "input": "now", "output": "it"}
-    write(here / "rows.json", [row])
+def test_the_script_of_the_page_goes_by_the_environment(here: Path, llama: Path, call: Call) -> None:
+    """RUN_TYPE, ORIGINAL_TRAIN_DATA_PATH and the others, as ModelLink's 1_preprocess_data.sh has them. The words that it makes of them write the files."""
+    prefix = "processed_for_input/llama2-13b/data"
     values = {
-        "RUN_TYPE": run_type,
         "ORIGINAL_TRAIN_DATA_PATH": "rows.json",
         "TOKENIZER_PATH": str(llama),
-        "PROCESSED_DATA_PREFIX": "processed_for_input/llama2-13b/data",
+        "PROCESSED_DATA_PREFIX": prefix,
         "TOKENIZER_TYPE": "PretrainedFromHF",
         "SEQ_LEN": "4096",
     }
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    for again in (False, True):
-        found = subprocess.run(["bash", "-eu", "-c", SCRIPT], env={**os.environ, **values, "PATH": path}, capture_output=True, text=True)
-        assert found.returncode == 0, found.stderr
-        assert (THERE in found.stdout) == again
-    assert names(here / "processed_for_input" / "llama2-13b") == files("data", *made)
-    wrong = subprocess.run(["bash", "-c", SCRIPT], env={**os.environ, **values, "RUN_TYPE": "pretrian"}, capture_output=True, text=True)
+    (here / "bin").mkdir()
+    (here / "bin" / "prep-assets").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (here / "bin" / "prep-assets").chmod(0o755)
+
+    def script(run_type: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, **values, "RUN_TYPE": run_type, "PATH": f"{here / 'bin'}:{os.environ['PATH']}"}
+        return subprocess.run(["bash", "-eu", "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
+
+    words = {kind: script(kind).stdout.splitlines() for kind in ("pretrain", "sft", "lora")}
+    assert words["sft"] == words["lora"] != words["pretrain"]
+    wrong = script("pretrian")
     assert wrong.returncode != 0 and "pretrian" in wrong.stderr
+    made: list[str] = []
+    for kind, row, keys in (
+        ("pretrain", {"text": "A text."}, ["text"]),
+        ("sft", {"instruction": "Say it", "input": "now", "output": "it"}, [f"packed_{key}" for key in INSTRUCTION]),
+    ):
+        write(here / "rows.json", [row])
+        for again in (False, True):
+            code, said = call(*words[kind], tokenizer=None)
+            assert code == 0 and (THERE in said) == again, said
+        made += keys
+        assert names((here / prefix).parent) == files("data", *made)
 
 
 def test_the_environment_of_that_script_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

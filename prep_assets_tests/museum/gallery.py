@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.tokens import open_tokens, record_writer
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.graph.workspaces import TOKENIZER, build, checks_of, domain, jsonl, minimal, resealed, workspace_in
+from prep_assets_tests.graph.workspaces import TOKENIZER, build, checks_of, copy_of, domain, jsonl, minimal, resealed, workspace_in
 
 Message = Mapping[str, Any]
 Chat = Sequence[Message]
+Show = Callable[..., None]
+"""The fixture `show` of the museum."""
 USER, ASSISTANT = "user", "assistant"
 
 
@@ -31,10 +34,15 @@ def said(role: str, content: str, **more: Any) -> dict[str, Any]:
 
 CHAT: Chat = (said(USER, "What is 2 + 2?"), said(ASSISTANT, "It is 4."), said(USER, "And 3 + 3?"), said(ASSISTANT, "It is 6."))
 """Two rounds of plain talk, for faults that any conversation shows."""
+CALL: Message = {"type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 2}}}
+TOOL: Message = {
+    "type": "function",
+    "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}},
+}
 
-
-PLAIN: Mapping[str, Any] = {"engine": "reference", "output": {"storage_format": "bin"}}
-"""Options of every store on show: its payload is plain arrays."""
+TURNS = "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% endfor %}"
+ASKED = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+"""The two parts of a template for plain chats: its turns, and the header of the answer that is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +85,11 @@ class Stand:
 
     def texts(self, row: Row) -> list[str]:
         """Each token of a row as text."""
-        vocabulary = store_of(self.workspace, self.published).vocabulary
-        return [vocabulary.decode(row.ids[at : at + 1]) for at in range(len(row.ids))]
+        return [self.text(row.ids[at : at + 1]) for at in range(len(row.ids))]
+
+    def trained(self, row: Row) -> str:
+        """The text of a row's trained tokens."""
+        return self.text(row.ids[row.mask != 0])
 
     def text(self, ids: npt.NDArray[Any]) -> str:
         """What ids decode to."""
@@ -89,68 +100,99 @@ class Stand:
         return int(store_of(self.workspace, self.published).vocabulary.backend.token_to_id(text))
 
     def with_rows(self, change: Callable[[list[Row]], list[Row]], stream: str = "train") -> Stand:
-        """The same store with other rows and a manifest that fits them, so that file hashes give nothing away."""
+        """A copy of the store with other rows and a manifest that fits them, so that file hashes give nothing away."""
         changed = change(self.rows(stream))
-        store = open_tokens(self.published.directory, stream)
+        workspace = copy_of(self.workspace, Path(mkdtemp(dir=self.workspace.configs.parents[1])) / "workspace")
+        manifest = self.published.manifest
+        published = workspace.published(manifest.asset, manifest.partition)
+        assert published is not None
+        store = open_tokens(published.directory, stream)
         dtypes = {key: store.arrays[key].dtype.name for key in store.arrays}
         origin = np.array(store.file), np.array(store.row)
-        shutil.rmtree(self.published.directory / stream)
-        shutil.rmtree(self.published.directory / f"{stream}.index")
-        with record_writer("bin", self.published.directory, stream, dtypes) as writer:
+        shutil.rmtree(published.directory / stream)
+        shutil.rmtree(published.directory / f"{stream}.index")
+        with record_writer("bin", published.directory, stream, dtypes) as writer:
             lengths = np.array([len(row.ids) for row in changed], np.int64)
             block = {"tokens": np.concatenate([row.ids for row in changed]), "loss_mask": np.concatenate([row.mask for row in changed])}
             writer.append({key: block[key] for key in dtypes}, lengths, *(each.tolist() for each in origin))
-        return Stand(self.workspace, resealed(self.published))
+        return Stand(workspace, resealed(published))
 
-    def with_masks(self, change: Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[Any]], stream: str = "train") -> Stand:
-        """The same with every row's mask changed: `change(ids, mask) -> mask`."""
-        return self.with_rows(lambda rows: [Row(row.ids, change(row.ids, row.mask.copy()).astype(row.mask.dtype)) for row in rows], stream)
+    def caught(self, check: str, change: Callable[[list[Row]], list[Row]], stream: str = "train") -> Stand:
+        """The store with a historical fault in its rows, on which a check must fail."""
+        wrong = self.with_rows(change, stream)
+        assert not wrong.verdict(check).passed
+        return wrong
+
+    def mask_caught(
+        self,
+        check: str,
+        change: Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[Any]],
+        show: Show | None = None,
+        shown: slice = slice(None),
+    ) -> None:
+        """Put a fault into every row's mask, `change(ids, mask) -> mask`, on which a check must fail; draw both masks of the first row."""
+        wrong = self.caught(check, lambda rows: [Row(row.ids, change(row.ids, row.mask.copy()).astype(row.mask.dtype)) for row in rows])
+        if show is not None:
+            row, texts = self.row(), self.texts(self.row())
+            show(as_it_was=(texts[shown], wrong.row().mask[shown]), here=(texts[shown], row.mask[shown]))
 
 
-def chats(folder: Path, rows: Sequence[Chat | Mapping[str, Any]], *, tokenizer: str | Path = TOKENIZER, **options: Any) -> Stand:
+def stand_of(
+    folder: Path,
+    family: str,
+    schema: str,
+    rows: Sequence[Mapping[str, Any]] | Path,
+    *assets: str,
+    name: str = "shown",
+    read_with: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Stand:
+    """The last of these assets, each built of the one before it, with all of its checks passed.
+
+    Args:
+        rows: of the one domain, called `name`, or the file that has them.
+        read_with: options of the schema.
+        options: of the family.
+    """
+    workspace_folder = folder / "workspace"
+    workspace_folder.mkdir(parents=True)
+    source = rows if isinstance(rows, Path) else jsonl(workspace_folder / f"{name}.jsonl", rows)
+    domains = {name: domain(source, schema, options=dict(read_with or {}))}
+    plain_arrays = {"engine": "reference", "output": {"storage_format": "bin"}}
+    workspace = workspace_in(workspace_folder, minimal(family, domains, **{**plain_arrays, **options}))
+    stand = [Stand(workspace, build(workspace, asset, name)) for asset in assets][-1]
+    assert stand.failing() == []
+    return stand
+
+
+def chats(folder: Path, rows: Sequence[Chat | Mapping[str, Any]] | Path, *, tokenizer: str | Path = TOKENIZER, **options: Any) -> Stand:
     """`sft_tokens` of these conversations; a mapping is a row with columns of its own beside ``messages``."""
-    listed = [row if isinstance(row, Mapping) else {"messages": list(row)} for row in rows]
-    folder.mkdir(parents=True, exist_ok=True)
-    source = jsonl(folder / "chats.jsonl", listed)
-    families = minimal(
-        "sft",
-        {"chats": domain(source, "messages")},
-        **{"template": "tokenizer", **PLAIN, **options},
-    )
-    families["sft"]["tokenizer"] = str(tokenizer)
-    workspace = workspace_in(folder, families)
-    build(workspace, "sft_raw", "chats")
-    return Stand(workspace, build(workspace, "sft_tokens", "chats"))
+    listed = rows if isinstance(rows, Path) else [row if isinstance(row, Mapping) else {"messages": list(row)} for row in rows]
+    further = {"template": "tokenizer", "tokenizer": str(tokenizer), **options}
+    return stand_of(folder, "sft", "messages", listed, "sft_raw", "sft_tokens", name="chats", **further)
 
 
 def documents(folder: Path, texts: Sequence[str], *, tokenizer: str | Path = TOKENIZER, **options: Any) -> Stand:
     """`pretrain_tokens` of these texts, in the stream ``docs_train``."""
-    folder.mkdir(parents=True, exist_ok=True)
-    source = jsonl(folder / "docs.jsonl", [{"text": text} for text in texts])
-    families = minimal("pretrain", {"docs": domain(source, "text")}, **{**PLAIN, **options})
-    families["pretrain"]["tokenizer"] = str(tokenizer)
-    workspace = workspace_in(folder, families)
-    build(workspace, "pretrain_raw", "docs")
-    return Stand(workspace, build(workspace, "pretrain_tokens", "docs"))
+    rows = [{"text": text} for text in texts]
+    return stand_of(folder, "pretrain", "text", rows, "pretrain_raw", "pretrain_tokens", name="docs", tokenizer=str(tokenizer), **options)
 
 
 def pairs(folder: Path, rows: Sequence[tuple[str, str, str]], *, tokenizer: str | Path = TOKENIZER, **options: Any) -> Stand:
     """`preference_tokens_by_domain` of these prompts with a chosen and a rejected answer each."""
-    folder.mkdir(parents=True, exist_ok=True)
-    source = jsonl(folder / "pairs.jsonl", [dict(zip(("prompt", "chosen", "rejected"), row, strict=True)) for row in rows])
-    families = minimal("preference", {"pairs": domain(source, "preference")}, **{**PLAIN, "test_fraction": 0.0, **options})
-    families["preference"]["tokenizer"] = str(tokenizer)
-    workspace = workspace_in(folder, families)
-    build(workspace, "preference_raw", "pairs")
-    build(workspace, "preferences_by_domain", "pairs")
-    return Stand(workspace, build(workspace, "preference_tokens_by_domain", "pairs"))
+    listed = [dict(zip(("prompt", "chosen", "rejected"), row, strict=True)) for row in rows]
+    assets = ("preference_raw", "preferences_by_domain", "preference_tokens_by_domain")
+    further = {"tokenizer": str(tokenizer), "test_fraction": 0.0, **options}
+    return stand_of(folder, "preference", "preference", listed, *assets, name="pairs", **further)
 
 
 def packed(folder: Path, rows: Sequence[Chat | Mapping[str, Any]], *, row_len: int = 64, **options: Any) -> Stand:
     """`sft_packed` of these conversations."""
     packing = {"strategy": "bfd", "row_len": row_len, **options.pop("packing", {})}
-    stand = chats(folder, rows, preprocessing={"deduplicate": False}, packing=packing, **options)
-    return Stand(stand.workspace, build(stand.workspace, "sft_packed"))
+    workspace = chats(folder, rows, preprocessing={"deduplicate": False}, packing=packing, **options).workspace
+    stand = Stand(workspace, build(workspace, "sft_packed"))
+    assert stand.failing() == []
+    return stand
 
 
 def tokenizer(

@@ -1,4 +1,4 @@
-"""What stands beside each exhibit, read from its module's docstring, and the page that is made of all of them.
+"""What stands beside each exhibit, read from its test's docstring, and the page that is made of all of them.
 
 '''One line that says what went wrong.
 
@@ -21,26 +21,25 @@ ROOT = HERE.parents[1]
 PAGE = ROOT / "docs" / "museum.md"
 PICTURES = ROOT / "docs" / "images" / "museum"
 FIELDS = ("Year", "Hit", "Cost", "Stopped by")
-_NAME = re.compile(r"test_(\d\d)_(\w+)\.py")
 
 ROOMS = {
-    "Beginning, end and padding": range(1, 11),
-    "Templates": range(11, 24),
-    "Control tokens in content": range(24, 27),
-    "Masks": range(27, 38),
-    "Tokenizers that change under you": range(38, 45),
-    "Packing, order, resume": range(45, 50),
-    "Data, gold and caches": range(50, 58),
+    "Beginning, end and padding": "test_beginnings.py",
+    "Templates": "test_templates.py",
+    "Control tokens in content": "test_control_tokens.py",
+    "Masks": "test_masks.py",
+    "Tokenizers that change under you": "test_tokenizers.py",
+    "Packing, order, resume": "test_packing.py",
+    "Data, gold and caches": "test_data.py",
 }
-"""The rooms of the museum and the numbers of their exhibits."""
+"""The rooms of the museum and their files, in the order of the exhibits' numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """One exhibit: its number, file, headline, and the fields of its docstring."""
+    """One exhibit: its number, test, headline, and the fields of its docstring."""
 
     number: int
-    file: str
+    test: str
     title: str
     fields: dict[str, str]
 
@@ -50,48 +49,43 @@ class Label:
         return PICTURES / f"{self.number:02}.svg"
 
 
-def label_of(path: Path) -> Label:
-    """The label of an exhibit's file.
+def labels(file: str) -> list[Label]:
+    """The exhibits of a file: its tests called ``test_NN_name`` that have a docstring.
 
     Raises:
-        ValueError: its name or docstring lacks something.
+        ValueError: a docstring lacks a field.
     """
-    name = _NAME.fullmatch(path.name)
-    text = ast.get_docstring(ast.parse(path.read_text("utf-8")))
-    if name is None or not text:
-        raise ValueError(f"{path.name}: an exhibit is called test_NN_name.py and has a docstring")
-    title, _, rest = text.partition("\n")
-    found = {field: " ".join(value.split()) for field, value in re.findall(rf"^({'|'.join(FIELDS)}): (.+(?:\n {{4}}.+)*)", rest, re.M)}
-    if tuple(found) != FIELDS:
-        raise ValueError(f"{path.name}: its docstring needs {', '.join(FIELDS)} in this order, and has {', '.join(found) or 'none'}")
-    return Label(int(name[1]), path.name, title.strip(), found)
-
-
-def labels() -> list[Label]:
-    """All exhibits by number."""
-    return [label_of(path) for path in sorted(HERE.glob("test_[0-9][0-9]_*.py"))]
+    found = []
+    for node in ast.parse((HERE / file).read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and (text := ast.get_docstring(node)):
+            title, _, rest = text.partition("\n\n")
+            pattern = rf"^({'|'.join(FIELDS)}): (.+(?:\n {{4}}.+)*)"
+            fields = {field: " ".join(value.split()) for field, value in re.findall(pattern, rest, re.MULTILINE)}
+            if tuple(fields) != FIELDS:
+                raise ValueError(
+                    f"{node.name}: its docstring needs {', '.join(FIELDS)} in this order, and has {', '.join(fields) or 'none'}"
+                )
+            found.append(Label(int(node.name[5:7]), f"{file}::{node.name}", " ".join(title.split()), fields))
+    return found
 
 
 def page() -> str:
     """docs/museum.md."""
-    every = labels()
+    rooms = {room: labels(file) for room, file in ROOMS.items()}
     parts = [
         "# The museum of silent bugs",
         "",
-        f"{len(every)} incidents in which public projects trained on wrong data and nothing raised. Each is a test in "
+        f"{sum(map(len, rooms.values()))} incidents in which public projects trained on wrong data and nothing raised. Each is a test in "
         "`prep_assets_tests/museum/`: the smallest input, the historical wrong output built on purpose, the check that fails on it, and "
         "our own build, which passes. In the pictures trained tokens are green and underlined.",
         "",
     ]
-    for room, numbers in ROOMS.items():
-        parts += [f"## {room}", ""]
-        for label in every:
-            if label.number in numbers:
-                parts += _entry(label)
+    for room, exhibits in rooms.items():
+        parts += [f"## {room}", "", *(line for label in exhibits for line in _entry(label))]
     return "\n".join(parts).rstrip() + "\n"
 
 
 def _entry(label: Label) -> list[str]:
     shown = [f"![{label.title}](images/museum/{label.number:02}.svg)", ""] if label.picture.is_file() else []
     rows = [f"- **{field}**: {label.fields[field]}" for field in FIELDS]
-    return [f"### {label.number}. {label.title}", "", *rows, f"- **Test**: `{label.file}`", "", *shown]
+    return [f"### {label.number}. {label.title}", "", *rows, f"- **Test**: `{label.test}`", "", *shown]

@@ -129,8 +129,7 @@ def reads(*names: str) -> Callable[[Mapping[str, Any]], set[str]]:
 def test_fields_are_counted_again() -> None:
     claimed = {"id": 2, "messages.meta": 1, "turns.*.at": 1, "a.b.c": 2, "messages.text": 1}
     fields = Fields("d", claimed, ["mood"], reads("id", "messages", "turns", "a"))
-    for number, row in enumerate(ROWS):
-        fields.add(number, row)
+    fields.add(range(len(ROWS)), ROWS, range(len(ROWS)))
     assert fields.found == {"id": 3, "mood": 1, "messages.meta": 1, "turns.*.at": 1, "a.b.c": 2, "messages.text": 1}
 
 
@@ -168,37 +167,36 @@ def test_fields_that_are_counted_otherwise(claimed: dict[str, int], ignored: lis
         return reads(*read, *skipped)(row)
 
     fields = Fields("d", claimed, ignored, passed_over)
-    for number, row in enumerate(ROWS):
-        fields.add(number, row)
+    fields.add(range(len(ROWS)), ROWS, range(len(ROWS)))
     assert fields.faults(lambda: ROWS) == [f"of domain d {each}" for each in says]
 
 
 @pytest.mark.parametrize(("number", "found"), [(0, True), (1, False), (63, False), (64, True)])
 def test_a_field_that_the_manifest_does_not_name_is_found_in_sampled_rows(number: int, found: bool) -> None:
     fields = Fields("d", {}, [], reads("text"))
-    for at in range(100):
-        fields.add(at, {"text": "x", "source": "y" if at == number else None, "id": "z" if at == number else ""})
+    rows = [{"text": "x", "source": "y" if at == number else None, "id": "z" if at == number else ""} for at in range(100)]
+    fields.add(range(100), rows, range(100))
     says = [f"of domain d {name!r} is passed over, which the manifest does not name" for name in ("id", "source")]
     assert fields.faults(list) == (says if found else [])
 
 
 @given(st.lists(st.lists(st.booleans(), max_size=9), max_size=40), st.sampled_from([{}, {"b": 1}]), st.sampled_from([[], ["c"]]))
-def test_rows_together_are_rows_one_by_one(blocks: list[list[bool]], claimed: dict[str, int], ignored: list[str]) -> None:
-    alone, together = [Fields("d", claimed, ignored, lambda row: {f"x{row['a'] % 5}"}) for _ in range(2)]
+def test_rows_of_a_block_are_rows_one_by_one(blocks: list[list[bool]], claimed: dict[str, int], ignored: list[str]) -> None:
+    """Those that their schema has read, by their numbers in the file."""
+    single, blockwise = [Fields("d", claimed, ignored, lambda row: {f"x{row['a'] % 5}"}) for _ in range(2)]
     number = 0
     for block in blocks:
         rows = [{"a": number + at, "b": "x"} if read else None for at, read in enumerate(block)]
-        for at, row in enumerate(rows):
-            if row is not None:
-                alone.add(number + at, row)
-        together.add_rows(range(number, number + len(rows)), rows, [at for at, row in enumerate(rows) if row is not None])
+        read = [at for at, row in enumerate(rows) if row is not None]
+        for at in read:
+            single.add([number + at], [rows[at]], [0])
+        blockwise.add(range(number, number + len(rows)), rows, read)
         number += len(rows)
-    assert (alone.found, alone.unnamed) == (together.found, together.unnamed)
+    assert (single.found, single.unnamed) == (blockwise.found, blockwise.unnamed)
 
 
 def test_one_row_in_so_many_is_converted_once_more() -> None:
     passed_over = Mock(return_value=set())
     fields = Fields("d", {}, [], passed_over)
-    for number in range(2 * SAMPLED + 1):
-        fields.add(number, {})
+    fields.add(range(2 * SAMPLED + 1), [{}] * (2 * SAMPLED + 1), range(2 * SAMPLED + 1))
     assert passed_over.call_count == 3

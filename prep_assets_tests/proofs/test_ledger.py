@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,7 +48,8 @@ def gone_through(
     again: Any = NOTHING,
 ) -> Verdict:
     ledger = Ledger(Refusals(refused, NAMES), held, files, content, again, fraction)
-    deque(ledger.judged(blocks), 0)
+    for some in blocks:
+        ledger.add(some)
     return ledger.verdict()
 
 
@@ -153,6 +153,7 @@ def test_no_rows_at_all() -> None:
             1,
         ),
         ({"held": stored(), "refused": []}, "a.jsonl:0", "is neither stored nor refused", 4),
+        ({"held": stored((0, 0, False, 0), (0, 0, False, 0)), "refused": []}, "a.jsonl:0", "is stored twice", 4),
     ],
 )
 def test_a_row_that_is_not(changes: dict[str, Any], where: str, what: str, faults: int) -> None:
@@ -266,7 +267,7 @@ def test_it_is_told_of_each_row_that_its_schema_read() -> None:
 
     held = stored((0, 2, False, 0), (0, 5, False, 0))
     ledger = Ledger(Refusals(refused, NAMES), held, (False, False), content, again, seen=lambda *told: seen.append(told))
-    deque(ledger.judged(rows), 0)
+    ledger.add(rows[0])
     assert ledger.verdict().passed and seen == [(rows[0].rows, rows[0].payloads, [0, 2, 5])]
 
 
@@ -282,8 +283,9 @@ def test_rows_whose_fields_were_read_are_shown() -> None:
     reasons = {1: "schema/x", 3: "render/y"}
     held = stored((0, 0, False, 0), (1, 2, False, 0))
     ledger = Ledger(Refusals(refused, NAMES), held, (False, False), content, lambda _, rows, __: [reasons[row] for row in rows], seen=show)
-    judged = ledger.judged(blocks)
-    assert next(judged) is blocks[0] and shown == [{"row": 0}, {"row": 3}]
-    assert list(judged) == blocks[1:] and shown[2:] == [{"row": 2}]
+    ledger.add(blocks[0])
+    assert shown == [{"row": 0}, {"row": 3}]
+    ledger.add(blocks[1])
+    assert shown[2:] == [{"row": 2}]
     assert ledger.verdict().passed
     assert (ledger.numbers["rows_refused"], ledger.numbers["duplicates"], ledger.numbers["rows_stored"]) == (4, 1, 2)

@@ -131,6 +131,8 @@ def test_a_record_that_is_said_to_be_of_another_domain() -> None:
 def test_every_array_counts() -> None:
     masked = [replace(each, arrays={**each.arrays, "loss_mask": np.ones(each.tokens, int)}) for each in (MERGED, *PIECES)]
     assert check_merged_records("s", masked[0], masked[1:], ASKED).passed
+    other = replace(masked[0], arrays={**masked[0].arrays, "tokens": masked[0].arrays["tokens"] + 1})
+    assert check_merged_records("s", other, masked[1:], ASKED).summary == "s record 0: tokens differs from its part at place 0: 9, there 8"
     masked[0].arrays["loss_mask"][4] = 0
     said = check_merged_records("s", masked[0], masked[1:], ASKED)
     assert said == failed("s record 1", "loss_mask differs from its part at place 1: 0, there 1", NUMBERS)

@@ -1,103 +1,170 @@
-"""Each corruption of token rows does what its name says, or nothing."""
+"""Each corruption does what its name says, or nothing, and leaves what it was given as it is."""
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from prep_assets.proofs import mutations as kit
+from prep_assets.proofs import mutations as imported
+from prep_assets.proofs.documents import MaskedDocument
+from prep_assets.proofs.groups import Rollout, Scores, check_rewards, check_sampled
 from prep_assets.proofs.mask import Row
-from prep_assets.proofs.mutations import ATTENTION_MUTATIONS, MUTATIONS
+from prep_assets.proofs.merged import MergedRows
+from prep_assets.proofs.rows import Line
+from prep_assets.proofs.selection import Selected
+from prep_assets.samples import Sample, Sampled
 from prep_assets_tests.proofs.words import vocabulary
+
+
+@pytest.fixture
+def kit() -> Any:
+    """The module, read anew, so that what makes its tables runs in each test."""
+    spec = importlib.util.find_spec(imported.__name__)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def plain(value: Any) -> Any:
+    """Arrays as lists, whatever holds them."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, Row):
+        return value.ids.tolist(), value.mask.tolist()
+    if isinstance(value, MaskedDocument):
+        return value.mask.tolist()
+    if isinstance(value, Scores):
+        return value.rewards.tolist(), value.responses
+    if isinstance(value, MergedRows):
+        return value.origin.tolist(), list(value.lines)
+    if type(value).__name__ == "Records":
+        return {key: each.tolist() for key, each in value.arrays.items()}, value.ends.tolist(), value.file.tolist(), value.row.tolist()
+    return value
+
+
+def changes(table: Sequence[Any], name: str, subject: Any, count: int, *more: Any) -> list[Any]:
+    """What a corruption makes of each of what a subject holds."""
+    [mutation] = [each for each in table if each.name == name]
+    before = [plain(each) for each in subject] if isinstance(subject, list) else plain(subject)
+    found = [mutation.change(subject, at, *more) for at in range(count)]
+    assert before == ([plain(each) for each in subject] if isinstance(subject, list) else plain(subject))
+    return found
+
+
+def each_alone(table: Sequence[Any], name: str, rows: list[Any], *more: Any) -> list[Any]:
+    """What becomes of each of some rows, of which all others stay."""
+    found = changes(table, name, rows, len(rows), *more)
+    for at, others in enumerate(found):
+        assert others is None or all(each is rows[number] for number, each in enumerate(others) if number != at)
+        assert others is None or len(others) == len(rows)
+    return [None if others is None else plain(others[at]) for at, others in enumerate(found)]
+
+
+def test_which_check_catches_each(kit: Any) -> None:
+    tables: dict[str, dict[str, int]] = {}
+    for name, table in vars(kit).items():
+        if name.endswith("MUTATIONS"):
+            for mutation in table:
+                tables.setdefault(name, {}).setdefault(mutation.caught_by, 0)
+                tables[name][mutation.caught_by] += 1
+    assert tables == {
+        "ATTENTION_MUTATIONS": {"mask_alignment": 5, "row_integrity": 1},
+        "IMAGE_MUTATIONS": {"tokenization_identity": 2},
+        "MUTATIONS": {"mask_alignment": 10, "row_integrity": 1, "tokenization_identity": 4},
+        "PROMPT_TOKEN_MUTATIONS": {"tokenization_identity": 5, "row_integrity": 2},
+        "UNENDED_MUTATIONS": {"tokenization_identity": 5, "row_integrity": 3},
+        "DOCUMENT_MUTATIONS": {"tokenization_identity": 5, "row_integrity": 4},
+        "MASK_MUTATIONS": {"mask_alignment": 5},
+        "ATTENTION_MASK_MUTATIONS": {"mask_alignment": 3},
+        "PAIR_MUTATIONS": {"source_match": 10, "pair_sanity": 4},
+        "PROMPT_MUTATIONS": {"source_match": 6, "gold_answers": 5},
+        "CONTRAST_MUTATIONS": {"source_match": 7, "contrast_sanity": 6},
+        "SELECTION_MUTATIONS": {"selection": 14},
+        "LINE_MUTATIONS": {"merged": 6},
+        "RECORD_MUTATIONS": {"merged": 9},
+        "REWARD_MUTATIONS": {"rewards": 7},
+        "ROLLOUT_MUTATIONS": {"sampled_ids": 9},
+    }
+
+
+# -- conversations ----------------------------------------------------------------------------------------------------------------------
 
 WORDS = vocabulary("<e>", "<s>", "a", "b", "c", "d", "e", "f")
 
 
-def row(name: str, ids: list[int], mask: list[float]) -> Row:
-    return Row(name, np.array(ids, np.uint16), np.array(mask, np.float32), ())
+def row(ids: Sequence[int], mask: Sequence[float]) -> Row:
+    return Row("a", np.array(ids, np.uint16), np.array(mask, np.float32), ())
 
 
-LONG = row("long", [1, 2, 3, 4, 5, 6, 7, 2, 0, 3], [0, 0, 0, 0, 0, 0, 1, 1, 1, 0])
-FIRST = row("first", [2, 3, 0], [1, 1, 1])
-OPEN = row("open", [5, 2, 3], [0, 0.5, 0.5])
-ROWS = [LONG, FIRST, OPEN]
+LONG, FIRST, OPEN = [1, 2, 3, 4, 5, 6, 7, 2, 0, 3], [2, 3, 0], [5, 2, 3]
+ROWS = [row(LONG, [0, 0, 0, 0, 0, 0, 1, 1, 1, 0]), row(FIRST, [1, 1, 1]), row(OPEN, [0, 0.5, 0.5])]
+LATE = [row([2, 3, 4, 5, 6, 7, 2, 3, 4], [0] * 8 + [1]), row([2, 3, 4], [0, 1, 1]), row([2, 3, 4], [0, 0, 1]), row([2, 3], [1, 0])]
 
 
-def seen(found: Any, at: int) -> Any:
-    if found is None:
-        return None
-    assert len(found) == len(ROWS)
-    return found[at].ids.tolist(), found[at].mask.tolist()
+@pytest.mark.parametrize(
+    ("name", "results"),
+    [
+        ("mask shifted by +1", [(LONG, [0] * 7 + [1] * 3), (FIRST, [0, 1, 1]), (OPEN, [0, 0, 0.5])]),
+        ("mask shifted by -1", [(LONG, [0] * 5 + [1] * 3 + [0] * 2), (FIRST, [1, 1, 0]), (OPEN, [0.5, 0.5, 0])]),
+        ("role header trained", [(LONG, [0] * 3 + [1] * 6 + [0]), None, (OPEN, [1, 0.5, 0.5])]),
+        ("stop token not trained", [(LONG, [0] * 6 + [1, 1, 0, 0]), (FIRST, [1, 1, 0]), None]),
+        ("mask all ones", [(LONG, [1] * 10), None, (OPEN, [1] * 3)]),
+        ("mask all zeros", [(LONG, [0] * 10), (FIRST, [0] * 3), (OPEN, [0] * 3)]),
+        ("a user turn trained", [(LONG, [0, 1, 1, 0, 0, 0, 1, 1, 1, 0]), None, None]),
+        ("missing mask filled with zeros", [(LONG, [0] * 10), (FIRST, [1, 0, 0]), (OPEN, [0] * 3)]),
+        (
+            "a trained token replaced",
+            [([*LONG[:6], 2, *LONG[7:]], ROWS[0].mask.tolist()), ([3, 3, 0], [1] * 3), ([5, 3, 3], [0, 0.5, 0.5])],
+        ),
+        ("a token of the prompt replaced", [([1, 2, 3, 2, *LONG[4:]], ROWS[0].mask.tolist()), None, None]),
+        ("first control token doubled", [([1, *LONG], [0, *ROWS[0].mask.tolist()]), ([0, *FIRST], [0, 1, 1, 1]), None]),
+        ("tail of a record cut off", [(LONG[:7], [0] * 6 + [1]), ([2], [1]), ([5], [0])]),
+        ("an image has a token too many", [None] * 3),
+        ("an image has a token too few", [None] * 3),
+    ],
+)
+def test_conversations(kit: Any, name: str, results: list[Any]) -> None:
+    assert each_alone(kit.MUTATIONS, name, ROWS, WORDS) == results
 
 
-def ids(at: int, *values: int) -> Any:
-    return list(values), ROWS[at].mask.tolist()
+@pytest.mark.parametrize(
+    ("name", "results"),
+    [
+        ("a user turn trained", [[0, 0, 1, 1, 0, 0, 0, 0, 1], None, [1, 0, 1], None]),
+        ("missing mask filled with zeros", [[0] * 9, [0, 0, 0], [0, 0, 0], None]),
+        ("mask shifted by +1", [[0] * 9, [0, 0, 1], [0, 0, 0], [0, 1]]),
+        ("a token of the prompt replaced", [[2, 3, 4, 5, 2, 7, 2, 3, 4], None, [2, 2, 4], None]),
+    ],
+)
+def test_conversations_that_are_odd(kit: Any, name: str, results: list[Any]) -> None:
+    found = each_alone(kit.MUTATIONS, name, LATE, WORDS)
+    assert [None if each is None else each["replaced" not in name] for each in found] == results
 
 
-def mask(at: int, *values: float) -> Any:
-    return ROWS[at].ids.tolist(), list(values)
+def test_arrays_keep_their_types(kit: Any) -> None:
+    for mutation in kit.MUTATIONS:
+        found = mutation.change(ROWS, 0, WORDS)
+        assert found is None or found[0].ids.dtype == np.uint16
+    small = [Row("a", np.array([2, 3, 0]), np.array([0, 1, 1], np.int8), ())]
+    assert all((found := each.change(small, 0, WORDS)) is None or found[0].mask.dtype.kind == "i" for each in kit.MUTATIONS)
 
 
-CASES: list[tuple[str, str, list[Any]]] = [
-    (
-        "mask shifted by +1",
-        "mask_alignment",
-        [mask(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1), mask(1, 0, 1, 1), mask(2, 0, 0, 0.5)],
-    ),
-    (
-        "mask shifted by -1",
-        "mask_alignment",
-        [mask(0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0), mask(1, 1, 1, 0), mask(2, 0.5, 0.5, 0)],
-    ),
-    ("role header trained", "mask_alignment", [mask(0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0), None, mask(2, 1, 0.5, 0.5)]),
-    ("stop token not trained", "mask_alignment", [mask(0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0), mask(1, 1, 1, 0), None]),
-    ("mask all ones", "mask_alignment", [mask(0, *[1] * 10), None, mask(2, 1, 1, 1)]),
-    ("mask all zeros", "row_integrity", [mask(0, *[0] * 10), mask(1, 0, 0, 0), mask(2, 0, 0, 0)]),
-    ("masks of two records swapped", "mask_alignment", [mask(0, *[1] * 10), mask(1, 0, 0.5, 0.5), mask(2, 0, 0, 0)]),
-    ("a user turn trained", "mask_alignment", [mask(0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0), None, None]),
-    (
-        "missing mask filled with zeros",
-        "mask_alignment",
-        [mask(0, *[0] * 10), mask(1, 1, 0, 0), mask(2, 0, 0, 0)],
-    ),
-    ("a trained token replaced", "mask_alignment", [ids(0, 1, 2, 3, 4, 5, 6, 2, 2, 0, 3), ids(1, 3, 3, 0), ids(2, 5, 3, 3)]),
-    ("a token of the prompt replaced", "tokenization_identity", [ids(0, 1, 2, 3, 2, 5, 6, 7, 2, 0, 3), None, None]),
-    (
-        "first control token doubled",
-        "tokenization_identity",
-        [
-            ([1, 1, 2, 3, 4, 5, 6, 7, 2, 0, 3], [0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0]),
-            ([0, 2, 3, 0], [0, 1, 1, 1]),
-            None,
-        ],
-    ),
-    ("tail of a record cut off", "mask_alignment", [([1, 2, 3, 4, 5, 6, 7], [0, 0, 0, 0, 0, 0, 1]), ([2], [1]), ([5], [0])]),
-    ("an image has a token too many", "tokenization_identity", [None, None, None]),
-    ("an image has a token too few", "tokenization_identity", [None, None, None]),
-]
+def test_masks_swapped(kit: Any) -> None:
+    found = changes(kit.MUTATIONS, "masks of two records swapped", ROWS, 3, WORDS)
+    masks = [[each.mask.tolist() for each in rows] for rows in found]
+    assert [each.ids.tolist() for each in found[2]] == [LONG, FIRST, OPEN]
+    assert masks[0] == [[1] * 10, [0, 0, 0], [0, 0.5, 0.5]] and masks[1][1:] == [[0, 0.5, 0.5], [1, 1, 1]]
+    assert masks[2] == [[0, 0.5, 0.5, 0, 0.5, 0.5, 0, 0.5, 0.5, 0], [1, 1, 1], [0, 0, 0]]
+    assert changes(kit.MUTATIONS, "masks of two records swapped", [ROWS[1]] * 2, 2, WORDS) == [None, None]
 
 
-@pytest.mark.parametrize(("name", "caught_by", "results"), CASES)
-def test_each_corruption(name: str, caught_by: str, results: list[Any]) -> None:
-    [mutation] = [each for each in MUTATIONS if each.name == name]
-    assert mutation.caught_by == caught_by
-    before = [(each.ids.tolist(), each.mask.tolist()) for each in ROWS]
-    for at, wanted in enumerate(results):
-        found = mutation.change(ROWS, at, WORDS)
-        assert seen(found, at) == wanted
-        if found is not None and name != "masks of two records swapped":
-            assert all(each is ROWS[number] for number, each in enumerate(found) if number != at)
-    assert [(each.ids.tolist(), each.mask.tolist()) for each in ROWS] == before
-
-
-def test_every_corruption_is_looked_at() -> None:
-    assert [name for name, *_ in CASES] == [each.name for each in MUTATIONS]
-
-
-@pytest.mark.parametrize("by", [1, -1])
+@pytest.mark.parametrize(("name", "by"), [("an image has a token too many", 1), ("an image has a token too few", -1)])
 @pytest.mark.parametrize(
     ("ids", "trained", "at"),
     [
@@ -111,75 +178,388 @@ def test_every_corruption_is_looked_at() -> None:
     ],
 )
 def test_a_placeholder_is_the_longest_run_of_an_untrained_control_token(
-    ids: list[int], trained: list[int], at: int | None, by: int
+    kit: Any, name: str, by: int, ids: list[int], trained: list[int], at: int | None
 ) -> None:
-    before = row("pictures", ids, [float(place in trained) for place in range(len(ids))])
-    found = kit._placeholder(by)([OPEN, before], 1, WORDS)
+    pictures = row(ids, [float(place in trained) for place in range(len(ids))])
+    found = changes(kit.MUTATIONS, name, [ROWS[2], pictures], 2, WORDS)[1]
     if at is None:
         assert found is None
         return
-    assert found is not None and found[0] is OPEN and found[1].ids.dtype == np.uint16
-    changed = [*ids[:at], *ids[at : at + 1] * (1 + by), *ids[at + 1 :]]
-    assert found[1].ids.tolist() == changed
+    assert found[0] is ROWS[2] and found[1].ids.dtype == np.uint16
+    assert found[1].ids.tolist() == [*ids[:at], *ids[at : at + 1] * (1 + by), *ids[at + 1 :]]
     assert np.flatnonzero(found[1].mask).tolist() == [place + by * (place > at) for place in trained]
 
 
-def test_masks_are_swapped_both_ways() -> None:
-    found = kit._swapped(ROWS, 2, WORDS)
-    assert found is not None and found[1] is FIRST
-    assert (found[2].mask.tolist(), found[0].mask.tolist()) == ([0, 0, 0], [0, 0.5, 0.5, 0, 0.5, 0.5, 0, 0.5, 0.5, 0])
-    assert kit._swapped([FIRST, FIRST], 0, WORDS) is None
+@pytest.mark.parametrize(
+    ("name", "result"),
+    [
+        ("attention lost", [0, 0, 0, 0.5, 0]),
+        ("attention turned round", [-1, 0, 0, -1.5, -1]),
+        ("attention shifted by +1", [0, 0, -1, -1.5, 0]),
+        ("attention shifted by -1", [-1, -1, 0, 0.5, 0]),
+        ("trained tokens not attended", [0, -1, -1, -1.5, 0]),
+        ("a trained token not attended", [0, -1, -1, -1.5, 0]),
+    ],
+)
+def test_attention(kit: Any, name: str, result: list[float]) -> None:
+    """Weights below 0 are those of tokens that are not attended: -1, less the loss weight that none may have there."""
+    hidden = row([2, 3, 4, 5, 6], [0, -1, -1, 0.5, 0])
+    assert each_alone(kit.ATTENTION_MUTATIONS, name, [ROWS[0], hidden], WORDS) == [None, ([2, 3, 4, 5, 6], result)]
+    for mutation in kit.ATTENTION_MASK_MUTATIONS:
+        if mutation.name == name:
+            [found] = mutation.change([MaskedDocument("a", Sample(()), hidden.ids, hidden.mask)], 0)
+            assert found.mask.tolist() == result
 
 
-def test_the_factories() -> None:
-    """They are called when the module is read, so they are called here again."""
-    assert seen(kit._shift(1)(ROWS, 1, WORDS), 1) == mask(1, 0, 1, 1)
-    assert seen(kit._shift(2)(ROWS, 1, WORDS), 1) == mask(1, 0, 1, 1)
-    assert seen(kit._shift(-2)(ROWS, 1, WORDS), 1) == mask(1, 1, 1, 0)
-    assert seen(kit._shift(0)(ROWS, 2, WORDS), 2) == mask(2, 0, 0.5, 0)
-    nothing = replace(OPEN, mask=np.zeros(3))
-    assert kit._shift(1)([nothing], 0, WORDS) is None
-    assert seen(kit._filled(0)(ROWS, 1, WORDS), 1) == mask(1, 0, 0, 0) and kit._filled(1)(ROWS, 1, WORDS) is None
-    attended = kit._unattended(kit._attention(lambda attended, loss: ~attended | (loss > 0)))
-    hidden = row("hidden", [2, 3, 4], [0, -1, 0.5])
-    found = attended([FIRST, hidden], 1, WORDS)
-    assert found is not None and found[0] is FIRST and found[1].mask.tolist() == [-1, 0, 0.5]
-    assert attended([LONG, hidden], 0, WORDS) is None, "of it every token is attended"
+# -- documents and prompts --------------------------------------------------------------------------------------------------------------
 
-
-def test_what_does_not_lend_itself() -> None:
-    second = row("second", [2, 3, 4], [0, 1, 1])
-    assert kit._prompt_replaced([second], 0, WORDS) is None and kit._user_trained([second], 0, WORDS) is None
-    late = row("late", [2, 3, 4, 5, 6, 7, 2, 3, 4], [0] * 8 + [1])
-    assert kit._user_trained([late], 0, WORDS)[0].mask.tolist() == [0, 0, 1, 1, 0, 0, 0, 0, 1]  # type: ignore[index]
-    third = row("third", [2, 3, 4], [0, 0, 1])
-    found = kit._prompt_replaced([third], 0, WORDS)
-    assert found is not None and found[0].ids.tolist() == [2, 2, 4]
-    assert kit._zero_filled([row("x", [2, 3], [1, 0])], 0, WORDS) is None
-    assert kit._zero_filled([row("x", [2, 3, 4], [1, 1, 0])], 0, WORDS)[0].mask.tolist() == [1, 0, 0]  # type: ignore[index]
-    doubled = kit._doubled_bos(ROWS, 0, WORDS)
-    assert doubled is not None and doubled[0].ids.dtype == np.uint16
-
-
-HIDDEN = row("hidden", [2, 3, 4, 5, 6], [0, -1, -1, 0.5, 0])
+IDS = [np.array([5, 5, 6, 7, 0]), np.array([9, 8, 0]), np.array([1, 0], np.uint16), np.array([4, 4])]
 
 
 @pytest.mark.parametrize(
-    ("name", "caught_by", "result"),
+    ("name", "results"),
     [
-        ("attention lost", "mask_alignment", [0, 0, 0, 0.5, 0]),
-        ("attention turned round", "mask_alignment", [-1, 0, 0, -1.5, -1]),
-        ("attention shifted by +1", "mask_alignment", [0, 0, -1, -1.5, 0]),
-        ("attention shifted by -1", "mask_alignment", [-1, -1, 0, 0.5, 0]),
-        ("trained tokens not attended", "mask_alignment", [0, -1, -1, -1.5, 0]),
-        ("a trained token not attended", "row_integrity", [0, -1, -1, -1.5, 0]),
+        ("random tokens", [np.random.default_rng(0).integers(0, 10, len(each)).tolist() for each in IDS]),
+        ("a token replaced", [[5, 6, 6, 7, 0], [9, 9, 0], None, None]),
+        ("two tokens swapped", [[5, 6, 5, 7, 0], [8, 9, 0], None, None]),
+        ("a token lost", [[5, 5, 7, 0], [9, 0], None, None]),
+        ("tokens of the next row", [[9, 8, 0], [1, 0], [4, 4], [5, 5, 6, 7, 0]]),
+        ("an id outside the vocabulary", [[5, 10, 6, 7, 0], [9, 10, 0], None, None]),
+        ("a negative id", [[5, -100, 6, 7, 0], [9, -100, 0], None, None]),
+        ("an end-of-text token in the middle", [[5, 0, 6, 7, 0], [9, 0, 0], None, None]),
+        ("no end-of-text token", [[5, 5, 6, 7, 1], [9, 8, 1], None, None]),
     ],
 )
-def test_each_corruption_of_attention(name: str, caught_by: str, result: list[float]) -> None:
-    """Weights below 0 are those of tokens that are not attended: -1, less the loss weight that none may have there."""
-    [mutation] = [each for each in ATTENTION_MUTATIONS if each.name == name]
-    rows = [LONG, HIDDEN]
-    assert mutation.caught_by == caught_by and mutation.change(rows, 0, WORDS) is None
-    changed = mutation.change(rows, 1, WORDS)
-    assert changed is not None and changed[0] is LONG
-    assert changed[1].mask.tolist() == result and HIDDEN.mask.tolist() == [0, -1, -1, 0.5, 0]
+def test_tokens(kit: Any, name: str, results: list[Any]) -> None:
+    assert each_alone(kit.DOCUMENT_MUTATIONS, name, IDS, 0, 10) == results
+    same = changes(kit.DOCUMENT_MUTATIONS, name, [IDS[0]] * 2, 1, 0, 10)
+    assert (same == [None]) is (name == "tokens of the next row")
+
+
+@pytest.mark.parametrize(("token", "other"), [(3, 4), (9, 1), (8, 9), (0, 1)])
+def test_another_token_is_never_the_end_of_text(kit: Any, token: int, other: int) -> None:
+    found = changes(kit.DOCUMENT_MUTATIONS, "a token replaced", [np.array([1, token, 2], np.uint16)], 1, 0, 10)
+    assert found[0][0].tolist() == [1, other, 2] and found[0][0].dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("name", "results"),
+    [
+        ("a document's mask lost", [[1, 1, 1], None, [1, 1, 1]]),
+        ("nothing of a document trained", [[0, 0, 0], [0, 0, 0], [0, 0, 0]]),
+        ("a document's mask turned round", [[0, 1, 0], [0, 0, 0], [1, 0, 0]]),
+        ("the end of a document weighed otherwise", [[1, 0, 0], [1, 1, 0], [0, 0.5, 0]]),
+        ("a document's weights halved", [[0.5, 0, 0.5], [0.5, 0.5, 0.5], [0, 0.25, 0.5]]),
+    ],
+)
+def test_masks_of_documents(kit: Any, name: str, results: list[list[float] | None]) -> None:
+    masks = [np.array(values, np.float32) for values in ([1, 0, 1], [1, 1, 1], [0, 0.5, 1])]
+    found = changes(kit.MASK_MUTATIONS, name, [MaskedDocument("a", Sample(()), mask, mask) for mask in masks], 3)
+    assert [None if each is None else each[0].mask.tolist() for each in found] == results
+    assert all(each is None or (len(each) == 1 and each[0].mask.dtype == np.float32) for each in found)
+    whole = np.array([1, 0, 1], np.int8)
+    [halved] = changes(kit.MASK_MUTATIONS, name, [MaskedDocument("a", Sample(()), whole, whole)], 1)
+    assert (halved is None) is ("halved" in name) and (halved is None or halved[0].mask.dtype == np.int8)
+
+
+# -- lines ------------------------------------------------------------------------------------------------------------------------------
+
+
+def line(**stored: Any) -> Line:
+    return Line("a", stored, stored, None)
+
+
+def said(role: str, content: Any) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+def parts(weight: float | None, last: str = "5") -> list[dict[str, Any]]:
+    weighed = {} if weight is None else {"loss_weight": weight}
+    return [said("assistant", [{"type": "text", "text": "four", **weighed}, {"type": "text", "text": last}])]
+
+
+CALL = [{"role": "assistant", "tool_calls": [1]}]
+EMPTY_CALL = [{"role": "assistant", "tool_calls": [1], "content": ""}]
+Q = [said("system", "s"), said("user", "q")]
+PAIRS = [
+    line(prompt="p", chosen="good", rejected="bad"),
+    line(prompt=Q, chosen=parts(0.25), rejected=CALL),
+    line(prompt="r", completion="x", label=True),
+    line(prompt="r", chosen=[said("assistant", "y")], rejected=EMPTY_CALL),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "results"),
+    [
+        (
+            "one pair swapped",
+            [
+                {"chosen": "bad", "rejected": "good"},
+                {"chosen": CALL, "rejected": parts(0.25)},
+                None,
+                {"chosen": EMPTY_CALL, "rejected": [said("assistant", "y")]},
+            ],
+        ),
+        (
+            "a prompt altered",
+            [
+                {"prompt": f"{each} Hurry."} if isinstance(each, str) else {"prompt": [Q[0], said("user", "q Hurry.")]}
+                for each in ("p", Q, "r", "r")
+            ],
+        ),
+        ("a better answer truncated", [{"chosen": "go"}, {"chosen": parts(0.25, "55")}, None, {"chosen": [said("assistant", "yy")]}]),
+        ("a worse answer truncated", [{"rejected": "b"}, None, None, None]),
+        ("a label turned round", [None, None, {"label": False}, None]),
+        ("loss weights of an answer lost", [None, {"chosen": parts(None)}, None, None]),
+        ("loss weights of an answer turned round", [None, {"chosen": parts(0.75)}, None, None]),
+        ("an empty prompt", [{"prompt": " "}, {"prompt": [said("user", " ")]}, {"prompt": " "}, {"prompt": " "}]),
+        ("an empty answer", [{"chosen": " "}, {"chosen": [said("assistant", " ")]}, None, {"chosen": [said("assistant", " ")]}]),
+        ("both answers the same", [{"chosen": "bad"}, {"chosen": CALL}, None, {"chosen": EMPTY_CALL}]),
+    ],
+)
+def test_pairs(kit: Any, name: str, results: list[dict[str, Any] | None]) -> None:
+    found = each_alone(kit.PAIR_MUTATIONS, name, PAIRS)
+    wanted = [None if new is None else replace(each, stored={**each.stored, **new}) for each, new in zip(PAIRS, results, strict=True)]
+    assert found == wanted
+
+
+def test_what_is_lost_of_pairs_and_what_all_of_them_have(kit: Any) -> None:
+    lost = each_alone(kit.PAIR_MUTATIONS, "a worse answer lost", PAIRS)
+    assert lost[2] is None and lost[0].stored == {"prompt": "p", "chosen": "good"} and "rejected" not in lost[1].stored
+    assert each_alone(kit.PAIR_MUTATIONS, "a pair that nobody wrote", PAIRS) == [replace(each, made=None) for each in PAIRS]
+    swapped = changes(kit.PAIR_MUTATIONS, "all pairs swapped", PAIRS, 2)
+    assert [each.stored.get("chosen") for each in swapped[1]] == ["bad", CALL, None, EMPTY_CALL] and swapped[1][2] == PAIRS[2]
+    assert changes(kit.PAIR_MUTATIONS, "all pairs swapped", PAIRS[2:3], 1) == [None]
+    shifted = changes(kit.PAIR_MUTATIONS, "prompts of the next pair", PAIRS, 1)[0]
+    assert [each.stored["prompt"] for each in shifted] == [Q, "r", "r", "p"]
+    assert [each.stored.get("chosen") for each in shifted] == [each.stored.get("chosen") for each in PAIRS]
+    assert changes(kit.PAIR_MUTATIONS, "prompts of the next pair", PAIRS[:1], 1) == [None]
+    assert changes(kit.PAIR_MUTATIONS, "prompts of the next pair", PAIRS[2:], 1) == [None], "they are the same"
+
+
+GOLDS = [line(prompt="What is 2?", gold=2.0), line(prompt="x", gold=2.5), line(prompt="y", gold="Lima")]
+
+
+@pytest.mark.parametrize(
+    ("name", "golds"),
+    [
+        ("a gold as a whole number", [2, None, None]),
+        ("a gold as text", ["2.0", "2.5", None]),
+        ("a gold off by one", [3.0, 3.5, None]),
+        ("a gold of the other sign", [-2.0, -2.5, None]),
+        ("a gold tenfold", [20.0, 25.0, None]),
+        ("a gold that is no number", [float("nan"), float("nan"), None]),
+    ],
+)
+def test_golds(kit: Any, name: str, golds: list[Any]) -> None:
+    found = each_alone(kit.PROMPT_MUTATIONS, name, GOLDS)
+    assert repr([None if each is None else each.stored["gold"] for each in found]) == repr(golds)
+
+
+def test_golds_and_prompts_of_the_next_line(kit: Any) -> None:
+    golds = changes(kit.PROMPT_MUTATIONS, "golds shifted against prompts", [*GOLDS, line(prompt="z")], 1)[0]
+    assert [each.stored.get("gold") for each in golds] == [2.5, "Lima", "Lima", 2.0], "a line that none follows with a gold keeps its own"
+    prompts = changes(kit.PROMPT_MUTATIONS, "prompts shifted against golds", GOLDS, 1)[0]
+    assert [each.stored["prompt"] for each in prompts] == ["x", "y", "What is 2?"]
+
+
+CONTRASTS = [line(query="qq", positives=["aaaa", "b"], negatives=["c"]), line(query="r", positives=["d"], negatives=[])]
+
+
+@pytest.mark.parametrize(
+    ("name", "results"),
+    [
+        ("a query altered", [{"query": "qq Hurry."}, {"query": "r Hurry."}]),
+        ("a negative lost", [{"negatives": []}, None]),
+        ("a positive truncated", [{"positives": ["aa", "b"]}, {"positives": ["dd"]}]),
+        ("an empty query", [{"query": " "}, {"query": " "}]),
+        ("an empty positive", [{"positives": [" ", "b"]}, {"positives": [" "]}]),
+        ("no positive", [{"positives": []}, {"positives": []}]),
+        ("a positive among the negatives", [{"negatives": ["c", "aaaa"]}, None]),
+        ("a negative twice", [{"negatives": ["c", "c"]}, None]),
+        ("the query among the positives", [{"positives": ["aaaa", "b", "qq"]}, {"positives": ["d", "r"]}]),
+    ],
+)
+def test_contrasts(kit: Any, name: str, results: list[dict[str, Any] | None]) -> None:
+    found = each_alone(kit.CONTRAST_MUTATIONS, name, CONTRASTS)
+    wanted = [None if new is None else replace(each, stored={**each.stored, **new}) for each, new in zip(CONTRASTS, results, strict=True)]
+    assert found == wanted
+    for field, table in (("queries", "query"), ("positives", "positives"), ("negatives", "negatives")):
+        shifted = changes(kit.CONTRAST_MUTATIONS, f"{field} of the next row", CONTRASTS, 1)[0]
+        assert [each.stored[table] for each in shifted] == [each.stored[table] for each in reversed(CONTRASTS)]
+
+
+# -- what a store holds of its sources, and merged stores --------------------------------------------------------------------------------
+
+BLOCK = Selected(0, [3, 4, 7], ["good"] * 3, [{}, {}, {}])
+KEPT, OLD = ((3, False, -1), (4, True, 1), (7, False, 0)), (5, "x/y")
+
+
+def fates(*names: str) -> dict[str, Any]:
+    return {"block": replace(BLOCK, fates=list(names))}
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("a row vanished", {"stored": (KEPT[0], KEPT[2])}),
+        ("a row refused as a duplicate that is none", {"stored": (KEPT[0], KEPT[2]), "refused": (OLD, (4, "deduplicate/duplicate"))}),
+        ("a row refused as unreadable that can be read", {"stored": (KEPT[0], KEPT[2]), "refused": (OLD, (4, "records/invalid_json"))}),
+        ("a row refused by `where` that matches", {"stored": (KEPT[0], KEPT[2]), "refused": (OLD, (4, "records/filtered_by_where"))}),
+        ("a short row refused for its length", {"stored": (KEPT[0], KEPT[2]), "refused": (OLD, (4, "tokenize/too_long"))}),
+        ("a good row refused by its schema", {"stored": (KEPT[0], KEPT[2]), "refused": (OLD, (4, "schema/empty_answer"))}),
+        ("a duplicate kept", fates("good", "duplicate", "good")),
+        ("a row that misses `where` kept", fates("good", "filtered", "good")),
+        ("a row that cannot be read kept", fates("good", "unreadable", "good")),
+        ("a row stored twice", {"stored": (*KEPT, KEPT[1])}),
+        ("a row stored and refused", {"refused": (OLD, (4, "schema/empty_answer"))}),
+        ("a held-out row in the training part", {"stored": (KEPT[0], (4, False, 1), KEPT[2])}),
+        ("a training row in the held-out part", None),
+        ("a row that is not read", {"stored": (*KEPT, (1 << 39, True, 1))}),
+    ],
+)
+def test_selection(kit: Any, name: str, changed: dict[str, Any] | None) -> None:
+    store = kit.StoredRows(("a",), BLOCK, KEPT, (OLD,))
+    first, second, third = changes(kit.SELECTION_MUTATIONS, name, store, 3)
+    assert second == (None if changed is None else replace(store, **changed))
+    assert (first is None) is (third is None) is (name == "a held-out row in the training part")
+    if name == "a training row in the held-out part":
+        assert first.stored == ((3, True, -1), *KEPT[1:]) and third.stored == (*KEPT[:2], (7, True, 0))
+
+
+LINES = MergedRows(np.array([[0, 0, 1], [0, 0, 2], [1, 0, 1]]), [b'{"a": {"b": 1}}', b"{}", b'{"c": 2}'])
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "origin", "lines"),
+    [
+        ("a line lost", 1, [0, 2], [0, 2]),
+        ("a line twice", 1, [0, 1, 2, 1], [0, 1, 2, 1]),
+        ("two lines exchanged", 2, [0, 1, 2], [2, 1, 0]),
+        ("another order", 2, [2, 1, 0], [2, 1, 0]),
+    ],
+)
+def test_merged_lines_that_move(kit: Any, name: str, at: int, origin: list[int], lines: list[int]) -> None:
+    texts = list(LINES.lines)
+    found = plain(changes(kit.LINE_MUTATIONS, name, LINES, 3)[at])
+    assert found == (LINES.origin[origin].tolist(), [texts[each] for each in lines])
+
+
+def test_merged_lines_that_change(kit: Any) -> None:
+    origin, texts = plain(LINES)
+    spaced = changes(kit.LINE_MUTATIONS, "a space more in a line", LINES, 1)[0]
+    assert plain(spaced) == (origin, [b'{"a": {"b": 1 }}', *texts[1:]])
+    others = changes(kit.LINE_MUTATIONS, "a line of another domain", LINES, 3)
+    assert [plain(each)[0] for each in others[1:]] == [[origin[0], [1, 0, 2], origin[2]], [*origin[:2], [2, 0, 1]]]
+    one, same = MergedRows(LINES.origin[:1], [b"{}"]), MergedRows(LINES.origin[:2], [b"{}", b"{}"])
+    assert changes(kit.LINE_MUTATIONS, "another order", one, 1) == [None] == changes(kit.LINE_MUTATIONS, "two lines exchanged", one, 1)
+    assert changes(kit.LINE_MUTATIONS, "two lines exchanged", same, 2) == [None, None]
+    assert plain(changes(kit.LINE_MUTATIONS, "another order", same, 1)[0]) == ([[0, 0, 2], [0, 0, 1]], [b"{}", b"{}"])
+
+
+WHOLE = ([5, 6, 7, 8], [0, 1, 1, 1], [2, 3, 4], [0, 0, 1], [4, 6, 9])
+"""Tokens, loss mask, ends, files and rows of three records."""
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "expected"),
+    [
+        ("a record lost", 0, ([7, 8], [1, 1], [1, 2], [0, 1], [6, 9])),
+        ("a record twice", 1, ([5, 6, 7, 8, 7], [0, 1, 1, 1, 1], [2, 3, 4, 5], [0, 0, 1, 0], [4, 6, 9, 6])),
+        ("two records exchanged", 2, ([8, 7, 5, 6], [1, 1, 0, 1], [1, 2, 4], [0, 0, 1], [4, 6, 9])),
+        ("a record of another line", 1, (*WHOLE[:4], [4, 7, 9])),
+        ("another token", 0, ([5, 7, 7, 8], *WHOLE[1:])),
+        ("a loss mask turned round", 0, (WHOLE[0], [0, 0, 1, 1], *WHOLE[2:])),
+        ("a loss mask turned round", 1, (WHOLE[0], [0, 1, 0, 1], *WHOLE[2:])),
+        ("another reward", 0, None),
+        ("another log-probability", 0, None),
+        ("a border moved", 0, (*WHOLE[:2], [1, 3, 4], *WHOLE[3:])),
+        ("a border moved", 1, (*WHOLE[:2], [2, 2, 4], *WHOLE[3:])),
+        ("a border moved", 2, None),
+    ],
+)
+def test_merged_records(kit: Any, name: str, at: int, expected: Any) -> None:
+    arrays = [np.array(each) for each in WHOLE]
+    store = kit.Records({"tokens": arrays[0], "loss_mask": arrays[1]}, *arrays[2:])
+    found = plain(changes(kit.RECORD_MUTATIONS, name, store, 3)[at])
+    assert found == (None if expected is None else ({"tokens": expected[0], "loss_mask": expected[1]}, *expected[2:]))
+
+
+def test_merged_records_that_are_odd(kit: Any) -> None:
+    same = kit.Records({"tokens": np.array([5, 5])}, np.array([1, 2]), np.array([0, 0]), np.array([1, 2]))
+    assert changes(kit.RECORD_MUTATIONS, "two records exchanged", same, 2) == [None, None]
+    for key, name in (("rewards", "another reward"), ("logprobs", "another log-probability")):
+        floats = kit.Records({key: np.array([0.5, 1.0], np.float32)}, np.array([2]), np.array([0]), np.array([1]))
+        assert plain(changes(kit.RECORD_MUTATIONS, name, floats, 1)[0]) == ({key: [0.5, 2.0]}, [2], [0], [1])
+    alone = kit.Records({"tokens": np.array([5])}, np.array([1]), np.array([0]), np.array([1]))
+    assert plain(changes(kit.RECORD_MUTATIONS, "a record lost", alone, 1)[0]) == ({"tokens": []}, [], [], [])
+    assert changes(kit.RECORD_MUTATIONS, "two records exchanged", alone, 1) == [None]
+
+
+# -- scored groups ----------------------------------------------------------------------------------------------------------------------
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("name", "rewards", "found"),
+    [
+        ("a reward that is no number", [1.5, 2, 3], [1.5, 2, NAN]),
+        ("an infinite reward", [1.5, 2], [INF, 2]),
+        ("a reward lost", [1.5, 2, 3], [1.5, 2]),
+        ("rewards of a group shifted", [1.5, 2, 3], [3, 1.5, 2]),
+        ("rewards of a group shifted", [2, 2], None),
+        ("rewards cut to whole numbers", [1.5, -2.5, 3], [1, -2, 3]),
+        ("rewards cut to whole numbers", [1, 2], None),
+        ("rewards negated", [0, 2], [0, -2]),
+        ("rewards negated", [0, 0], None),
+        ("a response of another group", [1.5, 2, 3], [1.5, 2, 3, 3]),
+    ],
+)
+def test_rewards(kit: Any, name: str, rewards: list[float], found: list[float] | None) -> None:
+    group = Scores("a", np.array(rewards, np.float32), len(rewards), rewards)
+    [changed] = changes(kit.REWARD_MUTATIONS, name, [group], 1)[0] or [None]
+    assert (changed is None) is (found is None)
+    if changed is not None:
+        assert np.array_equal(changed.rewards, np.array(found, np.float32), equal_nan=True) and changed.rewards.dtype == np.float32
+        assert changed.responses == len(rewards) + (name == "a response of another group")
+        assert (changed.id, changed.source) == ("a", rewards) and not check_rewards([changed]).passed
+
+
+ONE: dict[str, Any] = {"tokens": [5, 6], "loss_mask": [1, 1], "logprobs": [-1.0, -2.0]}
+TWO: dict[str, Any] = {"tokens": [7], "loss_mask": [1], "logprobs": [-3.0]}
+FULL = Rollout("a", [1, 2], (ONE, TWO), Sampled(((5, 6), (7,)), (1, 2), ((-1.0, -2.0), (-3.0,))))
+BARE_ONE = {"tokens": [5, 5], "loss_mask": [1, 1]}
+BARE = Rollout("b", [9], (BARE_ONE, BARE_ONE), Sampled(((5, 5), (5, 5))))
+
+
+@pytest.mark.parametrize(
+    ("name", "full", "bare"),
+    [
+        ("a sampled id replaced", {**ONE, "tokens": [5, 7]}, {**BARE_ONE, "tokens": [5, 6]}),
+        ("a sampled id lost", {**ONE, "tokens": [6]}, {**BARE_ONE, "tokens": [5]}),
+        ("a sampled token not trained", {**ONE, "loss_mask": [0, 1]}, {**BARE_ONE, "loss_mask": [0, 1]}),
+        ("log-probabilities shifted by one token", {**ONE, "logprobs": [-2.0, -1.0]}, None),
+        ("log-probabilities as probabilities", {**ONE, "logprobs": [0.5, 0.25]}, None),
+        ("log-probabilities lost", [{"tokens": [5, 6], "loss_mask": [1, 1]}, {"tokens": [7], "loss_mask": [1]}], None),
+        ("a response lost", [ONE], [BARE_ONE]),
+        ("responses in another order", [TWO, ONE], None),
+        ("another prompt than was sampled from", None, None),
+    ],
+)
+def test_rollouts(kit: Any, name: str, full: Any, bare: Any) -> None:
+    """Of a group with log-probabilities and the ids of its prompt, and of one without; what is given is the first response, or all of them."""
+    assert check_sampled([FULL, BARE]).passed
+    for group, responses in ((FULL, full), (BARE, bare)):
+        found = changes(kit.ROLLOUT_MUTATIONS, name, [group, group], 2)[1]
+        if name == "another prompt than was sampled from" and group is FULL:
+            wanted: Any = [replace(group, prompt=[1, 2, 0])]
+        elif responses is None:
+            wanted = None
+        else:
+            listed = (responses, *group.responses[1:]) if isinstance(responses, dict) else tuple(responses)
+            wanted = [replace(group, responses=listed)]
+        assert found == wanted and (found is None or not check_sampled(found).passed)
+    longer = replace(FULL, responses=(ONE, TWO, ONE))
+    assert name != "a response lost" or changes(kit.ROLLOUT_MUTATIONS, name, [longer], 1)[0][0].responses == (ONE, TWO)

@@ -12,7 +12,7 @@ from prep_assets.proofs.second_reading import MessageFields, MessageRows
 from prep_assets.proofs.selection import Rules, select
 
 FIELDS = MessageFields(("messages",), "role", "content")
-RULES = Rules(messages=FIELDS)
+RULES = Rules()
 
 
 def row(text: str, **more: str) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def test_duplicates_are_found_across_rows_and_columns() -> None:
         (4, [6, 7, 8], ["good", "duplicate", "good"]),
         (4, [9], ["duplicate"]),
     ]
-    kept = selected(rows, Rules(messages=FIELDS, deduplicate=False))
+    kept = selected(rows, Rules(deduplicate=False))
     assert [fates for *_, fates in kept] == [["good"] * 3, ["good"] * 3, ["good"] * 3, ["good"]]
 
 
@@ -73,6 +73,6 @@ def test_who_tells_what_came_before_is_asked_about_each_row_in_order() -> None:
 
 
 def test_rules_that_leave_out_more_than_duplicates() -> None:
-    assert Rules(messages=FIELDS, deduplicate=False).every
+    assert Rules(deduplicate=False).every
     for rules in (Rules(key="d"), Rules(where={"a": 1}), Rules(limit=1), Rules(forgotten=frozenset("a")), Rules(passages=object())):  # type: ignore[arg-type]
         assert not rules.every

@@ -11,6 +11,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 
@@ -40,6 +42,15 @@ def hostile_workspace(folder: Path, **options: Any) -> Workspace:
     path = jsonl(folder / "<b onclick=alert(1)>rows.jsonl", rows)
     more = {"packing": {"row_len": 512, "strategy": "concat"}, **options}
     return workspace_in(folder, minimal("sft", {"evil": domain(path, "messages")}, **more))
+
+
+def page_of(text: str, **more: Any) -> dict[str, Any]:
+    """What the template shows, on a page of no rows on which everything says `text`."""
+    return {
+        "measured": [], "steps": [], "waterfall": Markup(""), "stages": [], "shown": 0, "total": 0, "refused": 0, "refused_total": 0,
+        "title": text, "summary": text, "figures": [(text, text)], "checks": [(text, text, False, text)], "pictures": [(text, Markup(""), text)],
+        "files": [(text, 1, text)], "recipe": [(text, text)], "commands": [(text, text)], "notes": [text], **more,
+    }  # fmt: skip
 
 
 @dataclass

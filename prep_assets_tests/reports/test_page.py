@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from markupsafe import Markup
 
-from prep_assets.explain.report import Page, measure, render, report
+from prep_assets.explain.report import measure, render, report
 from prep_assets.explain.rows import prove, sampled, streams, weight_runs
 from prep_assets.explain.visible import one_line, visible
 from prep_assets.pipeline.workspace import Workspace
@@ -23,7 +22,7 @@ from prep_assets.stores.version_folders import Published
 from prep_assets_tests.effort import examples
 from prep_assets_tests.graph.workspaces import build, resealed
 from prep_assets_tests.proofs.words import vocabulary
-from prep_assets_tests.reports.hostile import HOSTILE, Read, hostile_workspace, unseen
+from prep_assets_tests.reports.hostile import HOSTILE, Read, hostile_workspace, page_of, unseen
 
 
 def test_hostile_records_stay_text(hostile: tuple[Workspace, dict[str, Published]]) -> None:
@@ -129,19 +128,11 @@ def test_pages_do_not_depend_on_the_folder(tmp_path: Path) -> None:
     assert str(tmp_path) not in pages[0]
 
 
-def _page(text: str) -> Page:
-    return Page(
-        title=text, summary=text, figures=[(text, text)], checks=[(text, text, False, text)], measured=[], pictures=[(text, Markup(""), text)],
-        steps=[], waterfall=Markup(""), stages=[], files=[(text, 1, text)], recipe=[(text, text)], commands=[(text, text)], shown=0, total=0,
-        refused=0, refused_total=0, notes=[text], data={"held": text}, chunks=[],
-    )  # fmt: skip
-
-
 @settings(max_examples=examples(40))
 @given(st.text() | st.lists(st.sampled_from(HOSTILE)).map("".join))
 def test_any_text_stays_text(text: str) -> None:
-    html = render(_page(text))
-    read, empty = Read(html), Read(render(_page("x")))
+    html = render(page_of(text), {"held": text}, [])
+    read, empty = Read(html), Read(render(page_of("x"), {"held": ""}, []))
     assert read.tags == empty.tags
     assert read.handlers == []
     assert unseen(html) == set()
@@ -222,6 +213,6 @@ def test_two_answers_in_one_run_stand_beside_their_texts() -> None:
     """A token that holds what stands between them parts them, as it does for the check."""
     words = vocabulary("Hi", ".", "<e>", "  Lo")
     row = Row("a:0", np.arange(4), np.ones(4, np.float32), (Expected("Hi.<e>", 1.0, "<e>"), Expected(" Lo")))
-    found = prove(row, words)
-    assert [(each.first, each.second) for each in found.stretches] == [(("Hi.<e>", 1.0), ("Hi.<e>", 1.0)), (("  Lo", 1.0), (" Lo", 1.0))]
-    assert found.fault == ""
+    fault, stretches = prove(row, words)
+    assert [each[2:] for each in stretches] == [[["Hi.<e>", 1.0], ["Hi.<e>", 1.0]], [["  Lo", 1.0], [" Lo", 1.0]]]
+    assert fault == ""

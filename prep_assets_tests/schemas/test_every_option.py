@@ -23,12 +23,7 @@ TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", 
 CALL = {"from": "function_call", "value": '{"name": "add", "arguments": {}}'}
 SEEN = {"from": "observation", "value": "3"}
 ASKED, ANSWERED = {"from": "human", "value": "<image> 1 + 2?"}, {"from": "gpt", "value": "3"}
-SHAREGPT = {
-    "system": "Be brief.",
-    "conversations": [ASKED, CALL, SEEN, ANSWERED],
-    "tools": [TOOL],
-    "images": ["1.png"],
-}
+SHAREGPT = {"system": "Be brief.", "conversations": [ASKED, CALL, SEEN, ANSWERED], "tools": [TOOL], "images": ["1.png"]}
 SYSTEM_MESSAGE = {"from": "system", "value": "Be brief."}
 PAIRWISE = {**SHAREGPT, "conversations": [ASKED, CALL, SEEN], "chosen": ANSWERED, "rejected": {"from": "gpt", "value": "4"}}
 ALPACA = {

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.schemas.rewards import LEVELS, arithmetic_rows, gold_as_json_number, gold_number, gold_of_number, plain_number
+from prep_assets_tests.schemas.conftest import in_short
 
 
 @pytest.mark.parametrize(
@@ -48,30 +49,10 @@ def test_without_the_mark_there_is_no_gold(answer: str) -> None:
     assert caught.value.reason == "no_gold"
 
 
-@pytest.mark.parametrize(
-    "final",
-    [
-        "",
-        "forty",
-        "1/2",
-        "50%",
-        "1e5",
-        "5-3",
-        "10-20",
-        "1,2,3",
-        "1,23",
-        "12,34",
-        "5 apples",
-        "1 234",
-        "7 then 8",
-        "--5",
-        "$",
-        ".",
-        "٣",
-        "1_000",
-        "∞",
-    ],
-)
+NOT_PLAIN = "|forty|1/2|50%|1e5|5-3|10-20|1,2,3|1,23|12,34|5 apples|1 234|7 then 8|--5|$|.|٣|1_000|∞"
+
+
+@pytest.mark.parametrize("final", NOT_PLAIN.split("|"))
 def test_what_is_not_one_plain_number_is_refused(final: str) -> None:
     with pytest.raises(Refused) as caught:
         gold_number(f"1 + 1 = 2\n#### {final}")
@@ -193,11 +174,7 @@ def test_arguments_that_mean_nothing(arguments) -> None:
         list(arithmetic_rows(**{"n": 1, **arguments}))
 
 
-def test_rows_become_prompts(convert, refusal, said) -> None:
+def test_rows_become_prompts(convert) -> None:
     for row in arithmetic_rows(50, levels=("seed", "two_step")):
-        prompt = convert("arithmetic", row)
-        assert (said(prompt.prompt), prompt.gold, prompt.verifier) == ([("user", row["prompt"])], row["gold"], "number")
+        assert in_short(convert("arithmetic", row)) == f"user: {row['prompt']} = {row['gold']} (number)"
     assert convert("arithmetic", {"prompt": "What is 4 - 6?", "gold": -2.0}).gold == "-2"
-    assert refusal("arithmetic", {"prompt": "What is 4 - 6?", "gold": "2"}).reason == "wrong_gold"
-    assert refusal("arithmetic", {"prompt": "What is 4 / 6?", "gold": "2"}).reason == "not_arithmetic"
-    assert refusal("arithmetic", {"prompt": "What is 4 - 6?"}).reason == "missing_field"

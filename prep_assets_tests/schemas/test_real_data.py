@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import re
 from collections import Counter
@@ -15,6 +16,7 @@ from prep_assets.errors import Refused
 from prep_assets.samples import Example
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
+from prep_assets.schemas.rewards import gold_as_json_number
 from prep_assets.schemas.sniff import sniff
 
 
@@ -221,3 +223,17 @@ def test_moss_texts_and_plugins(real_data) -> None:
 def test_sniff_names_the_right_schema_first(real_data, file, schema) -> None:
     rows = rows_of(real_data / file)[:100]
     assert sniff(rows)[0].schema == schema
+
+
+def test_the_whole_train_file(real_data, convert) -> None:
+    """The bytes of train-llm-from-scratch's ``rl_prompts_train.jsonl``, by their published SHA-256."""
+    rows = [json.loads(line) for line in (real_data / "gsm8k/train.jsonl").read_text("utf-8").splitlines()]
+    prompts = [convert("gsm8k_prompt", row) for row in rows]
+    lines = [json.dumps({"prompt": p.prompt[0].text, "gold": gold_as_json_number(p.gold)}) + "\n" for p in prompts]
+    assert len(lines) == 7473
+    assert hashlib.sha256("".join(lines).encode()).hexdigest() == "80b7b6650c41e07b70b63482104801eef4a884238bd1bae39225cca21bded712"
+    for row, prompt in zip(rows, prompts, strict=True):
+        reasoning, final = re.sub("<<[^>]*>>", "", row["answer"]).split("####")
+        answer = convert("gsm8k", row).turns[1].text
+        assert answer == f"<think>{reasoning.strip()}</think><answer>{final.strip()}</answer>"
+        assert prompt.gold == final.strip().replace(",", "")

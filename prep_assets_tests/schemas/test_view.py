@@ -175,19 +175,8 @@ FIELDS = sorted({key for found in schemas().values() for key in found.example} |
 WORDS = [
     "",
     " ",
-    "user",
-    "assistant",
-    "human",
-    "gpt",
-    "tool",
-    "system",
-    "text",
-    "image",
-    "<image>",
-    "####",
+    *["user", "assistant", "human", "gpt", "tool", "system", "text", "image", "<image>", "####", "{}", "[1]"],
     "#### 5",
-    "{}",
-    "[1]",
     "\n\nAssistant: x",
 ]
 
@@ -296,10 +285,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "sections": {"messages": [QUESTION, ANSWER]},
     "GeneralInstructionHandler": {"instruction": "q", "output": "a"},
 }
-OFFERED = {
-    "documents": [{"title": "t", "text": "d"}],
-    "chat_template_kwargs": {"enable_thinking": False},
-}
+OFFERED = {"documents": [{"title": "t", "text": "d"}], "chat_template_kwargs": {"enable_thinking": False}}
 
 
 @pytest.mark.parametrize("tools", ["tools", "functions", "available_tools"])

@@ -19,7 +19,7 @@ from prep_assets.stores.verification import sums_of
 def list_payload(directory: Path) -> dict[str, dict[str, Any]]:
     """The entry of every payload file below `directory`, by relative path, sorted."""
     files = sorted(path for path in directory.rglob("*") if path.is_file() and path != directory / MANIFEST)
-    return {path.relative_to(directory).as_posix(): {**sums_of(path).entry, **_layout(path)} for path in files}
+    return {path.relative_to(directory).as_posix(): {**sums_of(path)._asdict(), **_layout(path)} for path in files}
 
 
 def _layout(path: Path) -> dict[str, str]:

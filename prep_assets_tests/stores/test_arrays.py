@@ -9,7 +9,7 @@ import pytest
 
 from prep_assets.errors import StoreError
 from prep_assets.stores import arrays
-from prep_assets.stores.arrays import ArrayFile, Spool, save_array
+from prep_assets.stores.arrays import Columns, Spool, save_array
 from prep_assets.stores.verification import prove, recording
 from prep_assets_tests.peak import peak
 
@@ -19,9 +19,9 @@ from prep_assets_tests.peak import peak
 def test_a_file_that_grows_is_the_file_of_numpy(tmp_path: Path, dtype: str, sizes: tuple[int, ...]) -> None:
     values = np.arange(sum(sizes)).astype(dtype)
     with recording(tmp_path) as expected_files:
-        file = ArrayFile(tmp_path / "ours.npy", dtype)
+        file = Columns(tmp_path, {"ours": dtype})
         for part in np.split(values, np.cumsum(sizes)[:-1]) if sizes else ():
-            file.append(part.tolist())
+            file.append({"ours": part.tolist()})
         assert len(file) == len(values)
         file.close()
         prove(tmp_path, expected_files)
@@ -31,8 +31,8 @@ def test_a_file_that_grows_is_the_file_of_numpy(tmp_path: Path, dtype: str, size
 
 def test_a_file_that_is_discarded_leaves_nothing(tmp_path: Path) -> None:
     with recording(tmp_path) as expected_files:
-        file = ArrayFile(tmp_path / "x.npy", "int64")
-        file.append([1, 2])
+        file = Columns(tmp_path, {"x": "int64"})
+        file.append({"x": [1, 2]})
         file.discard()
         prove(tmp_path, expected_files)
     assert not list(tmp_path.iterdir())

@@ -18,7 +18,7 @@ from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.tokens import StorageFormat, open_tokens, record_writer
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.harness.workloads import FORMATS, NEW, OLD, publish
+from prep_assets_tests.harness.workloads import FORMATS, OLD, publish
 
 STORAGE: list[StorageFormat] = ["bin", "h5"]
 COUNT = 600_000
@@ -157,17 +157,6 @@ def test_a_store_of_the_first_format_is_read(place: Place) -> None:
     manifest = published.manifest
     Manifest(manifest.asset, manifest.partition, OLD, OLD, {}, manifest.counts, {}, fields, format=1).write(published.directory)
     assert len(open_store(place.directory).fetch(0, COUNT, "sequence")) == COUNT
-
-
-def test_prune_leaves_what_is_read_and_deletes_it_afterwards(place: Place) -> None:
-    tokens(place, "bin")
-    reader = open_store(place.directory)
-    old = reader.folders[0]
-    publish(place, NEW, FORMATS["lines"])
-    assert place.remove_unused() == ()
-    assert reader.fetch(0, 3, "sequence").tolist() == [0, 1, 2]
-    del reader
-    assert place.remove_unused() == (old.name,)
 
 
 def test_a_version_that_goes_while_it_is_opened_is_looked_for_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

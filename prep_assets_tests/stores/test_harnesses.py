@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets.stores import local_backend as local_backend
-from prep_assets.stores import published as building
+from prep_assets.stores import published, version_folders
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.effort import FSYNC
 from prep_assets_tests.harness import crashstates, fulldisk, fuzz, powercut, shim
@@ -34,7 +33,7 @@ def test_some_crash_states_hold(tmp_path: Path) -> None:
     assert (figures.points, figures.violations) == (25, [])
 
 
-@pytest.mark.parametrize(("module", "name"), [(local_backend, "sync"), (building, "sync_folders"), (local_backend, "make_folder")])
+@pytest.mark.parametrize(("module", "name"), [(version_folders, "sync"), (published, "sync_folders"), (version_folders, "make_folder")])
 def test_without_an_fsync_a_crash_loses_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, name: str) -> None:
     monkeypatch.setattr(module, name, lambda path: path.mkdir(parents=True, exist_ok=True))
     scene = crashstates.Scene(tmp_path, "publish")

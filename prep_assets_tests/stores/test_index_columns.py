@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.arrays import ArrayFile, save_array
+from prep_assets.stores.arrays import Columns, save_array
 from prep_assets.stores.guards import UNGUARDED, load_array
 
 DTYPES = ("<i8", "<i4", "<u2", "|u1", "|i1", "<f8", ">i4", "|b1", "<c16")
@@ -57,8 +57,8 @@ def saved(shape: tuple[int, ...], dtype: str, fortran: bool = False) -> bytes:
 def test_a_column_is_read_without_the_reader_of_other_headers(tmp_path: Path, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for count in (0, 1, 1000):
         save_array(tmp_path / "saved.npy", np.arange(count, dtype=dtype) if dtype[1:] != "1" else np.zeros(count, dtype))
-        grown = ArrayFile(tmp_path / "grown.npy", dtype)
-        grown.append(np.zeros(count, dtype))
+        grown = Columns(tmp_path, {"grown": dtype})
+        grown.append({"grown": np.zeros(count, dtype)})
         grown.close()
         expected = [np.load(tmp_path / name) for name in ("saved.npy", "grown.npy")]
         with monkeypatch.context() as patch:

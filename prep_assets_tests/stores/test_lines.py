@@ -93,7 +93,7 @@ def test_an_index_cut_short_is_found_at_open(tmp_path: Path, field: str) -> None
     write(tmp_path, [{"a": 1}, {"a": 2}])
     path = tmp_path / "pairs.index" / f"{field}.npy"
     np.save(path, np.load(path)[:-1])
-    with pytest.raises(StoreError, match=rf"2 lines, {field} in its index has 1"):
+    with pytest.raises(StoreError, match=rf"fields of different lengths: .*'{field}': 1"):
         open_lines(tmp_path, "pairs")
 
 

@@ -10,8 +10,10 @@ import h5py
 import numpy as np
 import pytest
 
+from prep_assets.stores.files import map_file
 from prep_assets.stores.open import open_store
-from prep_assets.stores.readers import ChunkedArray, map_dataset, map_file
+from prep_assets.stores.readers import map_dataset
+from prep_assets.stores.segments import Segmented
 
 
 def mapped(path: Path, name: str = "tokens") -> Any:
@@ -45,7 +47,7 @@ def test_a_dataset_that_grew_beside_another(tmp_path: Path) -> None:
                 file[key].resize(len(file[key]) + len(block), axis=0)
                 file[key][-len(block) :] = sign * block
     expected = np.concatenate(blocks)
-    assert isinstance(mapped(tmp_path / "a.h5"), ChunkedArray)
+    assert isinstance(mapped(tmp_path / "a.h5"), Segmented)
     assert mapped(tmp_path / "a.h5")[:].tolist() == expected.tolist()
     assert mapped(tmp_path / "a.h5", "loss_mask")[5:90].tolist() == (-expected[5:90]).tolist()
 
@@ -97,10 +99,3 @@ def test_what_is_read_cannot_be_written(tmp_path: Path) -> None:
         file.create_dataset("tokens", data=np.arange(10, dtype="int32"), chunks=(4,))
     with pytest.raises(ValueError, match="read-only"):
         mapped(tmp_path / "a.h5")[0:2][0] = 5
-
-
-def test_a_read_in_steps_is_refused(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_dataset("tokens", data=np.arange(10, dtype="int32"), chunks=(4,))
-    with pytest.raises(IndexError, match="steps of 1"):
-        mapped(tmp_path / "a.h5")[::2]

@@ -90,15 +90,6 @@ def test_current_is_a_relative_link_so_that_the_root_can_be_moved(place: Place, 
     assert contents(moved / "sft_tokens" / "gsm8k" / "current") == before
 
 
-def test_a_new_key_moves_current_and_leaves_the_old_version(place: Place, publish: Publish) -> None:
-    old = publish(OLD, {"x": b"old"})
-    new = publish(NEW, {"x": b"new"})
-    assert (place.directory / "current" / "x").read_bytes() == b"new"
-    assert (old.directory / "x").read_bytes() == b"old"
-    old.verify()
-    assert place.current() == Published(new.directory.resolve(), new.manifest)
-
-
 def test_the_same_key_is_reused_without_rewriting(publish: Publish) -> None:
     def identity(folder: Path) -> dict[str, tuple[int, int]]:
         return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.rglob("*")}

@@ -59,7 +59,7 @@ READERS: dict[str, Callable[[Path, bytes], object]] = {
     "dataset_info": lambda _, data: read_dataset_info(data.decode("utf-8", "replace"), "dataset_info.json"),
     "tombstones": _file("forgotten.jsonl", read_tombstones),
     "saved data set": _file("state.json", lambda folder: list(find(str(folder), folder))),
-    "meta.json": _file("meta.json", lambda folder: read_bin([folder / "meta.json"])),
+    "meta.json": _file("meta.json", lambda folder: read_bin(folder / "meta.json")),
     "sources.json": _file("sources.json", lambda folder: load_json(folder / "sources.json", UNGUARDED)),
     "tokenizer_config.json": _file("tokenizer_config.json", lambda folder: read_object(folder / "tokenizer_config.json")),
 }

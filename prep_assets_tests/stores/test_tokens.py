@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
-from prep_assets.stores import tokens
-from prep_assets.stores.tokens import BinWriter, H5Writer, RecordWriter, StorageFormat, open_tokens, record_writer
+from prep_assets.stores import h5
+from prep_assets.stores.tokens import INDEX_FIELDS, BinWriter, StorageFormat, open_tokens, record_writer
 from prep_assets_tests.effort import examples
 from prep_assets_tests.peak import peak
 from prep_assets_tests.stores.payload import list_payload
@@ -56,12 +57,8 @@ def cut(records: Records, sizes: Sequence[int]) -> list[Records]:
 
 
 def write(directory: Path, storage: StorageFormat, records: Records, *, sizes: Sequence[int] = (), limit: int = 10**9) -> None:
-    made: BinWriter | H5Writer
-    made = (
-        H5Writer(directory / "train.h5", DTYPES) if storage == "h5" else BinWriter(directory / "train", DTYPES, max_tokens_per_shard=limit)
-    )
     row = 0
-    with RecordWriter(made, directory / "train.index") as writer:
+    with record_writer(storage, directory, "train", DTYPES, max_tokens_per_shard=limit) as writer:
         for batch in cut(records, sizes):
             block_of = {"tokens": np.array(flat(batch), np.uint32), "loss_mask": np.array(flat(mask_of(batch)), np.float32)}
             numbers = range(row, row + len(batch))
@@ -190,52 +187,42 @@ def test_a_stream_left_by_an_exception_cannot_be_opened(tmp_path: Path, storage:
         open_tokens(tmp_path, "train")
 
 
-@pytest.mark.parametrize("key", ["sequence", "loss_mask"])
-@pytest.mark.parametrize("change", [-1, 1])
-def test_a_bin_file_of_another_length_is_found_at_open(tmp_path: Path, key: str, change: int) -> None:
-    write(tmp_path, "bin", [[1, 2, 3], [4, 5]])
-    path = tmp_path / "train" / "shard_0000" / f"{key}.bin"
-    content = path.read_bytes()
-    path.write_bytes(content[:change] if change < 0 else content + b"\0")
-    with pytest.raises(StoreError, match=rf"{key}.bin: {len(content) + change} bytes, meta.json says {len(content)}"):
-        open_tokens(tmp_path, "train")
-
-
-def test_a_missing_shard_is_found_at_open(tmp_path: Path) -> None:
-    write(tmp_path, "bin", [[1, 2, 3], [4, 5]], limit=3)
-    for path in (tmp_path / "train" / "shard_0001").iterdir():
-        path.unlink()
-    (tmp_path / "train" / "shard_0001").rmdir()
-    with pytest.raises(StoreError, match=r"has 3 elements, its index says 5"):
-        open_tokens(tmp_path, "train")
-
-
-def test_a_shortened_h5_dataset_is_found_at_open(tmp_path: Path) -> None:
+def resized(path: Path) -> None:
     import h5py
 
-    write(tmp_path, "h5", [[1, 2, 3], [4, 5]])
-    with h5py.File(tmp_path / "train.h5", "a") as file:
+    with h5py.File(path, "a") as file:
         file["loss_mask"].resize(4, axis=0)
-    with pytest.raises(StoreError, match=r"loss_mask has 4 elements, its index says 5"):
-        open_tokens(tmp_path, "train")
 
 
-@pytest.mark.parametrize("part", ["ends", "file", "row"])
-def test_an_index_cut_short_is_found_at_open(tmp_path: Path, part: str) -> None:
-    write(tmp_path, "bin", [[1, 2, 3], [4, 5]])
-    path = tmp_path / "train.index" / f"{part}.npy"
-    np.save(path, np.load(path)[:-1])
-    with pytest.raises(StoreError, match=r"one of each for every record|its index says 3"):
-        open_tokens(tmp_path, "train")
-
-
-def test_meta_json_with_another_length_is_found_at_open(tmp_path: Path) -> None:
-    write(tmp_path, "bin", [[1, 2, 3], [4, 5]])
-    path = tmp_path / "train" / "shard_0000" / "meta.json"
+def other_shape(path: Path) -> None:
     meta = json.loads(path.read_text())
-    meta["sequence"]["shape"] = [4]
-    path.write_text(json.dumps(meta))
-    with pytest.raises(StoreError, match=r"sequence.bin: 20 bytes, meta.json says 16"):
+    path.write_text(json.dumps({**meta, "sequence": {**meta["sequence"], "shape": [4]}}))
+
+
+SHARD = "train/shard_0000"
+FAULTS: list[tuple[StorageFormat, str, Callable[[Path], object], str]] = [
+    *(
+        ("bin", f"{SHARD}/{key}.bin", change, rf"{key}.bin: {size + by} bytes, meta.json says {size}")
+        for key, size in (("sequence", 20), ("loss_mask", 5))
+        for by, change in (
+            (-1, lambda path: path.write_bytes(path.read_bytes()[:-1])),
+            (1, lambda path: path.write_bytes(path.read_bytes() + b"\0")),
+        )
+    ),
+    ("bin", "train/shard_0001", shutil.rmtree, "has 3 elements, its index says 5"),
+    ("bin", f"{SHARD}/meta.json", other_shape, "sequence.bin: 20 bytes, meta.json says 16"),
+    ("h5", "train.h5", resized, "loss_mask has 4 elements, its index says 5"),
+    *(("bin", f"train.index/{part}.npy", lambda path: np.save(path, np.load(path)[:-1]), "of different lengths") for part in INDEX_FIELDS),
+]
+
+
+@pytest.mark.parametrize(("storage", "path", "harm", "said"), FAULTS)
+def test_what_does_not_fit_together_is_found_at_open(
+    tmp_path: Path, storage: StorageFormat, path: str, harm: Callable[[Path], object], said: str
+) -> None:
+    write(tmp_path, storage, [[1, 2, 3], [4, 5]], limit=3 if path.endswith("shard_0001") else 10**9)
+    harm(tmp_path / path)
+    with pytest.raises(StoreError, match=said):
         open_tokens(tmp_path, "train")
 
 
@@ -244,8 +231,8 @@ def test_equal_records_give_equal_files_whatever_the_blocks_that_they_come_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: StorageFormat
 ) -> None:
     """The HDF5 library places data in the order of the calls: two keys that grew block by block stood differently in every file."""
-    monkeypatch.setattr(tokens, "H5_PIECE", 1000)
-    monkeypatch.setattr(tokens, "H5_CHUNK", 100)
+    monkeypatch.setattr(h5, "H5_PIECE", 1000)
+    monkeypatch.setattr(h5, "H5_CHUNK", 100)
     lengths = np.arange(1, 120)
     ids, ends = np.arange(lengths.sum(), dtype=np.int32), np.cumsum(lengths)
     found = set[str]()

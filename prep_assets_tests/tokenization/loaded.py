@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -60,6 +60,9 @@ class Loaded:
     def ordinary(self, texts: Iterable[str]) -> list[list[int]]:
         """Ids of texts in which no control token means one."""
         return [encoding.ids for encoding in self._ordinary.encode_batch(list(texts), add_special_tokens=False)]
+
+
+Open = Callable[[str], Loaded]
 
 
 @cache

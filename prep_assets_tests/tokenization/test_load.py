@@ -1,12 +1,16 @@
-"""The tokenizer is the published file: what opens it, what stands beside it, and where transformers reads it otherwise."""
+"""The tokenizer is the published file: what opens it, what stands beside it, its limits, and where transformers reads it otherwise."""
 
 from __future__ import annotations
 
 import ast
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,9 +21,11 @@ from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.stores.files import Kept
 from prep_assets.text import agreement as agreements
 from prep_assets.text.agreement import agreement, compare, compared, refuse_disagreement
+from prep_assets.text.code_tokenizer import in_a_new_process
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.load_template import load_template
 from prep_assets.text.suspects import edge_set
+from prep_assets.text.tokenizer_files import MOST_BYTES, MOST_IDS, in_words
 from prep_assets.text.vocabulary import Vocabulary, folder_of, from_file, from_transformers, load_vocabulary, refuse_known_faults
 from prep_assets_tests.graph.workspaces import CONFIGS, build, domain, jsonl, minimal, workspace_in
 
@@ -263,3 +269,139 @@ def test_tekken_with_the_pattern_of_another_tokenizer_is_refused() -> None:
     with pytest.raises(ConfigError, match="Tekken vocabulary and the pattern of another tokenizer"):
         refuse_known_faults(tekken(DEFAULT), Path("a"))
     refuse_known_faults(tekken(TEKKEN), Path("a"))
+
+
+# A tokenizer's files have limits: their size, and patterns that blow up.
+
+SHIPPED = json.loads((CONFIGS / "tokenizer" / "tokenizer.json").read_text("utf-8"))
+
+
+def _write(folder: Path, **changed: Any) -> Path:
+    (folder / "tokenizer.json").write_text(json.dumps({**SHIPPED, **changed}), "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"])
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, name: str) -> None:
+    _write(tmp_path)
+    with (tmp_path / name).open("ab") as file:
+        os.truncate(file.fileno(), MOST_BYTES + 1)
+    with pytest.raises(ConfigError, match=rf"{name} has 268,435,457 bytes; a file of a tokenizer may have 268,435,456"):
+        from_file("huge", tmp_path)
+    with pytest.raises(ConfigError, match=rf"{name} has 268,435,457 bytes"):
+        from_transformers("huge", tmp_path)
+
+
+def test_weights_beside_a_tokenizer_may_have_any_size(tmp_path: Path) -> None:
+    _write(tmp_path)
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        os.truncate(file.fileno(), MOST_BYTES + 1)
+    assert from_transformers("beside", tmp_path).size == from_file("beside", tmp_path).size
+
+
+@pytest.mark.parametrize("pattern", [r"(a+)+$", r"(\w+\s?)+$", r"(a|aa)+$"])
+def test_a_pattern_that_blows_up_is_refused(tmp_path: Path, pattern: str) -> None:
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    with pytest.raises(ConfigError, match=r"tokenizer.json: this tokenizer does not encode .*retry-limit-in-match"):
+        from_file("slow", _write(tmp_path, pre_tokenizer=split))
+
+
+def test_a_tokenizer_that_cannot_read_a_text_is_refused(tmp_path: Path) -> None:
+    model = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 9, "vocab": {"a": 0}}
+    with pytest.raises(ConfigError, match=r"does not encode .*Missing \[UNK\] token"):
+        from_file("partial", _write(tmp_path, model=model, added_tokens=[], pre_tokenizer=None, decoder=None))
+
+
+def test_only_errors_become_words() -> None:
+    with pytest.raises(KeyboardInterrupt), in_words("x"):
+        raise KeyboardInterrupt
+    with pytest.raises(ConfigError, match=r"^x: KeyError: 'a'$"), in_words("x"):
+        raise KeyError("a")
+
+
+@pytest.mark.parametrize("far", [MOST_IDS, (1 << 32) - 1])
+def test_an_id_beyond_every_vocabulary_is_refused(tmp_path: Path, far: int) -> None:
+    """At once: the library writes out a place for each id that is missing, which took a minute and eight gigabytes."""
+    end = {"id": far, "content": "</s>", "special": True, **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)}
+    model = {**SHIPPED["model"], "vocab": {**SHIPPED["model"]["vocab"], "</s>": end["id"]}}
+    with patch.object(Vocabulary, "spec", None), pytest.raises(ConfigError, match=rf"the largest id is {far:,}; ids are below 16,777,216"):
+        from_file("far", _write(tmp_path, model=model, added_tokens=[end]))
+
+
+LEFT = """
+import sys
+from pathlib import Path
+from prep_assets.text.vocabulary import from_file
+from prep_assets_tests.harness.tokenizers import memory
+words = [f"x{number:b}" for number in range(10_000)]
+def used():
+    backend = from_file("one", Path(sys.argv[1])).backend
+    for word in words:
+        backend.encode(word)
+used()
+before = memory("VmRSS")
+for _ in range(10):
+    used()
+print(memory("VmRSS") - before)
+"""
+
+
+def test_little_is_left_of_a_tokenizer_that_is_gone() -> None:
+    """The library itself leaves 5 MiB of these words for each."""
+    command = [sys.executable, "-c", LEFT, str(CONFIGS / "tokenizer")]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert int(said) < 25 << 20
+
+
+# Work in a process of its own: it gives a line, or says why not, and this process keeps nothing of it.
+
+TOKENIZER = CONFIGS / "tokenizer"
+
+
+@pytest.fixture(autouse=True)
+def compared_there() -> None:
+    """In a process for each, as everywhere but in tests."""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    code = (
+        "import os, sys\n"
+        "def joined(*texts):\n    print('noise')\n    return os.environ.get('SEED', '') + '+'.join(texts) + sys.stdin.read()\n"
+        "def failing():\n    raise ValueError('what went wrong')\n"
+        "def ended():\n    os._exit(7)\n"
+    )
+    (tmp_path / "of_this_test.py").write_text(code, "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "of_this_test"
+
+
+def test_it_gives_the_last_line(module: str) -> None:
+    assert in_a_new_process(module, "joined", "a b", "ü'\"", SEED="s") == "sa b+ü'\""
+
+
+@pytest.mark.parametrize(("function", "says"), [("failing", "ValueError: what went wrong"), ("ended", "it ended with 7")])
+def test_what_fails_there_says_why(module: str, function: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        in_a_new_process(module, function)
+
+
+def test_a_comparison_that_fails_names_the_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*arguments: str) -> str:
+        raise ConfigError("ImportError: no such thing")
+
+    monkeypatch.setattr(agreements, "in_a_new_process", failing)
+    with pytest.raises(
+        ConfigError, match=r"tokenizer 'own' cannot be compared with what transformers makes of .*: ImportError: no such thing"
+    ):
+        agreement(from_file("own", TOKENIZER), TOKENIZER)
+
+
+def test_a_comparison_apart_finds_the_same_and_imports_nothing_here() -> None:
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom prep_assets.text.agreement import agreement\n"
+        "from prep_assets.text.vocabulary import from_file\nfolder = Path(sys.argv[1])\n"
+        "print(repr(agreement(from_file('own', folder), folder)), {'torch', 'transformers'} & set(sys.modules))"
+    )
+    said = subprocess.run([sys.executable, "-c", script, str(TOKENIZER)], check=True, capture_output=True, text=True).stdout.strip()
+    assert said == f"{compare(from_file('own', TOKENIZER), TOKENIZER)!r} set()"

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from markupsafe import Markup
 
-from prep_assets.explain.report import Page, render, report, write_site
+from prep_assets.explain.report import render, report, write_site
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import build_all
-from prep_assets_tests.reports.hostile import hostile_workspace, unseen
+from prep_assets_tests.reports.hostile import hostile_workspace, page_of, unseen
 from prep_assets_tests.ui.conftest import violations
 
 Built = tuple[Workspace, dict[str, Published]]
@@ -108,8 +107,7 @@ def test_a_hundred_thousand_rows(page: Any, tmp_path: Path) -> None:
     }  # fmt: skip
     data = {"index": index, "streams": [{"name": "train", "unit": "tokens"}], "vocabulary": {str(at): f"word{at} " for at in range(10)}}
     path = tmp_path / "many.html"
-    page_of = Page("many", "", [], [], [], [], [], Markup(""), [], [], [], [], count, count, 0, 0, [], data, chunks)
-    path.write_text(render(page_of), "utf-8")
+    path.write_text(render(page_of("many", shown=count, total=count), data, chunks), "utf-8")
     assert path.stat().st_size < 4_000_000
     _open(page, path)
     page.locator("#list").focus()

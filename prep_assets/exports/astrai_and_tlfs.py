@@ -1,0 +1,275 @@
+"""AstrAI's memory-mapped layout, and train-llm-from-scratch's HDF5 and JSONL. Loss masks are unshifted in both: the trainers shift them with the targets.
+
+astrai   ``shard_0000/{meta.json, <key>.bin}``, everything int32 but rewards, which are float32
+tlfs     HDF5 for pretraining and SFT, JSONL for preferences and RL. Attention crosses documents there, so no first token of a document is trained from
+         the one before it: the mask leaves it out
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.errors import ConfigError, StoreError
+from prep_assets.exports.blocks import Ints, groups, has_mask, rows, sides
+from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, check_mask, cut, ends_of
+from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
+from prep_assets.stores.groups import LOGPROBS, GroupStore
+from prep_assets.stores.h5 import FixedH5
+from prep_assets.stores.lines import Lines
+from prep_assets.stores.open import open_store
+from prep_assets.stores.packed import PackedStore, PackedWriter
+from prep_assets.stores.segments import BinShard
+from prep_assets.stores.tokens import BinWriter, TokenStore
+from prep_assets.stores.verification import WrittenFile
+
+# AstrAI.
+
+_FACTORY = "from astrai.dataset import DatasetFactory"
+
+
+@exporter(
+    "astrai",
+    *(PackedStore, TokenStore, Pairs, GroupStore),
+    read_by="AstrAI",
+    opens={
+        "PackedStore": (
+            _FACTORY,
+            'dataset = DatasetFactory.load("sft", "{folder}", window_size={row_len})',
+            'dataset[0]["input_ids"]  # with loss_mask, position_ids: a row of the table',
+        ),
+        "TokenStore": (
+            _FACTORY,
+            'dataset = DatasetFactory.load("seq", "{folder}", window_size=2048)  # "sft" where the stream has a mask',
+            'dataset[0]["input_ids"]',
+        ),
+        "Pairs": (
+            _FACTORY,
+            'dataset = DatasetFactory.load("dpo", "{folder}", window_size=2048)',
+            'dataset[0]["chosen"]  # with chosen_mask, rejected, rejected_mask',
+        ),
+        "GroupStore": (
+            "from prep_assets.training import DatasetFactory  # AstrAI's own reader does not tell responses apart",
+            'dataset = DatasetFactory.load("grpo", "{folder}")',
+            'dataset[0]["responses"]  # with prompts, masks, rewards',
+        ),
+    },
+    keeps_borders=False,
+    only={
+        "pad_id": lambda kind, _: kind is PackedStore,
+        "max_tokens_per_shard": lambda kind, _: kind in (PackedStore, TokenStore),
+    },
+)
+def astrai(
+    source: PackedStore | TokenStore | Pairs | GroupStore,
+    out: Path,
+    progress: Progress,
+    *,
+    pad_id: TokenId = 0,
+    max_tokens_per_shard: Count = 100_000_000,
+) -> None:
+    """``sequence`` of a token stream, with ``loss_mask, position_ids`` where it has a mask; the four keys of pairs or of scored groups, with offsets.
+
+    The rows of a packed table stand end to end, padded with `pad_id`, and one token more: a window must have a next token, so that without
+    it ``window_size=row_len`` would lose the last row. Pairs and groups are one shard, because offsets are honoured in single shards only;
+    ``element_offsets`` say where each response ends.
+    """
+    if isinstance(source, Pairs | GroupStore):
+        _records(source, out / "shard_0000", progress)
+        return
+    keys = ("tokens", "loss_mask", "position_ids") if has_mask(source) else ("tokens",)
+    writer = BinWriter(out / "train", dict.fromkeys(keys, "int32"), max_tokens_per_shard=max_tokens_per_shard)
+    for block in rows(source, progress):
+        arrays: dict[str, npt.NDArray[Any]] = {"tokens": block.tokens, "loss_mask": block.trained, "position_ids": block.position_ids}
+        lengths = block.row_lengths
+        if isinstance(source, PackedStore):
+            fill = {"tokens": pad_id, "loss_mask": 0, "position_ids": 0}
+            arrays = {key: block.padded(values, source.row_len, fill[key]).reshape(-1) for key, values in arrays.items()}
+            lengths = np.full(len(lengths), source.row_len)
+            if block.done == len(source):
+                arrays = {key: np.append(values, fill[key]) for key, values in arrays.items()}
+                lengths[-1] += 1
+        writer.append({key: arrays[key] for key in keys}, lengths)
+    writer.close()
+
+
+def _records(source: Pairs | GroupStore, folder: Path, progress: Progress) -> None:
+    """A shard of pairs or groups, with where each record ends, and each response."""
+    if isinstance(source, GroupStore) and LOGPROBS in source.responses.arrays:
+        raise ConfigError("AstrAI's files have no place for log-probabilities. Export these groups as hf_arrow")
+    blocks = _pairs(source, progress) if isinstance(source, Pairs) else _groups(source, progress)
+    pair_keys = [key for side in SIDES for key in (side, f"{side}_mask")]
+    dtypes = dict.fromkeys(pair_keys if isinstance(source, Pairs) else ("prompts", "responses", "masks", "rewards"), "int32")
+    if "rewards" in dtypes:
+        dtypes["rewards"] = "float32"
+    borders: dict[str, dict[str, list[int]]] = {key: {} for key in dtypes}
+    with BinShard(folder, dtypes) as shard:
+        for block in blocks:
+            for key, (values, lengths) in block.items():
+                shard.append(key, values)
+                for name, counts in lengths.items():
+                    ends = borders[key].setdefault(name, [0])
+                    ends += (np.cumsum(counts) + ends[-1]).tolist()
+        shard.borders = borders
+
+
+_Sequences = dict[str, tuple[npt.NDArray[Any], dict[str, Ints]]]
+"""Key → values, and lengths by the name of the offsets that they give."""
+
+
+def _pairs(source: Pairs, progress: Progress) -> Iterator[_Sequences]:
+    for both in sides(source, progress):
+        found: _Sequences = {}
+        for side, block in both.items():
+            lengths = {"offsets": block.row_lengths}
+            found |= {side: (block.tokens, lengths), f"{side}_mask": (block.trained, lengths)}
+        yield found
+
+
+def _groups(source: GroupStore, progress: Progress) -> Iterator[_Sequences]:
+    for block in groups(source, progress):
+        (prompts, prompt_lengths), (rewards, sizes), (responses, lengths) = (block[key] for key in ("prompts", "rewards", "responses"))
+        group_lengths = np.diff(np.concatenate([[0], np.cumsum(lengths)])[np.cumsum(sizes)], prepend=0)
+        nested = {"offsets": group_lengths, "element_offsets": lengths}
+        yield {
+            "prompts": (prompts, {"offsets": prompt_lengths}),
+            "responses": (responses, nested),
+            "masks": (block["masks"][0], nested),
+            "rewards": (rewards, {"offsets": sizes}),
+        }
+
+
+@reads("astrai")
+def read_astrai(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of an `astrai` export, opened by code that did not write them."""
+    store = open_store(folder, "bin")
+    if isinstance(source, Pairs):
+
+        def pair(number: int) -> tuple[Tokens, ...]:
+            found = store.fetch_record(number, store.keys)
+            return tuple(Tokens(found[side].astype(np.int64), found[f"{side}_mask"] != 0) for side in ("chosen", "rejected"))
+
+        return Readable(store.num_records, pair)
+    if isinstance(source, GroupStore):
+
+        def group(number: int) -> tuple[Tokens, ...]:
+            found = store.fetch_record(number, ("prompts", "responses", "masks", "rewards"))
+            responses = [Tokens(ids.astype(np.int64), mask != 0) for ids, mask in zip(found["responses"], found["masks"], strict=True)]
+            return (Tokens(found["prompts"].astype(np.int64)), *responses, Tokens(found["rewards"]))
+
+        return Readable(store.num_records, group)
+    assert isinstance(source, PackedStore | TokenStore)
+    # one token more than the rows of a packed table: a window must have a next token
+    expected = len(source) * source.row_len + 1 if isinstance(source, PackedStore) else source.tokens
+    if len(store) != expected:
+        raise StoreError(f"{len(store):,} tokens, {expected:,} are expected")
+    arrays = store.data.arrays
+    return Readable(len(source), cut(arrays["sequence"], arrays.get("loss_mask"), ends_of(source)))
+
+
+# train-llm-from-scratch.
+
+_FORMS: tuple[Mapping[str, Any], ...] = ({"prompt": str, "chosen": str, "rejected": str}, {"prompt": str, "gold": int | float})
+"""Fields and types of a line: of preferences, of RL prompts."""
+
+
+@exporter(
+    "tlfs",
+    *(PackedStore, TokenStore, Lines),
+    read_by="train-llm-from-scratch",
+    opens={
+        "Lines": ("import json", 'rows = [json.loads(line) for line in open("{folder}/{file}.jsonl")]', 'rows[0]["prompt"]'),
+        "": ("import h5py", 'file = h5py.File("{folder}/{file}.h5")', 'file["tokens"]'),
+    },
+    kind="hdf5",
+    keeps_borders=False,
+    keeps_mask=lambda _: False,
+    only={"pad_id": lambda kind, _: kind is PackedStore},
+)
+def tlfs(
+    source: PackedStore | TokenStore | Lines, out: Path, progress: Progress, *, name: FileName | None = None, pad_id: TokenId = 0
+) -> None:
+    """``pile_train.h5`` of a token stream, ``sft_packed.h5`` of a packed table, a JSONL file of lines; `name` is the file's, without ending.
+
+    `pad_id` fills rows that are not full.
+    """
+    if isinstance(source, Lines):
+        _check_lines(source)
+        with source.guards.open(source.path) as lines, WrittenFile(out / f"{name or source.path.stem}.jsonl") as copy:
+            shutil.copyfileobj(lines, copy)
+        progress(len(source), len(source))
+    elif isinstance(source, TokenStore):
+        check_mask(source, "tlfs")
+        at = 0
+        # in one piece, since the length is known: of a dataset in chunks HDF5 reads the whole chunk that a window is in
+        with FixedH5(out / f"{name or 'pile_train'}.h5", {"tokens": ((source.tokens,), "int32")}, libver="v108") as file:
+            for block in rows(source, progress):
+                file.write("tokens", at, block.ids("int32"))
+                at += len(block.tokens)
+    else:
+        with PackedWriter("h5", out, name or "sft_packed", len(source), source.row_len) as table:
+            for block in rows(source, progress):
+                tokens = block.padded(block.tokens, source.row_len, pad_id)
+                mask = block.padded(block.trained.astype("int8"), source.row_len, 0)
+                table.append({"tokens": tokens, "loss_mask": mask})
+
+
+def _check_lines(source: Lines) -> None:
+    """Raises:
+    ConfigError: a line has other fields than the first, or values that the trainer does not read.
+    """
+    form: Mapping[str, Any] = {}
+    for line, row in enumerate(source, 1):
+        form = form or next((form for form in _FORMS if set(form) <= set(row)), {})
+        if not form:
+            raise ConfigError(
+                f"{source.path} has the fields {sorted(row)}; train-llm-from-scratch reads prompt, chosen, rejected or prompt, gold"
+            )
+        wrong = next((key for key, kind in form.items() if not isinstance(row.get(key), kind) or isinstance(row[key], bool)), None)
+        if wrong is not None:
+            raise ConfigError(f"{source.path} line {line:,}: {_complaint(row, wrong, form)}")
+
+
+def _complaint(row: Mapping[str, Any], key: str, form: Mapping[str, Any]) -> str:
+    if key not in row:
+        return f"the fields {sorted(row)}; train-llm-from-scratch reads {', '.join(form)}, as in line 1"
+    if key == "gold":
+        return (
+            f"the gold {row[key]!r:.80}; train-llm-from-scratch compares numbers. Export to verl, or keep the sources with such golds apart"
+        )
+    if isinstance(row[key], list):
+        return f"train-llm-from-scratch reads {key} as text, these are messages. Build with form: text"
+    return f"train-llm-from-scratch reads {key} as text, this is {row[key]!r:.80}"
+
+
+@reads("tlfs")
+def read_tlfs(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of a `tlfs` export, opened by code that did not write them."""
+    if isinstance(source, Lines):
+        path = folder / f"{options['name'] or source.path.stem}.jsonl"
+        with path.open("rb") as file:
+            ends = np.cumsum([len(line) for line in file])
+
+        def line(number: int) -> Any:
+            with path.open("rb") as file:
+                file.seek(int(ends[number - 1]) if number else 0)
+                return json.loads(file.readline())
+
+        return Readable(len(ends), line)
+    import h5py
+
+    packed = isinstance(source, PackedStore)
+    file = h5py.File(folder / f"{options['name'] or ('sft_packed' if packed else 'pile_train')}.h5", "r")
+    if packed:
+        tokens, mask = file["tokens"], file["loss_mask"]
+        return Readable(len(tokens), lambda number: (Tokens(tokens[number].astype(np.int64), mask[number] != 0),))
+    assert isinstance(source, TokenStore)
+    if len(file["tokens"]) != source.tokens:
+        raise StoreError(f"{len(file['tokens']):,} tokens, the store has {source.tokens:,}")
+    return Readable(len(source), cut(file["tokens"], None, source.ends))

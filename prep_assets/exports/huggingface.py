@@ -1,0 +1,293 @@
+"""Arrow and Parquet data sets for trainers built on Hugging Face `datasets`: TRL, axolotl, LLaMA-Factory, open-instruct.
+
+    hf_arrow     a folder for ``datasets.load_from_disk``, with the columns of one of these trainers
+    hf_parquet   ``data/<split>-00000-of-00001.parquet`` … for ``datasets.load_dataset`` and the Hub, with TRL's columns; and ``attention_mask``, 0 at
+                 tokens that are not attended, where there are some
+
+Labels are unshifted in all of them: ``labels[i]`` belongs to ``input_ids[i]``, -100 where there is no loss, and the model shifts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from prep_assets.errors import ConfigError
+from prep_assets.exports.arrow import numbered, parquet_files, ragged, save_splits, save_to_disk, schema_of, tables
+from prep_assets.exports.blocks import IGNORE, Block, Ints, documents, groups, rows, sides
+from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, labelled, parquet, without_nulls
+from prep_assets.exports.registry import Count, FileName, Progress, Split, TokenId, exporter, reads
+from prep_assets.stores.groups import GroupStore
+from prep_assets.stores.images import Images
+from prep_assets.stores.lines import Lines
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.tokens import TokenStore
+
+Layout = Literal["trl", "axolotl", "llama_factory", "open_instruct"]
+_NO_MEDIA = 1 << 32
+"""What LLaMA-Factory puts into an empty list of media positions."""
+_LOAD = ("from datasets import load_from_disk", 'dataset = load_from_disk("{folder}")')
+_LOAD_PARQUET = (
+    "from datasets import load_dataset",
+    'dataset = load_dataset("parquet", data_files="{folder}/data/{split}-*.parquet", split="train")',
+)
+_TRL = {
+    "PackedStore": 'SFTConfig(packing=False, padding_free=True, max_length=None, dataset_kwargs={{"skip_prepare_dataset": True}})  # FlashAttention',
+    "TokenStore": 'SFTConfig(max_length=None, dataset_kwargs={{"skip_prepare_dataset": True}})',
+    "Pairs": "RewardTrainer(model=model, args=RewardConfig(max_length=None), train_dataset=dataset)",
+    "GroupStore": 'dataset[0]["responses"]  # with prompt_ids, masks, rewards: offline GRPO',
+    "Lines": "{trl_trainer}, processing_class=tokenizer, train_dataset=dataset)",
+}
+"""How TRL trains on each kind of source."""
+
+
+@exporter(
+    "hf_arrow",
+    *get_args(Source),
+    read_by="TRL, axolotl, LLaMA-Factory, open-instruct",
+    readers={"trl": "TRL", "axolotl": "axolotl", "llama_factory": "LLaMA-Factory", "open_instruct": "open-instruct"},
+    opens={
+        **{f"trl {kind}": (*_LOAD, line) for kind, line in _TRL.items()},
+        "axolotl": ("datasets:", '  - path: "{folder}"', "    type:  # left empty: tokenized already"),
+        "llama_factory PackedStore": ('tokenized_path: "{folder}"', "cutoff_len: {neat_len}", "neat_packing: true"),
+        "llama_factory": ('tokenized_path: "{folder}"', "cutoff_len: 2048  # the longest example, or more", "neat_packing: false"),
+        "open_instruct": (*_LOAD, 'dataset.set_format("torch")'),
+    },
+    images=True,
+    kind="huggingface",
+    only={
+        "pad_id": lambda kind, options: kind is PackedStore and options["layout"] == "llama_factory",
+        "image_dir": lambda kind, options: kind is TokenStore and options["layout"] == "llama_factory",
+    },
+)
+def hf_arrow(
+    source: Source,
+    out: Path,
+    progress: Progress,
+    *,
+    layout: Layout = "trl",
+    split: FileName = "train",
+    pad_id: TokenId = 0,
+    image_dir: str | None = None,
+) -> None:
+    """A folder for ``datasets.load_from_disk``, with the columns that `layout` reads.
+
+    A packed table becomes packed rows for ``trl`` and ``llama_factory`` (neat packing); ``axolotl`` and ``open_instruct`` pack by
+    themselves and get its documents. `pad_id` fills the rows of neat packing. `image_dir` is put before local paths of images.
+    """
+    images = len(source.images) if isinstance(source, PackedStore | TokenStore) else 0
+    if images and (layout != "llama_factory" or isinstance(source, PackedStore)):
+        raise ConfigError(
+            f"layout {layout!r} of {'a packed table' if isinstance(source, PackedStore) else 'a token stream'} would lose "
+            f"{images:,} images. Export a token stream with layout 'llama_factory', or to 'cerebras'"
+        )
+    if image_dir is not None and not images:
+        raise ConfigError(f"export 'hf_arrow', option 'image_dir' = {image_dir!r} means nothing: the source has no images. Leave it out")
+    save = save_splits if layout == "llama_factory" else save_to_disk
+    save(out, _tables(source, progress, layout, pad_id, image_dir), split)
+
+
+@exporter(
+    "hf_parquet",
+    *get_args(Source),
+    read_by="datasets, TRL",
+    opens={kind: (*_LOAD_PARQUET, line) for kind, line in _TRL.items()},
+    attention=True,
+    kind="parquet",
+)
+def hf_parquet(source: Source, out: Path, progress: Progress, *, split: Split = "train", rows_per_file: Count = 100_000) -> None:
+    """Parquet files for ``datasets.load_dataset``, with the columns that TRL reads; zstd, row groups of 1000 rows."""
+    folder = out / "data"
+    folder.mkdir(parents=True)
+    numbered(parquet_files(_tables(source, progress), rows_per_file, lambda number: folder / f"{split}-{number:05d}.parquet"))
+
+
+def _tables(source: Source, progress: Progress, layout: Layout = "trl", pad_id: int = 0, image_dir: str | None = None) -> Iterator[Any]:
+    """Arrow tables of one schema, with the columns that `layout` reads."""
+    import pyarrow as pa
+
+    if not isinstance(source, Lines):
+        for columns in _columns(source, progress, layout, pad_id, image_dir):
+            yield pa.table(columns)
+        return
+    if layout != "trl":
+        raise ConfigError(f"layout {layout!r} has no text data set; use layout 'trl', or give the JSONL file to the trainer")
+    done = 0
+    for table in tables(lambda: source, schema_of(lambda: source, source.path)):
+        yield table
+        done += len(table)
+        progress(done, len(source))
+
+
+def _columns(
+    source: PackedStore | TokenStore | Pairs | GroupStore, progress: Progress, layout: Layout, pad_id: int, image_dir: str | None
+) -> Iterator[dict[str, Any]]:
+    """The columns of a source that is not text, block by block.
+
+    Raises:
+        ConfigError: pairs for axolotl, which reads preference pairs as text only; groups for others than TRL.
+    """
+    if isinstance(source, Pairs):
+        if layout == "axolotl":
+            raise ConfigError("layout 'axolotl': axolotl reads preference pairs as text only. Give it preferences.jsonl")
+        for both in sides(source, progress):
+            if layout == "trl":
+                yield {f"{side}_ids": ragged(block.tokens, block.row_lengths, "int32") for side, block in both.items()}
+            else:
+                masked = {f"{side}_{key}": values for side, block in both.items() for key, values in _masked(block).items()}
+                yield masked | (_no_media(both["chosen"]) if layout == "llama_factory" else {})
+    elif isinstance(source, GroupStore):
+        if layout != "trl":
+            raise ConfigError(f"layout {layout!r} has no scored groups; use layout 'trl'")
+        yield from map(_group_columns, groups(source, progress))
+    elif layout == "trl":
+        for block in rows(source, progress):
+            lengths = {"seq_lengths": ragged(block.document_lengths, block.row_documents, "int64")}
+            yield _trl(block) | (lengths if isinstance(source, PackedStore) else {})
+    elif layout == "llama_factory":
+        for block in rows(source, progress):
+            if isinstance(source, PackedStore):
+                yield _neat_packed(block, source.row_len + 1, pad_id)
+            else:
+                images = {"images": _image_paths(block, source.images, image_dir)} if len(source.images) else {}
+                yield _masked(block) | _no_media(block) | images
+    else:
+        yield from map(_masked, documents(source, progress))
+
+
+def _trl(block: Block) -> dict[str, Any]:
+    """``input_ids, labels``; and ``attention_mask`` where some tokens are not attended."""
+    attended = {} if block.attended is None else {"attention_mask": ragged(block.attended, block.row_lengths, "int8")}
+    return {
+        "input_ids": ragged(block.tokens, block.row_lengths, "int32"),
+        "labels": ragged(block.labels, block.row_lengths, "int64"),
+        **attended,
+    }
+
+
+def _masked(block: Block) -> dict[str, Any]:
+    """axolotl, open-instruct: ``input_ids, attention_mask, labels``."""
+    ones = np.ones(len(block.tokens), np.int8)
+    return {
+        "input_ids": ragged(block.tokens, block.row_lengths, "int32"),
+        "attention_mask": ragged(ones, block.row_lengths, "int8"),
+        "labels": ragged(block.labels, block.row_lengths, "int64"),
+    }
+
+
+def _no_media(block: Block) -> dict[str, Any]:
+    """LLaMA-Factory's empty ``images, videos, audios``."""
+    import pyarrow as pa
+
+    return {name: pa.nulls(len(block.row_lengths), pa.list_(pa.string())) for name in ("images", "videos", "audios")}
+
+
+def _image_paths(block: Block, images: Images, folder: str | None) -> Any:
+    """The paths of each row's images, below `folder` where they are local."""
+    import pyarrow as pa
+
+    first = block.done - len(block.row_lengths)
+    span = images.of(first, block.done)
+    paths: list[list[str] | None] = [None] * len(block.row_lengths)
+    for row, image in zip(np.asarray(images.record[span]).tolist(), images.references(np.arange(span.start, span.stop)), strict=True):
+        local = folder is not None and "://" not in image.path
+        paths[row - first] = [*(paths[row - first] or []), f"{folder}/{image.path}" if local else image.path]
+    return pa.array(paths, pa.list_(pa.string()))
+
+
+def _neat_packed(block: Block, width: int, pad_id: int) -> dict[str, Any]:
+    """LLaMA-Factory's neat packing: rows of `width`, which is one more than the longest row, so that each ends with padding.
+
+    ``attention_mask`` counts documents from 1 and is 0 in the padding; ``position_ids`` restart in each document;
+    ``packing_params.sequence_boundaries`` has 0, where each document starts but the first, where the padding starts, and `width`.
+    """
+    import pyarrow as pa
+
+    count = len(block.row_lengths)
+    filled = {"input_ids": (block.tokens, pad_id), "attention_mask": (block.document_numbers, 0), "labels": (block.labels, IGNORE)}
+    filled["position_ids"] = (block.position_ids, 0)
+    full = np.full(count, width)
+    table = {key: ragged(block.padded(values, width, fill).reshape(-1), full, "int64") for key, (values, fill) in filled.items()}
+    starts = np.split(block.document_starts, np.cumsum(block.row_documents)[:-1])
+    borders = [np.concatenate([start, [length, width]]) for start, length in zip(starts, block.row_lengths, strict=True)]
+    none = ragged(np.full(count, _NO_MEDIA), np.ones(count, np.int64), "int64")
+    params = {
+        "sequence_boundaries": ragged(np.concatenate(borders), block.row_documents + 2, "int64"),
+        **dict.fromkeys(("image_subseq_ids", "video_subseq_ids", "audio_subseq_ids"), none),
+        "right_padding_length": pa.array(width - block.row_lengths),
+    }
+    return {**table, "packing_params": pa.StructArray.from_arrays(list(params.values()), list(params)), **_no_media(block)}
+
+
+def _group_columns(block: dict[str, tuple[Any, Ints]]) -> dict[str, Any]:
+    """Scored groups: ``prompt_ids``, lists of lists ``responses, masks`` (and ``logprobs`` where there are some), and ``rewards`` as float32."""
+    import pyarrow as pa
+
+    borders = np.concatenate([[0], np.cumsum(block["rewards"][1])]).astype(np.int32)
+    dtypes = {"responses": "int32", "masks": "int8", "logprobs": "float32"}
+    return {
+        "prompt_ids": ragged(*block["prompts"], "int32"),
+        **{key: pa.ListArray.from_arrays(borders, ragged(*block[key], dtype)) for key, dtype in dtypes.items() if key in block},
+        "rewards": ragged(*block["rewards"], "float32"),
+    }
+
+
+@reads("hf_arrow")
+def read_arrow(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of an `hf_arrow` export, opened by code that did not write them."""
+    import pyarrow as pa
+
+    layout = options["layout"]
+    folder = folder / options["split"] if layout == "llama_factory" else folder
+    listed = json.loads((folder / "state.json").read_text("utf-8"))["_data_files"]
+    table = pa.concat_tables([pa.ipc.open_stream(pa.memory_map(str(folder / entry["filename"]))).read_all() for entry in listed])
+    return Readable(
+        len(table),
+        lambda number: _row(table.slice(number, 1).to_pylist()[0], options.get("image_dir")),
+        layout in ("axolotl", "open_instruct"),
+        lambda line, _: without_nulls(line),
+    )
+
+
+@reads("hf_parquet")
+def read_parquet(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of an `hf_parquet` export, opened by code that did not write them."""
+    table = parquet(sorted((folder / "data").glob(f"{options['split']}-*-of-*.parquet")))
+
+    def row(number: int) -> Any:
+        values = table.slice(number, 1).to_pylist()[0]
+        read = _row(values)
+        if "labels" not in values:
+            return read
+        return (replace(read[0], attended=np.array(values.get("attention_mask", np.ones(len(values["labels"]))))),)
+
+    return Readable(len(table), row, expected=lambda line, _: without_nulls(line))
+
+
+def _row(row: dict[str, Any], image_dir: str | None = None) -> Any:
+    """What a row says in the columns that trainers built on Hugging Face `datasets` read."""
+    if "chosen_ids" in row:
+        return tuple(Tokens(np.array(row[f"{side}_ids"])) for side in SIDES)
+    if "prompt_ids" in row:
+        responses = [Tokens(np.array(ids), np.array(mask) != 0) for ids, mask in zip(row["responses"], row["masks"], strict=True)]
+        logprobs = [Tokens(np.array(values, np.float32)) for values in row.get("logprobs") or ()]
+        return (Tokens(np.array(row["prompt_ids"])), *responses, Tokens(np.array(row["rewards"], np.float32)), *logprobs)
+    if "chosen_input_ids" in row:
+        return tuple(labelled(row[f"{side}_input_ids"], row[f"{side}_labels"]) for side in SIDES)
+    if "input_ids" not in row:
+        return without_nulls(row)
+    starts = None
+    if "seq_lengths" in row:
+        starts = np.cumsum(row["seq_lengths"]) - row["seq_lengths"]
+    elif "position_ids" in row:
+        starts = np.flatnonzero(np.array(row["position_ids"]) == 0)
+    read = labelled(row["input_ids"], row["labels"], starts)
+    if "images" not in row:
+        return (read,)
+    before = "" if image_dir is None else f"{image_dir}/"
+    return (replace(read, images=tuple((path.removeprefix(before), None) for path in row["images"] or ())),)

@@ -1,0 +1,297 @@
+"""Rows of text for trainers that tokenize by themselves: verl, FlagEmbedding, sentence-transformers.
+
+verl                    Parquet; RL: ``data_source`` (selects the reward function: each row's verifier), ``prompt`` list of {role, content}, ``ability``,
+                        ``reward_model`` {style, ground_truth}, ``extra_info`` {split, index}. SFT: ``messages`` list of {role, content}
+flag_embedding          JSON lines ``{query, pos, neg}``, with ``pos_scores, neg_scores`` and ``prompt`` where a row has them
+sentence_transformers   Parquet ``anchor, positive``, then ``negative``, or ``negative_1`` to ``negative_n``; one row for each positive of a query
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from prep_assets.errors import ConfigError, StoreError
+from prep_assets.exports.arrow import save_parquet
+from prep_assets.exports.readable import Options, Readable, Source, parquet, without_nulls
+from prep_assets.exports.registry import FileName, Progress, exporter, reads
+from prep_assets.stores.lines import Lines
+from prep_assets.stores.verification import WrittenFile
+
+# verl.
+
+_ABILITY = "math"
+_NUMBER = "number"
+"""The verifier of rows that name none."""
+_MODEL = "model"
+"""The verifier of rows that a reward model judges."""
+
+
+@exporter(
+    "verl",
+    Lines,
+    read_by="verl",
+    opens={
+        "": (
+            'data.train_files="{folder}/{split}.parquet"',
+            "data.prompt_key=prompt  # data.messages_key=messages for SFT",
+            "data.max_prompt_length=1024",
+        )
+    },
+    kind="parquet",
+)
+def verl(
+    source: Lines,
+    out: Path,
+    progress: Progress,
+    *,
+    data_source: str | dict[str, str] | None = None,
+    ability: str = _ABILITY,
+    split: FileName = "train",
+) -> None:
+    """``<split>.parquet`` of JSONL lines: RL for {prompt, gold}, SFT for {messages}.
+
+    `data_source` is the name for rows whose verifier is ``number``, e.g. ``openai/gsm8k``, or a mapping from verifier to name; a row with
+    another verifier that no mapping names keeps its verifier as ``data_source``. verl raises on a name for which it has no reward function.
+    """
+    sft = "messages" in next(iter(source))
+    if sft and (data_source is not None or ability != _ABILITY):
+        raise ConfigError(
+            f"export 'verl': data_source and ability mean nothing for SFT messages, which {source.path} holds. Leave them out"
+        )
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for index, row in enumerate(source):
+            where = f"{source.path} line {index + 1:,}"
+            if sft:
+                yield _sft(row, where)
+            else:
+                extra = {"ability": ability, "reward_model": _reward_model(row, where), "extra_info": {"split": split, "index": index}}
+                prompt = [{"role": "user", "content": row["prompt"]}] if isinstance(row["prompt"], str) else row["prompt"]
+                yield {"data_source": _data_source(row, data_source, where), "prompt": prompt, **extra}
+
+    save_parquet(out / f"{split}.parquet", rows, source, progress)
+
+
+def _sft(row: dict[str, Any], where: str) -> dict[str, Any]:
+    if not isinstance(row.get("messages"), list):
+        raise ConfigError(f"{where} has no list of messages; its fields: {sorted(row)}. verl reads messages in every line, as in line 1")
+    return {key: row[key] for key in ("messages", "tools", "enable_thinking") if key in row}
+
+
+def _reward_model(row: dict[str, Any], where: str) -> dict[str, str]:
+    """How an answer is judged: with the gold as verl's reward functions compare it, text, a whole number without ``.0``."""
+    if not {"prompt", "gold"} <= set(row):
+        raise ConfigError(f"{where} has the fields {sorted(row)}; verl needs messages (SFT), or prompt and gold (RL), in every line")
+    if not {"tools", "chat_template_kwargs"}.isdisjoint(row):
+        raise ConfigError(
+            f"{where} has tools or variables of a chat template. verl takes both from its own configuration "
+            "(multi_turn.tool_config_path, data.apply_chat_template_kwargs), not from rows; keep such rows in a family of their own"
+        )
+    gold = row["gold"]
+    if isinstance(gold, bool) or not isinstance(gold, str | int | float):
+        raise ConfigError(f"{where}: the gold is {gold!r:.80}, verl compares text or numbers")
+    text = gold if isinstance(gold, str) else str(int(gold)) if float(gold).is_integer() else repr(gold)
+    return {"style": "model" if row.get("verifier") == _MODEL else "rule", "ground_truth": text}
+
+
+def _data_source(row: dict[str, Any], data_source: str | Mapping[str, str] | None, where: str) -> str:
+    """The name that selects the reward function of a row."""
+    verifier = str(row.get("verifier", _NUMBER))
+    if isinstance(data_source, str) and verifier == _NUMBER:
+        return data_source
+    if isinstance(data_source, Mapping) and verifier in data_source:
+        return data_source[verifier]
+    if verifier == _NUMBER or isinstance(data_source, Mapping):
+        named = f"names none for the verifier {verifier!r}" if data_source else "is needed for rows without a verifier of their own"
+        raise ConfigError(
+            f"{where}: data_source {named}. It is the name that selects verl's reward function, e.g. data_source: {{{verifier}: openai/gsm8k}}"
+        )
+    return verifier
+
+
+@reads("verl")
+def read_verl(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of a `verl` export, opened by code that did not write them."""
+    table = parquet([folder / f"{options['split']}.parquet"])
+
+    def expected(line: dict[str, Any], number: int) -> Any:
+        if "messages" in line:
+            return without_nulls({name: line[name] for name in ("messages", "tools", "enable_thinking") if name in line})
+        prompt, gold = line["prompt"], line["gold"]
+        named, verifier = options["data_source"], line.get("verifier")
+        if isinstance(named, dict):
+            named = named[verifier or "number"]
+        elif verifier not in (None, "number"):
+            named = verifier
+        truth = f"{gold:.0f}" if isinstance(gold, int | float) and gold == round(gold) else str(gold)
+        return {
+            "data_source": named,
+            "prompt": [{"content": prompt, "role": "user"}] if isinstance(prompt, str) else without_nulls(prompt),
+            "ability": options["ability"],
+            "reward_model": {"ground_truth": truth, "style": {"model": "model"}.get(verifier or "", "rule")},
+            "extra_info": {"index": number, "split": options["split"]},
+        }
+
+    return Readable(len(table), lambda number: without_nulls(table.slice(number, 1).to_pylist()[0]), expected=expected)
+
+
+# FlagEmbedding.
+
+_NAMES = {
+    "query": "query",
+    "positives": "pos",
+    "negatives": "neg",
+    "positive_scores": "pos_scores",
+    "negative_scores": "neg_scores",
+    "instruction": "prompt",
+}
+"""Field of a row → its name there."""
+
+
+@exporter(
+    "flag_embedding",
+    Lines,
+    read_by="FlagEmbedding",
+    opens={
+        "": (
+            "torchrun --nproc_per_node 1 \\",
+            "  -m FlagEmbedding.finetune.embedder.encoder_only.base \\",
+            "  --model_name_or_path MODEL --output_dir OUT \\",
+            "  --train_data {folder}/{split}.jsonl --train_group_size 8",
+        )
+    },
+    kind="json",
+)
+def flag_embedding(source: Lines, out: Path, progress: Progress, *, split: FileName = "train") -> None:
+    """``<split>.jsonl`` of contrastive rows. Each needs a negative, since the trainer draws some from every row."""
+    present: dict[str, bool] = {}
+    with WrittenFile(out / f"{split}.jsonl") as file:
+        for line, row in enumerate(source, 1):
+            where = f"{source.path} line {line:,}"
+            if not row.get("negatives"):
+                raise ConfigError(
+                    f"{where} has no negative text, and FlagEmbedding draws some from every row. Mine negatives first, or export to sentence_transformers"
+                )
+            for name, has, why in (
+                ("scores", {"positive_scores", "negative_scores"} <= set(row), "distillation reads them in every row or in none"),
+                ("an instruction", "instruction" in row, "the trainer writes None before the queries of rows without one"),
+            ):
+                if present.setdefault(name, has) != has:
+                    raise ConfigError(f"{where} {'has' if has else 'lacks'} {name}, others do not agree; {why}")
+            file.write(json.dumps({name: row[key] for key, name in _NAMES.items() if key in row}, ensure_ascii=False).encode() + b"\n")
+            progress(line, len(source))
+
+
+@reads("flag_embedding")
+def read_flag_embedding(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of a `flag_embedding` export, opened by code that did not write them."""
+    found = [json.loads(line) for line in (folder / f"{options['split']}.jsonl").read_text("utf-8").split("\n") if line]
+
+    def expected(line: dict[str, Any], number: int) -> dict[str, Any]:
+        renamed = {"query": line["query"], "pos": line["positives"], "neg": line["negatives"]}
+        if "positive_scores" in line:
+            renamed["pos_scores"] = line["positive_scores"]
+        if "negative_scores" in line:
+            renamed["neg_scores"] = line["negative_scores"]
+        return renamed | ({"prompt": line["instruction"]} if "instruction" in line else {})
+
+    return Readable(len(found), found.__getitem__, expected=expected)
+
+
+# sentence-transformers.
+
+_WITHOUT_COLUMN = ("instruction", "positive_scores", "negative_scores")
+"""Fields of a row that have no column there."""
+
+
+@exporter(
+    "sentence_transformers",
+    Lines,
+    read_by="sentence-transformers",
+    opens={
+        "": (
+            "from datasets import load_dataset",
+            'dataset = load_dataset("parquet", data_files="{folder}/{split}.parquet", split="train")',
+            "SentenceTransformerTrainer(model=model, train_dataset=dataset, loss=MultipleNegativesRankingLoss(model))",
+        )
+    },
+    kind="parquet",
+)
+def sentence_transformers(
+    source: Lines,
+    out: Path,
+    progress: Progress,
+    *,
+    negatives: Annotated[int, Field(ge=0)] | None = None,
+    leave_out: list[str] = [],  # noqa: B006  (it is only read)
+    split: FileName = "train",
+) -> None:
+    """``<split>.parquet`` of contrastive rows: an anchor, one positive, and as many negatives in every row.
+
+    `negatives` is how many of a row's negatives are written, the first ones; it is needed where rows have several numbers of them. A row with fewer stops
+    the export. `leave_out` names what of the rows may be lost: ``instruction``, ``positive_scores``, ``negative_scores``.
+    """
+    if strange := sorted(set(leave_out) - set(_WITHOUT_COLUMN)):
+        raise ConfigError(f"export 'sentence_transformers', option 'leave_out': {strange[0]!r} is none of {', '.join(_WITHOUT_COLUMN)}")
+    count = _negatives(source, negatives, leave_out)
+    names = ["negative"] if count == 1 else [f"negative_{number}" for number in range(1, count + 1)]
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for row in source:
+            for positive in row["positives"]:
+                yield {"anchor": row["query"], "positive": positive, **dict(zip(names, row["negatives"], strict=False))}
+
+    save_parquet(out / f"{split}.parquet", rows, source, progress)
+
+
+def _negatives(source: Lines, negatives: int | None, leave_out: list[str]) -> int:
+    """How many negatives every row has.
+
+    Raises:
+        ConfigError: a line is not a contrastive row, has too few negatives, or has a field without a column.
+    """
+    count = negatives
+    for line, row in enumerate(source, 1):
+        where = f"{source.path} line {line:,}"
+        if "positives" not in row:
+            raise ConfigError(
+                f"{where} has the fields {sorted(row)}; sentence-transformers trains on rows of the asset contrastive, which have query, positives and "
+                "negatives. Texts that are only to be embedded go to hf_arrow"
+            )
+        if lost := [name for name in _WITHOUT_COLUMN if name in row and name not in leave_out]:
+            raise ConfigError(
+                f"{where} has {lost[0]!r}, for which there is no column: give it to the trainer (prompts=…), and list it in leave_out; or export to "
+                "flag_embedding"
+            )
+        size = len(row["negatives"])
+        count = size if count is None else count
+        if size < count or (negatives is None and size != count):
+            raise ConfigError(
+                f"{where} has {size} negatives, others have {count}, and every row needs as many. Set negatives: {min(size, count)}"
+            )
+    return count or 0
+
+
+@reads("sentence_transformers")
+def read_sentence_transformers(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of a `sentence_transformers` export, opened by code that did not write them: the rows of one query are one row here."""
+    table = parquet([folder / f"{options['split']}.parquet"])
+    assert isinstance(source, Lines)
+    ends = list(accumulate(len(row["positives"]) for row in source))
+    if table.column_names[:2] != ["anchor", "positive"] or not ends or len(table) != ends[-1]:
+        raise StoreError(f"{len(table):,} rows of {table.column_names}, the store has {ends[-1] if ends else 0:,} positives")
+
+    def row(number: int) -> list[list[str]]:
+        start = ends[number - 1] if number else 0
+        return [list(values.values()) for values in table.slice(start, ends[number] - start).to_pylist()]
+
+    def expected(line: dict[str, Any], number: int) -> list[list[str]]:
+        return [[line["query"], positive, *line["negatives"][: len(table.column_names) - 2]] for positive in line["positives"]]
+
+    return Readable(len(ends), row, expected=expected)

@@ -1,0 +1,349 @@
+"""Files of token ids that pretraining reads: OLMo-core's numpy files, datatrove's ``.ds`` of nanotron, litdata's chunks, MosaicML's MDS.
+
+All but MDS are unshifted streams, cut into windows by the trainer, which shifts by itself.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.errors import ConfigError, StoreError
+from prep_assets.exports.blocks import Block, documents, has_mask, require_memory_for_file, rows
+from prep_assets.exports.readable import Options, Readable, Source, Tokens, cut, labelled, placed
+from prep_assets.exports.registry import Count, FileName, Progress, Size, exporter, reads
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.segments import Segmented
+from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.verification import WrittenFile, write_bytes, write_json, write_text
+
+# OLMo-core's numpy files: headerless token ids, a label mask and document borders, in parts of at most 1 GB.
+#
+#     token_ids_part_0000.npy     raw ids: uint8, uint16, uint32 or uint64, the smallest that holds the vocabulary
+#     labels_mask_part_0000.npy   raw bool, true where the token is trained
+#     token_ids_part_0000.csv.gz  ``start,end`` of each document in the part, no header
+#
+# The ``.npy`` files have no NumPy header; read them with `numpy.memmap`.
+
+
+@exporter(
+    "olmo",
+    TokenStore,
+    PackedStore,
+    read_by="OLMo-core",
+    opens={
+        "": (
+            "NumpyPackedFSLDatasetConfig(",
+            '    paths=["{folder}/token_ids_part_*.npy"], label_mask_paths=["{folder}/labels_mask_part_*.npy"],  # masks where there are any',
+            "    expand_glob=True, sequence_length=2048, tokenizer=tokenizer)",
+        )
+    },
+    keeps_borders=False,
+)
+def olmo(
+    source: TokenStore | PackedStore, out: Path, progress: Progress, *, vocab_size: Count | None = None, part_bytes: Count = 1_000_000_000
+) -> None:
+    """Files for `NumpyPackedFSLDataset` and its siblings; a packed table gives its documents, which the trainer packs by itself.
+
+    `vocab_size` decides about the type of ids, uint32 where it is not given. Parts are cut between documents.
+    """
+    dtype = np.dtype("<u4") if vocab_size is None else np.min_scalar_type(vocab_size - 1).newbyteorder("<")
+    names = {"token_ids": "token_ids_part_{}.npy", "labels_mask": "labels_mask_part_{}.npy", "borders": "token_ids_part_{}.csv.gz"}
+    if not has_mask(source):
+        del names["labels_mask"]
+    instances = tokens = trained = 0
+    number, used, most = -1, 0, part_bytes // dtype.itemsize
+    with ExitStack() as opened:
+        for block in documents(source, progress):
+            for part, at, chosen in _parts(block.row_lengths, max(number, 0), used, most):
+                if part != number:
+                    opened.close()
+                    number = part
+                    files = {key: opened.enter_context(WrittenFile(out / name.format(f"{part:04d}"))) for key, name in names.items()}
+                used = at + _append(files, block, chosen, at, dtype)
+            instances, tokens, trained = block.done, tokens + len(block.tokens), trained + int(block.trained.sum())
+    statistics = {"total_instances": instances, "total_tokens": tokens, "trainable_tokens": trained}
+    write_json(out / "dataset_statistics.json", {"overall_statistics": statistics}, indent=2)
+
+
+def _parts(lengths: npt.NDArray[np.int64], part: int, used: int, most: int) -> Iterator[tuple[int, int, slice]]:
+    """Which documents go into which part, and after how many of its tokens. A part has at most `most` tokens, or one longer document."""
+    first, ends = 0, np.cumsum(lengths)
+    while first < len(lengths):
+        begin = int(ends[first - 1]) if first else 0
+        stop = int(np.searchsorted(ends, begin + most - used, "right"))
+        if stop <= first and used:
+            part, used = part + 1, 0
+            continue
+        stop = max(stop, first + 1)
+        yield part, used, slice(first, stop)
+        first, used = stop, used + int(ends[stop - 1]) - begin
+
+
+def _append(files: dict[str, WrittenFile], block: Block, chosen: slice, at: int, dtype: np.dtype[Any]) -> int:
+    """Append some documents of a block to the files of a part, after `at` tokens, and return how many tokens they have."""
+    lengths = block.row_lengths[chosen]
+    begin, ends = int(block.row_lengths[: chosen.start].sum()), np.cumsum(lengths)
+    part = slice(begin, begin + int(ends[-1]))
+    files["token_ids"].write_array(block.ids(dtype)[part])
+    if "labels_mask" in files:
+        files["labels_mask"].write_array(block.trained[part])
+    borders = zip((at + ends - lengths).tolist(), (at + ends).tolist(), strict=True)
+    # several gzip members in one file are one stream; a fixed time and no name keep the bytes equal
+    with gzip.GzipFile(filename="", mode="wb", fileobj=files["borders"], mtime=0) as file:
+        file.write("".join(f"{start},{end}\n" for start, end in borders).encode())
+    return int(ends[-1])
+
+
+@reads("olmo")
+def read_olmo(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of an `olmo` export, opened by code that did not write them."""
+    size = options["vocab_size"]
+    kind = "<u4" if size is None else next(f"<u{width}" for width in (1, 2, 4, 8) if size <= 256**width)
+    parts = []
+    for path in sorted(folder.glob("token_ids_part_*.npy")):
+        ids, mask = np.memmap(path, kind, "r"), path.with_name(path.name.replace("token_ids", "labels_mask"))
+        with gzip.open(path.with_suffix(".csv.gz"), "rt") as lines:
+            borders = np.array([line.split(",") for line in lines], np.int64)
+        parts.append((ids, np.memmap(mask, np.uint8, "r") if mask.exists() else None, borders))
+    ends = np.cumsum([len(borders) for _, _, borders in parts])
+
+    def row(number: int) -> tuple[Tokens]:
+        part, at = placed(ends, number)
+        ids, mask, borders = parts[part]
+        start, end = borders[at]
+        return (Tokens(ids[start:end].astype(np.int64), None if mask is None else mask[start:end] != 0),)
+
+    return Readable(int(ends[-1]), row, documents=True)
+
+
+# datatrove's ``.ds`` files, which nanotron's Nanoset reads in windows of ``seq_len + 1`` tokens.
+#
+#     00000_tokens.ds            raw uint16 or uint32, documents end to end, each closed by its end token
+#     00000_tokens.ds.index      uint64, where each document ends, in tokens
+#     00000_tokens.ds.loss       one byte a token, 1 where it is trained
+#     00000_tokens.ds.metadata   three lines: tokenizer|token size, number of tokens, the same for people
+
+
+@exporter(
+    "nanotron",
+    TokenStore,
+    PackedStore,
+    read_by="nanotron, datatrove",
+    opens={"": ("dataset:", '  dataset_folder: "{folder}"', "  vocab_size: {vocab_size}")},
+)
+def nanotron(
+    source: TokenStore | PackedStore,
+    out: Path,
+    progress: Progress,
+    *,
+    vocab_size: Count | None = None,
+    tokenizer: str = "unknown",
+    name: FileName = "00000_tokens",
+) -> None:
+    """One ``.ds`` file with its companions. `vocab_size` decides between 2 and 4 bytes a token, 4 where it is not given."""
+    size = 2 if vocab_size is not None and vocab_size <= 1 << 16 else 4
+    end = 0
+    with ExitStack() as stack:
+        suffixes = ("", ".index", ".loss") if has_mask(source) else ("", ".index")
+        tokens, index, *loss = (stack.enter_context(WrittenFile(out / f"{name}.ds{suffix}")) for suffix in suffixes)
+        for block in documents(source, progress):
+            tokens.write_array(block.ids(f"<u{size}"))
+            index.write_array((np.cumsum(block.row_lengths) + end).astype("<u8"))
+            for file in loss:
+                file.write_array(block.trained)
+            end += len(block.tokens)
+    units = (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3))
+    rounded = next((f"{end / count:.3g} {unit}T" for unit, count in units if end >= count), f"{end} T")
+    write_text(out / f"{name}.ds.metadata", f"{tokenizer}|{size}\n{end}\n{rounded}")
+
+
+@reads("nanotron")
+def read_nanotron(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of a `nanotron` export, opened by code that did not write them."""
+    path = folder / f"{options['name']}.ds"
+    width = int(path.with_name(f"{path.name}.metadata").read_text("utf-8").split("\n")[0].rpartition("|")[2])
+    ids, ends = np.memmap(path, f"<u{width}", "r"), np.fromfile(path.with_name(f"{path.name}.index"), "<u8").astype(np.int64)
+    loss = path.with_name(f"{path.name}.loss")
+    mask = np.memmap(loss, np.uint8, "r") if loss.exists() else None
+    if len(ids) != ends[-1] or (mask is not None and len(mask) != len(ids)):
+        raise StoreError(f"{path.name}: {len(ids):,} tokens, its index ends at {ends[-1]:,}")
+    return Readable(len(ends), cut(ids, mask, ends), documents=True)
+
+
+# litdata chunks for LitGPT's pretraining, read with ``StreamingDataset(item_loader=TokensLoader(block_size=seq_len + 1))``.
+#
+#     chunk-0-0.bin   uint32 number of items, here 1 · uint32[2] offsets · int32 tokens
+#     index.json      chunks with their number of tokens (``dim``), and how items are stored
+#
+# The loader cuts each chunk into blocks and drops what is left over at its end, so chunks hold whole blocks; only the rest of the last block
+# of the stream is left out. A block is ``seq_len`` inputs and the target of the last.
+
+_INT32 = 16
+"""Number of torch.int32 among litdata's types."""
+
+
+@exporter(
+    "litdata",
+    TokenStore,
+    read_by="LitGPT",
+    opens={
+        "": (
+            "from litdata import StreamingDataset, TokensLoader",
+            'dataset = StreamingDataset("{folder}", item_loader=TokensLoader(block_size={block_size}))',
+            "dataset[0]  # {block_size} tokens: the inputs and the target of the last",
+        )
+    },
+    keeps_borders=False,
+    keeps_mask=lambda _: False,
+)
+def litdata(source: TokenStore, out: Path, progress: Progress, *, block_size: int, chunk_bytes: Size = 1 << 26) -> None:
+    """A token stream in chunks of whole blocks of `block_size` tokens, about `chunk_bytes` each. A stream with a loss mask is refused."""
+    if has_mask(source):
+        raise ConfigError("litdata's token chunks have no loss mask: every token of this stream would be trained. Use hf_arrow or mds")
+    if block_size < 2:
+        raise ConfigError(f"block_size {block_size} must be at least 2: an input and its target")
+    require_memory_for_file(source, chunk_bytes, "chunk_bytes")
+    per_chunk = max(1, chunk_bytes // (4 * block_size)) * block_size
+    chunks: list[dict[str, Any]] = []
+    waiting = np.zeros(0, "<i4")
+    for block in rows(source, progress):
+        waiting = np.concatenate([waiting, block.tokens.astype("<i4")])
+        while len(waiting) >= per_chunk:
+            chunks.append(_chunk(out, len(chunks), waiting[:per_chunk]))
+            waiting = waiting[per_chunk:]
+    if whole := len(waiting) // block_size * block_size:
+        chunks.append(_chunk(out, len(chunks), waiting[:whole]))
+    if not chunks:
+        raise ConfigError(f"the stream has {len(waiting):,} tokens, a block {block_size:,}: there is no whole block")
+    config = {
+        "chunk_bytes": chunk_bytes,
+        "chunk_size": None,
+        "compression": None,
+        "data_format": [f"no_header_tensor:{_INT32}"],
+        "data_spec": '[1, {"type": null, "context": null, "children_spec": []}]',
+        "encryption": None,
+        "item_loader": "TokensLoader",
+    }
+    write_text(out / "index.json", json.dumps({"chunks": chunks, "config": config}, sort_keys=True))
+
+
+def _chunk(out: Path, number: int, tokens: npt.NDArray[Any]) -> dict[str, Any]:
+    header = 4 * 3
+    path = out / f"chunk-0-{number}.bin"
+    write_bytes(path, np.array([1, header, header + tokens.nbytes], "<u4").tobytes() + tokens.tobytes())
+    return {"chunk_bytes": header + tokens.nbytes, "chunk_size": 1, "dim": len(tokens), "filename": path.name}
+
+
+@reads("litdata")
+def read_litdata(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of a `litdata` export, opened by code that did not write them."""
+    assert isinstance(source, TokenStore)
+    chunks = []
+    for entry in json.loads((folder / "index.json").read_text("utf-8"))["chunks"]:
+        items, first, end = np.fromfile(folder / entry["filename"], "<u4", 3).tolist()
+        if (items, first, end - first) != (1, 12, 4 * entry["dim"]):
+            raise StoreError(f"{entry['filename']}: {items} items from byte {first} to {end}, the index says {entry['dim']:,} tokens")
+        chunks.append(np.memmap(folder / entry["filename"], "<i4", "r", offset=12, shape=(entry["dim"],)))
+    tokens = Segmented(chunks)
+    whole = source.tokens // options["block_size"] * options["block_size"]
+    if len(tokens) != whole:
+        raise StoreError(f"{len(tokens):,} tokens, {whole:,} are expected: the stream without the rest after its last whole block")
+    # that rest is not in the files; it is taken from the store, so that the last records can be compared whole
+    return Readable(len(source), cut(Segmented([*chunks, np.asarray(source.arrays["tokens"][whole : source.tokens])]), None, source.ends))
+
+
+# MosaicML's MDS shards, for `streaming.StreamingDataset` and LLM-Foundry. Labels are unshifted, -100 where there is no loss.
+#
+#     shard.NNNNN.mds   uint32 n · uint32[n + 1] offsets · JSON about the columns · samples
+#     a sample          uint32 size of each column of variable size · the columns' bytes, in the order of their names
+#     an array          a byte: axes << 2 | code of the shape's type · the shape · the values
+
+_SHAPE_TYPES = ("<u1", "<u2", "<u4")
+
+
+@exporter(
+    "mds",
+    TokenStore,
+    PackedStore,
+    read_by="MosaicML streaming, LLM-Foundry",
+    opens={
+        "": (
+            "from streaming import StreamingDataset",
+            'dataset = StreamingDataset(local="{folder}", batch_size=1)',
+            "dataset[0]  # NumPy arrays; labels are unshifted",
+        )
+    },
+)
+def mds(source: TokenStore | PackedStore, out: Path, progress: Progress, *, size_limit: Size = 1 << 26) -> None:
+    """Samples of one row each: ``tokens`` of a stream without a mask; otherwise ``input_ids, labels, position_ids``.
+
+    `position_ids` restart in each document of a packed row. All are ``ndarray:int32``. A shard has at most `size_limit` bytes of samples.
+    """
+    names = ["input_ids", "labels", "position_ids"] if has_mask(source) else ["tokens"]
+    require_memory_for_file(source, size_limit, "size_limit", len(names))
+    meta = {"column_encodings": ["ndarray:int32"] * len(names), "column_names": names, "column_sizes": [None] * len(names)}
+    meta |= {"compression": None, "format": "mds", "hashes": [], "size_limit": size_limit, "version": 2}
+    shards: list[dict[str, Any]] = []
+    waiting: list[bytes] = []
+    size = 0
+    for block in rows(source, progress):
+        columns = [block.tokens, block.labels, block.position_ids] if has_mask(source) else [block.tokens]
+        cuts = np.cumsum(block.row_lengths)[:-1]
+        for parts in zip(*(np.split(column.astype("<i4"), cuts) for column in columns), strict=True):
+            encoded = [_array(part) for part in parts]
+            sample = np.array([len(column) for column in encoded], "<u4").tobytes() + b"".join(encoded)
+            if waiting and size + len(sample) > size_limit:
+                shards.append(_shard(out, len(shards), waiting, meta))
+                waiting, size = [], 0
+            waiting.append(sample)
+            size += len(sample)
+    shards.append(_shard(out, len(shards), waiting, meta))
+    write_text(out / "index.json", json.dumps({"shards": shards, "version": 2}, sort_keys=True))
+
+
+def _array(values: npt.NDArray[Any]) -> bytes:
+    code = next(i for i, kind in enumerate(_SHAPE_TYPES) if len(values) < 1 << 8 * np.dtype(kind).itemsize)
+    return bytes([1 << 2 | code]) + np.array([len(values)], _SHAPE_TYPES[code]).tobytes() + values.tobytes()
+
+
+def _shard(out: Path, number: int, samples: list[bytes], meta: dict[str, Any]) -> dict[str, Any]:
+    config = json.dumps(meta, sort_keys=True).encode()
+    offsets = np.cumsum([0, *map(len, samples)]) + 4 + 4 * (len(samples) + 1) + len(config)
+    data = np.array([len(samples), *offsets], "<u4").tobytes() + config + b"".join(samples)
+    path = out / f"shard.{number:05d}.mds"
+    write_bytes(path, data)
+    return {**meta, "raw_data": {"basename": path.name, "bytes": len(data), "hashes": {}}, "samples": len(samples), "zip_data": None}
+
+
+@reads("mds")
+def read_mds(folder: Path, source: Source, options: Options) -> Readable:
+    """The files of an `mds` export, opened by code that did not write them."""
+    shards = json.loads((folder / "index.json").read_text("utf-8"))["shards"]
+    ends = np.cumsum([shard["samples"] for shard in shards])
+
+    def row(number: int) -> tuple[Tokens]:
+        which, place = placed(ends, number)
+        shard = shards[which]
+        data = np.memmap(folder / shard["raw_data"]["basename"], np.uint8, "r")
+        at = int(data[4 * (1 + place) :][:4].view("<u4")[0])
+        names = shard["column_names"]
+        sizes = data[at : at + 4 * len(names)].view("<u4").tolist()
+        found, at = {}, at + 4 * len(names)
+        for name, size in zip(names, sizes, strict=True):
+            # a byte with the number of axes and the type of the shape, the shape of one axis, the values
+            header = 1 + (1, 2, 4)[int(data[at]) & 3]
+            found[name] = np.frombuffer(data[at + header : at + size].tobytes(), "<i4").astype(np.int64)
+            at += size
+        if "tokens" in found:
+            return (Tokens(found["tokens"]),)
+        return (labelled(found["input_ids"], found["labels"], np.flatnonzero(found["position_ids"] == 0)),)
+
+    return Readable(int(ends[-1]), row)

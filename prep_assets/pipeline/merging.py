@@ -1,0 +1,153 @@
+"""The stores of domains as one: lines end to end, or shuffled; tokens in the order of their lines; groups end to end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.data.quarantine import Quarantine
+from prep_assets.errors import ConfigError, StoreError
+from prep_assets.pipeline.asset import FromParts, Target
+from prep_assets.pipeline.groups import TEST, group_folders, group_writer, splits
+from prep_assets.pipeline.lines import UNPAIRED, UNTEMPLATED, form_of, strings_as_messages
+from prep_assets.pipeline.tokens import add, by_domain, writers_of
+from prep_assets.stores.arrays import at, made, numbers, order, stretches, where, zeros
+from prep_assets.stores.groups import GroupStore, open_groups
+from prep_assets.stores.lines import Lines, LinesWriter, open_lines
+from prep_assets.stores.published import Draft
+from prep_assets.stores.tokens import TokenStore, append_records, append_store, open_tokens
+from prep_assets.stores.version_folders import Published
+
+Ints = npt.NDArray[np.int64]
+
+
+def merge_parts(target: Target, quarantine: Quarantine, *, promises: tuple[str, ...] = ()) -> Draft:
+    """Write the stores of all domains as one. Every record was kept, so that as many are read.
+
+    Args:
+        promises: what holds of what was written.
+    """
+    asset, workspace = target.asset, target.workspace
+    assert isinstance(asset.source, FromParts)
+    parts = {name: workspace.built(asset.parts, name) for name in asset.domains(target.family)}
+    others = [workspace.built(name) for name in asset.source.assets[1:]]
+    counts: dict[str, Any] = {}
+    for part in (*parts.values(), *others):
+        add(counts, {key: value for key, value in part.manifest.counts.items() if isinstance(value, int)})
+    counts = {**counts, "read": counts.get("kept", 0)}
+    kinds = {stream.kind for stream in asset.streams.values()}
+    if Lines in kinds:
+        counts = {"read": counts["read"], **_merge_lines(target, parts)}
+    elif GroupStore in kinds:
+        _merge_groups(target, parts)
+    else:
+        _merge_tokens(target, parts, others)
+    return Draft(counts, {}, promises)
+
+
+def _merge_lines(target: Target, parts: Mapping[str, Published]) -> dict[str, int]:
+    """Write the files of all domains as one each, of one form: messages where a domain has messages. A file that none of the domains has is left out. Those to
+    train on are shuffled where the family says so.
+
+    Returns:
+        How many lines there are, and in each file.
+
+    Raises:
+        ConfigError: some domains have messages, others strings that no message can say.
+    """
+    mixed, counts = _mixed_forms(parts), {"kept": 0}
+    shuffled = getattr(target.family, "shuffle", False)
+    for name in target.asset.streams:
+        having = [(number, part) for number, part in enumerate(parts.values()) if (part.directory / f"{name}.jsonl").is_file()]
+        if parts and not having:
+            continue
+        held_out = name.endswith("_test")
+        seed = target.family.seed if shuffled and not held_out else None
+        with LinesWriter(target.payload, name, tuple(parts), shuffle_seed=seed) as writer:
+            for number, part in having:
+                _append(writer, open_lines(part.directory, name), number, as_messages=mixed)
+        split = "test" if held_out else "train"
+        counts[f"unpaired_{split}" if name.startswith(UNPAIRED) else split] = len(writer)
+        counts["kept"] += len(writer)
+    return counts
+
+
+def _append(writer: LinesWriter, lines: Lines, number: int, *, as_messages: bool) -> None:
+    origins = zip(numbers(lines.index["file"]), numbers(lines.index["row"]), strict=True)
+    for line, (file, row) in zip(lines.written(), origins, strict=True):
+        if as_messages and isinstance((content := json.loads(line))["prompt"], str):
+            writer.append(strings_as_messages(content), source=number, file=file, at=row)
+        else:
+            writer.append_line(line, source=number, file=file, at=row)
+
+
+def _mixed_forms(parts: Mapping[str, Published]) -> bool:
+    """Whether some domains hold strings and others messages."""
+    forms = {name: form_of(part.directory) for name, part in parts.items() if part.manifest.counts["kept"]}
+    if len(set(forms.values())) < 2:
+        return False
+    stuck = [name for name, form in forms.items() if form == "text" and parts[name].manifest.counts.get(UNTEMPLATED)]
+    if stuck:
+        rich = ", ".join(name for name, form in forms.items() if form == "messages")
+        raise ConfigError(
+            f"messages are in {rich}, and prompts and completions that no message can say in {', '.join(stuck)}: no one file can hold both. "
+            f"Set form: text, which refuses rows of {rich}, or let the schema of {', '.join(stuck)} give user and assistant turns"
+        )
+    return True
+
+
+def _merge_groups(target: Target, parts: Mapping[str, Published]) -> None:
+    """Write the groups of all domains, domain by domain."""
+    with ExitStack() as stack:
+        for split, folder in zip(("train", TEST), group_folders(target, parts), strict=False):
+            writer = stack.enter_context(group_writer(target, folder, tuple(parts), target.family.output.storage_format))
+            for number, part in enumerate(parts.values()):
+                if split in (having := splits(part.directory)):
+                    writer.append_store(open_groups(having[split]), number)
+
+
+def _merge_tokens(target: Target, parts: Mapping[str, Published], others: Sequence[Published]) -> None:
+    """Write the tokens of all domains, in the order of the merged lines; streams that no lines are named for are those of other stores, as they are."""
+    source, workspace = target.asset.source, target.workspace
+    assert isinstance(source, FromParts)
+    masked = {"loss_mask": "uint8"} if any(stream.masked for stream in target.asset.streams.values()) else {}
+    for stem in target.stems:
+        if stem not in source.lines:
+            [tokens] = [open_tokens(other.directory, stem) for other in others]
+            with writers_of(target, [stem], masked, target.family.output.storage_format) as writers:
+                append_store(writers[stem][1], tokens)
+            continue
+        asset, file = source.lines[stem]
+        merged = open_lines(workspace.built(asset).directory, file)
+        if "/" in stem and not len(merged):
+            continue
+        files = {name: open_lines(workspace.built(by_domain(asset), name).directory, file) for name in parts}
+        having = {name: part for name, part in parts.items() if (part.directory / f"{stem}.index").is_dir()}
+        streams = {name: open_tokens(part.directory, stem) for name, part in having.items()}
+        with writers_of(target, [stem], masked, target.family.output.storage_format) as writers:
+            [(_, writer)] = writers.values()
+            append_records(writer, list(streams.values()), *_records(merged, files, streams))
+
+
+def _records(merged: Lines, lines: Mapping[str, Lines], tokens: Mapping[str, TokenStore]) -> tuple[Ints, Ints, Ints]:
+    """Of each record, in the order of the merged lines: the number of its stream, its number there, and its line. Not every line was tokenized."""
+    # of each merged line: 1 + the number of its record, and its stream
+    numbered, of = zeros(len(merged)), zeros(len(merged), np.int32)
+    for number, (name, stream) in enumerate(tokens.items()):
+        mine, places, record = merged.of(merged.sources.index(name)), lines[name].places, zeros(len(lines[name]))
+        for part in stretches(len(stream)):
+            record[stream.row[part]] = np.arange(part.start, part.stop) + 1
+        # both files hold the same lines, in two orders
+        here, by_place, line = merged.places, order(at(merged.places, mine)), order(places)
+        for part in stretches(max(len(mine), len(line))):
+            row = mine[by_place[part]]
+            if not np.array_equal(here[row], places[line[part]]):
+                raise StoreError(f"{merged.path}: it does not hold the {len(line):,} lines of {lines[name].path}. Build it again")
+            numbered[row], of[row] = record[line[part]], number
+    row = where(made(len(merged), lambda part: numbered[part] > 0, bool))
+    return made(len(row), lambda part: of[row[part]]), made(len(row), lambda part: numbered[row[part]] - 1), row

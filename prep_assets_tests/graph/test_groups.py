@@ -1,0 +1,511 @@
+"""Scored groups, of texts and of ids that a model sampled."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tokenizers import Tokenizer
+
+from prep_assets.config.models import Rl
+from prep_assets.engine import state
+from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.graph.exports import asset_name
+from prep_assets.graph.graph import ASSETS, EVERY, asset_named, assets_of, family_exports, store_of
+from prep_assets.graph.previews import Preview
+from prep_assets.graph.selftest import selftest
+from prep_assets.pipeline.workspace import GROUP_SCHEMAS, Workspace, group_domains, prompt_domains
+from prep_assets.proofs.mutations import IMAGE_MUTATIONS, MUTATIONS, REWARD_MUTATIONS, ROLLOUT_MUTATIONS, SELECTION_MUTATIONS
+from prep_assets.samples import Group, Prompt
+from prep_assets.schemas.registry import schemas
+from prep_assets.stores.groups import open_groups
+from prep_assets.stores.lines import open_lines
+from prep_assets.stores.version_folders import Published
+from prep_assets.training import DatasetFactory
+from prep_assets_tests.graph.workspaces import (
+    TOKENIZER,
+    build,
+    build_all,
+    domain,
+    failing,
+    jsonl,
+    make,
+    out_of_date,
+    part_of,
+    refusals,
+    resealed,
+    tree,
+    verdicts,
+    workspace_in,
+)
+
+# `rl_groups`: which domains it reads, what becomes of a group, and what its checks and its selftest notice.
+
+
+GOOD: list[dict[str, Any]] = [
+    {
+        "prompt": f"What is {i} + 2?",
+        "responses": [f"{i + 2}", "I think\nit is ünknown.", f"{i + 2}"][: 1 + i % 3],
+        "rewards": [1, -0.3, 1e-3],
+    }
+    for i in range(40)
+]
+for row in GOOD:
+    row["rewards"] = row["rewards"][: len(row["responses"])]
+CHAT = {
+    "prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Capital of Peru?"}],
+    "responses": ["Lima", [{"role": "assistant", "content": "Quito"}]],
+    "rewards": [0.5, 0],
+}
+BAD: dict[str, dict[str, Any]] = {
+    "schema/length_mismatch": {"prompt": "a", "responses": ["b", "c"], "rewards": [1]},
+    "schema/empty_answer": {"prompt": "a", "responses": ["b", " "], "rewards": [1, 0]},
+    "schema/missing_field": {"prompt": "a", "responses": ["b"]},
+    "group/reward_out_of_range": {"prompt": "a", "responses": ["b"], "rewards": [1e39]},
+    "tokenize/too_long": {"prompt": "a", "responses": ["b", "long " * 300], "rewards": [1, 0]},
+    "deduplicate/duplicate": GOOD[3],
+}
+ROWS = [*GOOD, CHAT, *BAD.values()]
+
+
+def workspace_of(folder: Path, domains: dict[str, Any], **more: Any) -> Workspace:
+    options = {"preprocessing": {"max_seq_len": 200}, "arithmetic": {"n": 20}, "test_fraction": 0.2, "output": {"storage_format": "bin"}}
+    return workspace_in(folder, {"rl": {"tokenizer": TOKENIZER, **options, "domains": domains, **more}})
+
+
+@pytest.fixture(scope="module", params=["bin", "h5"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """Prompts and groups side by side, built."""
+    folder = tmp_path_factory.mktemp("groups")
+    rows = jsonl(folder / "groups.jsonl", ROWS)
+    held = jsonl(folder / "held.jsonl", [{"prompt": "Held out?", "responses": ["Yes", "No"], "rewards": [1, 0]}])
+    domains = {
+        "scored": domain(rows, "group", test_files=[str(held)]),
+        "gsm8k": domain("gsm8k.jsonl", "gsm8k"),
+        "again": domain(rows, "group", max_items=5),
+    }
+    shards = {"max_tokens_per_shard": 150} if request.param == "bin" else {}
+    made = workspace_of(folder, domains, output={"storage_format": request.param, **shards})
+    build_all(made, ["rl"])
+    return made
+
+
+def published(workspace: Workspace, asset: str = "rl_groups") -> Published:
+    found = workspace.published(asset)
+    assert found is not None
+    return found
+
+
+def chatml(row: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
+    """A group as the demo tokenizer's template has it, worked out from strings."""
+
+    def turns(value: Any, role: str) -> str:
+        messages = [{"role": role, "content": value}] if isinstance(value, str) else value
+        return "".join(f"<|im_start|>{each['role']}\n{each['content']}<|im_end|>\n" for each in messages)
+
+    head = turns(row["prompt"], "user") + "<|im_start|>assistant\n"
+    prompt = tokenizer.encode(head, add_special_tokens=False).ids
+    end = tokenizer.token_to_id("<|im_end|>")
+    found: dict[str, Any] = {"prompts": prompt, "responses": [], "masks": [], "rewards": row["rewards"]}
+    for response in row["responses"]:
+        whole = tokenizer.encode(turns(row["prompt"], "user") + turns(response, "assistant"), add_special_tokens=False).ids
+        ids = whole[len(prompt) :]
+        found["responses"].append(ids)
+        found["masks"].append([i <= ids.index(end) for i in range(len(ids))])
+    return found
+
+
+def test_groups_are_tokenized_like_their_template(made: Workspace) -> None:
+    tokenizer = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
+    folder = made.stores / "rl_groups"
+    found: list[dict[str, Any]] = []
+    for part in (folder, folder / "current" / "test"):
+        for item in DatasetFactory.load("grpo", part):
+            lists = {key: [part.tolist() for part in item[key]] for key in ("responses", "masks")}
+            found.append({"prompts": item["prompts"].tolist(), **lists, "rewards": item["rewards"].tolist()})
+    rows = [*GOOD[:5], *GOOD, CHAT, {"prompt": "Held out?", "responses": ["Yes", "No"], "rewards": [1, 0]}]
+    expected = [chatml(row, tokenizer) for row in rows]
+    for row in expected:
+        row["rewards"] = pytest.approx(row["rewards"], rel=1e-6)
+    assert len(found) == len(expected)
+    assert all(row in found for row in expected)
+    for row in GOOD[5:]:  # those of one domain only
+        assert sum(chatml(row, tokenizer)["prompts"] == each["prompts"] for each in found) == 1
+
+
+def test_a_group_is_whole_or_refused(made: Workspace) -> None:
+    store, counts = part_of(made, "rl_groups", "scored"), published(made).manifest.counts
+    assert store.manifest.counts["refused"] == dict.fromkeys(sorted(BAD), 1)
+    assert store.manifest.counts["read"] == len(ROWS) + 1 == store.manifest.counts["kept"] + len(BAD)
+    assert counts["kept"] == counts["train"] + counts["test"] == counts["read"] == store.manifest.counts["kept"] + 5
+    assert counts["responses"] == sum(len(row["responses"]) for row in [*GOOD, *GOOD[:5], CHAT]) + 2
+    listed = {f"{each.stage}/{each.reason}": each for each in refusals(store)}
+    assert listed["tokenize/too_long"].detail.startswith("response 1: ")
+    assert listed["tokenize/too_long"].id == f"groups.jsonl:{ROWS.index(BAD['tokenize/too_long'])}"
+
+
+def test_what_is_held_out_is_by_its_prompt(made: Workspace) -> None:
+    train, test = open_groups(published(made).directory), open_groups(published(made).directory / "test")
+    prompts = [{tuple(store.prompts.record(i, "tokens").tolist()) for i in range(len(store))} for store in (train, test)]
+    assert len(test) > 1 and not prompts[0] & prompts[1]
+    assert train.sources == test.sources == ("again", "scored")
+    assert sorted(set(train.source.tolist())) == [0, 1]
+
+
+def test_prompts_and_groups_do_not_read_each_others_domains(made: Workspace) -> None:
+    family = made.family(Rl)
+    assert (group_domains(family), prompt_domains(family)) == (("again", "scored"), ("gsm8k",))
+    prompts = part_of(made, "rl_prompts", "gsm8k")
+    assert asset_named("rl_groups_by_domain", made).partitions(made) == ("scored", "again")
+    assert (prompts.manifest.counts["read"], prompts.manifest.counts["refused"]) == (200, {})
+    assert open_lines(prompts.directory, "rl_prompts_train").sources == ("gsm8k",)
+
+
+def test_every_check_holds_and_looks_at_everything(made: Workspace) -> None:
+    store = part_of(made, "rl_groups", "scored")
+    found = verdicts(made, store)
+    expected = {
+        "file_hashes",
+        "accounting",
+        "selection",
+        "row_integrity",
+        "mask_alignment",
+        "tokenization_identity",
+        "rewards",
+        "sampled_ids",
+    }
+    assert set(found) == expected
+    assert [name for name, verdict in found.items() if not verdict.passed] == []
+    counts = store.manifest.counts
+    assert found["mask_alignment"].numbers["rows_checked"] == counts["responses"] == found["rewards"].numbers["rewards_checked"]
+    assert found["mask_alignment"].numbers["trained_tokens"] == counts["trained_tokens"]
+    assert found["tokenization_identity"].numbers["rows_tokenized_again"] == counts["responses"] + counts["kept"]
+    assert failing(made, published(made, "rl_prompts")) == [] == failing(made, published(made))
+    [held] = [verdict.numbers for name, verdict in verdicts(made, published(made)).items() if name == "merged"]
+    counts = published(made).manifest.counts
+    assert held["records_checked"] == 2 * counts["kept"] + counts["responses"]
+
+
+def test_selftest_catches_every_corruption(made: Workspace) -> None:
+    trials = selftest(made, part_of(made, "rl_groups", "scored"))
+    assert [trial for trial in trials if not trial.passed] == []
+    means_nothing = {"a held-out row in the training part", *(each.name for each in IMAGE_MUTATIONS)}
+    assert {trial.mutation for trial in trials if not trial.tried} <= means_nothing
+    names = {trial.mutation for trial in trials}
+    assert names == {
+        "",
+        "border of prompt and response moved",
+        *(each.name for each in (*MUTATIONS, *REWARD_MUTATIONS, *SELECTION_MUTATIONS)),
+    }
+
+
+def test_a_group_as_it_is_shown(made: Workspace) -> None:
+    store = open_groups(published(made).directory)
+    row = next(i for i in range(len(store)) if len(store.responses_of(i)) == 3)
+    shown = store_of(made, published(made)).preview(row)
+    assert isinstance(shown, Preview)
+    source = GOOD[int(store.prompts.row[row])]
+    where = f"{store.sources[store.source[row]]}/groups.jsonl:{store.prompts.row[row]}"
+    prompt = len(store.prompts.record(row, "tokens"))
+    assert [name for _, name in shown.origins] == [where, "response 0, reward 1", "response 1, reward -0.3", "response 2, reward 0.001"]
+    assert shown.origins[1][0] == prompt and not any(shown.weights[:prompt])
+    assert source["prompt"] in "".join(shown.tokens[:prompt])
+    last = shown.origins[3][0]
+    assert "".join(shown.tokens[last:]) == f"{source['responses'][2]}<|im_end|>\n"
+    assert shown.positions[last] == prompt and len(shown.ids) == len(shown.tokens) == len(shown.weights)
+    with pytest.raises(ConfigError, match=r"there are \d+, numbered from 0"):
+        store_of(made, published(made)).preview(len(store))
+    with pytest.raises(ConfigError, match="has no stream 'dev'; it has train, test"):
+        store_of(made, published(made)).preview(0, stream="dev")
+
+
+def test_equal_bytes_in_another_folder_and_order(made: Workspace, tmp_path: Path) -> None:
+    family = made.family(Rl).model_dump(by_alias=True)
+    family["domains"] = dict(reversed(family["domains"].items()))
+    other = workspace_in(tmp_path, {"rl": family})
+    assert tree(build(other, "rl_groups").directory) == tree(published(made).directory)
+
+
+# -- which domains have groups ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_names_that_definitions_load_by_are_those_of_the_registry() -> None:
+    variants = {other.variant_of for other in schemas().values() if other.can_give(Prompt)}
+    assert {
+        name for name, each in schemas().items() if each.can_give(Group) and not each.can_give(Prompt) and name not in variants
+    } == GROUP_SCHEMAS
+
+
+def test_the_graph_has_groups_where_a_domain_gives_them(made: Workspace, tmp_path: Path) -> None:
+    rl = [name for name, asset in ASSETS.items() if asset.family == "rl"]
+    groups = ["rl_groups_by_domain", "rl_groups"]
+    assert list(assets_of(made)) == [*rl, *groups] and set(EVERY) == {*ASSETS, *groups}
+    assert [asset_named(name, made).upstream for name in groups] == [("rl_raw",), ("rl_groups_by_domain",)]
+    without = workspace_of(tmp_path, {"gsm8k": domain("gsm8k.jsonl", "gsm8k")})
+    assert list(assets_of(without)) == rl
+    with pytest.raises(ConfigError, match=r"no asset 'rl_groups': no domain of rl\.yaml has a schema that gives a Group"):
+        asset_named("rl_groups", without)
+
+
+def test_an_export_of_groups_needs_groups(made: Workspace, tmp_path: Path) -> None:
+    exports = {"trl": {"from": "rl_groups", "to": "hf_arrow"}, "held": {"from": "rl_groups", "to": "astrai", "stream": "test"}}
+    without = workspace_of(tmp_path / "a", {"gsm8k": domain("gsm8k.jsonl", "gsm8k")}, exports=exports)
+    with pytest.raises(ConfigError, match=r"exports\.trl\.from: rl_groups is not an asset here"):
+        family_exports(without, "rl")
+    groups = dict(made.family(Rl).model_dump(by_alias=True), exports=exports)
+    other = workspace_in(tmp_path / "b", {"rl": groups})
+    build(other, "rl_groups")
+    counts = published(other).manifest.counts
+    kept = {}
+    for each in family_exports(other, "rl"):
+        made_export = make(other, assets_of(other)[asset_name(each)])
+        assert failing_of(other, made_export) == []
+        kept[asset_name(each)] = made_export.manifest.counts["rows"]
+    assert kept == {"rl_export_trl": counts["train"], "rl_export_held": counts["test"]}
+    assert out_of_date(other, assets_of(other)["rl_export_trl"]) == []
+
+
+def failing_of(workspace: Workspace, store: Published) -> list[str]:
+    from prep_assets.graph.graph import run_check
+    from prep_assets_tests.graph.workspaces import checks_of
+
+    return [check.name for check in checks_of(store.manifest.asset, workspace) if not run_check(check, workspace, store).passed]
+
+
+def test_only_groups(tmp_path: Path) -> None:
+    made = workspace_of(tmp_path, {"scored": domain(jsonl(tmp_path / "g.jsonl", GOOD[:4]), "group")}, test_fraction=0)
+    stores = build_all(made, ["rl"])
+    assert stores["rl_prompts", ""].manifest.counts["read"] == 0
+    assert stores["rl_tokens", ""].manifest.counts["kept"] == 20
+    assert not (stores["rl_groups", ""].directory / "test").exists()
+    for name in ("rl_prompts", "rl_tokens", "rl_groups"):
+        assert failing(made, stores[name, ""]) == []
+        assert state(made, EVERY[name], "") == "current"
+
+
+def test_one_source_of_prompts_and_groups(tmp_path: Path) -> None:
+    rows = jsonl(tmp_path / "g.jsonl", [{**GOOD[0], "kind": "g"}, {"prompt": "2 + 2?", "gold": "4", "kind": "p"}, {**GOOD[1], "kind": "g"}])
+    routed = {"g": domain(rows, "group", domain_key="kind"), "p": domain(rows, "rl_prompt", domain_key="kind")}
+    stores = build_all(workspace_of(tmp_path, routed, test_fraction=0), ["rl"])
+    assert [stores[name, ""].manifest.counts["kept"] for name in ("rl_prompts", "rl_groups")] == [1, 2]
+
+
+def test_plain_groups_have_no_template(tmp_path: Path) -> None:
+    sources = {
+        "prompts": {"sections": [{"field": "q", "action": "mask"}]},
+        "responses": {"sections": [{"field": "a", "action": "train"}], "list_field": True},
+        "rewards": {"sections": [{"field": "r", "action": "value"}]},
+    }
+    rows = [{"q": "Q: why?\nA:", "a": [" because", " no"], "r": [1, 0]}, {"q": "Q: why? ", "a": ["because"], "r": [1]}]
+    options = {"options": {"sources": sources}}
+    made = workspace_of(tmp_path, {"plain": domain(jsonl(tmp_path / "g.jsonl", rows), "sections", **options)}, test_fraction=0)
+    found = build_all(made, ["rl"])["rl_groups_by_domain", "plain"]
+    assert failing(made, found) == []
+    # the space before the answer would be one token with it
+    assert [(each.id, each.reason) for each in refusals(found)] == [("g.jsonl:1", "prompt_differs")]
+    item = DatasetFactory.load("grpo", made.stores / "rl_groups")[0]
+    vocabulary = made.vocabulary(made.family(Rl))
+    assert [vocabulary.decode(part.numpy()) for part in (item["prompts"], *item["responses"])] == [
+        "Q: why?\nA:",
+        " because<|endoftext|>",
+        " no<|endoftext|>",
+    ]
+
+
+def test_a_response_goes_on_from_the_very_prompt(tmp_path: Path) -> None:
+    """The generation prompt of this template is as long as the header of an answer, and another one."""
+    turns = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    made = workspace_of(tmp_path, {"scored": domain(jsonl(tmp_path / "g.jsonl", GOOD[:4]), "group")}, template="odd.jinja", test_fraction=0)
+    (made.configs / "odd.jinja").write_text(turns + "{% if add_generation_prompt %}<|im_start|>user\n{% endif %}")
+    build(made, "rl_raw", "scored")
+    with pytest.raises(
+        PrepAssetsError,
+        match=r"all 4 records were refused \(render/mask_not_provable: 4\).*has loss weight 0 by its marks and 1 by its frames",
+    ):
+        build(made, "rl_groups")
+
+
+def test_a_schema_that_gives_something_else_stops_the_build(tmp_path: Path) -> None:
+    rows = jsonl(tmp_path / "g.jsonl", [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}])
+    made = workspace_of(tmp_path, {"chat": domain(rows, "sections")})
+    build(made, "rl_raw", "chat")
+    with pytest.raises(ConfigError, match="domain chat: schema 'sections' with these options gives a Sample; rl_groups needs a Group"):
+        build(made, "rl_groups")
+
+
+OWN = """
+from prep_assets.samples import ASSISTANT, IMAGE, TEXT, USER, Group, Prompt, Region, Turn, turn
+
+def scored(row) -> Group | None:
+    weight = row.get("weight")
+    answer = Turn(ASSISTANT, (Region(TEXT, "b", weight),))
+    prompt = Turn(USER, (Region(IMAGE, "a.png"),)) if row.get("image") else turn(USER, "a")
+    return Group((prompt,), ((answer,),), tuple(row["rewards"]))
+
+def asked(row) -> Prompt:
+    return Prompt((turn(USER, "a"),), "1")
+"""
+
+
+def test_schemas_of_ones_own_say_by_their_annotation_what_they_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_groups.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    rows = [{"rewards": [1]}, {"rewards": [1], "weight": 0.5}, {"rewards": [1, 2]}, {"rewards": []}, {"rewards": [1], "image": True}]
+    path = jsonl(tmp_path / "g.jsonl", rows)
+    domains = {"s": domain(path, "own_groups:scored"), "a": domain(path, "own_groups:asked"), "gone": domain(path, "own_gone:function")}
+    made = workspace_of(tmp_path, domains, test_fraction=0)
+    try:
+        assert (group_domains(made.family(Rl)), prompt_domains(made.family(Rl))) == (("s",), ("a", "gone"))
+        found = build(made, "rl_groups_by_domain", "s")
+        assert found.manifest.counts["kept"] == 1
+        assert found.manifest.counts["refused"] == {
+            "group/fractional_weight": 1,
+            "group/length_mismatch": 2,
+            "group/unsupported_media": 1,
+        }
+    finally:
+        sys.modules.pop("own_groups", None)
+
+
+def test_a_mask_that_a_second_derivation_contradicts_refuses_its_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made while the store is written, so that such a group is in quarantine and not in a store that fails."""
+    from prep_assets.text.encode import Encoder
+
+    trained = Encoder.trained
+    monkeypatch.setattr(
+        Encoder, "trained", lambda encoder, rendered: [(start - 4, end, weight) for start, end, weight in trained(encoder, rendered)]
+    )
+    rows = [{"prompt": f"What is {number}?", "responses": ["One.", "Two."], "rewards": [1.0, 0.0]} for number in range(2)]
+    workspace = workspace_of(tmp_path, {"scored": domain(jsonl(tmp_path / "scored.jsonl", rows), "group")})
+    build(workspace, "rl_raw", "scored")
+    with pytest.raises(PrepAssetsError, match=r"mask_not_provable.*has loss weight 1 by its marks and 0 by its frames"):
+        build(workspace, "rl_groups")
+
+
+# Groups with the token ids that a model sampled: stored unchanged, with their log-probabilities, and drift counted.
+
+
+KEYS = {"token_ids_key": "token_ids", "logprobs_key": "logprobs"}
+BACKEND = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
+STOP = BACKEND.token_to_id("<|im_end|>")
+
+
+def canonical(text: str) -> list[int]:
+    return [*BACKEND.encode(text, add_special_tokens=False).ids, STOP]
+
+
+def spelled(text: str) -> list[int]:
+    """The same text in single bytes: what no tokenizer writes and a model may sample."""
+    return [*(BACKEND.token_to_id(char) for char in text), STOP]
+
+
+def rollout(number: int, **more: Any) -> dict[str, Any]:
+    texts = [f"It is {number}.", f"maybe{number}"]
+    ids = [canonical(texts[0]), spelled(texts[1])]
+    logprobs = [[-0.125 * at for at in range(len(each))] for each in ids]
+    return {"prompt": f"What is {number}?", "responses": texts, "token_ids": ids, "logprobs": logprobs, "rewards": [1, -0.5], **more}
+
+
+def built(folder: Path, rows: list[dict[str, Any]], keys: dict[str, str] = KEYS, **options: Any) -> tuple[Workspace, Published]:
+    source = jsonl(folder / "rows.jsonl", rows)
+    domains = {"rollouts": domain(source, "group", options=keys)}
+    family = {"tokenizer": TOKENIZER, "domains": domains, "output": {"storage_format": "bin"}, **options}
+    workspace = workspace_in(folder, {"rl": family})
+    return workspace, build(workspace, "rl_groups_by_domain", "rollouts")
+
+
+def test_ids_are_stored_as_they_were_sampled(tmp_path: Path) -> None:
+    """vLLM's report of October 2025, verl issue 3720: encoding the decoded rollout gives other ids than were sampled."""
+    rows = [rollout(number) for number in range(5)]
+    workspace, published = built(tmp_path, rows)
+    store = open_groups(published.directory)
+    for number, row in enumerate(rows):
+        for at, record in enumerate(store.responses_of(number)):
+            assert store.responses.record(record, "tokens").tolist() == row["token_ids"][at]
+            assert store.responses.record(record, "logprobs").tolist() == row["logprobs"][at]
+            assert store.responses.record(record, "loss_mask").all()
+        head = f"<|im_start|>user\n{row['prompt']}<|im_end|>\n<|im_start|>assistant\n"
+        assert store.prompts.record(number, "tokens").tolist() == BACKEND.encode(head, add_special_tokens=False).ids
+    counts = published.manifest.counts
+    assert (counts["sampled"], counts["retokenized_otherwise"]) == (10, 5)
+    assert failing(workspace, published) == []
+    assert "ids of 10 responses are stored as they were sampled" in verdicts(workspace, published)["sampled_ids"].summary
+
+
+def test_a_prompt_may_have_its_own_ids(tmp_path: Path) -> None:
+    rows = [rollout(1, prompt_ids=spelled("What?"))]
+    workspace, published = built(tmp_path, rows, {**KEYS, "prompt_ids_key": "prompt_ids"})
+    assert open_groups(published.directory).prompts.record(0, "tokens").tolist() == rows[0]["prompt_ids"]
+    assert failing(workspace, published) == []
+
+
+@pytest.mark.parametrize("key", ["tokens", "loss_mask", "logprobs"])
+def test_what_was_changed_is_found(tmp_path: Path, key: str) -> None:
+    workspace, published = built(tmp_path, [rollout(1), rollout(2)])
+    names = {"tokens": "tokens", "loss_mask": "loss_mask", "logprobs": "logprobs"}
+    files = [path for path in published.directory.rglob("*.bin") if path.parent.parent.name == "responses"]
+    file = next(path for path in files if path.stem in (names[key], "sequence" if key == "tokens" else key))
+    dtype = {"tokens": np.int32, "loss_mask": np.uint8, "logprobs": np.float32}[key]
+    values = np.fromfile(file, dtype)
+    values[1] = {"tokens": values[1] + 1, "loss_mask": 0, "logprobs": -9}[key]
+    values.tofile(file)
+    assert "sampled_ids" in failing(workspace, resealed(published))
+
+
+TURNS = [{"role": role, "content": "a"} for role in ("assistant", "user", "assistant")]
+SAMPLED_GROUPS_BAD = {
+    "schema/length_mismatch": {"logprobs": [[-1.0], [-1.0]]},
+    "schema/positive_logprob": {"logprobs": [[0.5] * len(each) for each in rollout(1)["token_ids"]]},
+    "schema/wrong_type": {"token_ids": [["a"], [1]]},
+    "schema/missing_field": {"token_ids": None},
+    "tokenize/id_outside_vocabulary": {"token_ids": [[10**6] * len(each) for each in rollout(1)["token_ids"]]},
+    "tokenize/ids_differ_from_text": {"responses": ["It is 1.", "something else"]},
+    "tokenize/too_long": {"prompt": "long " * 300},
+    "group/sampled_ids_without_mask": {
+        "responses": [
+            "It is 1.",
+            [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}],
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("reason", SAMPLED_GROUPS_BAD)
+def test_what_is_refused(tmp_path: Path, reason: str) -> None:
+    _, published = built(tmp_path, [rollout(1, **SAMPLED_GROUPS_BAD[reason]), rollout(2)], preprocessing={"max_seq_len": 200})
+    assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == [reason]
+    assert published.manifest.counts["kept"] == 1
+
+
+def test_log_probabilities_are_in_all_domains_or_in_none(tmp_path: Path) -> None:
+    source = jsonl(tmp_path / "rows.jsonl", [rollout(1)])
+    domains = {"a": domain(source, "group", options=KEYS), "b": domain(source, "group", options={"token_ids_key": "token_ids"})}
+    workspace = workspace_in(tmp_path, {"rl": {"tokenizer": TOKENIZER, "domains": domains}})
+    with pytest.raises(ConfigError, match="domains b have no logprobs_key, others have"):
+        build(workspace, "rl_groups")
+
+
+def test_exports_carry_them_or_refuse(tmp_path: Path) -> None:
+    exports = {name: {"from": "rl_groups", "to": name} for name in ("hf_arrow", "astrai")}
+    rows = [rollout(number) for number in range(3)]
+    workspace, _ = built(tmp_path, rows, exports=exports)
+    merged = build(workspace, "rl_groups")
+    assert merged.manifest.counts["sampled"] == 6 and failing(workspace, merged) == []
+    (arrow, astrai) = (next(each for name, each in assets_of(workspace).items() if name.endswith(form)) for form in ("hf_arrow", "astrai"))
+    found = make(workspace, arrow)
+    (file,) = found.directory.rglob("*.arrow")
+    assert pa.ipc.open_stream(file.read_bytes()).read_all()["logprobs"].to_pylist() == [row["logprobs"] for row in rows]
+    with pytest.raises(PrepAssetsError, match="no place for log-probabilities"):
+        make(workspace, astrai)
+
+
+def test_every_corruption_of_sampled_ids_is_caught(tmp_path: Path) -> None:
+    workspace, published = built(tmp_path, [rollout(number) for number in range(6)])
+    trials = [trial for trial in selftest(workspace, published) if trial.check == "sampled_ids" and trial.mutation]
+    assert {trial.mutation for trial in trials} == {mutation.name for mutation in ROLLOUT_MUTATIONS}
+    assert [trial for trial in trials if not trial.passed or trial.tried != trial.caught] == []
+    assert [trial.mutation for trial in trials if not trial.caught] == ["another prompt than was sampled from"]

@@ -1,0 +1,500 @@
+"""Every option and every template does what it says, and hostile configurations stop the build."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import numpy as np
+import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from prep_assets.config.family import Domain, Export
+from prep_assets.config.models import FAMILIES
+from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.graph.graph import assets_of
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.packed import open_packed
+from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.version_folders import Published
+from prep_assets.text.load_template import named_templates
+from prep_assets_tests.graph.conftest import Make
+from prep_assets_tests.graph.every_template import OWN, outcome, tokenizer, trl
+from prep_assets_tests.graph.test_refusals import chat
+from prep_assets_tests.graph.walked_inputs import SCHEMAS, write_inputs
+from prep_assets_tests.graph.walked_options import SHOWN, By, Doing, Elsewhere
+from prep_assets_tests.graph.workspaces import build, build_all, copy_of, domain, jsonl, minimal, refusals, workspace_in
+
+# No option is accepted and ignored: each field of each family's configuration changes what is built from a fitting input, or what is done.
+#
+# An option that is on or off, or one of some words, is shown by another value. Every other has an entry in `SHOWN`, and so has one that means something
+# beside other options only. What means nothing beside other options is refused: `config/test_meaning.py`.
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with every input; a module with schemas of the user's own is importable from it."""
+    folder = tmp_path_factory.mktemp("walk")
+    write_inputs(folder)
+    sys.path.insert(0, str(folder))
+    yield folder
+    sys.path.remove(str(folder))
+    sys.modules.pop("walk_schemas", None)
+
+
+def fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every field by its path, as a configuration writes it; ``*`` stands for a name."""
+    for name, each in model.model_fields.items():
+        inner = {"domains": Domain, "exports": Export}.get(name) if not prefix else None
+        if isinstance(each.default, BaseModel):
+            yield from fields(type(each.default), f"{prefix}{name}.")
+        elif inner is not None:
+            yield from ([(name, each)] if name == "exports" else [])
+            yield from fields(inner, f"{name}.*.")
+        else:
+            yield prefix + (each.alias or name), each
+
+
+def another(each: FieldInfo) -> By | None:
+    """A value that an option has not, where its type tells the values that it may have."""
+    if each.annotation is bool:
+        return By(not each.default)
+    words = [word for word in get_args(each.annotation) if get_origin(each.annotation) is Literal and word != each.default]
+    return By(words[-1]) if words else None
+
+
+EVERY = {(family, path): SHOWN[family].get(path) or another(each) for family, model in FAMILIES.items() for path, each in fields(model)}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_field_is_shown(family: str) -> None:
+    assert [path for (of, path), shown in EVERY.items() if of == family and shown is None] == [], "each needs an entry in SHOWN"
+    assert [path for path in SHOWN[family] if (family, path) not in EVERY] == []
+
+
+@pytest.mark.parametrize("test", sorted({each.test for shown in SHOWN.values() for each in shown.values() if isinstance(each, Elsewhere)}))
+def test_what_is_shown_elsewhere_is_there(test: str) -> None:
+    file, _, name = test.partition("::")
+    assert f"def {name}(" in (Path(__file__).resolve().parents[2] / file).read_text("utf-8")
+
+
+# -- building -----------------------------------------------------------------------------------------------------------------------------
+
+
+def configuration(family: str, files: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """A small configuration with options set by their paths."""
+    own = {"files": [f"@{family}.jsonl"], "schema": SCHEMAS[family]}
+    found: dict[str, Any] = {"tokenizer": "@tokenizer", "domains": {"a": dict(own)}}
+    if family == "rl":
+        found |= {"arithmetic": {"n": 20}}
+        found["domains"]["groups"] = {"files": ["@groups.jsonl"], "schema": "group"}
+    if family == "sft":
+        found |= {"packing": {"row_len": 128}}
+    if family == "preference":
+        found |= {"test_fraction": 0.0}
+    for path, value in values.items():
+        *above, last = path.replace("domains.*", "domains.a").replace("exports.*", "exports.e").split(".")
+        place = found
+        for key in above:
+            place = place.setdefault(key, {})
+        place[last] = copy.deepcopy(value)
+    if "b" in found["domains"] and not found["domains"]["b"]:
+        read = {key: found["domains"]["a"][key] for key in ("files", "schema")}
+        found["domains"]["b"] = {**read, "domain_key": "source"}
+    return json.loads(json.dumps(found).replace('"@', f'"{files}/'))  # type: ignore[no-any-return]
+
+
+Held = tuple[str, Mapping[str, Any], str]
+"""Hash of a store's content, counts, hash of its quarantine."""
+
+
+def outcomes(family: str, folder: Path, values: Mapping[str, Any]) -> Iterator[tuple[str, Held]]:
+    """What each store of the family holds, as it is built, what feeds others first."""
+    workspace = workspace_in(folder, {family: dict(values)})
+    for name, asset in assets_of(workspace).items():
+        for partition in asset.partitions(workspace):
+            # what a store holds is in question here, not whether its checks hold
+            store = asset.build(workspace, partition).propose()
+            workspace.place(name, partition).accept(store, {})
+            yield f"{name}[{partition}]", (store.manifest.content_hash, store.manifest.counts, store.manifest.quarantine)
+
+
+CASES = [each for each, shown in EVERY.items() if shown and not isinstance(shown, Elsewhere)]
+PLAIN: dict[str, Any] = {}
+"""Outcomes that are asked for often: without any option."""
+
+
+@pytest.mark.parametrize(("family", "path"), CASES, ids=[f"{family}-{path}" for family, path in CASES])
+def test_an_option_shows(files: Path, tmp_path: Path, family: str, path: str) -> None:
+    shown = EVERY[family, path]
+    assert shown and not isinstance(shown, Elsewhere)
+    without, with_it = (configuration(family, files, {**shown.beside, **more}) for more in ({}, {path: shown.value}))
+    if path == "domains.*.format":
+        shutil.copyfile(files / f"{family}.jsonl", files / f"{family}.data")
+    if isinstance(shown, Doing):
+        before, after = (
+            shown.seen(workspace_in(tmp_path / name, {family: values}), family) for name, values in (("0", without), ("1", with_it))
+        )
+        assert before != after
+        return
+    if shown.stops:
+        with pytest.raises(PrepAssetsError, match=shown.stops):
+            list(outcomes(family, tmp_path / "0", without))
+        assert list(outcomes(family, tmp_path / "1", with_it))
+        return
+    key = json.dumps([family, without])
+    before = PLAIN.get(key) or dict(outcomes(family, tmp_path / "0", without))
+    PLAIN[key] = before
+    left = dict(before)
+    for name, held in outcomes(family, tmp_path / "1", with_it):  # up to the first store that is another one
+        if left.pop(name, None if path == "exports" else held) != held:
+            return
+    assert left, "no store differs, and none is gone"
+
+
+# Chats that people have and templates were not made for, with every template: each row is kept and every check holds, or it is refused with a reason.
+# No store is blocked.
+
+
+BLANKS = ("", "  ", "\n", " \n", "\t")
+SHIPPED = {**OWN, **named_templates()}
+
+
+def said(*turns: str) -> dict[str, Any]:
+    """A chat; a turn is the first letter of its role and its text."""
+    roles = {"u": "user", "a": "assistant", "s": "system"}
+    return {"messages": [{"role": roles[turn[0]], "content": turn[1:]} for turn in turns]}
+
+
+def chats() -> Iterator[dict[str, Any]]:
+    """Two answers in a row, and answers with white space at their edges; enough of each form that it is learned, and some that are looked for."""
+    for blank in BLANKS:
+        answer = f"a{blank}pad it.{blank}"
+        for question in ("uHi", "uWhat is it, please?"):
+            yield said(question, f"a{blank}pad it.")
+            yield said(question, answer, answer)
+        yield said("u  Well ", f"aOne.{blank}", "uAnd?", answer)
+        yield said("uHi", "aOne.", f"a{blank}Two.", "uAnd?", "aThree.")
+        yield said("sSaid.", "uHi", answer, f"a{blank}pad", "uplease", f"aOne{blank}")
+
+
+@pytest.fixture(scope="module", params=("bytes", "first"))
+def tokens(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tokenizer(request.param, tmp_path_factory.mktemp("tokenizers") / request.param)
+
+
+@pytest.fixture(scope="module", params=("always", "prepended"))
+def spacing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tokenizer(request.param, tmp_path_factory.mktemp("tokenizers") / request.param)
+
+
+def blocked(folder: Path, templates: Mapping[str, str], tokens: Path, **options: Any) -> dict[str, str]:
+    """What is wrong with the store of each template."""
+    rows = list(chats())
+    found = {}
+    for number, (name, source) in enumerate(templates.items()):
+        try:
+            outcome(folder / str(number), source, tokens, rows, **options)
+        except PrepAssetsError as error:
+            if f"all {len(rows)} records were refused" not in str(error):  # some of TRL's write no stop
+                found[name] = str(error)
+    return found
+
+
+def test_shipped_templates_and_some_that_look_back(tmp_path: Path, tokens: Path) -> None:
+    assert not blocked(tmp_path, SHIPPED, tokens)
+
+
+def test_published_templates(tmp_path: Path, tokens: Path, real_data: Path) -> None:
+    templates = {name: source for name, source in trl(real_data).items() if tokens.name != "bytes" or not name.endswith("_training")}
+    assert not blocked(tmp_path, templates, tokens)
+
+
+def test_tokenizers_that_put_spaces(tmp_path: Path, spacing: Path) -> None:
+    """A space of the tokenizer's own after a control token is none of the template's."""
+    assert not blocked(tmp_path, OWN, spacing)
+    assert not blocked(tmp_path / "headers", {"chatml": SHIPPED["chatml"]}, spacing, train_headers=True)
+
+
+def test_texts_that_nothing_but_a_space_parts(tmp_path: Path, tokens: Path) -> None:
+    assert not blocked(tmp_path, {"spaces": "{% for m in messages %}{{ m.content + ' ' }}{% endfor %}"}, tokens, train_on_eos="none")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "options", [{"train_on_eos": "none"}, {"train_on_eos": "all", "mask_default": "train"}, {"train_turns": "last"}], ids=str
+)
+def test_under_other_policies(tmp_path: Path, tokens: Path, options: dict[str, Any]) -> None:
+    assert not blocked(tmp_path, SHIPPED, tokens, **options)
+
+
+@pytest.mark.soak
+def test_with_headers(tmp_path: Path, tokens: Path) -> None:
+    """Of templates that write one before an answer is generated, and whose renders grow by turns."""
+    named = ("chatml", "gemma", "glm4", "llama3", "qwen", "vicuna")
+    assert not blocked(tmp_path, {name: SHIPPED[name] for name in named}, tokens, train_headers=True)
+
+
+# Configurations that are legal but unlikely: they work, and every check holds, or they stop with a sentence that says why.
+
+
+FORMATS = ("h5", "bin")
+
+
+def built(workspace: Workspace, family: str) -> dict[tuple[str, str], Published]:
+    """All stores of a family: the engine refuses one that fails a check."""
+    return build_all(workspace, [family])
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Path:
+    return jsonl(tmp_path / "one.jsonl", [chat("hi", "hello")])
+
+
+@pytest.mark.parametrize("storage_format", FORMATS)
+def test_one_record_in_a_row_longer_than_everything(make: Make, one: Path, storage_format: str) -> None:
+    options = {"output": {"storage_format": storage_format}, "packing": {"row_len": 5000}}
+    published = built(make(minimal("sft", {"a": domain(one, "messages")}, **options)), "sft")["sft_packed", ""]
+    packed = open_packed(published.directory, "sft_packed")
+    assert np.asarray(packed.tokens[:]).shape == (1, 5000)
+    used = int(packed.documents["length"].sum())
+    assert not np.asarray(packed.loss_mask[:])[0, used:].any()
+    assert set(np.asarray(packed.tokens[:])[0, used:].tolist()) == {3}
+
+
+@pytest.mark.parametrize(("storage_format", "family"), [("h5", "pretrain"), ("bin", "pretrain"), ("h5", "sft"), ("bin", "rl")])
+def test_a_split_without_a_record_is_an_empty_stream(make: Make, tmp_path: Path, one: Path, storage_format: str, family: str) -> None:
+    files = {
+        "pretrain": domain(jsonl(tmp_path / "d.jsonl", [{"text": "one document"}]), "text"),
+        "sft": domain(one, "messages"),
+        "rl": domain(jsonl(tmp_path / "r.jsonl", [{"question": "q?", "answer": "so\n#### 4"}]), "gsm8k"),
+    }
+    # a share so small that no hash falls into it; for RL so large that every one does
+    options: dict[str, Any] = {"test_fraction": 0.999999 if family == "rl" else 1e-12, "output": {"storage_format": storage_format}}
+    found = built(make(minimal(family, {"a": files[family]}, **options)), family)
+    asset, stream = {"pretrain": ("pretrain_tokens", "a_dev"), "sft": ("sft_tokens", "dev"), "rl": ("rl_tokens", "prompts")}[family]
+    store = open_tokens(found[asset, "" if family == "rl" else "a"].directory, stream)
+    assert len(store) == 0 and len(store.arrays["tokens"]) == 0
+    if family == "sft":
+        assert len(open_packed(found["sft_packed", ""].directory, "sft_dev_packed")) == 0
+
+
+@pytest.mark.parametrize(
+    ("packing", "fraction"),
+    [
+        ({"row_len": 100_000, "tail": "drop"}, 0.0),
+        ({"row_len": 4, "strategy": "ffd", "overlong": "drop"}, 0.0),
+        ({"row_len": 4, "strategy": "ffd", "overlong": "truncate"}, 0.0),
+        ({"row_len": 64}, 0.999999),
+    ],
+)
+def test_a_table_without_a_row_is_not_published(make: Make, one: Path, packing: dict[str, Any], fraction: float) -> None:
+    workspace = make(minimal("sft", {"a": domain(one, "messages")}, packing=packing, test_fraction=fraction))
+    with pytest.raises(PrepAssetsError, match=r"sft_packed: no row of sft_packed is left of \d train records"):
+        build_all(workspace, ["sft"])
+    assert workspace.published("sft_packed") is None
+
+
+def test_pairs_that_are_all_held_out_are_tokenized_as_such(make: Make, tmp_path: Path) -> None:
+    file = jsonl(tmp_path / "p.jsonl", [{"prompt": "q", "chosen": "y", "rejected": "n"}])
+    found = build_all(make(minimal("preference", {"a": domain(file, "preference")}, test_fraction=0.999999)), ["preference"])
+    counts = found["preference_tokens", ""].manifest.counts
+    assert (counts["kept"], counts["kept_test"]) == (1, 1)
+
+
+def test_a_limit_below_every_example_stops_with_the_numbers(make: Make) -> None:
+    workspace = make(minimal("sft", {"a": domain("chats.jsonl", "messages")}, preprocessing={"max_seq_len": 2}))
+    with pytest.raises(PrepAssetsError, match=r"all 60 records were refused \(tokenize/too_long: 60\).*max_seq_len is 2"):
+        build_all(workspace, ["sft"])
+
+
+def test_documents_of_white_space_are_refused_and_typed_control_tokens_are_text(make: Make, tmp_path: Path) -> None:
+    rows = [{"text": " \n\t"}, {"text": ""}, {"text": "\u3000\u00a0"}, {"text": "a<|endoftext|>b<|im_end|>"}, {"text": "<|endoftext|>"}]
+    workspace = make(minimal("pretrain", {"a": domain(jsonl(tmp_path / "a.jsonl", rows), "text")}))
+    published = built(workspace, "pretrain")["pretrain_tokens", "a"]
+    assert [r.id for r in refusals(published)] == ["a.jsonl:0", "a.jsonl:1", "a.jsonl:2"]
+    store = open_tokens(published.directory, "a_train")
+    assert [np.flatnonzero(store.record(i, "tokens") == 0).tolist() for i in range(2)] == [
+        [len(store.record(i, "tokens")) - 1] for i in range(2)
+    ]
+
+
+def semantic(*weights: float) -> dict[str, Any]:
+    regions = [{"text": f"Line {i}.\n"} for i in range(len(weights))]
+    answer = {"type": "assistant", "content": regions, "semantic_loss_weight": list(weights)}
+    return {"semantic_data_array": [{"type": "user", "content": [{"text": "Say it."}]}, answer]}
+
+
+@pytest.mark.parametrize(("storage_format", "names"), [("h5", ("a", "b")), ("bin", ("b", "a"))])
+def test_fractional_weights_arrive_in_the_packed_table_whichever_domain_comes_first(
+    make: Make, tmp_path: Path, storage_format: str, names: tuple[str, str]
+) -> None:
+    file = jsonl(tmp_path / "s.jsonl", [semantic(0.5, 0.25), semantic(0, 2.0), semantic(1, 1)])
+    domains = {names[0]: domain(file, "semantic"), names[1]: domain("chats.jsonl", "messages")}
+    workspace = make(minimal("sft", domains, output={"storage_format": storage_format}, packing={"row_len": 128}))
+    found = built(workspace, "sft")
+    tokens = open_tokens(found["sft_tokens", names[0]].directory, "train")
+    assert sorted(set(np.asarray(tokens.arrays["loss_mask"][:]).tolist())) == [0, 0.25, 0.5, 1, 2]
+    packed = open_packed(found["sft_packed", ""].directory, "sft_packed")
+    mask = np.asarray(packed.loss_mask[:])
+    assert mask.dtype == np.float32
+    assert sorted(set(mask.ravel().tolist())) == [0, 0.25, 0.5, 1, 2]
+    source = np.asarray(packed.documents["source"]) == packed.sources.index(names[0])
+    total = sum(
+        float(mask[row, at : at + length].sum())
+        for row, at, length in zip(*(np.asarray(packed.documents[key])[source] for key in ("row", "row_offset", "length")), strict=True)
+    )
+    assert total == float(np.asarray(tokens.arrays["loss_mask"][:]).sum())
+
+
+def test_rows_without_a_trained_token_are_left_out_and_counted(make: Make, tmp_path: Path) -> None:
+    file = jsonl(tmp_path / "l.jsonl", [chat("word " * 300, "a"), chat("x", "y")])
+    workspace = make(minimal("sft", {"a": domain(file, "messages")}, packing={"row_len": 32, "shuffle": False}))
+    found = built(workspace, "sft")
+    counts, tokens = found["sft_packed", ""].manifest.counts, found["sft_tokens", "a"].manifest.counts["tokens"]
+    assert counts["tokens"] + counts["tokens_left_out"] == tokens
+    assert counts["tokens_in_untrained_rows"] == counts["tokens_left_out"] >= 288
+    assert counts["trained_tokens"] == found["sft_tokens", "a"].manifest.counts["trained_tokens"]
+
+
+TWO_DOMAINS = {"a": domain("chats.jsonl", "messages"), "b": domain("alpaca.json", "alpaca")}
+
+
+@pytest.fixture(scope="module")
+def two_domains(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """Two domains, tokenized and packed, whose packing tests change."""
+    workspace = workspace_in(
+        tmp_path_factory.mktemp("domains") / "two", minimal("sft", TWO_DOMAINS, packing={"row_len": 96}, test_fraction=0.2)
+    )
+    built(workspace, "sft")
+    return workspace
+
+
+@pytest.mark.parametrize(
+    "packing",
+    [
+        {"strategy": "concat", "tail": "drop"},
+        {"strategy": "simple", "overlong": "split"},
+        {"strategy": "ffd", "overlong": "truncate"},
+        {"strategy": "bfd", "overlong": "drop"},
+        {"strategy": "bfd_split"},
+        {"weights": {"a": 1, "b": 3}},
+        {"weights": {"a": 0, "b": 1}},
+        {"epochs": {"a": 2.5}},
+        {"max_items": {"b": 3}},
+        {"shuffle": False},
+    ],
+)
+def test_every_way_of_packing_passes_every_check(two_domains: Workspace, tmp_path: Path, packing: dict[str, Any]) -> None:
+    copy_of(two_domains, tmp_path / "copy")
+    workspace = workspace_in(tmp_path / "copy", minimal("sft", TWO_DOMAINS, packing={"row_len": 96, **packing}, test_fraction=0.2))
+    assert build(workspace, "sft_packed").results
+
+
+def test_documents_longer_than_a_row_stop_a_packer_that_does_not_cut(make: Make) -> None:
+    workspace = make(minimal("sft", {"a": domain("chats.jsonl", "messages")}, packing={"row_len": 32, "strategy": "bfd"}))
+    with pytest.raises(PrepAssetsError, match=r"sft_packed: \d+ of 60 documents are longer than a row of 32 tokens.*overlong"):
+        build_all(workspace, ["sft"])
+
+
+def test_a_mixture_that_names_no_domain(make: Make) -> None:
+    workspace = make(minimal("sft", {"a": domain("chats.jsonl", "messages")}, packing={"weights": {"aa": 1}}))
+    with pytest.raises(ConfigError, match=r"packing\.weights: names 'aa', which is not a domain\. Domains: a"):
+        build_all(workspace, ["sft"])
+
+
+@pytest.mark.parametrize("mask", [{"completion": "train"}, {"prompt": "train", "completion": "train"}, {"prompt": "train"}])
+@pytest.mark.parametrize("train_on_eos", ["turn", "none", "all", "last"])
+def test_prompts_and_completions_without_a_template(make: Make, tmp_path: Path, mask: dict[str, str], train_on_eos: str) -> None:
+    rows = [{"prompt": f"Q: {i} + 2\nA:\n", "response": f"It is {i + 2}."} for i in range(5)]
+    domains = {"a": domain(jsonl(tmp_path / "i.jsonl", rows), "instruction")}
+    found = built(make(minimal("sft", domains, mask=mask, train_on_eos=train_on_eos)), "sft")
+    assert found["sft_tokens", "a"].manifest.counts["kept"] == 5
+
+
+def test_plain_documents_in_sft(make: Make, tmp_path: Path) -> None:
+    file = jsonl(tmp_path / "d.jsonl", [{"text": "One document."}, {"text": "Another one."}])
+    built(make(minimal("sft", {"a": domain(file, "text")}, mask={"document": "train"})), "sft")
+    with pytest.raises(PrepAssetsError, match="nothing_to_train: 2"):
+        build_all(make(minimal("sft", {"a": domain(file, "text")}), "masked"), ["sft"])
+
+
+@pytest.mark.parametrize("template", ["tokenizer", "chatml", "plain"])
+@pytest.mark.parametrize("options", [{}, {"mask_default": "train"}, {"train_on_eos": "none"}, {"mask": {"user": "train"}}])
+def test_white_space_and_typed_control_tokens_in_chats(make: Make, tmp_path: Path, template: str, options: dict[str, Any]) -> None:
+    rows = [
+        chat("hi", "\n\n hello \n\n"),
+        chat("  hi ", "hello<|im_end|>"),
+        chat("<|im_start|>assistant\nx<|im_end|>", "a<|endoftext|>b"),
+        chat("q", "👍🏽 é\u0301 中文"),
+        chat("assistant", "user"),
+    ]
+    domains = {"a": domain(jsonl(tmp_path / "a.jsonl", rows), "messages")}
+    found = built(make(minimal("sft", domains, template=template, **options)), "sft")
+    assert found["sft_tokens", "a"].manifest.counts["kept"] == 5
+
+
+@pytest.mark.parametrize("shard", [1, 50, 333])
+def test_many_small_shards_hold_the_same_tokens_as_one(make: Make, shard: int) -> None:
+    domains = {"a": domain("chats.jsonl", "messages")}
+    output = {"storage_format": "bin", "max_tokens_per_shard": shard}
+    few, many = make(minimal("sft", domains), "few"), make(minimal("sft", domains, output=output), "many")
+    one, split = (built(each, "sft")["sft_tokens", "a"].directory for each in (few, many))
+    assert len(list((split / "train").glob("shard_*"))) > 5
+    for key in ("tokens", "loss_mask"):
+        assert np.array_equal(open_tokens(one, "train").arrays[key][:], open_tokens(split, "train").arrays[key][:])
+
+
+@pytest.mark.parametrize("dtype", ["auto", "uint16", "uint32", "int32", "int64"])
+@pytest.mark.parametrize("storage_format", FORMATS)
+def test_every_integer_type_holds_the_same_ids(make: Make, dtype: str, storage_format: str) -> None:
+    output = {"dtype": dtype, "storage_format": storage_format}
+    found = built(make(minimal("pretrain", {"a": domain("notes.txt", "text")}, output=output)), "pretrain")
+    ids = np.asarray(open_tokens(found["pretrain_tokens", "a"].directory, "a_train").arrays["tokens"][:])
+    assert ids.dtype == ("uint16" if dtype == "auto" else dtype)
+    assert (len(ids), int(np.count_nonzero(ids == 0))) == (found["pretrain_tokens", "a"].manifest.counts["tokens"], 60)
+
+
+def test_more_different_questions_than_there_are(make: Make) -> None:
+    options = {"arithmetic": {"n": 5000, "largest": 1, "unique": True}}
+    with pytest.raises(ConfigError, match="arithmetic_prompts: 5000 unique questions"):
+        build_all(make(minimal("rl", {"a": domain("gsm8k.jsonl", "gsm8k")}, **options)), ["rl"])
+
+
+def test_preferences_as_messages(make: Make) -> None:
+    domains = {"h": domain("hh.jsonl.gz", "hh", options={"split_turns": True}), "u": domain("ultrafeedback.jsonl", "ultrafeedback")}
+    found = built(make(minimal("preference", domains, form="messages")), "preference")
+    assert (
+        found["preferences_by_domain", "h"].manifest.counts["refused"]
+        == {}
+        == found["preferences_by_domain", "u"].manifest.counts["refused"]
+    )
+
+
+def test_golds_written_in_every_way_that_the_schema_takes(make: Make, tmp_path: Path) -> None:
+    answers = {
+        "so #### 4": 4,
+        "so\n#### $1,000.50 ": 1000.5,
+        "so\n####-3.": -3,
+        "#### \u22127\nmore": -7,
+        "####\n 12": 12,
+        "#### 5\n#### 5": 5,
+    }
+    rows = [{"question": f"Question {i}?", "answer": answer} for i, answer in enumerate(answers)]
+    rows.append({"question": "What is 1/0?", "answer": "nobody knows\n#### 1/0"})
+    workspace = make(minimal("rl", {"a": domain(jsonl(tmp_path / "g.jsonl", rows), "gsm8k")}, arithmetic={"n": 3}))
+    found = built(workspace, "rl")
+    assert [r.id for r in refusals(found["rl_prompts_by_domain", "a"])] == ["g.jsonl:6"]
+
+
+def test_a_gold_that_is_text(make: Make, tmp_path: Path) -> None:
+    rows = [{"prompt": "q", "answer": "1/0"}, {"prompt": "12", "answer": "a dozen"}]
+    options = {"gold_key": "answer", "verifier": "text"}
+    workspace = make(minimal("rl", {"a": domain(jsonl(tmp_path / "t.jsonl", rows), "rl_prompt", options=options)}, arithmetic={"n": 3}))
+    built(workspace, "rl")

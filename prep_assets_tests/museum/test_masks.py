@@ -1,0 +1,220 @@
+"""Exhibits of loss masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prep_assets.errors import PrepAssetsError
+from prep_assets_tests.museum.gallery import (
+    ASKED,
+    ASSISTANT,
+    CALL,
+    CHAT,
+    TOOL,
+    TURNS,
+    USER,
+    Show,
+    Stand,
+    chats,
+    first_run,
+    packed,
+    said,
+    tokenizer,
+)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Stand:
+    """One plain chat, for faults that any conversation shows."""
+    return chats(tmp_path_factory.mktemp("plain"), [CHAT])
+
+
+def test_27_mask_of_ones(tmp_path: Path, show: Show) -> None:
+    """A template without generation tags gave a mask of all ones, and no line in the log said so.
+
+    Year: 2026
+    Hit: Megatron-Bridge#3359
+    Cost: Users' questions were trained with the answers.
+    Stopped by: `mask_alignment`
+    """
+    right = chats(tmp_path, [CHAT], tokenizer=tokenizer(tmp_path / "tokenizer", template=TURNS + ASKED))
+    right.mask_caught("mask_alignment", lambda _, mask: np.ones_like(mask), show)
+
+
+def test_28_mask_of_zeros(plain: Stand, show: Show) -> None:
+    """A template without generation tags gave a mask of all zeros: the run trained on nothing.
+
+    Year: 2025 – 2026
+    Hit: liquid-finetune PR#37, trl PR#4201, transformers' own warning
+    Cost: Whole runs without a gradient.
+    Stopped by: `row_integrity`
+    """
+    plain.mask_caught("row_integrity", lambda _, mask: np.zeros_like(mask), show)
+
+
+def test_29_mask_runs_to_the_end(tmp_path: Path, show: Show) -> None:
+    """An answer that begins at token 0, or ends in stripped white space, was masked up to the end of the sequence.
+
+    Year: 2026
+    Hit: transformers#47325, PR#47326
+    Cost: `end_token + 1 if end_token else len`: later users' turns were trained.
+    Stopped by: `mask_alignment`
+    """
+    bare = (
+        "{% for message in messages %}{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] | trim + '<|im_end|>' }}"
+        "{% endgeneration %}{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}{% endfor %}"
+    )
+    greeted = [said(ASSISTANT, "How can I help?  "), said(USER, "What is 2 + 2?"), said(ASSISTANT, "It is 4.  ")]
+    right = chats(tmp_path, [greeted], tokenizer=tokenizer(tmp_path / "tokenizer", template=bare))
+    assert first_run(right.row().mask)[0] == 0
+
+    def to_the_end(_: Any, mask: Any) -> Any:
+        mask[first_run(mask)[0] :] = 1
+        return mask
+
+    right.mask_caught("mask_alignment", to_the_end, show)
+
+
+def test_30_cut_answer_masked(tmp_path: Path, show: Show) -> None:
+    """An answer that was cut at the maximum length got a mask of zeros.
+
+    Year: 2024
+    Hit: transformers#34494
+    Cost: Long answers trained nothing at all.
+    Stopped by: `mask_alignment`, or `row_integrity` where nothing else of the row is trained
+    """
+    counted = "one two three four five six seven eight nine ten " * 3
+    long = [said(USER, "Hi"), said(ASSISTANT, "Yes."), said(USER, "Count."), said(ASSISTANT, counted)]
+    right = chats(tmp_path, [long], truncation="end", preprocessing={"max_seq_len": 48})
+    assert len(right.row().ids) == 48 and right.row().mask[-1] == 1
+
+    def cut_off(_: Any, mask: Any) -> Any:
+        mask[int(np.flatnonzero(np.diff(mask, append=0) == 1)[-1]) + 1 :] = 0
+        return mask
+
+    right.mask_caught("mask_alignment", cut_off, show)
+
+
+def test_31_packing_drops_the_mask(plain: Stand, show: Show) -> None:
+    """Packing was rewritten, and the mask fell away on the way: every token of every row was trained.
+
+    Year: 2026
+    Hit: nanochat#570, PR#582
+    Cost: ChatCORE 0.315 where the mask gives 0.355.
+    Stopped by: `mask_alignment`
+    """
+    plain.mask_caught("mask_alignment", lambda _, mask: np.ones_like(mask), show)
+
+
+def test_32_off_by_one(plain: Stand, show: Show) -> None:
+    """A mend of an off-by-one made the opposite one: the last token of the prompt was trained and the stop was not.
+
+    Year: 2025 – 2026
+    Hit: verl PR#3287, #3562, PR#5362
+    Cost: Models that begin badly and never stop.
+    Stopped by: `mask_alignment`
+    """
+    plain.mask_caught("mask_alignment", lambda _, mask: np.roll(mask, -1), show)
+    plain.mask_caught("mask_alignment", lambda _, mask: np.roll(mask, 1))
+
+
+def test_33_first_token_untrained(plain: Stand, show: Show) -> None:
+    """The first token of each answer carried no loss: `loss_mask[:, :-1]` beside labels that were already shifted.
+
+    Year: 2025
+    Hit: OpenRLHF#973, minimind#395, PR#621
+    Cost: The model never learns how an answer begins.
+    Stopped by: `mask_alignment`
+    """
+
+    def without_first(_: Any, mask: Any) -> Any:
+        mask[np.flatnonzero(np.diff(mask, prepend=0) == 1)] = 0
+        return mask
+
+    plain.mask_caught("mask_alignment", without_first, show)
+
+
+def test_34_markers_in_content(tmp_path: Path, show: Show) -> None:
+    """Answers were found by searching for marker strings, which users type as well, or which merge with their neighbours.
+
+    Year: 2024 – 2026
+    Hit: unsloth#2900, #2117, #2095, #1128, #3198, #2364, #3041, #1501
+    Cost: All labels -100, or a user's words trained.
+    Stopped by: spans come from one render, never from a search; `mask_alignment`
+    """
+    typed = [said(USER, "Say <|im_start|>assistant\nI am evil<|im_end|> twice."), said(ASSISTANT, "No.")]
+    right = chats(tmp_path, [typed])
+    assert right.trained(right.row()) == "No.<|im_end|>"
+    begins = right.text(right.row().ids).find("I am evil")
+    where = np.cumsum([len(text) for text in right.texts(right.row())])
+
+    def as_found(_: Any, mask: Any) -> Any:
+        mask[(where > begins) & (where <= begins + len("I am evil<|im_end|>"))] = 1
+        return mask
+
+    right.mask_caught("mask_alignment", as_found, show)
+
+
+def test_35_observations_trained(tmp_path: Path, show: Show) -> None:
+    """What tools answered was trained as if the model had said it.
+
+    Year: 2025 – 2026
+    Hit: post-training-experiments#19, prime-rl PR#978
+    Cost: Models that invent the results of their tools.
+    Stopped by: `mask_alignment`
+    """
+    result = "the sum is 4"
+    used = [said(USER, "2 + 2?"), said(ASSISTANT, "", tool_calls=[CALL]), said("tool", result), said(ASSISTANT, "It is 4.")]
+    right = chats(tmp_path, [{"messages": used, "tools": [TOOL]}], tokenizer=tokenizer(tmp_path / "tokenizer"), template="qwen3")
+    texts = right.texts(right.row())
+    start = "".join(texts).find(result)
+    assert start >= 0 and result not in right.trained(right.row())
+    begins = np.cumsum([0, *map(len, texts[:-1])])
+    first = next(number for number, text in enumerate(texts) if "sum" in text) - 12
+
+    def with_result(_: Any, mask: Any) -> Any:
+        mask[(begins >= start) & (begins < start + len(result))] = 1
+        return mask
+
+    right.mask_caught("mask_alignment", with_result, show, slice(first, None))
+
+
+def test_36_undecidable_rows(tmp_path: Path) -> None:
+    """Every row was undecidable, or every mask false, and a million warnings hid that nothing was left.
+
+    Year: 2025 – 2026
+    Hit: open-instruct#1800, #1804, NeMo-Aligner#57
+    Cost: Runs on nothing, or on a handful of rows.
+    Stopped by: the build stops with one message that counts the reasons and shows an example
+    """
+    with pytest.raises(PrepAssetsError, match=r"all 40 records were refused \(.*: 40\)"):
+        chats(tmp_path / "all", [[said(USER, f"What is {number}?")] for number in range(40)])
+    counts = chats(tmp_path / "some", [CHAT[:2], [said(USER, "And now?")]]).published.manifest.counts
+    assert (counts["read"], counts["kept"], sum(counts["refused"].values())) == (2, 1, 1)
+
+
+def test_37_gradients_of_zero(tmp_path: Path) -> None:
+    """The denominator of the loss, or a kernel, ignored the mask, and rows with few labels gave gradients of zero.
+
+    Year: 2026
+    Hit: mlx-vlm PR#1392, unsloth#5230
+    Cost: Steps that teach nothing.
+    Stopped by: every packed row trains something (`row_integrity`), and its labels give a gradient
+    """
+    torch = pytest.importorskip("torch")
+    from prep_assets.training import PackedDataset
+
+    stand = packed(tmp_path, [CHAT, CHAT[:2], CHAT[2:]], row_len=64)
+    data = PackedDataset(stand.published.directory)
+    torch.manual_seed(0)
+    embed, head = torch.nn.Embedding(4096, 8), torch.nn.Linear(8, 4096)
+    for row in range(len(data)):
+        item = data[row]
+        head.zero_grad()
+        logits = head(embed(item["input_ids"] % 4096))[:-1]
+        torch.nn.functional.cross_entropy(logits, torch.where(item["labels"] < 0, -100, item["labels"] % 4096)[1:]).backward()
+        assert float(head.weight.grad.abs().sum()) > 0

@@ -1,0 +1,298 @@
+"""Exhibits of chat templates."""
+
+from __future__ import annotations
+
+import datetime as clock
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from prep_assets.cli.main import app
+from prep_assets.errors import PrepAssetsError, Refused
+from prep_assets.text.load_template import named_templates
+from prep_assets.text.template import ChatTemplate
+from prep_assets_tests.graph.workspaces import refusals, tree
+from prep_assets_tests.museum.gallery import ASKED, ASSISTANT, CALL, CHAT, TOOL, TURNS, USER, Row, Show, chats, first_run, said, tokenizer
+
+PIRATE = "Talk like a pirate."
+
+
+def test_11_qwen3_history(tmp_path: Path) -> None:
+    """Messages were rendered one by one, so the reasoning of earlier turns was trained, though the model never sees it again.
+
+    Year: 2025 – 2026
+    Hit: verl#7807, prime-rl#1334, ms-swift#4939, #4390, LLaMA-Factory#8634, #10336
+    Cost: Histories that no server writes.
+    Stopped by: one render of the whole conversation; reasoning that the template leaves out of history is counted
+    """
+    long = [
+        said(USER, "2 + 2?"),
+        said(ASSISTANT, "", reasoning_content="I shall use the tool.", tool_calls=[CALL]),
+        said("tool", "4"),
+        said(ASSISTANT, "It is 4.", reasoning_content="The tool says 4."),
+        said(USER, "And 3 + 3?"),
+        said(ASSISTANT, "It is 6."),
+    ]
+    stand = chats(tmp_path, [{"messages": long, "tools": [TOOL]}], template="qwen3")
+    text = stand.text(stand.row().ids)
+    assert "I shall use the tool." not in text and "The tool says 4." not in text
+    assert text.count("<think>") == 1
+    assert stand.published.manifest.counts["reasoning_dropped_by_template"] == 2
+
+
+@pytest.mark.parametrize("template", ["qwen3", "tokenizer"])  # a shipped template, and a tokenizer's own
+def test_12_orphan_think_tag(tmp_path: Path, template: str) -> None:
+    """The completion held only `</think>`, because the prompt had opened the block: the template wrote an empty block before it, then the reasoning
+    as the answer.
+
+    Year: 2026
+    Hit: trl#6361, PR#6363
+    Cost: Reasoning trained as an answer, with tags that do not match.
+    Stopped by: unbalanced tags of reasoning are refused
+    """
+    orphan = [said(USER, "2 + 2?"), said(ASSISTANT, "2 + 2 = 4.\n</think>\n\n4.")]
+    folder = tokenizer(tmp_path / "tokenizer", template=named_templates()["qwen3"])
+    stand = chats(tmp_path / "both", [CHAT, orphan], tokenizer=folder, template=template)
+    assert stand.published.manifest.counts["kept"] == 1
+    with pytest.raises(PrepAssetsError, match="</think>"):
+        chats(tmp_path / "alone", [orphan], tokenizer=folder, template=template)
+
+
+def test_13_empty_think_blocks(tmp_path: Path, show: Show) -> None:
+    """Empty reasoning blocks that the server writes were trained, or those that the model must write were not.
+
+    Year: 2025
+    Hit: ms-swift#9829, LlamaFactory#9090
+    Cost: Models that open a second block, or none.
+    Stopped by: `mask_alignment`: what the generation prompt writes is never trained
+    """
+    right = chats(tmp_path / "off", [CHAT[:2]], template="qwen3", template_options={"enable_thinking": False})
+    texts = right.texts(right.row())
+    assert "<think>" in "".join(texts) and right.trained(right.row()) == "It is 4.<|im_end|>"
+
+    def with_block(_: Any, mask: Any) -> Any:
+        start = first_run(mask)[0]
+        opened = next(at for at in range(start, 0, -1) if "".join(texts[at:start]).startswith("<think>"))
+        mask[opened:start] = 1
+        return mask
+
+    right.mask_caught("mask_alignment", with_block, show)
+    thinking = chats(tmp_path / "on", [CHAT[:2]], template="qwen3")
+    assert thinking.trained(thinking.row()) == "<think>\n\n</think>\n\nIt is 4.<|im_end|>"
+
+
+def test_14_several_stop_tokens(tmp_path: Path, show: Show) -> None:
+    """gpt-oss ends the last turn with `<|return|>`, earlier ones with `<|end|>`, and calls with `<|call|>`: one stop token was assumed.
+
+    Year: 2025 – 2026
+    Hit: unsloth#3437, trl PR#5109, Megatron-Bridge PR#5389
+    Cost: Turns that never end, or renders that do not grow.
+    Stopped by: `mask_alignment`: each kind of turn has its own stop, found by rendering
+    """
+    harmony = (
+        "{% for m in messages %}{{ '<|start|>' + m['role'] + '<|message|>' + m['content'] }}"
+        "{{ '<|return|>' if loop.last and m['role'] == 'assistant' else '<|end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|start|>assistant<|message|>' }}{% endif %}"
+    )
+    folder = tokenizer(tmp_path / "tokenizer", template=harmony, special=("<|start|>", "<|message|>", "<|end|>", "<|return|>"))
+    right = chats(tmp_path, [CHAT], tokenizer=folder)
+    assert right.trained(right.row()) == "It is 4.<|end|>It is 6.<|return|>"
+    end = right.token("<|end|>")
+    right.mask_caught("mask_alignment", lambda ids, mask: np.where(ids == end, 0, mask), show)
+
+
+def test_15_dangling_header(tmp_path: Path) -> None:
+    """The template writes the assistant's header even where nobody asks for it, so every chat ended in an open one.
+
+    Year: 2025
+    Hit: Phi-4's first upload
+    Cost: Rows that end in a header which nothing follows.
+    Stopped by: the certificate finds it, and rows that end in an open header are refused
+    """
+    folder = tokenizer(tmp_path / "tokenizer", template=TURNS + "{{ '<|im_start|>assistant\\n' }}")
+    with pytest.raises(PrepAssetsError, match=r"header|generation prompt"):
+        chats(tmp_path, [CHAT], tokenizer=folder)
+
+
+def test_16_default_system_prompt(tmp_path: Path) -> None:
+    """Qwen2.5's template writes its default system prompt once for each conversation: rendered message by message, once for each message.
+
+    Year: 2024 – 2025
+    Hit: verl, AstrAI
+    Cost: Four-turn chats held the same sentence four times, and the model learned a layout that no server writes.
+    Stopped by: one render of the whole conversation; `tokenization_identity`
+    """
+    default = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+    begun = "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\n" + default + "<|im_end|>\\n' }}{% endif %}"
+    folder = tokenizer(tmp_path / "tokenizer", template=begun + TURNS + ASKED)
+    right = chats(tmp_path / "whole", [CHAT], tokenizer=folder)
+    assert right.text(right.row().ids).count(default) == 1
+    rounds = chats(tmp_path / "rounds", [CHAT[:2], CHAT[2:]], tokenizer=folder).rows()
+    by_messages = Row(np.concatenate([each.ids for each in rounds]), np.concatenate([each.mask for each in rounds]))
+    wrong = right.caught("tokenization_identity", lambda _: [by_messages])
+    assert wrong.text(wrong.row().ids).count(default) == 2
+
+
+def test_17_date_in_the_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Templates print today's date, so that a data set renders differently every day.
+
+    Year: 2024 – 2026
+    Hit: Llama 3.1, SmolLM3, gpt-oss (`strftime_now`)
+    Cost: Builds that cannot be repeated, caches that never fit.
+    Stopped by: the clock of templates is frozen; two builds are equal byte for byte
+    """
+
+    class Tomorrow(clock.datetime):
+        """A clock that is ahead of its time."""
+
+        @classmethod
+        def now(cls, tz: clock.tzinfo | None = None) -> Tomorrow:
+            return cls(2031, 3, 4, tzinfo=tz)
+
+    dated = "{{ '<|im_start|>system\\nToday is ' + strftime_now('%d %B %Y') + '<|im_end|>\\n' }}"
+    folder = tokenizer(tmp_path / "tokenizer", template=dated + TURNS + ASKED)
+    today = chats(tmp_path / "today", [CHAT], tokenizer=folder)
+    monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", Tomorrow)
+    tomorrow = chats(tmp_path / "tomorrow", [CHAT], tokenizer=folder)
+    assert "2031" not in tomorrow.text(tomorrow.row().ids)
+    assert tree(today.published.directory) == tree(tomorrow.published.directory)
+
+
+def test_18_dropped_content(tmp_path: Path) -> None:
+    """Templates drop what they do not know: a chat of a system message alone, tool calls in history, the system prompt.
+
+    Year: 2024 – 2026
+    Hit: chat_templates#15, SmolLM3's template, Gemma's template in unsloth#5087
+    Cost: Custom system prompts and tool calls that were never trained, without an error from Jinja.
+    Stopped by: the record is refused: every region must be found in the render
+    """
+    forgetful = TURNS.replace("in messages", "in messages if m['role'] != 'system'") + ASKED
+    folder = tokenizer(tmp_path / "tokenizer", template=forgetful)
+    asked = [said(USER, "Who are you?"), said(ASSISTANT, "A pirate.")]
+    dropped = [said("system", PIRATE), *asked]
+    stand = chats(tmp_path / "some", [asked, dropped], tokenizer=folder)
+    assert stand.published.manifest.counts["kept"] == 1
+    assert stand.published.manifest.counts["refused"] == {"render/template_drops_content": 1}
+    with pytest.raises(PrepAssetsError, match="template_drops_content"):
+        chats(tmp_path / "all", [dropped], tokenizer=folder)
+
+
+def test_19_system_prompts_lost(tmp_path: Path) -> None:
+    """A setting of null made the pipeline drop every custom system prompt.
+
+    Year: 2025
+    Hit: SmolLM3 (Smol Training Playbook)
+    Cost: A whole post-training run that ignored system prompts.
+    Stopped by: every field of a row is read, or the build stops
+    """
+    stand = chats(tmp_path / "read", [{"messages": list(CHAT), "system": PIRATE}])
+    assert stand.text(stand.row().ids).count(PIRATE) == 1
+    with pytest.raises(PrepAssetsError, match=r"ignore: \[custom_instructions\]"):
+        chats(tmp_path / "unread", [{"messages": list(CHAT), "custom_instructions": PIRATE}])
+
+
+def called(name: str, **arguments: int) -> dict[str, object]:
+    """A row whose assistant calls a tool of its own."""
+    call = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    parameters = {"type": "object", "properties": {key: {"type": "integer"} for key in arguments}}
+    tool = {"type": "function", "function": {"name": name, "description": "Works.", "parameters": parameters}}
+    messages = [
+        said(USER, f"Call {name}.", tool_calls=None),
+        said(ASSISTANT, "", tool_calls=[call]),
+        said("tool", "4", tool_calls=None),
+        said(ASSISTANT, "It is 4.", tool_calls=None),
+    ]
+    return {"messages": messages, "tools": [tool]}
+
+
+def test_20_arrow_pads_tools(tmp_path: Path) -> None:
+    """Columns of structs were unified, so that every tool showed the parameters of all others, as null.
+
+    Year: 2025 – 2026
+    Hit: ms-swift#6467, PR#10110, PR#10125, axolotl PR#3136, prime-rl PR#2988
+    Cost: Tool calls with foreign arguments, trained.
+    Stopped by: null members that padding added are taken out; a table that leaves this open is refused
+    """
+    table = pa.Table.from_pylist([called("add", a=1), called("twice", b=2)])
+    padded = table.to_pylist()[0]["messages"][1]["tool_calls"][0]["function"]["arguments"]
+    assert padded == {"a": 1, "b": None}, "Arrow pads: this is the historical fault"
+    pq.write_table(table, tmp_path / "calls.parquet")
+    stand = chats(tmp_path, tmp_path / "calls.parquet", template="qwen3")
+    for row in stand.rows():
+        text = stand.text(row.ids)
+        assert "null" not in text
+        calls = [json.loads(part.split("</tool_call>")[0]) for part in text.split("<tool_call>\n")[2:]]
+        assert [len(call["arguments"]) for call in calls] == [1]
+
+
+def renders(name: str, source: str) -> list[str | None]:
+    """What a template makes of each chat, asked for an answer and not; `None` where it refuses."""
+    template = ChatTemplate(name, source, {"bos_token": "<s>", "eos_token": "<|im_end|>"})
+    found: list[str | None] = []
+    for chat in (CHAT, [said("system", "Be brief."), *CHAT], CHAT[:2], CHAT[:1]):
+        for asked in (False, True):
+            try:
+                found.append(template.render(chat, generation_prompt=asked))
+            except Refused:
+                found.append(None)
+    return found
+
+
+def test_21_templates_drift() -> None:
+    """Hand-written copies of chat templates differ from the models' own by a space, a line break, a prefix.
+
+    Year: 2025 – 2026
+    Hit: LLaMA-Factory PR#10773, #10784, and 126 templates written by hand beside the models' own
+    Cost: Models trained on another layout than they are served with.
+    Stopped by: shipped templates are compared with the models' own; `prep-assets certify --against` compares any two
+    """
+    source = named_templates()["chatml"]
+    drifted = source.replace("<|im_end|>", "<|im_end|> ")
+    assert drifted != source and renders("chatml", source) != renders("drifted", drifted)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "llama3"])
+def test_21_the_models_own(real_data: Path, name: str) -> None:
+    source = (real_data / "chat_templates" / "trl" / f"{name}.jinja").read_text("utf-8")
+    assert renders(name, named_templates()[name]) == renders(name, source)
+
+
+def test_22_mismatch_ignored(tmp_path: Path) -> None:
+    """`WARNING: tokenization mismatch: 55 vs. 52 (ignored)`: whole conversations were set to -100, and only the log said so.
+
+    Year: 2024
+    Hit: FastChat#2992, PR#2996
+    Cost: Runs on a part of the data, without anybody knowing which.
+    Stopped by: the record is refused with a reason, counted, and listed in quarantine
+    """
+    changing = TURNS.replace("m['content']", "(m['content'] | replace('\\t', '    '))") + ASKED
+    indented = [said(USER, "Indent."), said(ASSISTANT, "\tif x:\n\t\tpass?")]
+    stand = chats(tmp_path, [CHAT, indented], tokenizer=tokenizer(tmp_path / "tokenizer", template=changing))
+    assert stand.published.manifest.counts["kept"] == 1
+    assert [(each.id, each.stage) for each in refusals(stand.published)] == [("chats.jsonl:1", "render")]
+
+
+def test_23_served_with_another_template(tmp_path: Path) -> None:
+    """The Jinja template that was shipped differed from the format of the training data: two sections were swapped.
+
+    Year: 2026
+    Hit: vllm-mlx#568
+    Cost: 25 points on a benchmark of tool calls.
+    Stopped by: `prep-assets certify --against FILE` compares two templates for one model on every kind of chat, and fails where they
+        part
+    """
+    folder = tokenizer(tmp_path / "tokenizer")
+    source = named_templates()["chatml"]
+    (tmp_path / "same.jinja").write_text(source, "utf-8")
+    (tmp_path / "other.jinja").write_text(source.replace("<|im_end|>", "<|im_end|> "), "utf-8")
+    run = CliRunner()
+    arguments = ["certify", "chatml", "--tokenizer", str(folder), "--against"]
+    assert run.invoke(app, [*arguments, str(tmp_path / "same.jinja")]).exit_code == 0
+    found = run.invoke(app, [*arguments, str(tmp_path / "other.jinja")])
+    assert found.exit_code != 0 and "plain" in found.output
