@@ -300,3 +300,11 @@ def test_runs_end_with_their_row() -> None:
     assert (starts.tolist(), ends.tolist(), weights.tolist()) == ([1, 3, 4, 5], [3, 4, 5, 6], [1, 1, 0.5, 0.5])
     starts, ends, _ = module._runs(np.array([1, 1, 1, 1], np.uint8), np.array([0, 2, 4]))
     assert (starts.tolist(), ends.tolist()) == ([0, 2], [2, 4])
+
+
+def test_stretches_begin_and_end_with_their_row() -> None:
+    laid: Any = SimpleNamespace(
+        data=b"x" * 9, base=np.array([0, 5, 9]), breaks=np.array([0, 5, 5, 6, 7]), weights=np.array([1, 0, 0.5, 0, 1], np.float32)
+    )
+    stretches, weights = module._stretches(laid)
+    assert (stretches.tolist(), weights.tolist()) == ([[0, 0, 5], [1, 0, 1], [1, 2, 4]], [1, 0.5, 1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -263,3 +264,8 @@ def test_the_sides_of_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each.text for each in derivation(side(1.0)).expected] == ["So it is.<|e|>"] and derivation(side(None)).expected == ()
     monkeypatch.setattr(derivation, "_alone", Mock(side_effect=AssertionError))
     assert derivation(side(1.0)) == derive(side(1.0), MaskOptions(mask={}), template())
+
+
+def test_strings_of_the_training_variant_are_looked_for_as_well() -> None:
+    own: Any = SimpleNamespace(source="{{ '<<a>>' in m }}", training="{{ '<<t>>' in m }}", control=("<|e|>",), hash="of a test")
+    assert PlainDerivation(MaskOptions(), own, typed_controls=False).looked_for == ("<<a>>", "<<t>>", "<|e|>")
