@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.blocks import Ints, groups, has_mask, rows, sides
-from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, check_mask, cut, ends_of
+from prep_assets.exports.blocks import Ints, group_blocks, has_mask, pair_blocks, row_blocks
+from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, check_mask, ends_of, row_slicer
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
 from prep_assets.stores.groups import LOGPROBS, GroupStore
 from prep_assets.stores.h5 import FixedH5
@@ -85,7 +85,7 @@ def astrai(
         return
     keys = ("tokens", "loss_mask", "position_ids") if has_mask(source) else ("tokens",)
     writer = BinWriter(out / "train", dict.fromkeys(keys, "int32"), max_tokens_per_shard=max_tokens_per_shard)
-    for block in rows(source, progress):
+    for block in row_blocks(source, progress):
         arrays: dict[str, npt.NDArray[Any]] = {"tokens": block.tokens, "loss_mask": block.trained, "position_ids": block.position_ids}
         lengths = block.row_lengths
         if isinstance(source, PackedStore):
@@ -124,7 +124,7 @@ _Sequences = dict[str, tuple[npt.NDArray[Any], dict[str, Ints]]]
 
 
 def _pairs(source: Pairs, progress: Progress) -> Iterator[_Sequences]:
-    for both in sides(source, progress):
+    for both in pair_blocks(source, progress):
         found: _Sequences = {}
         for side, block in both.items():
             lengths = {"offsets": block.row_lengths}
@@ -133,7 +133,7 @@ def _pairs(source: Pairs, progress: Progress) -> Iterator[_Sequences]:
 
 
 def _groups(source: GroupStore, progress: Progress) -> Iterator[_Sequences]:
-    for block in groups(source, progress):
+    for block in group_blocks(source, progress):
         (prompts, prompt_lengths), (rewards, sizes), (responses, lengths) = (block[key] for key in ("prompts", "rewards", "responses"))
         group_lengths = np.diff(np.concatenate([[0], np.cumsum(lengths)])[np.cumsum(sizes)], prepend=0)
         nested = {"offsets": group_lengths, "element_offsets": lengths}
@@ -147,7 +147,7 @@ def _groups(source: GroupStore, progress: Progress) -> Iterator[_Sequences]:
 
 @reads("astrai")
 def read_astrai(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of an `astrai` export, opened by code that did not write them."""
+    """Open an `astrai` export with code that its writer does not use."""
     store = open_store(folder, "bin")
     if isinstance(source, Pairs):
 
@@ -170,7 +170,7 @@ def read_astrai(folder: Path, source: Source, options: Options) -> Readable:
     if len(store) != expected:
         raise StoreError(f"{len(store):,} tokens, {expected:,} are expected")
     arrays = store.data.arrays
-    return Readable(len(source), cut(arrays["sequence"], arrays.get("loss_mask"), ends_of(source)))
+    return Readable(len(source), row_slicer(arrays["sequence"], arrays.get("loss_mask"), ends_of(source)))
 
 
 # train-llm-from-scratch.
@@ -209,12 +209,12 @@ def tlfs(
         at = 0
         # in one piece, since the length is known: of a dataset in chunks HDF5 reads the whole chunk that a window is in
         with FixedH5(out / f"{name or 'pile_train'}.h5", {"tokens": ((source.tokens,), "int32")}, libver="v108") as file:
-            for block in rows(source, progress):
+            for block in row_blocks(source, progress):
                 file.write("tokens", at, block.ids("int32"))
                 at += len(block.tokens)
     else:
         with PackedWriter("h5", out, name or "sft_packed", len(source), source.row_len) as table:
-            for block in rows(source, progress):
+            for block in row_blocks(source, progress):
                 tokens = block.padded(block.tokens, source.row_len, pad_id)
                 mask = block.padded(block.trained.astype("int8"), source.row_len, 0)
                 table.append({"tokens": tokens, "loss_mask": mask})
@@ -250,7 +250,7 @@ def _complaint(row: Mapping[str, Any], key: str, form: Mapping[str, Any]) -> str
 
 @reads("tlfs")
 def read_tlfs(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of a `tlfs` export, opened by code that did not write them."""
+    """Open a `tlfs` export with code that its writer does not use."""
     if isinstance(source, Lines):
         path = folder / f"{options['name'] or source.path.stem}.jsonl"
         with path.open("rb") as file:
@@ -272,4 +272,4 @@ def read_tlfs(folder: Path, source: Source, options: Options) -> Readable:
     assert isinstance(source, TokenStore)
     if len(file["tokens"]) != source.tokens:
         raise StoreError(f"{len(file['tokens']):,} tokens, the store has {source.tokens:,}")
-    return Readable(len(source), cut(file["tokens"], None, source.ends))
+    return Readable(len(source), row_slicer(file["tokens"], None, source.ends))

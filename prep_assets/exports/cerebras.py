@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.blocks import Block, rows, sides
-from prep_assets.exports.readable import SIDES, Ints, Options, Pairs, Readable, Source, Tokens, has_unattended, placed
+from prep_assets.exports.blocks import Block, pair_blocks, row_blocks
+from prep_assets.exports.readable import SIDES, Ints, Options, Pairs, Readable, Source, Tokens, has_unattended, locate_row
 from prep_assets.exports.registry import Count, Progress, TokenId, exporter, reads
 from prep_assets.stores.h5 import new_h5
 from prep_assets.stores.images import Images
@@ -119,10 +119,10 @@ def _samples(
 ) -> Iterator[dict[str, npt.NDArray[Any]]]:
     """``data`` of samples without images, block by block."""
     if isinstance(source, Pairs):
-        for both in sides(source, progress):
+        for both in pair_blocks(source, progress):
             yield {"data": np.concatenate([pair_side(block, width, pad_id) for block in both.values()], axis=1)}
         return
-    for block in rows(source, progress):
+    for block in row_blocks(source, progress):
         table = shifted(block, width, pad_id)
         if isinstance(source, PackedStore):
             table = np.concatenate([table, spans_and_positions(block, width)], axis=1)
@@ -190,7 +190,7 @@ def multimodal_samples(
     Raises:
         ConfigError: an image at the very end of a row, whose last token is not an input.
     """
-    for block in rows(source, progress):
+    for block in row_blocks(source, progress):
         places = _places(source.images, block, width, most, patches)
         modality = np.zeros((len(block.row_lengths), width + 1), np.int32)
         modality[np.arange(len(modality))[:, None, None], places["img_data_loc"]] = 1
@@ -234,14 +234,14 @@ OPEN = -1
 
 @reads("cerebras")
 def read_cerebras(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of a `cerebras` export, opened by code that did not write them."""
+    """Open a `cerebras` export with code that its writer does not use."""
     import h5py
 
     files = [h5py.File(path, "r") for path in sorted(folder.glob("*.h5"), key=lambda path: int(path.stem.rpartition("_")[2]))]
     ends = np.cumsum([len(file["data"]) for file in files])
 
     def row(number: int) -> tuple[Tokens, ...]:
-        which, at = placed(ends, number)
+        which, at = locate_row(ends, number)
         sample = files[which]["data"][at].astype(np.int64)
         if isinstance(source, Pairs):
             return _whole_inputs(*sample[:3]), _whole_inputs(*sample[3:])

@@ -18,9 +18,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports.arrow import numbered, parquet_files, ragged, save_splits, save_to_disk, schema_of, tables
-from prep_assets.exports.blocks import IGNORE, Block, Ints, documents, groups, rows, sides
-from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, labelled, parquet, without_nulls
+from prep_assets.exports.arrow import add_shard_counts, ragged, save_splits, save_to_disk, schema_of, tables, write_parquet_files
+from prep_assets.exports.blocks import IGNORE, Block, Ints, document_blocks, group_blocks, pair_blocks, row_blocks
+from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, labelled, parquet_table, without_nulls
 from prep_assets.exports.registry import Count, FileName, Progress, Split, TokenId, exporter, reads
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.images import Images
@@ -104,7 +104,7 @@ def hf_parquet(source: Source, out: Path, progress: Progress, *, split: Split = 
     """Parquet files for ``datasets.load_dataset``, with the columns that TRL reads; zstd, row groups of 1000 rows."""
     folder = out / "data"
     folder.mkdir(parents=True)
-    numbered(parquet_files(_tables(source, progress), rows_per_file, lambda number: folder / f"{split}-{number:05d}.parquet"))
+    add_shard_counts(write_parquet_files(_tables(source, progress), rows_per_file, lambda number: folder / f"{split}-{number:05d}.parquet"))
 
 
 def _tables(source: Source, progress: Progress, layout: Layout = "trl", pad_id: int = 0, image_dir: str | None = None) -> Iterator[Any]:
@@ -135,7 +135,7 @@ def _columns(
     if isinstance(source, Pairs):
         if layout == "axolotl":
             raise ConfigError("layout 'axolotl': axolotl reads preference pairs as text only. Give it preferences.jsonl")
-        for both in sides(source, progress):
+        for both in pair_blocks(source, progress):
             if layout == "trl":
                 yield {f"{side}_ids": ragged(block.tokens, block.row_lengths, "int32") for side, block in both.items()}
             else:
@@ -144,20 +144,20 @@ def _columns(
     elif isinstance(source, GroupStore):
         if layout != "trl":
             raise ConfigError(f"layout {layout!r} has no scored groups; use layout 'trl'")
-        yield from map(_group_columns, groups(source, progress))
+        yield from map(_group_columns, group_blocks(source, progress))
     elif layout == "trl":
-        for block in rows(source, progress):
+        for block in row_blocks(source, progress):
             lengths = {"seq_lengths": ragged(block.document_lengths, block.row_documents, "int64")}
             yield _trl(block) | (lengths if isinstance(source, PackedStore) else {})
     elif layout == "llama_factory":
-        for block in rows(source, progress):
+        for block in row_blocks(source, progress):
             if isinstance(source, PackedStore):
                 yield _neat_packed(block, source.row_len + 1, pad_id)
             else:
                 images = {"images": _image_paths(block, source.images, image_dir)} if len(source.images) else {}
                 yield _masked(block) | _no_media(block) | images
     else:
-        yield from map(_masked, documents(source, progress))
+        yield from map(_masked, document_blocks(source, progress))
 
 
 def _trl(block: Block) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def _group_columns(block: dict[str, tuple[Any, Ints]]) -> dict[str, Any]:
 
 @reads("hf_arrow")
 def read_arrow(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of an `hf_arrow` export, opened by code that did not write them."""
+    """Open an `hf_arrow` export with code that its writer does not use."""
     import pyarrow as pa
 
     layout = options["layout"]
@@ -256,8 +256,8 @@ def read_arrow(folder: Path, source: Source, options: Options) -> Readable:
 
 @reads("hf_parquet")
 def read_parquet(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of an `hf_parquet` export, opened by code that did not write them."""
-    table = parquet(sorted((folder / "data").glob(f"{options['split']}-*-of-*.parquet")))
+    """Open an `hf_parquet` export with code that its writer does not use."""
+    table = parquet_table(sorted((folder / "data").glob(f"{options['split']}-*-of-*.parquet")))
 
     def row(number: int) -> Any:
         values = table.slice(number, 1).to_pylist()[0]

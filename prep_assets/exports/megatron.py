@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports.arrow import parquet_files, ragged
-from prep_assets.exports.blocks import IGNORE, Ints, rows, sides
-from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, check_mask, labelled, parquet
+from prep_assets.exports.arrow import ragged, write_parquet_files
+from prep_assets.exports.blocks import IGNORE, Ints, pair_blocks, row_blocks
+from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, check_mask, labelled, parquet_table
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import PackedStore
@@ -97,7 +97,7 @@ def _write(out: Path, files: dict[str, str], dtype: str, data: Iterator[Sequence
 
 def _text(source: TokenStore, dtype: str, progress: Progress) -> Iterator[Sequences]:
     at = 0
-    for block in rows(source, progress):
+    for block in row_blocks(source, progress):
         lengths, per_document = block.row_lengths, None
         if STARTS in source.arrays:  # a sequence for each sentence
             begins = np.flatnonzero(np.asarray(source.arrays[STARTS][at : at + len(block.tokens)]))
@@ -109,7 +109,7 @@ def _text(source: TokenStore, dtype: str, progress: Progress) -> Iterator[Sequen
 
 def _rows(source: TokenStore | PackedStore, pad_id: int, neat: bool, progress: Progress) -> Iterator[Sequences]:
     fill = {"input_ids": pad_id, "attention_mask": 0 if neat else 1, "labels": IGNORE}
-    for block in rows(source, progress):
+    for block in row_blocks(source, progress):
         numbers = block.document_numbers if neat and isinstance(source, PackedStore) else np.ones_like(block.tokens)
         parts = {"input_ids": block.tokens, "attention_mask": numbers, "labels": block.labels}
         lengths = block.row_lengths
@@ -120,7 +120,7 @@ def _rows(source: TokenStore | PackedStore, pad_id: int, neat: bool, progress: P
 
 
 def _pairs(source: Pairs, progress: Progress) -> Iterator[Sequences]:
-    for both in sides(source, progress):
+    for both in pair_blocks(source, progress):
         columns = {side: {"input_ids": block.tokens, "labels": block.labels} for side, block in both.items()}
         yield {f"{side}_{key}": (values, both[side].row_lengths, None) for side, parts in columns.items() for key, values in parts.items()}
 
@@ -153,7 +153,7 @@ class IndexedWriter(AbstractContextManager["IndexedWriter"]):
 
 @reads("megatron")
 def read_megatron(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of a `megatron` export, opened by code that did not write them."""
+    """Open a `megatron` export with code that its writer does not use."""
     store = open_store(folder, "megatron")
 
     def row(number: int) -> tuple[Tokens, ...]:
@@ -204,7 +204,7 @@ def packed_parquet(
     folder.mkdir(parents=True)
 
     def tables() -> Iterator[Any]:
-        for block in rows(source, progress):
+        for block in row_blocks(source, progress):
             columns = {
                 "input_ids": ragged(block.tokens, block.row_lengths, "int32"),
                 "loss_mask": ragged(block.next_trained, block.row_lengths, "uint8"),
@@ -214,13 +214,13 @@ def packed_parquet(
                 columns["attention_mask"] = ragged(block.attended, block.row_lengths, "uint8")
             yield pa.table(columns)
 
-    parquet_files(tables(), rows_per_file, lambda number: folder / f"shard_{number:06d}.idx.parquet")
+    write_parquet_files(tables(), rows_per_file, lambda number: folder / f"shard_{number:06d}.idx.parquet")
 
 
 @reads("packed_parquet")
 def read_packed_parquet(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of a `packed_parquet` export, opened by code that did not write them."""
-    table = parquet(sorted((folder / "splits" / options["split"]).glob("*.parquet")))
+    """Open a `packed_parquet` export with code that its writer does not use."""
+    table = parquet_table(sorted((folder / "splits" / options["split"]).glob("*.parquet")))
 
     def row(number: int) -> tuple[Tokens]:
         found = {name: np.asarray(values[0], np.int64) for name, values in table.slice(number, 1).to_pydict().items()}

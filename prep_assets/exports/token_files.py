@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.blocks import Block, documents, has_mask, require_memory_for_file, rows
-from prep_assets.exports.readable import Options, Readable, Source, Tokens, cut, labelled, placed
+from prep_assets.exports.blocks import Block, document_blocks, has_mask, require_memory_for_file, row_blocks
+from prep_assets.exports.readable import Options, Readable, Source, Tokens, labelled, locate_row, row_slicer
 from prep_assets.exports.registry import Count, FileName, Progress, Size, exporter, reads
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.segments import Segmented
@@ -61,7 +61,7 @@ def olmo(
     instances = tokens = trained = 0
     number, used, most = -1, 0, part_bytes // dtype.itemsize
     with ExitStack() as opened:
-        for block in documents(source, progress):
+        for block in document_blocks(source, progress):
             for part, at, chosen in _parts(block.row_lengths, max(number, 0), used, most):
                 if part != number:
                     opened.close()
@@ -104,7 +104,7 @@ def _append(files: dict[str, WrittenFile], block: Block, chosen: slice, at: int,
 
 @reads("olmo")
 def read_olmo(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of an `olmo` export, opened by code that did not write them."""
+    """Open an `olmo` export with code that its writer does not use."""
     size = options["vocab_size"]
     kind = "<u4" if size is None else next(f"<u{width}" for width in (1, 2, 4, 8) if size <= 256**width)
     parts = []
@@ -116,7 +116,7 @@ def read_olmo(folder: Path, source: Source, options: Options) -> Readable:
     ends = np.cumsum([len(borders) for _, _, borders in parts])
 
     def row(number: int) -> tuple[Tokens]:
-        part, at = placed(ends, number)
+        part, at = locate_row(ends, number)
         ids, mask, borders = parts[part]
         start, end = borders[at]
         return (Tokens(ids[start:end].astype(np.int64), None if mask is None else mask[start:end] != 0),)
@@ -154,7 +154,7 @@ def nanotron(
     with ExitStack() as stack:
         suffixes = ("", ".index", ".loss") if has_mask(source) else ("", ".index")
         tokens, index, *loss = (stack.enter_context(WrittenFile(out / f"{name}.ds{suffix}")) for suffix in suffixes)
-        for block in documents(source, progress):
+        for block in document_blocks(source, progress):
             tokens.write_array(block.ids(f"<u{size}"))
             index.write_array((np.cumsum(block.row_lengths) + end).astype("<u8"))
             for file in loss:
@@ -167,7 +167,7 @@ def nanotron(
 
 @reads("nanotron")
 def read_nanotron(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of a `nanotron` export, opened by code that did not write them."""
+    """Open a `nanotron` export with code that its writer does not use."""
     path = folder / f"{options['name']}.ds"
     width = int(path.with_name(f"{path.name}.metadata").read_text("utf-8").split("\n")[0].rpartition("|")[2])
     ids, ends = np.memmap(path, f"<u{width}", "r"), np.fromfile(path.with_name(f"{path.name}.index"), "<u8").astype(np.int64)
@@ -175,7 +175,7 @@ def read_nanotron(folder: Path, source: Source, options: Options) -> Readable:
     mask = np.memmap(loss, np.uint8, "r") if loss.exists() else None
     if len(ids) != ends[-1] or (mask is not None and len(mask) != len(ids)):
         raise StoreError(f"{path.name}: {len(ids):,} tokens, its index ends at {ends[-1]:,}")
-    return Readable(len(ends), cut(ids, mask, ends), documents=True)
+    return Readable(len(ends), row_slicer(ids, mask, ends), documents=True)
 
 
 # litdata chunks for LitGPT's pretraining, read with ``StreamingDataset(item_loader=TokensLoader(block_size=seq_len + 1))``.
@@ -214,7 +214,7 @@ def litdata(source: TokenStore, out: Path, progress: Progress, *, block_size: in
     per_chunk = max(1, chunk_bytes // (4 * block_size)) * block_size
     chunks: list[dict[str, Any]] = []
     waiting = np.zeros(0, "<i4")
-    for block in rows(source, progress):
+    for block in row_blocks(source, progress):
         waiting = np.concatenate([waiting, block.tokens.astype("<i4")])
         while len(waiting) >= per_chunk:
             chunks.append(_chunk(out, len(chunks), waiting[:per_chunk]))
@@ -244,7 +244,7 @@ def _chunk(out: Path, number: int, tokens: npt.NDArray[Any]) -> dict[str, Any]:
 
 @reads("litdata")
 def read_litdata(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of a `litdata` export, opened by code that did not write them."""
+    """Open a `litdata` export with code that its writer does not use."""
     assert isinstance(source, TokenStore)
     chunks = []
     for entry in json.loads((folder / "index.json").read_text("utf-8"))["chunks"]:
@@ -257,7 +257,9 @@ def read_litdata(folder: Path, source: Source, options: Options) -> Readable:
     if len(tokens) != whole:
         raise StoreError(f"{len(tokens):,} tokens, {whole:,} are expected: the stream without the rest after its last whole block")
     # that rest is not in the files; it is taken from the store, so that the last records can be compared whole
-    return Readable(len(source), cut(Segmented([*chunks, np.asarray(source.arrays["tokens"][whole : source.tokens])]), None, source.ends))
+    return Readable(
+        len(source), row_slicer(Segmented([*chunks, np.asarray(source.arrays["tokens"][whole : source.tokens])]), None, source.ends)
+    )
 
 
 # MosaicML's MDS shards, for `streaming.StreamingDataset` and LLM-Foundry. Labels are unshifted, -100 where there is no loss.
@@ -294,7 +296,7 @@ def mds(source: TokenStore | PackedStore, out: Path, progress: Progress, *, size
     shards: list[dict[str, Any]] = []
     waiting: list[bytes] = []
     size = 0
-    for block in rows(source, progress):
+    for block in row_blocks(source, progress):
         columns = [block.tokens, block.labels, block.position_ids] if has_mask(source) else [block.tokens]
         cuts = np.cumsum(block.row_lengths)[:-1]
         for parts in zip(*(np.split(column.astype("<i4"), cuts) for column in columns), strict=True):
@@ -325,12 +327,12 @@ def _shard(out: Path, number: int, samples: list[bytes], meta: dict[str, Any]) -
 
 @reads("mds")
 def read_mds(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of an `mds` export, opened by code that did not write them."""
+    """Open an `mds` export with code that its writer does not use."""
     shards = json.loads((folder / "index.json").read_text("utf-8"))["shards"]
     ends = np.cumsum([shard["samples"] for shard in shards])
 
     def row(number: int) -> tuple[Tokens]:
-        which, place = placed(ends, number)
+        which, place = locate_row(ends, number)
         shard = shards[which]
         data = np.memmap(folder / shard["raw_data"]["basename"], np.uint8, "r")
         at = int(data[4 * (1 + place) :][:4].view("<u4")[0])

@@ -14,7 +14,7 @@ import yaml
 
 from prep_assets.data.files import hub_address, is_hub
 from prep_assets.errors import ConfigError, PrepAssetsError, SourceUnavailable, StoreError
-from prep_assets.exports.registry import whole
+from prep_assets.exports.registry import write_whole
 from prep_assets.neighbours.description import Column, Description, Kind, Source, Table, describe
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.bucket import error_text
@@ -405,4 +405,4 @@ def write_release(release: Release, out: Path) -> None:
                         shutil.copyfileobj(source, file, BLOCK)
         release_in(work)
 
-    whole(out, write)
+    write_whole(out, write)
