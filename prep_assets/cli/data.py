@@ -546,9 +546,11 @@ def migrate(
 
     A command line of ModelLink as well: prep-assets migrate --input FILE --output-prefix PREFIX and its other flags
     """
-    from prep_assets.compat.astrai import load_pipeline, migrated
+    from prep_assets.compat.astrai import load_pipeline, migrate_pipeline
 
-    typer.echo(migrated(load_pipeline(config), config.name, files=files or ["data/*.jsonl"], tokenizer=tokenizer, domain=domain), nl=False)
+    typer.echo(
+        migrate_pipeline(load_pipeline(config), config.name, files=files or ["data/*.jsonl"], tokenizer=tokenizer, domain=domain), nl=False
+    )
 
 
 # -- ModelLink --------------------------------------------------------------------------------------------------------------------------
