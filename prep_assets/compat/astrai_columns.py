@@ -94,12 +94,12 @@ class Builder(ABC, Generic[Text]):
     def build(self, payloads: Sequence[Mapping[str, Any]]) -> list[Row | Refused]:
         """One result for each record, in order."""
         views = [self._account.view(payload) for payload in payloads]
-        plans = [self._plan(view) for view in views]
+        plans = [self._plan_outputs(view) for view in views]
         outputs = [item for plan in plans if not isinstance(plan, Refused) for item in plan.items()]
         encoded = iter(self.encode([(key, text) for key, texts in outputs if isinstance(texts, list) for text in texts]))
         results: list[Row | Refused] = []
         for plan, view in zip(plans, views, strict=True):
-            row = plan if isinstance(plan, Refused) else self._row(plan, encoded)
+            row = plan if isinstance(plan, Refused) else self._assemble_row(plan, encoded)
             if isinstance(row, Row):
                 unread_fields = tuple((path, whole(value)) for path, value in unread(view))
                 row = replace(row, dropped=tuple(sorted(view.book.dropped)), unread=unread_fields)
@@ -118,19 +118,19 @@ class Builder(ABC, Generic[Text]):
     def encode(self, texts: Sequence[tuple[str, Text]]) -> list[Tokens | Refused]:
         """Tokenize (output key, text) pairs; one result for each, in order."""
 
-    def trained(self, row: Row) -> Row | Refused:
+    def validate_masks(self, row: Row) -> Row | Refused:
         """Return `row`, or a rejection if its masks train nothing."""
         return row
 
-    def _plan(self, row: Mapping[str, Any]) -> dict[str, list[Text] | npt.NDArray[np.float32]] | Refused:
+    def _plan_outputs(self, row: Mapping[str, Any]) -> dict[str, list[Text] | npt.NDArray[np.float32]] | Refused:
         try:
             require_equal_groups(self.task, row)
-            return {key: self._output(source, row) for key, source in self.task.sources.items()}
+            return {key: self._plan_output(source, row) for key, source in self.task.sources.items()}
         except Refused as rejection:
             rejection.stage = rejection.stage or "schema"
             return rejection
 
-    def _output(self, source: Source, row: Mapping[str, Any]) -> list[Text] | npt.NDArray[np.float32]:
+    def _plan_output(self, source: Source, row: Mapping[str, Any]) -> list[Text] | npt.NDArray[np.float32]:
         section = source.sections[0]
         if source.is_value:
             return values_at(row, section.field)
@@ -139,7 +139,7 @@ class Builder(ABC, Generic[Text]):
         elements = as_list(value_at(row, section.field), section.field)
         return [self.element(section, element, f"{section.field}[{i}]") for i, element in enumerate(elements)]
 
-    def _row(self, plan: Mapping[str, list[Text] | npt.NDArray[np.float32]], encoded: Iterator[Tokens | Refused]) -> Row | Refused:
+    def _assemble_row(self, plan: Mapping[str, list[Text] | npt.NDArray[np.float32]], encoded: Iterator[Tokens | Refused]) -> Row | Refused:
         """Assemble the cells of a record, each sequence cut to ``max_seq_len``, from the next results of `encoded`."""
         limit, cut = self.task.pipeline.preprocessing.max_seq_len, 0
         cells: dict[str, list[npt.NDArray[Any]]] = {}
@@ -156,7 +156,7 @@ class Builder(ABC, Generic[Text]):
             cells[key] = [ids[:limit] for ids, _ in parts]
             if (mask_key := self.task.mask_key(key)) in self.task.columns:
                 cells[mask_key] = [mask[:limit] for _, mask in parts]
-        return rejection or self.trained(Row(cells, cut))
+        return rejection or self.validate_masks(Row(cells, cut))
 
 
 def messages_at(value: object, location: str) -> Sequence[Mapping[str, Any]]:
@@ -385,7 +385,7 @@ class SpansBuilder(Builder[Rendered]):
             results[int(position)] = _tokens(encoded.ids[span], encoded.loss[span])
         return [results[position] for position in range(len(texts))]
 
-    def trained(self, row: Row) -> Row | Refused:
+    def validate_masks(self, row: Row) -> Row | Refused:
         """Return `row`, or a rejection if a trainable output has no trained token within ``max_seq_len``."""
         for key, source in self.task.sources.items():
             can_train = any(section.action in ("train", "$role") for section in source.sections)

@@ -147,7 +147,7 @@ def _group_sequences(source: GroupStore, progress: Progress) -> Iterator[_Sequen
 
 @reads("astrai")
 def read_astrai(folder: Path, source: Source, options: Options) -> Readable:
-    """Open an `astrai` export with code that its writer does not use."""
+    """Open an `astrai` export with code independent of its writer."""
     store = open_store(folder, "bin")
     if isinstance(source, Pairs):
 
@@ -250,7 +250,7 @@ def _describe_invalid_field(row: Mapping[str, Any], key: str, form: Mapping[str,
 
 @reads("tlfs")
 def read_tlfs(folder: Path, source: Source, options: Options) -> Readable:
-    """Open a `tlfs` export with code that its writer does not use."""
+    """Open a `tlfs` export with code independent of its writer."""
     if isinstance(source, Lines):
         path = folder / f"{options['name'] or source.path.stem}.jsonl"
         with path.open("rb") as file:

@@ -172,12 +172,12 @@ def image_sizes(images: Images, max_num_img: int | None) -> tuple[int, int]:
     Raises:
         ConfigError: images of different numbers of tokens, or a row with more images than `max_num_img`.
     """
-    lengths, counts = np.unique(images.length), np.unique(images.record, return_counts=True)[1]
+    lengths, images_per_row = np.unique(images.length), np.unique(images.record, return_counts=True)[1]
     if len(lengths) != 1:
         raise ConfigError(f"images have {', '.join(map(str, lengths.tolist()))} tokens; all of them need one num_patches")
-    most = int(counts.max())
+    most = int(images_per_row.max())
     if max_num_img is not None and most > max_num_img:
-        excess = int((counts > max_num_img).sum())
+        excess = int((images_per_row > max_num_img).sum())
         raise ConfigError(
             f"{excess:,} rows have more images than max_num_img {max_num_img}, the most has {most}. Raise it, or leave it out"
         )
@@ -236,7 +236,7 @@ UNKNOWN = -1
 
 @reads("cerebras")
 def read_cerebras(folder: Path, source: Source, options: Options) -> Readable:
-    """Open a `cerebras` export with code that its writer does not use."""
+    """Open a `cerebras` export with code independent of its writer."""
     import h5py
 
     files = [h5py.File(path, "r") for path in sorted(folder.glob("*.h5"), key=lambda path: int(path.stem.rpartition("_")[2]))]

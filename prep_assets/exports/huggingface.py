@@ -239,7 +239,7 @@ def _group_columns(block: dict[str, tuple[Any, Ints]]) -> dict[str, Any]:
 
 @reads("hf_arrow")
 def read_arrow(folder: Path, source: Source, options: Options) -> Readable:
-    """Open an `hf_arrow` export with code that its writer does not use."""
+    """Open an `hf_arrow` export with code independent of its writer."""
     import pyarrow as pa
 
     layout = options["layout"]
@@ -256,7 +256,7 @@ def read_arrow(folder: Path, source: Source, options: Options) -> Readable:
 
 @reads("hf_parquet")
 def read_parquet(folder: Path, source: Source, options: Options) -> Readable:
-    """Open an `hf_parquet` export with code that its writer does not use."""
+    """Open an `hf_parquet` export with code independent of its writer."""
     table = parquet_table(sorted((folder / "data").glob(f"{options['split']}-*-of-*.parquet")))
 
     def row(number: int) -> Any:

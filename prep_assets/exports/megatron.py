@@ -155,7 +155,7 @@ class IndexedWriter(AbstractContextManager["IndexedWriter"]):
 
 @reads("megatron")
 def read_megatron(folder: Path, source: Source, options: Options) -> Readable:
-    """Open a `megatron` export with code that its writer does not use."""
+    """Open a `megatron` export with code independent of its writer."""
     store = open_store(folder, "megatron")
 
     def row(number: int) -> tuple[Tokens, ...]:
@@ -221,7 +221,7 @@ def packed_parquet(
 
 @reads("packed_parquet")
 def read_packed_parquet(folder: Path, source: Source, options: Options) -> Readable:
-    """Open a `packed_parquet` export with code that its writer does not use."""
+    """Open a `packed_parquet` export with code independent of its writer."""
     table = parquet_table(sorted((folder / "splits" / options["split"]).glob("*.parquet")))
 
     def row(number: int) -> tuple[Tokens]:

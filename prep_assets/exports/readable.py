@@ -51,7 +51,7 @@ Source = PackedStore | TokenStore | Pairs | GroupStore | Lines
 
 
 def open_source(store: Published | Path | str, stream: str | None = None, guards: Guards | None = None) -> Source:
-    """The packed table, token stream, pairs of streams, scored groups or lines in a store's folder.
+    """Open the packed table, token stream, pairs of streams, scored groups or lines in a store's folder.
 
     Args:
         store: the folder that has the payload, e.g. ``stores/sft_packed/current``.
@@ -94,7 +94,7 @@ def _stems(folder: Path, suffix: str) -> list[str]:
     return sorted(path.stem for path in folder.glob(f"*.{suffix}") if path.is_dir())
 
 
-def lost_mask(format: str, subject: str) -> ConfigError:
+def lost_mask_error(format: str, subject: str) -> ConfigError:
     """Return the error for an export that would drop the loss mask of `subject`."""
     remedy = REMEDIES.get(format, "Export a packed table, or to another format")
     return ConfigError(f"{format} would lose the loss mask of {subject}, and every token would be trained. {remedy}")
@@ -109,7 +109,7 @@ def check_mask(source: TokenStore, format: str) -> None:
     mask = source.arrays["loss_mask"]
     untrained = sum(int(np.count_nonzero(np.asarray(mask[start : start + BLOCK]) == 0)) for start in range(0, source.tokens, BLOCK))
     if untrained:
-        raise lost_mask(format, f"this stream, in which {untrained:,} of {source.tokens:,} tokens are not trained")
+        raise lost_mask_error(format, f"this stream, in which {untrained:,} of {source.tokens:,} tokens are not trained")
 
 
 # Rows of exports, in one form for all formats. The functions registered with `reads` give them.
@@ -150,7 +150,7 @@ def _unchanged(line: dict[str, Any], number: int) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Readable:
-    """An export, opened.
+    """An opened export.
 
     Attributes:
         count: number of its rows.

@@ -82,7 +82,7 @@ class Export:
 
     @property
     def summary(self) -> str:
-        """First line of its docstring."""
+        """The first line of its docstring."""
         return (inspect.getdoc(self.write) or "").split("\n", 1)[0]
 
 

@@ -117,7 +117,7 @@ def _data_source(row: dict[str, Any], data_source: str | Mapping[str, str] | Non
 
 @reads("verl")
 def read_verl(folder: Path, source: Source, options: Options) -> Readable:
-    """Open a `verl` export with code that its writer does not use."""
+    """Open a `verl` export with code independent of its writer."""
     table = parquet_table([folder / f"{options['split']}.parquet"])
 
     def expected(line: dict[str, Any], number: int) -> Any:
@@ -190,7 +190,7 @@ def flag_embedding(source: Lines, out: Path, progress: Progress, *, split: FileN
 
 @reads("flag_embedding")
 def read_flag_embedding(folder: Path, source: Source, options: Options) -> Readable:
-    """Open a `flag_embedding` export with code that its writer does not use."""
+    """Open a `flag_embedding` export with code independent of its writer."""
     rows = [json.loads(line) for line in (folder / f"{options['split']}.jsonl").read_text("utf-8").split("\n") if line]
 
     def expected(line: dict[str, Any], number: int) -> dict[str, Any]:
@@ -280,7 +280,7 @@ def _negatives_per_row(source: Lines, negatives: int | None, leave_out: list[str
 
 @reads("sentence_transformers")
 def read_sentence_transformers(folder: Path, source: Source, options: Options) -> Readable:
-    """Open a `sentence_transformers` export with code that its writer does not use; all rows of one query count as one."""
+    """Open a `sentence_transformers` export with code independent of its writer; all rows of one query count as one."""
     table = parquet_table([folder / f"{options['split']}.parquet"])
     assert isinstance(source, Lines)
     ends = list(accumulate(len(row["positives"]) for row in source))

@@ -104,7 +104,7 @@ def _append_documents(files: dict[str, WrittenFile], block: Block, documents: sl
 
 @reads("olmo")
 def read_olmo(folder: Path, source: Source, options: Options) -> Readable:
-    """Open an `olmo` export with code that its writer does not use."""
+    """Open an `olmo` export with code independent of its writer."""
     size = options["vocab_size"]
     dtype = "<u4" if size is None else next(f"<u{width}" for width in (1, 2, 4, 8) if size <= 256**width)
     parts = []
@@ -167,7 +167,7 @@ def nanotron(
 
 @reads("nanotron")
 def read_nanotron(folder: Path, source: Source, options: Options) -> Readable:
-    """Open a `nanotron` export with code that its writer does not use."""
+    """Open a `nanotron` export with code independent of its writer."""
     path = folder / f"{options['name']}.ds"
     width = int(path.with_name(f"{path.name}.metadata").read_text("utf-8").split("\n")[0].rpartition("|")[2])
     ids, ends = np.memmap(path, f"<u{width}", "r"), np.fromfile(path.with_name(f"{path.name}.index"), "<u8").astype(np.int64)
@@ -244,7 +244,7 @@ def _write_chunk(out: Path, number: int, tokens: npt.NDArray[Any]) -> dict[str, 
 
 @reads("litdata")
 def read_litdata(folder: Path, source: Source, options: Options) -> Readable:
-    """Open a `litdata` export with code that its writer does not use."""
+    """Open a `litdata` export with code independent of its writer."""
     assert isinstance(source, TokenStore)
     chunks = []
     for entry in json.loads((folder / "index.json").read_text("utf-8"))["chunks"]:
@@ -327,7 +327,7 @@ def _write_shard(out: Path, number: int, samples: list[bytes], meta: dict[str, A
 
 @reads("mds")
 def read_mds(folder: Path, source: Source, options: Options) -> Readable:
-    """Open an `mds` export with code that its writer does not use."""
+    """Open an `mds` export with code independent of its writer."""
     shards = json.loads((folder / "index.json").read_text("utf-8"))["shards"]
     ends = np.cumsum([shard["samples"] for shard in shards])
 

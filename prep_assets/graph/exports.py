@@ -22,7 +22,7 @@ from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
-from prep_assets.exports.readable import Pairs, Source, lost_mask, open_source
+from prep_assets.exports.readable import Pairs, Source, lost_mask_error, open_source
 from prep_assets.exports.registry import Progress, check_borders, check_options_apply, check_options, export, export_named
 from prep_assets.pipeline.asset import Asset, Check, Store, Target, vocabulary_size
 from prep_assets.pipeline.workspace import Workspace, build_command
@@ -124,7 +124,7 @@ def exporting(source: Asset, format: str, stream: str | None, options: Mapping[s
         check_options_apply(found, kind, options)
     if streams[chosen].masked and not found.keeps_mask(options):
         with about("to"):
-            raise lost_mask(format, source.name)
+            raise lost_mask_error(format, source.name)
     return Exporting(name, source, format, chosen, options)
 
 
