@@ -310,7 +310,7 @@ class MessageTemplate:
         """Render a conversation of this single message, without a generation prompt.
 
         Raises:
-            Refused: the template fails, or raises an exception on purpose.
+            Refused: the template raises an error.
         """
         from jinja2 import TemplateError as JinjaError
 
