@@ -421,10 +421,8 @@ def migrate_pipeline(pipeline: AnyPipeline, name: str, *, files: Sequence[str], 
     notes = [*_domain(task, source), *_output(task, family, output), *fill(task, values)]
     parse(FAMILIES[family], values, f"the configuration migrated from {name}")
     body = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
-    comments = [f"# - {note}" for note in notes]
-    return "\n".join(
-        [f"# configs/{family}.yaml, from {name} by prep-assets migrate.", body + "# Not the same as in AstrAI:", *comments, ""]
-    )
+    diffs = [f"# - {note}" for note in notes]
+    return "\n".join([f"# configs/{family}.yaml, from {name} by prep-assets migrate.", body + "# Not the same as in AstrAI:", *diffs, ""])
 
 
 def _family(task: Task) -> str:

@@ -261,10 +261,8 @@ def _tokenizer(flags: argparse.Namespace) -> str:
     if missing := [_flag(name) for name in needed if not getattr(flags, name)]:
         raise ConfigError(f"--tokenizer-type {flags.tokenizer_type} needs {' and '.join(missing)}")
     paths = [Path(getattr(flags, name)).expanduser().absolute() for name in needed]
-    if absent := [str(path) for path in paths if not path.exists()]:
-        raise ConfigError(
-            f"no tokenizer in {', '.join(absent)}. One of the hub has to be fetched first: its name does not say which commit"
-        )
+    if gone := [str(path) for path in paths if not path.exists()]:
+        raise ConfigError(f"no tokenizer in {', '.join(gone)}. One of the hub has to be fetched first: its name does not say which commit")
     if len({path.parent for path in paths}) > 1:
         raise ConfigError(f"{' and '.join(map(str, paths))} belong into one folder, or another vocabulary than this would be read")
     if flags.tokenizer_type.startswith("Bert"):

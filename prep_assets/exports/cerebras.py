@@ -177,10 +177,8 @@ def image_sizes(images: Images, max_num_img: int | None) -> tuple[int, int]:
         raise ConfigError(f"images have {', '.join(map(str, lengths.tolist()))} tokens; all of them need one num_patches")
     most = int(images_per_row.max())
     if max_num_img is not None and most > max_num_img:
-        excess = int((images_per_row > max_num_img).sum())
-        raise ConfigError(
-            f"{excess:,} rows have more images than max_num_img {max_num_img}, the most has {most}. Raise it, or leave it out"
-        )
+        over = int((images_per_row > max_num_img).sum())
+        raise ConfigError(f"{over:,} rows have more images than max_num_img {max_num_img}, the most has {most}. Raise it, or leave it out")
     return max_num_img or most, int(lengths[0])
 
 
@@ -243,15 +241,13 @@ def read_cerebras(folder: Path, source: Source, options: Options) -> Readable:
     ends = np.cumsum([len(file["data"]) for file in files])
 
     def row(number: int) -> tuple[Tokens, ...]:
-        file_number, index = locate_row(ends, number)
-        sample = files[file_number]["data"][index].astype(np.int64)
+        part, index = locate_row(ends, number)
+        sample = files[part]["data"][index].astype(np.int64)
         if isinstance(source, Pairs):
             return _tokens_of_whole(*sample[:3]), _tokens_of_whole(*sample[3:])
         tokens = _tokens_of_shifted(sample[0], sample[1], sample[2], options["pad_id"])
-        if "img_path" in files[file_number]:
-            return (
-                replace(tokens, images=_cerebras_images(files[file_number], index, sample), attended=np.append(1 - sample[3], UNKNOWN)),
-            )
+        if "img_path" in files[part]:
+            return (replace(tokens, images=_cerebras_images(files[part], index, sample), attended=np.append(1 - sample[3], UNKNOWN)),)
         return (replace(tokens, attended=_attended_from_spans(sample[3], sample[4])) if len(sample) > 3 else tokens,)
 
     return Readable(int(ends[-1]), row)

@@ -123,7 +123,7 @@ def _pair_sequences(source: Pairs, progress: Progress) -> Iterator[Sequences]:
     for blocks in pair_blocks(source, progress):
         columns = {side: {"input_ids": block.tokens, "labels": block.labels} for side, block in blocks.items()}
         yield {
-            f"{side}_{key}": (values, blocks[side].row_lengths, None) for side, arrays in columns.items() for key, values in arrays.items()
+            f"{side}_{key}": (values, blocks[side].row_lengths, None) for side, parts in columns.items() for key, values in parts.items()
         }
 
 

@@ -253,12 +253,12 @@ def read_litdata(folder: Path, source: Source, options: Options) -> Readable:
             raise StoreError(f"{entry['filename']}: {items} items from byte {begin} to {end}, the index says {entry['dim']:,} tokens")
         chunks.append(np.memmap(folder / entry["filename"], "<i4", "r", offset=12, shape=(entry["dim"],)))
     tokens = Segmented(chunks)
-    expected = source.tokens // options["block_size"] * options["block_size"]
-    if len(tokens) != expected:
-        raise StoreError(f"{len(tokens):,} tokens, {expected:,} are expected: the stream without the rest after its last whole block")
+    size = source.tokens // options["block_size"] * options["block_size"]
+    if len(tokens) != size:
+        raise StoreError(f"{len(tokens):,} tokens, {size:,} are expected: the stream without the rest after its last whole block")
     # the incomplete last block is not in the files; taking it from the store lets the last records be compared whole
     return Readable(
-        len(source), row_slicer(Segmented([*chunks, np.asarray(source.arrays["tokens"][expected : source.tokens])]), None, source.ends)
+        len(source), row_slicer(Segmented([*chunks, np.asarray(source.arrays["tokens"][size : source.tokens])]), None, source.ends)
     )
 
 

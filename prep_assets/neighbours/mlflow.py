@@ -46,9 +46,9 @@ class StoreSource(DatasetSource):  # type: ignore[misc]
             StoreError: the folder holds no store, or another version.
         """
         folder = Path(self.where)
-        if (current_hash := Manifest.read(folder).content_hash) != self.content_hash:
+        if (content := Manifest.read(folder).content_hash) != self.content_hash:
             raise StoreError(
-                f"{folder} has the content {current_hash[:12]}…, the run was made with {self.content_hash[:12]}…:\n  {self.command}"
+                f"{folder} has the content {content[:12]}…, the run was made with {self.content_hash[:12]}…:\n  {self.command}"
             )
         return folder
 
@@ -68,14 +68,9 @@ class StoreSource(DatasetSource):  # type: ignore[misc]
 
 DIGEST = 32
 """Digits of the content hash in a digest; MLflow allows 36. The source has all digits."""
-_MLFLOW_TYPES = {
-    "float": "float",
-    "double": "double",
-    "bool": "boolean",
-    "string": "string",
-    "int64": "long",
-    "uint32": "long",
-} | dict.fromkeys(("int8", "int16", "int32", "uint8", "uint16"), "integer")
+_TYPES = {"float": "float", "double": "double", "bool": "boolean", "string": "string", "int64": "long", "uint32": "long"} | dict.fromkeys(
+    ("int8", "int16", "int32", "uint8", "uint16"), "integer"
+)
 """Arrow type name → MLflow's."""
 
 
@@ -105,9 +100,7 @@ class MlflowDataset(Dataset):  # type: ignore[misc]
         """Columns with MLflow's types; `None` if one of them has none."""
         try:
             return {
-                "mlflow_colspec": [
-                    {"name": column.name, "required": True, **_mlflow_type(column.kind)} for column in self._description.columns
-                ]
+                "mlflow_colspec": [{"name": column.name, "required": True, **_type(column.kind)} for column in self._description.columns]
             }
         except KeyError:
             return None
@@ -118,9 +111,9 @@ class MlflowDataset(Dataset):  # type: ignore[misc]
         return {**super().to_dict(), **schema, "profile": json.dumps(self.profile)}
 
 
-def _mlflow_type(kind: Kind) -> dict[str, Any]:
+def _type(kind: Kind) -> dict[str, Any]:
     if isinstance(kind, str):
-        return {"type": _MLFLOW_TYPES[kind]}
+        return {"type": _TYPES[kind]}
     if isinstance(kind, dict):
-        return {"type": "object", "properties": {name: {**_mlflow_type(inner), "required": False} for name, inner in kind.items()}}
-    return {"type": "array", "items": _mlflow_type(kind[0])}
+        return {"type": "object", "properties": {name: {**_type(inner), "required": False} for name, inner in kind.items()}}
+    return {"type": "array", "items": _type(kind[0])}

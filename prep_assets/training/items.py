@@ -140,10 +140,8 @@ class SequenceDataset(Dataset[dict[str, Tensor]]):
             )
         self.store, self.windows = store, store.windows(window_size, stride, offset)
         self._count, self._stride, self._offset, self._span = len(self.windows), self.windows.stride, offset, window_size + 1
-        self._guarded_arrays = GuardedArrays(
-            [store.array(key) for key in (*self.required, *(key for key in self.optional if key in store.keys))]
-        )
-        self._arrays = self._guarded_arrays.bare
+        self._guards = GuardedArrays([store.array(key) for key in (*self.required, *(key for key in self.optional if key in store.keys))])
+        self._arrays = self._guards.bare
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.store, self.windows.window_size, self.windows.stride, self.windows.offset)
@@ -153,7 +151,7 @@ class SequenceDataset(Dataset[dict[str, Tensor]]):
 
     def __getitem__(self, i: int) -> dict[str, Tensor]:
         begin = self._begin(i)
-        self._guarded_arrays.check(begin, begin + self._span)
+        self._guards.check(begin, begin + self._span)
         tokens = self._arrays[0][begin : begin + self._span].astype(np.int64)
         return {"input_ids": from_numpy(tokens[:-1]), "target_ids": from_numpy(tokens[1:])}
 
@@ -212,7 +210,7 @@ class SftDataset(SequenceDataset):
     def __getitem__(self, i: int) -> dict[str, Tensor]:
         begin = self._begin(i)
         end = begin + self._span
-        self._guarded_arrays.check(begin, end)
+        self._guards.check(begin, end)
         sequence, loss_mask, position_ids, *attention = self._arrays
         tokens, positions = sequence[begin:end].astype(np.int64), position_ids[begin:end]
         item = {
@@ -474,7 +472,7 @@ class _Records(Dataset[dict[str, Any]]):
     def __len__(self) -> int:
         return self.store.num_records
 
-    def _location(self, i: int) -> str:
+    def _label(self, i: int) -> str:
         return f"{self.store.path}, record {i}"
 
 
@@ -490,7 +488,7 @@ class PairDataset(_Records):
         record = self.store.fetch_record(i, self.required)
         for side in ("chosen", "rejected"):
             if len(record[side]) != len(record[f"{side}_mask"]):
-                raise StoreError(f"{self._location(i)}: {side} has {len(record[side])} tokens, its mask {len(record[f'{side}_mask'])}")
+                raise StoreError(f"{self._label(i)}: {side} has {len(record[side])} tokens, its mask {len(record[f'{side}_mask'])}")
         return {key: (loss_weights if key.endswith("_mask") else long)(np.asarray(value)) for key, value in record.items()}
 
 
@@ -514,15 +512,13 @@ class GroupDataset(_Records):
         rewards = torch.from_numpy(np.array(record["rewards"], np.float32))
         lengths = ([len(part) for part in responses], [len(part) for part in masks])
         if lengths[0] != lengths[1] or len(lengths[0]) != len(rewards):
-            raise StoreError(f"{self._location(i)}: responses of {lengths[0]} tokens, masks of {lengths[1]}, {len(rewards)} rewards")
+            raise StoreError(f"{self._label(i)}: responses of {lengths[0]} tokens, masks of {lengths[1]}, {len(rewards)} rewards")
         tensors = {"responses": [long(part) for part in responses], "masks": [loss_weights(part) for part in masks]}
         return {"prompts": long(np.asarray(record["prompts"])), **tensors, "rewards": rewards}
 
     def _nested(self, i: int, value: Any, key: str) -> list[npt.NDArray[Any]]:
         if not isinstance(value, list):
-            raise StoreError(
-                f"{self._location(i)}: {key} is one flat list, and nothing says where each response ends; give `element_offsets`"
-            )
+            raise StoreError(f"{self._label(i)}: {key} is one flat list, and nothing says where each response ends; give `element_offsets`")
         return [np.asarray(part) for part in value]
 
 
