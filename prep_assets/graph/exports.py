@@ -23,7 +23,7 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
 from prep_assets.exports.readable import Pairs, Source, lost_mask_error, open_source
-from prep_assets.exports.registry import Progress, check_borders, check_options_apply, check_options, export, export_named
+from prep_assets.exports.registry import Progress, check_borders, check_options, check_options_apply, export, export_named
 from prep_assets.pipeline.asset import Asset, Check, Store, Target, vocabulary_size
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.proofs.verdict import Verdict
