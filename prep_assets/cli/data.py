@@ -546,9 +546,11 @@ def migrate(
 
     A command line of ModelLink as well: prep-assets migrate --input FILE --output-prefix PREFIX and its other flags
     """
-    from prep_assets.compat.astrai import load_pipeline, migrated
+    from prep_assets.compat.astrai import load_pipeline, migrate_pipeline
 
-    typer.echo(migrated(load_pipeline(config), config.name, files=files or ["data/*.jsonl"], tokenizer=tokenizer, domain=domain), nl=False)
+    typer.echo(
+        migrate_pipeline(load_pipeline(config), config.name, files=files or ["data/*.jsonl"], tokenizer=tokenizer, domain=domain), nl=False
+    )
 
 
 # -- ModelLink --------------------------------------------------------------------------------------------------------------------------
@@ -569,10 +571,10 @@ class AlsoModelLink(TyperCommand):
 
 
 def _modellink(words: list[str]) -> None:
-    from prep_assets.compat.modellink import configuration, parsed
+    from prep_assets.compat.modellink import configuration, parse_flags
     from prep_assets.compat.modellink import preprocess as run
 
-    flags = parsed(words)
+    flags = parse_flags(words)
     found = configuration(flags)
     for note in found.notes:
         terminal.err().print(f"note: {visible(note)}", style="dim")
@@ -583,9 +585,9 @@ def _modellink(words: list[str]) -> None:
 
 
 def _migrate_modellink(words: list[str]) -> None:
-    from prep_assets.compat.modellink import configuration, parsed
+    from prep_assets.compat.modellink import configuration, parse_flags
 
-    typer.echo(configuration(parsed(words, "migrate")).text, nl=False)
+    typer.echo(configuration(parse_flags(words, "migrate")).text, nl=False)
 
 
 class _Intervals:
@@ -611,10 +613,10 @@ class _Intervals:
 def _show_modellink(outcome: modellink.Outcome, longest: int | None) -> None:
     from itertools import islice
 
-    from prep_assets.compat.modellink import inspecting
+    from prep_assets.compat.modellink import shell_environment
 
     console = terminal.out()
-    if outcome.was_there:
+    if outcome.up_to_date:
         console.print("there already, made from these flags, rows and tokenizer: nothing to do")
     shown = terminal.table("figure", "value", numbers=("value",))
     shown.add_row("rows read", terminal.number(outcome.read))
@@ -634,4 +636,4 @@ def _show_modellink(outcome: modellink.Outcome, longest: int | None) -> None:
         for row in islice(outcome.too_long, SHOWN):
             console.print(f"  {visible(row.id)}: {visible(row.detail)}")
     for asset in dict.fromkeys(each.manifest.asset for each in outcome.stores if each.manifest.counts.get("refused")):
-        console.print(f"all that {asset} left out: {inspecting(outcome.workspace)} prep-assets quarantine {asset}", style="dim")
+        console.print(f"all that {asset} left out: {shell_environment(outcome.workspace)} prep-assets quarantine {asset}", style="dim")

@@ -1,4 +1,4 @@
-"""AstrAI's pipeline JSON: its models, what both dialects ask for in one form, and the same as a configuration of the graph."""
+"""AstrAI's pipeline JSON: models of both dialects, one task for either, and migration to a configuration of the graph."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from prep_assets.errors import ConfigError, nearest
 from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.files import loads
 
-# AstrAI's pipeline JSON, both dialects, as frozen models that refuse what means nothing.
+# Both dialects of AstrAI's pipeline JSON as frozen, strict models.
 #
 # AstrAI had two configuration languages, and no version of it reads both:
 #
 #     typed      ``input.type`` is chat, instruction or text, with ``*_key`` fields; ``preprocessing.deduplicate``
 #     sections   ``input.sections`` or ``input.sources``; packing, dtypes, position ids
 #
-# `load_pipeline` tells which one a file is in. AstrAI itself ignores keys that it does not know, so that a file of the other dialect gives an empty
-# output there; here it is an error that names the nearest key.
+# `load_pipeline` detects the dialect. AstrAI ignores unknown keys, so a file of the other dialect gives an empty output there; here unknown keys
+# are errors that name the nearest key.
 
 MaskAction = Literal["train", "mask"]
 SectionAction = Literal["train", "mask", "$role", "value"]
@@ -32,17 +32,17 @@ Dtype = Literal["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "
 PositionIds = Literal["none", "doc_reset", "continuous"]
 FieldName = Annotated[str, Field(min_length=1)]
 OutputKey = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
-"""Names of outputs become names of files."""
+"""The name of an output, which becomes the name of a file."""
 
 
-class _Part(BaseModel):
-    """Frozen; no unknown key, and no value of another type that would have to be converted."""
+class _StrictModel(BaseModel):
+    """Frozen; rejects unknown keys and values that need conversion."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class TypedInput(_Part):
-    """``input`` of the typed dialect: what kind of record, and where its fields are."""
+class TypedInput(_StrictModel):
+    """``input`` of the typed dialect: the kind of record and the names of its fields."""
 
     type: Literal["chat", "instruction", "text"] = "chat"
     messages_key: FieldName = "messages"
@@ -51,7 +51,7 @@ class TypedInput(_Part):
     text_key: FieldName = "text"
 
 
-class Section(_Part):
+class Section(_StrictModel):
     """One field of a record, and whether its tokens are trained."""
 
     field: FieldName
@@ -60,7 +60,7 @@ class Section(_Part):
     add_special_tokens: bool | None = None
 
     @model_validator(mode="after")
-    def _roles_need_messages(self) -> Section:
+    def _check_role_sections(self) -> Section:
         if self.action == "$role" and not self.template:
             raise ValueError("action '$role' needs template true: only messages have roles. Use 'train' or 'mask' for a text field")
         if self.template and self.add_special_tokens:
@@ -68,12 +68,12 @@ class Section(_Part):
         return self
 
 
-# not strict, so that an array is taken for a tuple; its elements are strict again
+# not strict, so that a JSON array validates as a tuple; its elements are strict
 Sections = Annotated[tuple[Section, ...], Field(min_length=1, strict=False)]
 
 
-class Source(_Part):
-    """One output of a record with several."""
+class Source(_StrictModel):
+    """One of several outputs of a record."""
 
     sections: Sections
     list_field: bool = False
@@ -90,7 +90,7 @@ class Source(_Part):
         return any(section.template for section in self.sections)
 
     @model_validator(mode="after")
-    def _values_and_lists_stand_alone(self) -> Source:
+    def _check_values_and_lists(self) -> Source:
         if any(section.action == "value" for section in self.sections) and (
             len(self.sections) > 1 or self.list_field or self.mask_key or self.sections[0].template
         ):
@@ -100,14 +100,14 @@ class Source(_Part):
         return self
 
 
-class SectionsInput(_Part):
+class SectionsInput(_StrictModel):
     """``input`` of the sections dialect: one output, or several."""
 
     sections: Sections | None = None
     sources: Annotated[dict[OutputKey, Source], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
-    def _one_or_several(self) -> SectionsInput:
+    def _check_outputs(self) -> SectionsInput:
         if (self.sections is None) == (self.sources is None):
             raise ValueError("needs either sections (one output) or sources (several)")
         if any(section.action == "value" for section in self.sections or ()):
@@ -117,13 +117,13 @@ class SectionsInput(_Part):
         return self
 
 
-class _Preprocessing(_Part):
+class _Preprocessing(_StrictModel):
     max_seq_len: int = Field(default=2048, ge=1)
     min_chars: int = Field(default=50, ge=0)
     max_chars: int = Field(default=2_000_000, ge=1)
 
     @model_validator(mode="after")
-    def _some_length_is_kept(self) -> _Preprocessing:
+    def _check_length_bounds(self) -> _Preprocessing:
         if self.min_chars > self.max_chars:
             raise ValueError(f"min_chars {self.min_chars:,} is over max_chars {self.max_chars:,}: no text is kept")
         return self
@@ -146,7 +146,7 @@ class SectionsPreprocessing(_Preprocessing):
     truncation_mode: Literal["keep_start", "keep_end"] = "keep_start"
 
 
-class TypedOutput(_Part):
+class TypedOutput(_StrictModel):
     """``output`` of the typed dialect."""
 
     domain_key: FieldName | None = None
@@ -161,7 +161,7 @@ class SectionsOutput(TypedOutput):
     position_ids_mode: PositionIds = "doc_reset"
 
 
-class _Pipeline(_Part):
+class _Pipeline(_StrictModel):
     version: Literal[1] = 1
     mask: dict[str, MaskAction] = {}
     mask_default: MaskAction = "mask"
@@ -175,7 +175,7 @@ class TypedPipeline(_Pipeline):
     output: TypedOutput = TypedOutput()
 
     @model_validator(mode="after")
-    def _mask_names_what_there_is(self) -> TypedPipeline:
+    def _check_mask_names(self) -> TypedPipeline:
         fields = ("prompt", "response") if self.input.type == "instruction" else ()
         for name in self.mask if self.input.type != "chat" else ():
             if name not in fields:
@@ -192,7 +192,7 @@ class SectionsPipeline(_Pipeline):
     output: SectionsOutput = SectionsOutput()
 
     @model_validator(mode="after")
-    def _sources_are_records(self) -> SectionsPipeline:
+    def _check_sources(self) -> SectionsPipeline:
         if self.input.sources is None:
             return self
         if self.preprocessing.packing_strategy != "simple":
@@ -217,7 +217,7 @@ def load_pipeline(path: Path) -> AnyPipeline:
     """Read a pipeline JSON.
 
     Raises:
-        ConfigError: no such file, no JSON, or every fault of it with its key path, what is allowed there and the nearest spelling.
+        ConfigError: no such file, invalid JSON, or invalid values: each with its key path, the allowed values and the nearest spelling.
     """
     try:
         values = loads(path.read_text("utf-8"))
@@ -228,30 +228,30 @@ def load_pipeline(path: Path) -> AnyPipeline:
     return parse_pipeline(values, str(path))
 
 
-def parse_pipeline(values: Any, where: str) -> AnyPipeline:
-    """Validate parsed JSON; `where` names it in errors. Raises as `load_pipeline`."""
+def parse_pipeline(values: Any, location: str) -> AnyPipeline:
+    """Validate parsed JSON; `location` names it in errors. Raises as `load_pipeline`."""
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{where}: a pipeline is an object with input, mask, preprocessing and output; found {type(values).__name__}")
-    found: AnyPipeline = parse(_dialect(values, where), values, where)
-    return found
+        raise ConfigError(f"{location}: a pipeline is an object with input, mask, preprocessing and output; found {type(values).__name__}")
+    pipeline: AnyPipeline = parse(_dialect(values, location), values, location)
+    return pipeline
 
 
-def _dialect(values: Mapping[str, Any], where: str) -> type[TypedPipeline] | type[SectionsPipeline]:
-    typed, sections = _found(values, _ONLY_TYPED), _found(values, _ONLY_SECTIONS)
+def _dialect(values: Mapping[str, Any], location: str) -> type[TypedPipeline] | type[SectionsPipeline]:
+    typed, sections = _dialect_keys(values, _ONLY_TYPED), _dialect_keys(values, _ONLY_SECTIONS)
     if typed and sections:
         raise ConfigError(
-            f"{where} mixes AstrAI's two dialects: {', '.join(typed)} with {', '.join(sections)}. Write the input as sections "
+            f"{location} mixes AstrAI's two dialects: {', '.join(typed)} with {', '.join(sections)}. Write the input as sections "
             "(a chat is [{'field': 'messages', 'action': '$role', 'template': true}]) and ask for deduplication with --dedup exact; "
             "or keep input.type and leave the others out"
         )
     return SectionsPipeline if sections else TypedPipeline
 
 
-def _found(values: Mapping[str, Any], only: Mapping[str, set[str]]) -> list[str]:
+def _dialect_keys(values: Mapping[str, Any], only: Mapping[str, set[str]]) -> list[str]:
     return [f"{part}.{key}" for part, keys in only.items() if isinstance(values.get(part), Mapping) for key in values[part] if key in keys]
 
 
-# What a pipeline configuration of either dialect asks for, in one form.
+# The task of a pipeline, independent of its dialect.
 
 SEQUENCE, LOSS_MASK, POSITION_IDS = "sequence", "loss_mask", "position_ids"
 Kind = Literal["ids", "mask", "values", "positions"]
@@ -265,7 +265,7 @@ _DTYPES_OF: Mapping[Kind, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One key of the output: what it holds, and the numpy name of its type."""
+    """One key of the output: the kind of its values and the NumPy name of its dtype."""
 
     kind: Kind
     dtype: str
@@ -273,15 +273,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A pipeline, whichever dialect it was written in.
+    """A pipeline of either dialect.
 
     Attributes:
-        pipeline: it in the sections dialect.
-        typed: it was written in the typed one, where a blank field is encoded all the same and a text has to be a string.
-        is_text: pretraining: nothing is masked and nothing is templated.
+        pipeline: in the sections dialect.
+        typed: whether it was written in the typed dialect, where blank fields are encoded too and texts must be strings.
+        is_text: pretraining: no loss mask and no chat template.
         deduplicate: whether the configuration asks for it.
-        sources: what makes each output, by its key; ``sequence`` alone where there is one token stream.
-        columns: the keys of the store in the order of its ``meta.json``.
+        sources: output key → its source; only ``sequence`` for a single token stream.
+        columns: output key → column, in the order of ``meta.json``.
     """
 
     pipeline: SectionsPipeline
@@ -293,7 +293,7 @@ class Task:
 
     @property
     def single(self) -> bool:
-        """One token stream; else several outputs a record, kept apart by offsets."""
+        """Whether there is one token stream; otherwise records have several outputs, with offsets."""
         return self.pipeline.input.sources is None
 
     @property
@@ -308,12 +308,12 @@ class Task:
 
     @property
     def primary(self) -> str:
-        """The output whose tokens count towards a shard: the first one that is a flat sequence, else the first that is tokenized."""
+        """The output whose tokens count towards the shard size: the first flat sequence, else the first tokenized output."""
         tokenized = [key for key, source in self.sources.items() if not source.is_value]
         return next((key for key in tokenized if not self.sources[key].list_field), tokenized[0])
 
     def mask_key(self, key: str) -> str:
-        """Where the loss mask of an output goes."""
+        """The key of an output's loss mask."""
         return LOSS_MASK if self.single else self.sources[key].mask_key or f"{key}_mask"
 
     def trains(self, action: str, role: str) -> bool:
@@ -322,32 +322,32 @@ class Task:
 
 
 def task_of(pipeline: AnyPipeline, *, position_ids: PositionIds | None = None) -> Task:
-    """The task that a pipeline describes; `position_ids` replaces its ``position_ids_mode``.
+    """Return the task of a pipeline; `position_ids` overrides its ``position_ids_mode``.
 
     Raises:
-        ConfigError: two outputs of one name, position ids for separate records, or a dtype that its key cannot have.
+        ConfigError: two outputs with one name, position ids for separate records, or a dtype that does not fit its key.
     """
     if isinstance(pipeline, TypedPipeline):
-        form, is_text, deduplicate = in_sections(pipeline), pipeline.input.type == "text", pipeline.preprocessing.deduplicate
+        converted, is_text, deduplicate = to_sections_dialect(pipeline), pipeline.input.type == "text", pipeline.preprocessing.deduplicate
     else:
-        form, sections, deduplicate = pipeline, pipeline.input.sections, False
+        converted, sections, deduplicate = pipeline, pipeline.input.sections, False
         is_text = sections is not None and all(section.action == "train" and not section.template for section in sections)
     if position_ids is not None:
-        form = form.model_copy(update={"output": form.output.model_copy(update={"position_ids_mode": position_ids})})
-    sources = form.input.sources or {SEQUENCE: Source(sections=form.input.sections or ())}
-    task = Task(form, isinstance(pipeline, TypedPipeline), is_text, deduplicate, sources, {})
+        converted = converted.model_copy(update={"output": converted.output.model_copy(update={"position_ids_mode": position_ids})})
+    sources = converted.input.sources or {SEQUENCE: Source(sections=converted.input.sections or ())}
+    task = Task(converted, isinstance(pipeline, TypedPipeline), is_text, deduplicate, sources, {})
     return replace(task, columns=_columns(task, position_ids))
 
 
-def in_sections(pipeline: TypedPipeline) -> SectionsPipeline:
-    """The same pipeline in the sections dialect; deduplication, which that one lacks, is left out."""
+def to_sections_dialect(pipeline: TypedPipeline) -> SectionsPipeline:
+    """Convert to the sections dialect, without deduplication, which that dialect lacks."""
     steps = pipeline.preprocessing
-    same = steps.model_dump(exclude={"deduplicate", "max_items"})
+    shared = steps.model_dump(exclude={"deduplicate", "max_items"})
     return SectionsPipeline(
         mask=pipeline.mask,
         mask_default=pipeline.mask_default,
         input=SectionsInput(sections=_typed_sections(pipeline)),
-        preprocessing=SectionsPreprocessing(**same, max_items=steps.max_items or None, max_packed_len=steps.max_seq_len),
+        preprocessing=SectionsPreprocessing(**shared, max_items=steps.max_items or None, max_packed_len=steps.max_seq_len),
         output=SectionsOutput(**pipeline.output.model_dump(), position_ids_mode="none"),
     )
 
@@ -366,27 +366,27 @@ def _typed_sections(pipeline: TypedPipeline) -> tuple[Section, ...]:
 
 
 def _columns(task: Task, position_ids: PositionIds | None) -> dict[str, Column]:
-    """Keys in AstrAI's newest order: each output, then its mask; position ids last."""
+    """Columns in AstrAI's latest order: each output, then its mask; position ids last."""
     dtype = "int64" if task.typed else "int32"
-    listed: list[tuple[str, Column]] = []
+    entries: list[tuple[str, Column]] = []
     for key, source in task.sources.items():
-        listed.append((key, Column("values", "float32") if source.is_value else Column("ids", dtype)))
-        # padding of bins must never be trained, so that packed text has a mask as well
+        entries.append((key, Column("values", "float32") if source.is_value else Column("ids", dtype)))
+        # padding of bins must never be trained, so packed text has a mask too
         if not source.is_value and (not task.is_text or task.is_binned):
-            listed.append((task.mask_key(key), Column("mask", dtype)))
+            entries.append((task.mask_key(key), Column("mask", dtype)))
     if task.single and task.pipeline.output.position_ids_mode != "none":
-        listed.append((POSITION_IDS, Column("positions", dtype)))
+        entries.append((POSITION_IDS, Column("positions", dtype)))
     elif position_ids not in (None, "none"):
         raise ConfigError(f"position ids {position_ids!r} mean nothing with sources: each record is a sequence of its own")
-    names = [key for key, _ in listed]
+    names = [key for key, _ in entries]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two outputs are called {name!r}: give one of them another key or mask_key. Outputs: {', '.join(names)}")
-    columns = dict(listed)
+    columns = dict(entries)
     for key, dtype in task.pipeline.output.dtype.items():
         if key not in columns:
-            said = nearest(key, columns) or "."
-            raise ConfigError(f"output.dtype names {key!r}, which is not an output{said} Outputs: {', '.join(columns)}")
+            suggestion = nearest(key, columns) or "."
+            raise ConfigError(f"output.dtype names {key!r}, which is not an output{suggestion} Outputs: {', '.join(columns)}")
         allowed = _DTYPES_OF[columns[key].kind]
         if dtype not in allowed:
             raise ConfigError(f"output.dtype.{key} cannot be {dtype}: it would not hold the values. Possible: {', '.join(allowed)}")
@@ -394,21 +394,21 @@ def _columns(task: Task, position_ids: PositionIds | None) -> dict[str, Column]:
     return columns
 
 
-# An AstrAI pipeline as a configuration of the asset graph: the YAML, and comments about what it cannot say.
+# Migration of a pipeline to a configuration of the asset graph: YAML, with comments on the differences.
 
 _GROUP = ["prompts", "responses", "rewards"]
 _PACKED = {"simple": "concat", "bfd": "bfd", "bfd_split": "bfd_split"}
 
 
-def migrated(pipeline: AnyPipeline, name: str, *, files: Sequence[str], tokenizer: str, domain: str) -> str:
-    """The text of a ``pretrain.yaml``, ``sft.yaml``, ``preference.yaml`` or ``rl.yaml``, which the loader accepts.
+def migrate_pipeline(pipeline: AnyPipeline, name: str, *, files: Sequence[str], tokenizer: str, domain: str) -> str:
+    """Return the text of a valid ``pretrain.yaml``, ``sft.yaml``, ``preference.yaml`` or ``rl.yaml``.
 
     Args:
         name: of the pipeline file, for the first comment.
-        files, tokenizer, domain: what a pipeline JSON does not say; see `Domain.files` and `Family.tokenizer`.
+        files, tokenizer, domain: values that a pipeline JSON lacks; see `Domain.files` and `Family.tokenizer`.
 
     Raises:
-        ConfigError: no family can hold it, or its sections do not come to examples.
+        ConfigError: no family fits, or the sections are no valid examples.
     """
     task = task_of(pipeline)
     family = _family(task)
@@ -421,8 +421,8 @@ def migrated(pipeline: AnyPipeline, name: str, *, files: Sequence[str], tokenize
     notes = [*_domain(task, source), *_output(task, family, output), *fill(task, values)]
     parse(FAMILIES[family], values, f"the configuration migrated from {name}")
     body = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
-    said = [f"# - {note}" for note in notes]
-    return "\n".join([f"# configs/{family}.yaml, from {name} by prep-assets migrate.", body + "# Not the same as in AstrAI:", *said, ""])
+    diffs = [f"# - {note}" for note in notes]
+    return "\n".join([f"# configs/{family}.yaml, from {name} by prep-assets migrate.", body + "# Not the same as in AstrAI:", *diffs, ""])
 
 
 def _family(task: Task) -> str:
@@ -439,7 +439,7 @@ def _family(task: Task) -> str:
 
 
 def _schema(task: Task, family: str) -> tuple[str, dict[str, Any]]:
-    """The schema that reads the same records, and its options."""
+    """The schema that reads the same records, with its options."""
     sections = task.pipeline.input.sections or ()
     if task.single and len(sections) == 1 and sections[0].template and sections[0].action == "$role":
         return "messages", {"messages_key": sections[0].field}
@@ -450,11 +450,11 @@ def _schema(task: Task, family: str) -> tuple[str, dict[str, Any]]:
         return "instruction", {"prompt_key": sections[0].field, "response_key": sections[1].field}
     keep = {"field", "action", "template"}
     if task.single:
-        listed_sections = [section.model_dump(include=keep) for section in sections]
-        return "sections", {"sections": listed_sections, **(bounds if task.is_text else {})}
+        section_fields = [section.model_dump(include=keep) for section in sections]
+        return "sections", {"sections": section_fields, **(bounds if task.is_text else {})}
     if family == "rl" and task.sources["prompts"].is_templated:
         return "group", _group_fields(task)
-    listed: dict[str, dict[str, Any]] = {
+    outputs: dict[str, dict[str, Any]] = {
         key: {"sections": [section.model_dump(include=keep) for section in source.sections]} for key, source in task.sources.items()
     }
     if family == "rl":
@@ -462,22 +462,22 @@ def _schema(task: Task, family: str) -> tuple[str, dict[str, Any]]:
             raise ConfigError(
                 "responses with a template after prompts without one cannot be migrated: a conversation is rendered, or it is not"
             )
-        listed["responses"]["list_field"] = True
-    return "sections", {"sources": listed}
+        outputs["responses"]["list_field"] = True
+    return "sections", {"sources": outputs}
 
 
 def _group_fields(task: Task) -> dict[str, Any]:
-    found = {}
+    options = {}
     for key, option in zip(_GROUP, ("prompt_key", "responses_key", "rewards_key"), strict=True):
         sections = task.sources[key].sections
         if len(sections) != 1:
             raise ConfigError(f"{key} of {len(sections)} sections cannot be migrated where prompts have a template: a prompt is one field")
-        found[option] = sections[0].field
-    return found
+        options[option] = sections[0].field
+    return options
 
 
 def _domain(task: Task, source: dict[str, Any]) -> Iterator[str]:
-    """Fill in the domain, and say what is not the same."""
+    """Fill in the domain and yield the differences from AstrAI."""
     if any(section.add_special_tokens is not None for section in task.pipeline.input.sections or ()):
         yield "add_special_tokens: the template, or the end-of-text token after a completion, decides about special tokens"
     key, limit = task.pipeline.output.domain_key, task.pipeline.preprocessing.max_items
@@ -486,8 +486,8 @@ def _domain(task: Task, source: dict[str, Any]) -> Iterator[str]:
         yield "domain_key: AstrAI puts values other than text into __default__; here a number is the domain of its text, and a list stops the build"
     if limit is not None:
         source["max_items"] = limit
-        each = " of each domain" if key is not None else ""
-        yield f"max_items counts the records{each} that are read; AstrAI counts those that are kept"
+        scope = " of each domain" if key is not None else ""
+        yield f"max_items counts the records{scope} that are read; AstrAI counts those that are kept"
     if task.deduplicate:
         yield "deduplicate compares whole records of one domain; AstrAI their first 200 characters, over all domains"
 
@@ -501,7 +501,7 @@ def _output(task: Task, family: str, values: dict[str, Any]) -> Iterator[str]:
     for key in output.dtype:
         if key != task.primary:
             yield f"output.dtype.{key}: masks and position ids have fixed types"
-    # an h5 store is one file, but for the tokens of SFT, which are always `bin`
+    # an h5 store is one file, except the tokens of SFT, which are always `bin`
     shards = {"max_tokens_per_shard": output.max_tokens_per_shard} if output.storage_format == "bin" or family == "sft" else {}
     values.update(storage_format=output.storage_format, dtype=dtype, **shards)
 
@@ -525,7 +525,7 @@ def _sft(task: Task, values: dict[str, Any]) -> Iterator[str]:
         yield "the conversation is rendered once, as transformers does, so there is no beginning-of-text token but the template's own"
         yield "train_headers trains the role headers as AstrAI does; white space after a stop token is not trained. Leave it out to train answers only"
     else:
-        # the schema's own turns: a prompt, and a completion that ends with the end-of-text token
+        # the turns of the schema: a prompt, and a completion that ends with the end-of-text token
         values.update(mask={"prompt": "mask", "completion": "train"}, mask_default="mask")
     values["preprocessing"] = {"max_seq_len": steps.max_seq_len, "deduplicate": task.deduplicate}
     values["truncation"] = "end"

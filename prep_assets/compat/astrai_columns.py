@@ -1,4 +1,4 @@
-"""The columns of AstrAI's stores: tokens and masks of a record, and what becomes of the rows of the source files."""
+"""The columns of AstrAI's stores: tokens and loss masks of records, built in this process or by workers."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.workers.pool import Pool
 from prep_assets.workers.shards import Counts, Plan
 
-# Tokens and masks: as AstrAI makes them (``--masking astrai``), and by the way of this package (``--masking spans``).
+# Tokens and masks, by AstrAI's algorithm (``--masking astrai``) or by the spans of this package (``--masking spans``).
 #
-# AstrAI: a chat is one beginning-of-text token, never trained, and then each message **rendered alone** and encoded alone; the whole rendered message,
-# its header included, has the mask of its role. An instruction is two fields encoded one after the other, a text one:
+# AstrAI: a chat is one beginning-of-text token, never trained, then each message **rendered and encoded separately**; the whole rendered message,
+# with its header, has the mask of its role. An instruction is two separately encoded fields, a text is one:
 #
 #     chat          <bos> [system span] [user span] [assistant span] …       mask 0 | by role
 #     instruction   encode(prompt, with special tokens) encode(response)     mask of prompt | mask of response
@@ -50,28 +50,28 @@ from prep_assets.workers.shards import Counts, Plan
 # Source of the algorithm: AstrAI's preprocessing documentation, "Mask Algorithm".
 #
 # Spans: one render of the whole conversation, one tokenization. Templates see the whole conversation and the texts of the special tokens; only contents
-# and the stop token of a trained turn are trained, never a header; a control token that somebody typed into the content is plain text; a record in
-# which nothing is trained is refused.
+# and the stop token of a trained turn are trained, never a header; a control token typed into the content is plain text; records without a trained
+# token are rejected.
 
-# What becomes of a record: arrays for each key of the store. How its texts become tokens and masks is a builder's own.
+# Records to arrays by key. Builders differ in how texts become tokens and masks.
 
 Text = TypeVar("Text")
-"""What a builder makes of a sequence before it is tokenized."""
+"""A builder's representation of a sequence before tokenization."""
 
 
 Tokens = tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]
-"""A token sequence and whether each token is trained: integers[n] and uint8[n]."""
+"""Token ids and loss mask of a sequence: integers[n] and uint8[n]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A record that can be kept.
+    """The arrays of a valid record.
 
     Attributes:
-        cells: its arrays by key: those of the elements of a list (the responses of a group), one of anything else.
-        cut: how many of its tokens were cut off at the end by ``max_seq_len``.
-        dropped: fields that were left out before it was read, see `Account.note`.
-        unread: fields with content that no section and no template read, and their values.
+        cells: key → arrays: one for each element of a list (the responses of a group), otherwise a single one.
+        cut: tokens that ``max_seq_len`` cut off at the end.
+        dropped: fields that were ignored, see `Account.note`.
+        unread: non-empty fields that no section and no template read, with their values.
     """
 
     cells: Mapping[str, list[npt.NDArray[Any]]]
@@ -84,7 +84,7 @@ class Builder(ABC, Generic[Text]):
     """Tokenizes and masks records.
 
     Attributes:
-        ignore: fields that are left out before a record is read.
+        ignore: fields that are removed before a record is read.
     """
 
     def __init__(self, task: Task, ignore: Sequence[str] = ()) -> None:
@@ -94,43 +94,43 @@ class Builder(ABC, Generic[Text]):
     def build(self, payloads: Sequence[Mapping[str, Any]]) -> list[Row | Refused]:
         """One result for each record, in order."""
         views = [self._account.view(payload) for payload in payloads]
-        plans = [self._plan(view) for view in views]
-        planned = [item for plan in plans if not isinstance(plan, Refused) for item in plan.items()]
-        encoded = iter(self.encode([(key, text) for key, texts in planned if isinstance(texts, list) for text in texts]))
+        plans = [self._plan_outputs(view) for view in views]
+        outputs = [item for plan in plans if not isinstance(plan, Refused) for item in plan.items()]
+        encoded = iter(self.encode([(key, text) for key, texts in outputs if isinstance(texts, list) for text in texts]))
         results: list[Row | Refused] = []
         for plan, view in zip(plans, views, strict=True):
-            row = plan if isinstance(plan, Refused) else self._row(plan, encoded)
+            row = plan if isinstance(plan, Refused) else self._assemble_row(plan, encoded)
             if isinstance(row, Row):
-                left = tuple((path, whole(value)) for path, value in unread(view))
-                row = replace(row, dropped=tuple(sorted(view.book.dropped)), unread=left)
+                unread_fields = tuple((path, whole(value)) for path, value in unread(view))
+                row = replace(row, dropped=tuple(sorted(view.book.dropped)), unread=unread_fields)
             results.append(row)
         return results
 
     @abstractmethod
     def sequence(self, source: Source, row: Mapping[str, Any]) -> Text:
-        """The text of a flat output of a record."""
+        """Return the text of a flat output of a record."""
 
     @abstractmethod
-    def element(self, section: Section, value: object, where: str) -> Text:
-        """The text of one element of a list."""
+    def element(self, section: Section, value: object, location: str) -> Text:
+        """Return the text of one list element."""
 
     @abstractmethod
     def encode(self, texts: Sequence[tuple[str, Text]]) -> list[Tokens | Refused]:
-        """One result for each text; the key of its output stands before it."""
+        """Tokenize (output key, text) pairs; one result for each, in order."""
 
-    def trained(self, row: Row) -> Row | Refused:
-        """`row`, or why its masks are not good enough."""
+    def validate_masks(self, row: Row) -> Row | Refused:
+        """Return `row`, or a rejection if its masks train nothing."""
         return row
 
-    def _plan(self, row: Mapping[str, Any]) -> dict[str, list[Text] | npt.NDArray[np.float32]] | Refused:
+    def _plan_outputs(self, row: Mapping[str, Any]) -> dict[str, list[Text] | npt.NDArray[np.float32]] | Refused:
         try:
             require_equal_groups(self.task, row)
-            return {key: self._output(source, row) for key, source in self.task.sources.items()}
-        except Refused as refusal:
-            refusal.stage = refusal.stage or "schema"
-            return refusal
+            return {key: self._plan_output(source, row) for key, source in self.task.sources.items()}
+        except Refused as rejection:
+            rejection.stage = rejection.stage or "schema"
+            return rejection
 
-    def _output(self, source: Source, row: Mapping[str, Any]) -> list[Text] | npt.NDArray[np.float32]:
+    def _plan_output(self, source: Source, row: Mapping[str, Any]) -> list[Text] | npt.NDArray[np.float32]:
         section = source.sections[0]
         if source.is_value:
             return values_at(row, section.field)
@@ -139,51 +139,51 @@ class Builder(ABC, Generic[Text]):
         elements = as_list(value_at(row, section.field), section.field)
         return [self.element(section, element, f"{section.field}[{i}]") for i, element in enumerate(elements)]
 
-    def _row(self, plan: Mapping[str, list[Text] | npt.NDArray[np.float32]], encoded: Iterator[Tokens | Refused]) -> Row | Refused:
-        """The cells of a record, each sequence cut to ``max_seq_len``; outputs in the order of the sources."""
+    def _assemble_row(self, plan: Mapping[str, list[Text] | npt.NDArray[np.float32]], encoded: Iterator[Tokens | Refused]) -> Row | Refused:
+        """Assemble the cells of a record, each sequence cut to ``max_seq_len``, from the next results of `encoded`."""
         limit, cut = self.task.pipeline.preprocessing.max_seq_len, 0
         cells: dict[str, list[npt.NDArray[Any]]] = {}
-        refusal: Refused | None = None
+        rejection: Refused | None = None
         for key, planned in plan.items():
             if isinstance(planned, np.ndarray):
                 cells[key] = [planned]
                 continue
-            # every result is taken, also after a refusal: those of the next record follow
+            # consume all results of this record, even after a rejection: those of the next record follow
             results = [next(encoded) for _ in planned]
-            refusal = refusal or next((result for result in results if isinstance(result, Refused)), None)
+            rejection = rejection or next((result for result in results if isinstance(result, Refused)), None)
             parts = [result for result in results if not isinstance(result, Refused)]
             cut += sum(max(0, len(ids) - limit) for ids, _ in parts)
             cells[key] = [ids[:limit] for ids, _ in parts]
             if (mask_key := self.task.mask_key(key)) in self.task.columns:
                 cells[mask_key] = [mask[:limit] for _, mask in parts]
-        return refusal or self.trained(Row(cells, cut))
+        return rejection or self.validate_masks(Row(cells, cut))
 
 
-def messages_at(value: object, where: str) -> Sequence[Mapping[str, Any]]:
-    """A list of messages, each with a role, and a content or calls of tools. Null is an empty list."""
-    messages = [as_mapping(message, f"{where}[{i}]") for i, message in enumerate([] if value is None else as_list(value, where))]
+def messages_at(value: object, location: str) -> Sequence[Mapping[str, Any]]:
+    """Check a list of messages, each with a role and either content or tool calls. Null is an empty list."""
+    messages = [as_mapping(message, f"{location}[{i}]") for i, message in enumerate([] if value is None else as_list(value, location))]
     for i, message in enumerate(messages):
-        as_text(value_at(message, "role", f"{where}[{i}]"), f"{where}[{i}].role")
+        as_text(value_at(message, "role", f"{location}[{i}]"), f"{location}[{i}].role")
         content = message.get("content")
         if not isinstance(content, str) and not (content is None and peek(message, "tool_calls")):
-            wrong_type(content, f"{where}[{i}].content", "a string, or null beside tool_calls")
+            wrong_type(content, f"{location}[{i}].content", "a string, or null beside tool_calls")
     return messages
 
 
 def values_at(row: Mapping[str, Any], field: str) -> npt.NDArray[np.float32]:
-    """The finite number, or the list of them, under `field`: float32[n]. Refuses one that float32 does not hold."""
+    """Return the number or list of numbers in `field` as float32[n]. Rejects values that are not finite in float32."""
     value = value_at(row, field)
     numbers: Sequence[Any] = value if isinstance(value, list) else [value]
     exact = np.array([as_number(number, f"{field}[{i}]") for i, number in enumerate(numbers)], np.float64)
     with np.errstate(over="ignore"):
-        found = exact.astype(np.float32)
-    if not np.isfinite(found).all():
+        values = exact.astype(np.float32)
+    if not np.isfinite(values).all():
         raise Refused("out_of_range", f"{field!r} is {value}, which is not finite as float32", stage="schema")
-    return found
+    return values
 
 
 def require_equal_groups(task: Task, row: Mapping[str, Any]) -> None:
-    """Refuse a record whose lists differ in length: a reward for each response, a response for each reward."""
+    """Reject a record whose lists differ in length: each response needs one reward."""
     lists = {
         section.field: source for source in task.sources.values() for section in source.sections if source.list_field or source.is_value
     }
@@ -198,22 +198,22 @@ def require_equal_groups(task: Task, row: Mapping[str, Any]) -> None:
 
 
 def require_length(task: Task, texts: Sequence[str]) -> None:
-    """Refuse a document outside ``min_chars … max_chars``, both included, counted in code points over all its sections."""
+    """Reject a document outside ``min_chars … max_chars`` (inclusive), in code points over all sections."""
     length, steps = sum(map(len, texts)), task.pipeline.preprocessing
     if not steps.min_chars <= length <= steps.max_chars:
         reason = "too_short" if length < steps.min_chars else "too_long"
         raise Refused(reason, f"{length:,} characters; min_chars is {steps.min_chars:,}, max_chars {steps.max_chars:,}", stage="schema")
 
 
-def nothing_there(source: Source, row: Mapping[str, Any]) -> Refused:
-    """The refusal of a record that has no text in any field of `source`."""
+def empty_record(source: Source, row: Mapping[str, Any]) -> Refused:
+    """The rejection of a record without text in any field of `source`."""
     fields = ", ".join(repr(section.field) for section in source.sections)
     return Refused("empty", f"no text under {fields}; the record has {', '.join(map(repr, row)) or 'no fields'}", stage="schema")
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Text that is encoded on its own: with special tokens or without, trained or not."""
+    """Text that is encoded separately: with or without special tokens, trained or not."""
 
     text: str
     special: bool
@@ -221,7 +221,7 @@ class _Piece:
 
 
 class AstraiBuilder(Builder[list[_Piece]]):
-    """Records → tokens and masks as AstrAI's documentation describes them. Pieces are encoded one by one and joined."""
+    """Tokens and masks by the algorithm of AstrAI's documentation: pieces are encoded one by one and concatenated."""
 
     def __init__(self, task: Task, vocabulary: Vocabulary, ignore: Sequence[str] = ()) -> None:
         super().__init__(task, ignore)
@@ -238,21 +238,21 @@ class AstraiBuilder(Builder[list[_Piece]]):
             else:
                 pieces += self._text(row, section, first=not pieces)
         if not any(piece.text.strip() for piece in pieces):
-            raise nothing_there(source, row)
+            raise empty_record(source, row)
         if self.task.is_text:
             require_length(self.task, [piece.text for piece in pieces])
         return pieces
 
-    def element(self, section: Section, value: object, where: str) -> list[_Piece]:
-        """A sequence of its own, without special tokens."""
+    def element(self, section: Section, value: object, location: str) -> list[_Piece]:
+        """A separate sequence, without special tokens."""
         if section.template:
-            return self._messages(value, section, where)
-        return [_Piece(needed(plain_text(value, where), "empty_answer", where), False, section.action == "train")]
+            return self._messages(value, section, location)
+        return [_Piece(needed(plain_text(value, location), "empty_answer", location), False, section.action == "train")]
 
-    def _messages(self, value: object, section: Section, where: str) -> list[_Piece]:
+    def _messages(self, value: object, section: Section, location: str) -> list[_Piece]:
         assert self._template is not None
         render, trains = self._template.render, self.task.trains
-        return [_Piece(render(message), False, trains(section.action, message["role"])) for message in messages_at(value, where)]
+        return [_Piece(render(message), False, trains(section.action, message["role"])) for message in messages_at(value, location)]
 
     def _text(self, row: Mapping[str, Any], section: Section, *, first: bool) -> list[_Piece]:
         must_be_string = self.task.typed and self.task.is_text
@@ -265,21 +265,21 @@ class AstraiBuilder(Builder[list[_Piece]]):
     def encode(self, texts: Sequence[tuple[str, list[_Piece]]]) -> list[Tokens | Refused]:
         encoded: dict[tuple[str, bool], list[int]] = {}
         for special in (False, True):
-            alone = list(dict.fromkeys(piece.text for _, pieces in texts for piece in pieces if piece.special is special))
-            found = self._backend.encode_batch_fast(alone, add_special_tokens=special)
-            encoded.update({(text, special): encoding.ids for text, encoding in zip(alone, found, strict=True)})
+            unique_texts = list(dict.fromkeys(piece.text for _, pieces in texts for piece in pieces if piece.special is special))
+            encodings = self._backend.encode_batch_fast(unique_texts, add_special_tokens=special)
+            encoded.update({(text, special): encoding.ids for text, encoding in zip(unique_texts, encodings, strict=True)})
         return [self._tokens(key, pieces, encoded) for key, pieces in texts]
 
     def _tokens(self, key: str, pieces: list[_Piece], encoded: Mapping[tuple[str, bool], list[int]]) -> Tokens | Refused:
         source = self.task.sources[key]
-        begins = source.is_templated and not source.list_field
-        ids = list(self._bos) if begins else []
+        has_bos = source.is_templated and not source.list_field
+        ids = list(self._bos) if has_bos else []
         mask = [0] * len(ids)
         for piece in pieces:
-            found = encoded[piece.text, piece.special]
-            ids += found
-            mask += [int(piece.train)] * len(found)
-        shortest = 2 if begins else 1
+            piece_ids = encoded[piece.text, piece.special]
+            ids += piece_ids
+            mask += [int(piece.train)] * len(piece_ids)
+        shortest = 2 if has_bos else 1
         if len(ids) < shortest:
             return Refused("empty", f"{key!r} comes to {len(ids)} tokens, at least {shortest} are needed", stage="tokenize")
         return np.array(ids, np.uint32), np.array(mask, np.uint8)
@@ -289,11 +289,11 @@ class MessageTemplate:
     """A tokenizer's chat template, for one message at a time, in a sandbox.
 
     AstrAI compiles templates with plain ``jinja2.Template``: without ``trim_blocks`` and ``lstrip_blocks``, which transformers sets, and with
-    no variables but ``messages`` and ``add_generation_prompt``; ``bos_token`` and ``eos_token`` are undefined and come out empty. So one
-    template can render otherwise there than in transformers, and here it renders as it does in AstrAI.
+    no variables but ``messages`` and ``add_generation_prompt``; ``bos_token`` and ``eos_token`` are undefined and render empty. So a
+    template may render differently than in transformers; here it renders as in AstrAI.
 
     Raises:
-        TemplateError: the tokenizer has none, or it is not valid Jinja.
+        TemplateError: the tokenizer has no chat template, or an invalid one.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -307,10 +307,10 @@ class MessageTemplate:
             raise TemplateError(f"the chat template of {vocabulary.name}, line {error.lineno}: {error.message}") from error
 
     def render(self, message: Mapping[str, Any]) -> str:
-        """The text of a conversation of this message alone, without a generation prompt.
+        """Render a conversation of this single message, without a generation prompt.
 
         Raises:
-            Refused: the template fails on it, or says no.
+            Refused: the template raises an error.
         """
         from jinja2 import TemplateError as JinjaError
 
@@ -326,7 +326,7 @@ def _environment() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """Transformers' ``{% generation %}``, which marks answers and prints nothing."""
+        """Transformers' ``{% generation %}``, which marks answers and renders nothing itself."""
 
         tags = {"generation"}  # noqa: RUF012  (jinja reads it from the class)
 
@@ -339,10 +339,10 @@ def _environment() -> Any:
 
 
 class SpansBuilder(Builder[Rendered]):
-    """Records → tokens and masks by spans.
+    """Tokens and masks by the spans of one render.
 
     Raises:
-        ConfigError: a source with templated and plain sections: a conversation is rendered by the template or not at all.
+        ConfigError: a source mixes templated and plain sections.
     """
 
     def __init__(self, task: Task, vocabulary: Vocabulary, ignore: Sequence[str] = ()) -> None:
@@ -353,7 +353,7 @@ class SpansBuilder(Builder[Rendered]):
                     f"{key}: --masking spans renders a record once, so all its sections have template true, or none. See --masking astrai"
                 )
         templated = any(source.is_templated for source in task.sources.values())
-        # plain fields need no template; the completion among them ends with the end-of-text token
+        # plain fields need no template; a completion ends with the end-of-text token
         self._template = load_template("tokenizer", vocabulary) if templated else ChatTemplate("none", "", vocabulary.special)
         vocabulary = bind(vocabulary, self._template)
         policy = MaskPolicy(task.pipeline.mask, task.pipeline.mask_default)
@@ -367,26 +367,26 @@ class SpansBuilder(Builder[Rendered]):
             elif (text := plain_text(row.get(section.field), section.field)).strip():
                 turns.append(plain_turn(text, section.action))
         if not turns:
-            raise nothing_there(source, row)
+            raise empty_record(source, row)
         return render(Sample(tuple(turns)), self._template)
 
-    def element(self, section: Section, value: object, where: str) -> Rendered:
+    def element(self, section: Section, value: object, location: str) -> Rendered:
         if section.template:
-            turns = chat_turns(value, where, section.action)
+            turns = chat_turns(value, location, section.action)
         else:
-            turns = (plain_turn(needed(plain_text(value, where), "empty_answer", where), section.action),)
+            turns = (plain_turn(needed(plain_text(value, location), "empty_answer", location), section.action),)
         return render(Sample(turns), self._template)
 
     def encode(self, texts: Sequence[tuple[str, Rendered]]) -> list[Tokens | Refused]:
         encoded = self._encoder.encode([rendered for _, rendered in texts])
         results: dict[int, Tokens | Refused] = dict(encoded.refused)
         for i, position in enumerate(encoded.kept):
-            part = slice(int(encoded.offsets[i]), int(encoded.offsets[i + 1]))
-            results[int(position)] = _tokens(encoded.ids[part], encoded.loss[part])
+            span = slice(int(encoded.offsets[i]), int(encoded.offsets[i + 1]))
+            results[int(position)] = _tokens(encoded.ids[span], encoded.loss[span])
         return [results[position] for position in range(len(texts))]
 
-    def trained(self, row: Row) -> Row | Refused:
-        """`row`, unless an output that could be trained has no trained token within ``max_seq_len``."""
+    def validate_masks(self, row: Row) -> Row | Refused:
+        """Return `row`, or a rejection if a trainable output has no trained token within ``max_seq_len``."""
         for key, source in self.task.sources.items():
             can_train = any(section.action in ("train", "$role") for section in source.sections)
             if can_train and not source.is_value and not any(mask.any() for mask in row.cells[self.task.mask_key(key)]):
@@ -402,29 +402,29 @@ def _tokens(ids: Any, loss: Any) -> Tokens | Refused:
     return ids, loss.astype(np.uint8)
 
 
-# Rows of the source files with the tokens and masks that a builder makes of them, in order: in this process, or by workers in shards.
+# Rows of the source files with their tokens and masks, in order: built in this process, or by workers in shards.
 #
-# Only what one row decides is done here. Duplicates, ``max_items``, domains and shards of the output need a view of all rows, and are decided by the consumer
-# of these batches, in the order of the files; so no byte depends on how many workers there are.
+# Only per-row work is done here. Duplicates, ``max_items``, domains and output shards depend on all rows and are decided by the consumer of these
+# batches, in the order of the files, so that no byte depends on the number of workers.
 
-FEWEST = 4
-"""What has fewer shards is done sooner than workers start."""
-_BUILT = "built.pickle"
-_READ = 1 << 20
+MIN_SHARDS = 4
+"""With fewer shards, starting workers takes longer than the work."""
+_BATCHES_FILE = "built.pickle"
+_READ_SIZE = 1 << 20
 
 
 Batch = tuple[SourceFile, Sequence[Record | Unreadable], Callable[[Sequence[int]], Iterable[Row | Refused]]]
-"""A file, neighbouring rows of it, and a function from places among these rows to what each of the records there becomes."""
+"""A file, consecutive rows of it, and a function that builds the records at the given indices of these rows."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is read, and what makes tokens of it. It travels to other processes.
+    """The source files and how they are tokenized; pickled for worker processes.
 
     Attributes:
-        sources: the files, in the order in which they are read.
+        sources: the files, in reading order.
         by_spans: whether masks come from spans, as in the graph.
-        ignore: fields that are left out before a record is read.
+        ignore: fields that are removed before a record is read.
     """
 
     task: Task
@@ -435,45 +435,45 @@ class Job:
 
     @cached_property
     def builder(self) -> Builder[Any]:
-        """What makes tokens of records; it stays where it was made."""
+        """The builder of this process; it is not pickled."""
         return (SpansBuilder if self.by_spans else AstraiBuilder)(self.task, self.vocabulary, self.ignore)
 
     def reading(self, stretches: Sequence[Stretch] | None = None, progress: Progress | None = None) -> Reading:
-        """The core's loop over the files, or over some stretches of them."""
+        """The core's reading loop over the files, or over some stretches of them."""
         domain = Domain(files=tuple(file.url for file in self.sources.files), schema="sections")
-        # the converter is not asked: the builders read rows as the pipeline says
+        # the converter is never called: builders read the rows by the pipeline's sections
         reader = converter(domain, Sample)
         return Reading("", domain, Router(None, ""), self.sources, reader, progress=progress, stretches=stretches)
 
     def batches(self, reading: Reading) -> Iterator[Batch]:
-        """All rows of a reading."""
+        """Yield all rows of a reading in batches."""
         size = self.task.pipeline.preprocessing.batch_size
-        for block in reading.rows(_READ):
-            for at in range(0, len(block.rows), size):
-                rows = block.rows[at : at + size]
+        for block in reading.rows(_READ_SIZE):
+            for start in range(0, len(block.rows), size):
+                rows = block.rows[start : start + size]
                 yield block.file, rows, partial(self._build, rows)
             reading.advance("preprocess", block.size)
 
-    def _build(self, rows: Sequence[Record | Unreadable], places: Sequence[int]) -> list[Row | Refused]:
-        return self.builder.build([row.payload for place in places if isinstance(row := rows[place], Record)])
+    def _build(self, rows: Sequence[Record | Unreadable], indices: Sequence[int]) -> list[Row | Refused]:
+        return self.builder.build([row.payload for index in indices if isinstance(row := rows[index], Record)])
 
 
 def batches_by_workers(job: Job, pool: Pool, folder: Path, reading: Reading) -> Generator[Batch, None, None]:
-    """All rows, built by the workers of a pool; in this process where there are few.
+    """Yield all rows, built by the workers of a pool, or in this process if there are few shards.
 
     Args:
-        folder: for what is under way; it must not be there, and is gone at the end.
+        folder: for temporary files; it must not exist, and is deleted at the end.
         reading: of all rows, in this process.
     """
-    travelling = replace(job, sources=replace(job.sources, cuts=tuple(_cuts(file) for file in job.sources.files)))
-    shards = shards_of(travelling.sources) if pool.size > 1 else []
-    if len(shards) < FEWEST:
+    sharded_job = replace(job, sources=replace(job.sources, cuts=tuple(_cuts(file) for file in job.sources.files)))
+    shards = shards_of(sharded_job.sources) if pool.size > 1 else []
+    if len(shards) < MIN_SHARDS:
         yield from job.batches(reading)
         return
     folder.mkdir()
     try:
-        for result in pool.run_shards(Plan(shards, folder), partial(_build_shard, job=travelling)):
-            with (result.folder / _BUILT).open("rb") as file:
+        for result in pool.run_shards(Plan(shards, folder), partial(_build_shard, job=sharded_job)):
+            with (result.folder / _BATCHES_FILE).open("rb") as file:
                 while file.peek(1):
                     source, rows, built = pickle.load(file)
                     yield source, rows, partial(map, built.__getitem__)
@@ -484,16 +484,16 @@ def batches_by_workers(job: Job, pool: Pool, folder: Path, reading: Reading) -> 
 
 
 def _build_shard(task: Sequence[Stretch], folder: Path, *, job: Job) -> Counts:
-    """The work of one shard: every batch with what each record becomes, one after the other in a file."""
-    with (folder / _BUILT).open("wb") as file:
+    """Build one shard: pickle every batch with its results, one after the other, into a file."""
+    with (folder / _BATCHES_FILE).open("wb") as file:
         for source, rows, build in job.batches(job.reading(task)):
-            places = [place for place, row in enumerate(rows) if isinstance(row, Record)]
-            pickle.dump((source, rows, dict(zip(places, build(places), strict=True))), file)
+            indices = [index for index, row in enumerate(rows) if isinstance(row, Record)]
+            pickle.dump((source, rows, dict(zip(indices, build(indices), strict=True))), file)
     return {}
 
 
 def _cuts(file: SourceFile) -> tuple[Cut, ...]:
-    """Where a file can be cut; nowhere, where that would fetch it twice."""
+    """The cuts of a file into shards; none for remote lines, which would be downloaded twice."""
     if file.format in tables.TABLES:
         return tuple(table_cuts(file, tables.SHARD_BYTES))
     return tuple(line_cuts(file, tables.SHARD_BYTES)) if file.format in tables.LINES and not is_remote(file.url) else ()

@@ -3,8 +3,8 @@
 The folder is written without the `datasets` package: ``data-00000-of-00001.arrow`` … (Arrow streams), ``state.json``, ``dataset_info.json``.
 Features are left out of ``dataset_info.json``, so that every version of `datasets` derives them from the Arrow schema.
 
-Lines of one file need not have equal keys: ``tools`` or ``verifier`` stand only where a row has them. So every line is looked at once before
-the first is written, and a key that a row lacks is null there. A value is never turned into one of another kind.
+Lines of one file need not have equal keys: only some rows have ``tools`` or ``verifier``. So a first pass over all lines collects the
+schema, and missing keys become null. Values are never converted to another kind.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from prep_assets.stores.verification import WrittenFile, rename, write_json
 from prep_assets.workers.pool import require_memory
 
 SHARD_BYTES = 500_000_000
-_FORM: dict[str, Any] = {"indent": 2, "sort_keys": True}
+_JSON_FORMAT: dict[str, Any] = {"indent": 2, "sort_keys": True}
 BATCH = 10_000
-"""Lines that are in memory at a time."""
+"""Lines in memory at a time."""
 ROW_GROUP = 1000
 """Rows of a row group of Parquet."""
 _KINDS = ((bool, "true or false"), (int | float, "a number"), (str, "text"), (list, "a list"), (object, "an object"))
@@ -43,55 +43,55 @@ def ragged(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64], dtype: str)
     return pa.ListArray.from_arrays(offsets, pa.array(np.asarray(values).astype(dtype)))
 
 
-def save_parquet(file: Path, rows: Rows, source: Lines, progress: Progress) -> None:
-    """Write rows made of lines as one file of Parquet."""
+def save_parquet(path: Path, rows: Rows, source: Lines, progress: Progress) -> None:
+    """Write rows derived from lines as one Parquet file."""
     import pyarrow.parquet as pq
 
-    schema, done = storable(schema_of(rows, source.path)), 0
-    with WrittenFile(file) as written, pq.ParquetWriter(written, schema, compression="zstd") as writer:
+    schema, done = require_storable(schema_of(rows, source.path)), 0
+    with WrittenFile(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for table in tables(rows, schema):
             writer.write_table(table)
             done += len(table)
             progress(min(done, len(source)), len(source))
 
 
-def parquet_files(tables: Iterable[Any], rows_per_file: int, name: Callable[[int], Path]) -> list[Path]:
-    """Write tables of one schema as files of exactly so many rows, the last of what is left. Memory holds a row group and a table."""
+def write_parquet_files(tables: Iterable[Any], rows_per_file: int, name: Callable[[int], Path]) -> list[Path]:
+    """Write tables of one schema as files of `rows_per_file` rows, the last one shorter. Memory holds one row group and one table."""
     import pyarrow.parquet as pq
 
-    written: list[Path] = []
+    paths: list[Path] = []
     done = 0
-    with ExitStack() as opened:
-        for group in _groups(tables, rows_per_file):
+    with ExitStack() as stack:
+        for group in _row_groups(tables, rows_per_file):
             if done % rows_per_file == 0:
-                opened.close()
-                written.append(name(len(written)))
-                file = opened.enter_context(WrittenFile(written[-1]))
-                writer = opened.enter_context(pq.ParquetWriter(file, storable(group.schema), compression="zstd"))
+                stack.close()
+                paths.append(name(len(paths)))
+                file = stack.enter_context(WrittenFile(paths[-1]))
+                writer = stack.enter_context(pq.ParquetWriter(file, require_storable(group.schema), compression="zstd"))
             writer.write_table(group, row_group_size=ROW_GROUP)
             done += len(group)
-    return written
+    return paths
 
 
-def _groups(tables: Iterable[Any], rows_per_file: int) -> Iterator[Any]:
-    """The rows of all tables in groups of at most `ROW_GROUP`, of which none is in two files."""
+def _row_groups(tables: Iterable[Any], rows_per_file: int) -> Iterator[Any]:
+    """Yield the rows of all tables in groups of at most `ROW_GROUP`, none of which spans two files."""
     import pyarrow as pa
 
-    waiting, done = None, 0
+    pending, done = None, 0
     for table in tables:
-        waiting = table if waiting is None else pa.concat_tables([waiting, table])
-        group = min(ROW_GROUP, rows_per_file)
-        needed = 3 * group * waiting.nbytes // max(1, len(waiting))
-        require_memory(needed, f"a row group of {group:,} rows of Parquet", "Lower rows_per_file, or pack to shorter rows")
-        while len(waiting) >= (most := min(ROW_GROUP, rows_per_file - done % rows_per_file)):
-            yield waiting.slice(0, most)
-            waiting, done = waiting.slice(most), done + most
-    if waiting is not None and len(waiting):
-        yield waiting
+        pending = table if pending is None else pa.concat_tables([pending, table])
+        group_rows = min(ROW_GROUP, rows_per_file)
+        needed = 3 * group_rows * pending.nbytes // max(1, len(pending))
+        require_memory(needed, f"a row group of {group_rows:,} rows of Parquet", "Lower rows_per_file, or pack to shorter rows")
+        while len(pending) >= (limit := min(ROW_GROUP, rows_per_file - done % rows_per_file)):
+            yield pending.slice(0, limit)
+            pending, done = pending.slice(limit), done + limit
+    if pending is not None and len(pending):
+        yield pending
 
 
-def numbered(paths: list[Path]) -> list[Path]:
-    """Rename files, once all of them are written, so that each name says how many there are: ``train-00000.parquet`` → ``…-of-00002.parquet``."""
+def add_shard_counts(paths: list[Path]) -> list[Path]:
+    """Rename files, once all are written, to names with their count: ``train-00000.parquet`` → ``…-of-00002.parquet``."""
     return [rename(path, path.with_name(f"{path.stem}-of-{len(paths):05d}{path.suffix}")) for path in paths]
 
 
@@ -100,69 +100,69 @@ def save_to_disk(folder: Path, tables: Iterable[Any], split: str) -> None:
     import pyarrow as pa
 
     folder.mkdir(parents=True, exist_ok=True)
-    written: list[Path] = []
-    with ExitStack() as opened:
+    paths: list[Path] = []
+    with ExitStack() as stack:
         file = None
         for table in tables:
             if file is None or file.tell() > SHARD_BYTES:
-                opened.close()
-                written.append(folder / f"data-{len(written):05d}.arrow")
-                file = opened.enter_context(WrittenFile(written[-1]))
-                writer = opened.enter_context(pa.ipc.new_stream(file, table.schema))
+                stack.close()
+                paths.append(folder / f"data-{len(paths):05d}.arrow")
+                file = stack.enter_context(WrittenFile(paths[-1]))
+                writer = stack.enter_context(pa.ipc.new_stream(file, table.schema))
             writer.write_table(table)
-    named = numbered(written)
+    shards = add_shard_counts(paths)
     state: dict[str, Any] = {
-        "_data_files": [{"filename": path.name} for path in named],
-        "_fingerprint": digest([file_hash(path) for path in named])[:16],
+        "_data_files": [{"filename": path.name} for path in shards],
+        "_fingerprint": digest([file_hash(path) for path in shards])[:16],
         "_format_columns": None,
         "_format_kwargs": {},
         "_format_type": None,
         "_output_all_columns": False,
         "_split": split,
     }
-    write_json(folder / "state.json", state, **_FORM)
-    write_json(folder / "dataset_info.json", {"citation": "", "description": "", "homepage": "", "license": ""}, **_FORM)
+    write_json(folder / "state.json", state, **_JSON_FORMAT)
+    write_json(folder / "dataset_info.json", {"citation": "", "description": "", "homepage": "", "license": ""}, **_JSON_FORMAT)
 
 
 def save_splits(folder: Path, tables: Iterable[Any], split: str) -> None:
     """Write one split of a ``datasets.DatasetDict``."""
     save_to_disk(folder / split, tables, split)
-    write_json(folder / "dataset_dict.json", {"splits": [split]}, **_FORM)
+    write_json(folder / "dataset_dict.json", {"splits": [split]}, **_JSON_FORMAT)
 
 
 def tables(rows: Rows, schema: Any) -> Iterator[Any]:
-    """Tables of at most `BATCH` rows, by a schema of `schema_of`."""
+    """Yield the rows as tables of at most `BATCH` rows, with a schema from `schema_of`."""
     import pyarrow as pa
 
     for batch in _batches(rows()):
         yield pa.Table.from_pylist(batch, schema)
 
 
-def storable(schema: Any) -> Any:
-    """The schema itself, which Parquet can hold.
+def require_storable(schema: Any) -> Any:
+    """Return the schema, if Parquet can hold it.
 
     Raises:
-        ConfigError: an object that has no key in any line, which Parquet cannot hold.
+        ConfigError: an object without a key in any line, which Parquet cannot hold.
     """
-    waiting = [(field.name, field.type) for field in schema]
-    for name, kind in waiting:
+    pending = [(field.name, field.type) for field in schema]
+    for name, kind in pending:
         if kind.num_fields == 0 and str(kind).startswith("struct"):
             raise ConfigError(
                 f"{name!r} is an object without keys in every line, which Parquet cannot hold. Leave it out of the sources, or export to hf_arrow"
             )
-        waiting += [(f"{name}.{kind.field(at).name}", kind.field(at).type) for at in range(kind.num_fields)]
+        pending += [(f"{name}.{kind.field(index).name}", kind.field(index).type) for index in range(kind.num_fields)]
     return schema
 
 
 def schema_of(rows: Rows, path: Path) -> Any:
-    """The schema of rows, looked at once. Columns stand in the order in which they first appear.
+    """The schema of all rows, from one pass over them. Columns are in order of first appearance.
 
     Args:
-        rows: gives the same rows each time that it is called.
-        path: the file that they are of, for messages.
+        rows: returns the same rows on every call.
+        path: the file of the rows, for messages.
 
     Raises:
-        ConfigError: a column that is of two kinds, or a value that Arrow cannot hold.
+        ConfigError: a column of two kinds, or a value that Arrow cannot hold.
     """
     import pyarrow as pa
 
@@ -171,12 +171,12 @@ def schema_of(rows: Rows, path: Path) -> Any:
     for batch in _batches(rows()):
         for line, row in enumerate(batch, first):
             _check_weights(row, line, path)
-            _note(row, "", line, kinds, path)
+            _note_kinds(row, "", line, kinds, path)
         names = dict.fromkeys(key for row in batch for key in row)
         try:
-            found = pa.schema([(name, pa.array([row.get(name) for row in batch]).type) for name in names])
-            schema = pa.unify_schemas([schema, found], promote_options="permissive")
-            # whole numbers among fractions: those that a double cannot hold are found here, before anything is written
+            batch_schema = pa.schema([(name, pa.array([row.get(name) for row in batch]).type) for name in names])
+            schema = pa.unify_schemas([schema, batch_schema], promote_options="permissive")
+            # integers that became double: those that a double cannot hold fail here, before anything is written
             pa.Table.from_pylist(batch, schema)
         except (pa.ArrowException, OverflowError, UnicodeError) as error:
             raise ConfigError(
@@ -190,7 +190,7 @@ def schema_of(rows: Rows, path: Path) -> Any:
 
 def _check_weights(row: dict[str, Any], line: int, path: Path) -> None:
     """Raises:
-    ConfigError: a message of the line has a loss weight, which no trainer reads from text: all of the message would be trained.
+    ConfigError: a message has a loss weight, which no trainer reads from text: all of the message would be trained.
     """
     for key, value in row.items():
         for message in value if isinstance(value, list) else ():
@@ -203,26 +203,26 @@ def _check_weights(row: dict[str, Any], line: int, path: Path) -> None:
                 )
 
 
-def _note(value: Any, place: str, line: int, kinds: dict[str, tuple[str, int]], path: Path) -> None:
-    """Note the kind of a value and of everything in it, and the line where each kind first stood."""
+def _note_kinds(value: Any, key_path: str, line: int, kinds: dict[str, tuple[str, int]], path: Path) -> None:
+    """Record the kind of a value and of all values in it, with the first line of each; raise on a second kind."""
     if value is None:
         return
     kind = next(name for types, name in _KINDS if isinstance(value, types))
-    if place.endswith("function.arguments") and isinstance(value, dict):
-        # a column would give every call the arguments of all others, as null, and a template writes those
+    if key_path.endswith("function.arguments") and isinstance(value, dict):
+        # in a column every call would have the arguments of all calls, as null, and templates render them
         kind = f"an object with {', '.join(sorted(value)) or 'no key'}"
-    before, at = kinds.setdefault(place, (kind, line))
-    if before != kind:
+    known_kind, known_line = kinds.setdefault(key_path, (kind, line))
+    if known_kind != kind:
         raise ConfigError(
-            f"{path}: {place!r} is {before} in line {at:,} and {kind} in line {line:,}, but a column holds one kind. "
+            f"{path}: {key_path!r} is {known_kind} in line {known_line:,} and {kind} in line {line:,}, but a column holds one kind. "
             "Give all sources of this file one form and build it again, or give the trainer the JSONL file"
         )
     if isinstance(value, dict):
         for key, inner in value.items():
-            _note(inner, f"{place}.{key}" if place else key, line, kinds, path)
+            _note_kinds(inner, f"{key_path}.{key}" if key_path else key, line, kinds, path)
     elif isinstance(value, list):
         for inner in value:
-            _note(inner, f"{place}[]", line, kinds, path)
+            _note_kinds(inner, f"{key_path}[]", line, kinds, path)
 
 
 def _batches(rows: Iterable[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]]:

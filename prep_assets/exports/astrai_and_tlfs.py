@@ -1,8 +1,8 @@
 """AstrAI's memory-mapped layout, and train-llm-from-scratch's HDF5 and JSONL. Loss masks are unshifted in both: the trainers shift them with the targets.
 
-astrai   ``shard_0000/{meta.json, <key>.bin}``, everything int32 but rewards, which are float32
-tlfs     HDF5 for pretraining and SFT, JSONL for preferences and RL. Attention crosses documents there, so no first token of a document is trained from
-         the one before it: the mask leaves it out
+astrai   ``shard_0000/{meta.json, <key>.bin}``, all int32 but rewards, which are float32
+tlfs     HDF5 for pretraining and SFT, JSONL for preferences and RL. Its attention crosses documents, so the mask excludes the first token of each
+         document, which would be predicted from the one before it
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.blocks import Ints, groups, has_mask, rows, sides
-from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, check_mask, cut, ends_of
+from prep_assets.exports.blocks import Ints, group_blocks, has_mask, pair_blocks, row_blocks
+from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, check_mask, ends_of, row_slicer
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
 from prep_assets.stores.groups import LOGPROBS, GroupStore
 from prep_assets.stores.h5 import FixedH5
@@ -76,16 +76,16 @@ def astrai(
 ) -> None:
     """``sequence`` of a token stream, with ``loss_mask, position_ids`` where it has a mask; the four keys of pairs or of scored groups, with offsets.
 
-    The rows of a packed table stand end to end, padded with `pad_id`, and one token more: a window must have a next token, so that without
-    it ``window_size=row_len`` would lose the last row. Pairs and groups are one shard, because offsets are honoured in single shards only;
-    ``element_offsets`` say where each response ends.
+    The rows of a packed table are stored end to end, padded with `pad_id`, plus one token: a window needs a next token, so without it
+    ``window_size=row_len`` would lose the last row. Pairs and groups are one shard, since AstrAI honours offsets in single shards only;
+    ``element_offsets`` are the ends of responses.
     """
     if isinstance(source, Pairs | GroupStore):
-        _records(source, out / "shard_0000", progress)
+        _write_records(source, out / "shard_0000", progress)
         return
     keys = ("tokens", "loss_mask", "position_ids") if has_mask(source) else ("tokens",)
     writer = BinWriter(out / "train", dict.fromkeys(keys, "int32"), max_tokens_per_shard=max_tokens_per_shard)
-    for block in rows(source, progress):
+    for block in row_blocks(source, progress):
         arrays: dict[str, npt.NDArray[Any]] = {"tokens": block.tokens, "loss_mask": block.trained, "position_ids": block.position_ids}
         lengths = block.row_lengths
         if isinstance(source, PackedStore):
@@ -99,11 +99,11 @@ def astrai(
     writer.close()
 
 
-def _records(source: Pairs | GroupStore, folder: Path, progress: Progress) -> None:
-    """A shard of pairs or groups, with where each record ends, and each response."""
+def _write_records(source: Pairs | GroupStore, folder: Path, progress: Progress) -> None:
+    """Write pairs or groups as one shard, with the ends of records and of responses."""
     if isinstance(source, GroupStore) and LOGPROBS in source.responses.arrays:
         raise ConfigError("AstrAI's files have no place for log-probabilities. Export these groups as hf_arrow")
-    blocks = _pairs(source, progress) if isinstance(source, Pairs) else _groups(source, progress)
+    blocks = _pair_sequences(source, progress) if isinstance(source, Pairs) else _group_sequences(source, progress)
     pair_keys = [key for side in SIDES for key in (side, f"{side}_mask")]
     dtypes = dict.fromkeys(pair_keys if isinstance(source, Pairs) else ("prompts", "responses", "masks", "rewards"), "int32")
     if "rewards" in dtypes:
@@ -120,63 +120,63 @@ def _records(source: Pairs | GroupStore, folder: Path, progress: Progress) -> No
 
 
 _Sequences = dict[str, tuple[npt.NDArray[Any], dict[str, Ints]]]
-"""Key → values, and lengths by the name of the offsets that they give."""
+"""Key → values, and lengths by the name of their offsets."""
 
 
-def _pairs(source: Pairs, progress: Progress) -> Iterator[_Sequences]:
-    for both in sides(source, progress):
-        found: _Sequences = {}
-        for side, block in both.items():
+def _pair_sequences(source: Pairs, progress: Progress) -> Iterator[_Sequences]:
+    for blocks in pair_blocks(source, progress):
+        sequences: _Sequences = {}
+        for side, block in blocks.items():
             lengths = {"offsets": block.row_lengths}
-            found |= {side: (block.tokens, lengths), f"{side}_mask": (block.trained, lengths)}
-        yield found
+            sequences |= {side: (block.tokens, lengths), f"{side}_mask": (block.trained, lengths)}
+        yield sequences
 
 
-def _groups(source: GroupStore, progress: Progress) -> Iterator[_Sequences]:
-    for block in groups(source, progress):
+def _group_sequences(source: GroupStore, progress: Progress) -> Iterator[_Sequences]:
+    for block in group_blocks(source, progress):
         (prompts, prompt_lengths), (rewards, sizes), (responses, lengths) = (block[key] for key in ("prompts", "rewards", "responses"))
         group_lengths = np.diff(np.concatenate([[0], np.cumsum(lengths)])[np.cumsum(sizes)], prepend=0)
-        nested = {"offsets": group_lengths, "element_offsets": lengths}
+        response_lengths = {"offsets": group_lengths, "element_offsets": lengths}
         yield {
             "prompts": (prompts, {"offsets": prompt_lengths}),
-            "responses": (responses, nested),
-            "masks": (block["masks"][0], nested),
+            "responses": (responses, response_lengths),
+            "masks": (block["masks"][0], response_lengths),
             "rewards": (rewards, {"offsets": sizes}),
         }
 
 
 @reads("astrai")
 def read_astrai(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of an `astrai` export, opened by code that did not write them."""
+    """Open an `astrai` export with code independent of its writer."""
     store = open_store(folder, "bin")
     if isinstance(source, Pairs):
 
         def pair(number: int) -> tuple[Tokens, ...]:
-            found = store.fetch_record(number, store.keys)
-            return tuple(Tokens(found[side].astype(np.int64), found[f"{side}_mask"] != 0) for side in ("chosen", "rejected"))
+            record = store.fetch_record(number, store.keys)
+            return tuple(Tokens(record[side].astype(np.int64), record[f"{side}_mask"] != 0) for side in ("chosen", "rejected"))
 
         return Readable(store.num_records, pair)
     if isinstance(source, GroupStore):
 
         def group(number: int) -> tuple[Tokens, ...]:
-            found = store.fetch_record(number, ("prompts", "responses", "masks", "rewards"))
-            responses = [Tokens(ids.astype(np.int64), mask != 0) for ids, mask in zip(found["responses"], found["masks"], strict=True)]
-            return (Tokens(found["prompts"].astype(np.int64)), *responses, Tokens(found["rewards"]))
+            record = store.fetch_record(number, ("prompts", "responses", "masks", "rewards"))
+            responses = [Tokens(ids.astype(np.int64), mask != 0) for ids, mask in zip(record["responses"], record["masks"], strict=True)]
+            return (Tokens(record["prompts"].astype(np.int64)), *responses, Tokens(record["rewards"]))
 
         return Readable(store.num_records, group)
     assert isinstance(source, PackedStore | TokenStore)
-    # one token more than the rows of a packed table: a window must have a next token
+    # packed rows plus one token: a window needs a next token
     expected = len(source) * source.row_len + 1 if isinstance(source, PackedStore) else source.tokens
     if len(store) != expected:
         raise StoreError(f"{len(store):,} tokens, {expected:,} are expected")
     arrays = store.data.arrays
-    return Readable(len(source), cut(arrays["sequence"], arrays.get("loss_mask"), ends_of(source)))
+    return Readable(len(source), row_slicer(arrays["sequence"], arrays.get("loss_mask"), ends_of(source)))
 
 
 # train-llm-from-scratch.
 
-_FORMS: tuple[Mapping[str, Any], ...] = ({"prompt": str, "chosen": str, "rejected": str}, {"prompt": str, "gold": int | float})
-"""Fields and types of a line: of preferences, of RL prompts."""
+_LINE_FORMS: tuple[Mapping[str, Any], ...] = ({"prompt": str, "chosen": str, "rejected": str}, {"prompt": str, "gold": int | float})
+"""Fields and types of the lines that the trainer reads: preferences, RL prompts."""
 
 
 @exporter(
@@ -206,15 +206,15 @@ def tlfs(
         progress(len(source), len(source))
     elif isinstance(source, TokenStore):
         check_mask(source, "tlfs")
-        at = 0
-        # in one piece, since the length is known: of a dataset in chunks HDF5 reads the whole chunk that a window is in
+        start = 0
+        # contiguous, since the length is known: of a chunked dataset HDF5 reads the whole chunk around a window
         with FixedH5(out / f"{name or 'pile_train'}.h5", {"tokens": ((source.tokens,), "int32")}, libver="v108") as file:
-            for block in rows(source, progress):
-                file.write("tokens", at, block.ids("int32"))
-                at += len(block.tokens)
+            for block in row_blocks(source, progress):
+                file.write("tokens", start, block.ids("int32"))
+                start += len(block.tokens)
     else:
         with PackedWriter("h5", out, name or "sft_packed", len(source), source.row_len) as table:
-            for block in rows(source, progress):
+            for block in row_blocks(source, progress):
                 tokens = block.padded(block.tokens, source.row_len, pad_id)
                 mask = block.padded(block.trained.astype("int8"), source.row_len, 0)
                 table.append({"tokens": tokens, "loss_mask": mask})
@@ -222,21 +222,21 @@ def tlfs(
 
 def _check_lines(source: Lines) -> None:
     """Raises:
-    ConfigError: a line has other fields than the first, or values that the trainer does not read.
+    ConfigError: a line with other fields than the first, or with values that the trainer does not read.
     """
     form: Mapping[str, Any] = {}
     for line, row in enumerate(source, 1):
-        form = form or next((form for form in _FORMS if set(form) <= set(row)), {})
+        form = form or next((form for form in _LINE_FORMS if set(form) <= set(row)), {})
         if not form:
             raise ConfigError(
                 f"{source.path} has the fields {sorted(row)}; train-llm-from-scratch reads prompt, chosen, rejected or prompt, gold"
             )
-        wrong = next((key for key, kind in form.items() if not isinstance(row.get(key), kind) or isinstance(row[key], bool)), None)
-        if wrong is not None:
-            raise ConfigError(f"{source.path} line {line:,}: {_complaint(row, wrong, form)}")
+        invalid = next((key for key, kind in form.items() if not isinstance(row.get(key), kind) or isinstance(row[key], bool)), None)
+        if invalid is not None:
+            raise ConfigError(f"{source.path} line {line:,}: {_describe_invalid_field(row, invalid, form)}")
 
 
-def _complaint(row: Mapping[str, Any], key: str, form: Mapping[str, Any]) -> str:
+def _describe_invalid_field(row: Mapping[str, Any], key: str, form: Mapping[str, Any]) -> str:
     if key not in row:
         return f"the fields {sorted(row)}; train-llm-from-scratch reads {', '.join(form)}, as in line 1"
     if key == "gold":
@@ -250,7 +250,7 @@ def _complaint(row: Mapping[str, Any], key: str, form: Mapping[str, Any]) -> str
 
 @reads("tlfs")
 def read_tlfs(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of a `tlfs` export, opened by code that did not write them."""
+    """Open a `tlfs` export with code independent of its writer."""
     if isinstance(source, Lines):
         path = folder / f"{options['name'] or source.path.stem}.jsonl"
         with path.open("rb") as file:
@@ -272,4 +272,4 @@ def read_tlfs(folder: Path, source: Source, options: Options) -> Readable:
     assert isinstance(source, TokenStore)
     if len(file["tokens"]) != source.tokens:
         raise StoreError(f"{len(file['tokens']):,} tokens, the store has {source.tokens:,}")
-    return Readable(len(source), cut(file["tokens"], None, source.ends))
+    return Readable(len(source), row_slicer(file["tokens"], None, source.ends))

@@ -1,4 +1,4 @@
-"""Cerebras Model Zoo's HDF5 files: ``output_chunk_0_<n>.h5`` with ``data`` int32 (N, rows, S), gzip, one sample a chunk.
+"""Cerebras Model Zoo's HDF5 files: ``output_chunk_0_<n>.h5`` with ``data`` int32 (N, rows, S), gzip, one sample per chunk.
 
     (N, 3, S)  input_ids, attention_mask, labels                                     documents
     (N, 5, S)  … and attention_span, position_ids                                    packed rows (variable sequence length)
@@ -6,14 +6,14 @@
     (N, 5, S)  text_input_ids, loss_mask, labels, key_padding_mask, token_modality_idx     with images
 
 With images there are three more data sets: ``img_path`` (N, max_num_img), ``has_img`` (N, 1), and ``img_data_loc`` (N, max_num_img, num_patches),
-the places of each image's tokens among the inputs. Where a sample has fewer images a path is the string ``None`` and a place S.
-``key_padding_mask`` is 1 in the padding and at tokens that are not attended, ``token_modality_idx`` 1 on tokens of images.
+the positions of each image's tokens among the inputs. Unused image slots have the path ``None`` (a string) and position S.
+``key_padding_mask`` is 1 in the padding and at tokens that are not attended, ``token_modality_idx`` is 1 at image tokens.
 
-``attention_span`` says how many later tokens attend to one, so it is 0 at tokens that are not attended. Documents without images have no row for that.
+``attention_span`` counts the later tokens that attend to a token, so it is 0 at tokens that are not attended. Samples of single documents have no such row.
 
-Labels are **shifted**: ``labels[i]`` is token i + 1. The row named attention_mask is a loss mask, shifted with the labels. Where the Model
-Zoo's own preprocessing masks wrongly, the masks here are right: the last token of a document never counts (there: trained on the next
-document's first token in packed pretraining, and on padding in pairs).
+Labels are **shifted**: ``labels[i]`` is token i + 1. The row named attention_mask is a loss mask, shifted with the labels. The Model Zoo's own
+preprocessing trains the last token of a document on the next document's first token in packed pretraining, and on padding in pairs; here it
+never counts.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.blocks import Block, rows, sides
-from prep_assets.exports.readable import SIDES, Ints, Options, Pairs, Readable, Source, Tokens, has_unattended, placed
+from prep_assets.exports.blocks import Block, pair_blocks, row_blocks
+from prep_assets.exports.readable import SIDES, Ints, Options, Pairs, Readable, Source, Tokens, has_unattended, locate_row
 from prep_assets.exports.registry import Count, Progress, TokenId, exporter, reads
 from prep_assets.stores.h5 import new_h5
 from prep_assets.stores.images import Images
@@ -41,7 +41,7 @@ PACKED = (*FEATURES, "attention_span", "position_ids")
 PREFERENCE = tuple(f"{side}_{name}" for side in SIDES for name in FEATURES)
 MULTIMODAL = ("text_input_ids", "loss_mask", "labels", "key_padding_mask", "token_modality_idx")
 NO_PATH = "None"
-"""What the Model Zoo writes where a sample has fewer images than its most."""
+"""The Model Zoo's path of an unused image slot."""
 Table = npt.NDArray[np.int32]
 _GPT = ("train_input:", "  data_processor: GptHDF5MapDataProcessor", '  data_dir: "{folder}"')
 
@@ -72,7 +72,7 @@ def cerebras(
 ) -> None:
     """The form that fits the source, and ``data_params.json`` with its row names. `max_seq_length` is S; a packed table has its own.
 
-    `max_num_img`: most images of a sample; `None`: as many as the one with the most has.
+    `max_num_img` is the number of image slots of a sample; `None`: the most images that a sample has.
     """
     width = source.row_len if isinstance(source, PackedStore) else max_seq_length
     if width is None:
@@ -80,9 +80,9 @@ def cerebras(
     features = PREFERENCE if isinstance(source, Pairs) else PACKED if isinstance(source, PackedStore) else FEATURES
     params: dict[str, Any] = {}
     if not isinstance(source, Pairs) and len(source.images):
-        most, patches = image_sizes(source.images, max_num_img)
-        features, params = MULTIMODAL, {"dataset": {"is_multimodal": True, "max_num_img": most, "num_patches": patches}}
-        samples = multimodal_samples(source, width, most, patches, pad_id, progress)
+        slots, patches = image_sizes(source.images, max_num_img)
+        features, params = MULTIMODAL, {"dataset": {"is_multimodal": True, "max_num_img": slots, "num_patches": patches}}
+        samples = multimodal_samples(source, width, slots, patches, pad_id, progress)
     elif max_num_img is not None:
         raise ConfigError(f"export 'cerebras', option 'max_num_img' = {max_num_img} means nothing: the source has no images. Leave it out")
     elif isinstance(source, TokenStore) and has_unattended(source):
@@ -92,22 +92,22 @@ def cerebras(
         )
     else:
         samples = _samples(source, width, pad_id, progress)
-    masks = [place for place, name in enumerate(features) if name.endswith("attention_mask") or name == "loss_mask"]
+    mask_rows = [index for index, name in enumerate(features) if name.endswith("attention_mask") or name == "loss_mask"]
     done = files = valid = 0
     for arrays in samples:
-        for first in range(0, len(arrays["data"]), samples_per_file):
-            chunk = {name: values[first : first + samples_per_file] for name, values in arrays.items()}
+        for start in range(0, len(arrays["data"]), samples_per_file):
+            chunk = {name: values[start : start + samples_per_file] for name, values in arrays.items()}
             with new_h5(out / f"output_chunk_0_{files}.h5") as file:
                 for name, values in chunk.items():
-                    _write(file, name, values)
+                    _write_dataset(file, name, values)
                 file.attrs["n_examples"] = len(chunk["data"])
-            done, files, valid = done + len(chunk["data"]), files + 1, valid + int(chunk["data"][:, masks].sum())
+            done, files, valid = done + len(chunk["data"]), files + 1, valid + int(chunk["data"][:, mask_rows].sum())
     params |= {"features": list(features), "post-process": {"loss_valid_tokens": valid, "n_examples": done}}
     write_json(out / "data_params.json", params, indent=2)
 
 
-def _write(file: Any, name: str, values: npt.NDArray[Any]) -> None:
-    """A data set with one chunk for each sample; objects are UTF-8 strings."""
+def _write_dataset(file: Any, name: str, values: npt.NDArray[Any]) -> None:
+    """Write a data set with one chunk per sample; object arrays become UTF-8 strings."""
     import h5py
 
     dtype = h5py.string_dtype() if values.dtype == object else values.dtype
@@ -117,45 +117,45 @@ def _write(file: Any, name: str, values: npt.NDArray[Any]) -> None:
 def _samples(
     source: TokenStore | PackedStore | Pairs, width: int, pad_id: int, progress: Progress
 ) -> Iterator[dict[str, npt.NDArray[Any]]]:
-    """``data`` of samples without images, block by block."""
+    """Yield blocks of samples without images: the array ``data``."""
     if isinstance(source, Pairs):
-        for both in sides(source, progress):
-            yield {"data": np.concatenate([pair_side(block, width, pad_id) for block in both.values()], axis=1)}
+        for blocks in pair_blocks(source, progress):
+            yield {"data": np.concatenate([whole_sequence_rows(block, width, pad_id) for block in blocks.values()], axis=1)}
         return
-    for block in rows(source, progress):
-        table = shifted(block, width, pad_id)
+    for block in row_blocks(source, progress):
+        table = shifted_rows(block, width, pad_id)
         if isinstance(source, PackedStore):
-            table = np.concatenate([table, spans_and_positions(block, width)], axis=1)
+            table = np.concatenate([table, span_and_position_rows(block, width)], axis=1)
         yield {"data": table}
 
 
-def _inputs(block: Block, width: int) -> npt.NDArray[np.bool_]:
-    """Where inputs stand: every token of the row but the last."""
-    inside: npt.NDArray[np.bool_] = np.arange(width) < block.row_lengths[:, None] - 1
-    return inside
+def _is_input(block: Block, width: int) -> npt.NDArray[np.bool_]:
+    """bool[R, width], true at inputs: every token of a row but the last."""
+    is_input: npt.NDArray[np.bool_] = np.arange(width) < block.row_lengths[:, None] - 1
+    return is_input
 
 
-def shifted(block: Block, width: int, pad_id: int) -> Table:
-    """int32[R, 3, width]: all tokens of a row but the last, whether the next one is trained, and the next one."""
-    tokens, counts = block.padded(block.tokens, width + 1, pad_id), block.padded(block.next_trained, width + 1, 0)
-    inside = _inputs(block, width)
-    return np.stack([np.where(inside, tokens[:, :-1], pad_id), counts[:, :-1], np.where(inside, tokens[:, 1:], pad_id)], axis=1).astype(
+def shifted_rows(block: Block, width: int, pad_id: int) -> Table:
+    """int32[R, 3, width]: every token of a row but the last, whether the next one is trained, and the next one."""
+    tokens, next_trained = block.padded(block.tokens, width + 1, pad_id), block.padded(block.next_trained, width + 1, 0)
+    used = _is_input(block, width)
+    return np.stack([np.where(used, tokens[:, :-1], pad_id), next_trained[:, :-1], np.where(used, tokens[:, 1:], pad_id)], axis=1).astype(
         np.int32
     )
 
 
-def pair_side(block: Block, width: int, pad_id: int) -> Table:
-    """int32[R, 3, width]: all tokens, whether the next one is trained, and the next one where it is."""
-    tokens, counts = block.padded(block.tokens, width, pad_id), block.padded(block.next_trained, width, 0)
-    following = np.concatenate([tokens[:, 1:], np.full((len(tokens), 1), pad_id)], axis=1)
-    return np.stack([tokens, counts, np.where(counts, following, pad_id)], axis=1).astype(np.int32)
+def whole_sequence_rows(block: Block, width: int, pad_id: int) -> Table:
+    """int32[R, 3, width]: every token, whether the next one is trained, and the next one where it is trained."""
+    tokens, next_trained = block.padded(block.tokens, width, pad_id), block.padded(block.next_trained, width, 0)
+    next_tokens = np.concatenate([tokens[:, 1:], np.full((len(tokens), 1), pad_id)], axis=1)
+    return np.stack([tokens, next_trained, np.where(next_trained, next_tokens, pad_id)], axis=1).astype(np.int32)
 
 
-def spans_and_positions(block: Block, width: int) -> Table:
+def span_and_position_rows(block: Block, width: int) -> Table:
     """int32[R, 2, width]: attention spans and position ids of the inputs, 0 in the padding.
 
-    A span is how many later tokens may attend to a token: down to 0 at the end of each document, one less in a row's last, whose end is not an input;
-    and 0 where the token is not attended.
+    A span counts the later tokens that may attend to a token: it falls to 0 at the end of each document, is one less in the row's last document, whose
+    last token is no input, and is 0 at tokens that are not attended.
     """
     lengths = block.document_lengths
     is_last = np.zeros(len(lengths), bool)
@@ -163,130 +163,130 @@ def spans_and_positions(block: Block, width: int) -> Table:
     spans = np.maximum(np.repeat(lengths - is_last, lengths) - 1 - block.position_ids, 0)
     attended = 1 if block.attended is None else block.attended
     extra = [block.padded(values, width + 1, 0)[:, :-1] for values in (spans * attended, block.position_ids)]
-    return np.stack([np.where(_inputs(block, width), values, 0) for values in extra], axis=1).astype(np.int32)
+    return np.stack([np.where(_is_input(block, width), values, 0) for values in extra], axis=1).astype(np.int32)
 
 
 def image_sizes(images: Images, max_num_img: int | None) -> tuple[int, int]:
-    """max_num_img and num_patches that fit a source.
+    """The max_num_img and num_patches of a source.
 
     Raises:
         ConfigError: images of different numbers of tokens, or a row with more images than `max_num_img`.
     """
-    lengths, counts = np.unique(images.length), np.unique(images.record, return_counts=True)[1]
+    lengths, images_per_row = np.unique(images.length), np.unique(images.record, return_counts=True)[1]
     if len(lengths) != 1:
         raise ConfigError(f"images have {', '.join(map(str, lengths.tolist()))} tokens; all of them need one num_patches")
-    most = int(counts.max())
+    most = int(images_per_row.max())
     if max_num_img is not None and most > max_num_img:
-        over = int((counts > max_num_img).sum())
+        over = int((images_per_row > max_num_img).sum())
         raise ConfigError(f"{over:,} rows have more images than max_num_img {max_num_img}, the most has {most}. Raise it, or leave it out")
     return max_num_img or most, int(lengths[0])
 
 
 def multimodal_samples(
-    source: TokenStore | PackedStore, width: int, most: int, patches: int, pad_id: int, progress: Progress
+    source: TokenStore | PackedStore, width: int, slots: int, patches: int, pad_id: int, progress: Progress
 ) -> Iterator[dict[str, npt.NDArray[Any]]]:
     """Blocks of R samples: ``data`` int32[R, 5, S], and the arrays ``img_path``, ``has_img``, ``img_data_loc``.
 
     Raises:
-        ConfigError: an image at the very end of a row, whose last token is not an input.
+        ConfigError: an image at the end of a row, whose last token is not an input.
     """
-    for block in rows(source, progress):
-        places = _places(source.images, block, width, most, patches)
+    for block in row_blocks(source, progress):
+        image_arrays = _image_arrays(source.images, block, width, slots, patches)
         modality = np.zeros((len(block.row_lengths), width + 1), np.int32)
-        modality[np.arange(len(modality))[:, None, None], places["img_data_loc"]] = 1
-        padding = ~_inputs(block, width)
+        modality[np.arange(len(modality))[:, None, None], image_arrays["img_data_loc"]] = 1
+        padding = ~_is_input(block, width)
         if block.attended is not None:
             padding |= block.padded(block.attended, width + 1, 0)[:, :-1] == 0
         extra = np.stack([padding, modality[:, :-1]], axis=1).astype(np.int32)
-        yield {"data": np.concatenate([shifted(block, width, pad_id), extra], axis=1), **places}
+        yield {"data": np.concatenate([shifted_rows(block, width, pad_id), extra], axis=1), **image_arrays}
 
 
-def _places(images: Images, block: Block, width: int, most: int, patches: int) -> dict[str, npt.NDArray[Any]]:
-    """The arrays about images. Where a sample has fewer than `most`, a place is `width`, one behind its inputs."""
+def _image_arrays(images: Images, block: Block, width: int, slots: int, patches: int) -> dict[str, npt.NDArray[Any]]:
+    """The image arrays of a block. Unused slots have position `width`, one past the inputs."""
     count = len(block.row_lengths)
     first = block.done - count
     span = images.of(first, block.done)
     row, start = np.asarray(images.record[span]) - first, np.asarray(images.start[span])
-    if (late := np.flatnonzero(start + patches > block.row_lengths[row] - 1)).size:
+    if (at_end := np.flatnonzero(start + patches > block.row_lengths[row] - 1)).size:
         raise ConfigError(
-            f"row {first + int(row[late[0]]):,} ends with an image, and the last token of a row is a label and no input. End it with text or a stop token"
+            f"row {first + int(row[at_end[0]]):,} ends with an image, and the last token of a row is a label and no input. End it with text or a stop token"
         )
-    begins = (np.cumsum(block.row_lengths) - block.row_lengths)[row] + start
-    tokens = block.tokens[begins[:, None] + np.arange(patches)]
+    first_tokens = (np.cumsum(block.row_lengths) - block.row_lengths)[row] + start
+    tokens = block.tokens[first_tokens[:, None] + np.arange(patches)]
     if (mixed := np.flatnonzero((tokens != tokens[:, :1]).any(axis=1))).size:
         raise ConfigError(
             f"row {first + int(row[mixed[0]]):,}: tokens of {len(np.unique(tokens[mixed[0]]))} kinds stand for an image; this format has patches and "
             "nothing beside them"
         )
     slot = np.arange(len(row)) - np.searchsorted(row, row)
-    location = np.full((count, most, patches), width, np.int32)
+    location = np.full((count, slots, patches), width, np.int32)
     location[row, slot] = start[:, None] + np.arange(patches)
-    path = np.full((count, most), NO_PATH, object)
+    path = np.full((count, slots), NO_PATH, object)
     path[row, slot] = paths = [image.path for image in images.references(np.arange(span.start, span.stop))]
     if NO_PATH in paths:
         raise ConfigError(f"an image is named {NO_PATH!r}, which stands for no image in this format. Rename it")
     return {"img_path": path, "has_img": np.bincount(row, minlength=count)[:, None] > 0, "img_data_loc": location}
 
 
-OPEN = -1
-"""The attention of a token of which the format does not say any."""
+UNKNOWN = -1
+"""Attention of a token for which the format stores none."""
 
 
 @reads("cerebras")
 def read_cerebras(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of a `cerebras` export, opened by code that did not write them."""
+    """Open a `cerebras` export with code independent of its writer."""
     import h5py
 
     files = [h5py.File(path, "r") for path in sorted(folder.glob("*.h5"), key=lambda path: int(path.stem.rpartition("_")[2]))]
     ends = np.cumsum([len(file["data"]) for file in files])
 
     def row(number: int) -> tuple[Tokens, ...]:
-        which, at = placed(ends, number)
-        sample = files[which]["data"][at].astype(np.int64)
+        part, index = locate_row(ends, number)
+        sample = files[part]["data"][index].astype(np.int64)
         if isinstance(source, Pairs):
-            return _whole_inputs(*sample[:3]), _whole_inputs(*sample[3:])
-        read = _inputs_and_next(sample[0], sample[1], sample[2], options["pad_id"])
-        if "img_path" in files[which]:
-            return (replace(read, images=_cerebras_images(files[which], at, sample), attended=np.append(1 - sample[3], OPEN)),)
-        return (replace(read, attended=_by_spans(sample[3], sample[4])) if len(sample) > 3 else read,)
+            return _tokens_of_whole(*sample[:3]), _tokens_of_whole(*sample[3:])
+        tokens = _tokens_of_shifted(sample[0], sample[1], sample[2], options["pad_id"])
+        if "img_path" in files[part]:
+            return (replace(tokens, images=_cerebras_images(files[part], index, sample), attended=np.append(1 - sample[3], UNKNOWN)),)
+        return (replace(tokens, attended=_attended_from_spans(sample[3], sample[4])) if len(sample) > 3 else tokens,)
 
     return Readable(int(ends[-1]), row)
 
 
-def _by_spans(spans: Ints, positions: Ints) -> Ints:
-    """Which tokens are attended: those whose span reaches to the end of their document. Of its last input, to which no other attends, nothing is said,
-    nor of the row's last token, which is none."""
-    begins = np.append(np.flatnonzero(positions == 0), len(positions))
-    left = begins[np.searchsorted(begins, np.arange(len(positions)), "right")] - 1 - np.arange(len(positions))
-    if (wrong := np.flatnonzero((spans != left) & (spans != 0))).size:
-        raise StoreError(f"attention_span is {spans[wrong[0]]} at {wrong[0]}, {left[wrong[0]]} inputs before the end of its document")
-    return np.append(np.where(left == 0, OPEN, spans != 0), OPEN)
+def _attended_from_spans(spans: Ints, positions: Ints) -> Ints:
+    """Attended tokens are those whose span reaches the end of their document. Not stored: a document's last input, to which no other token attends, and
+    the row's last token, which is no input."""
+    starts = np.append(np.flatnonzero(positions == 0), len(positions))
+    to_end = starts[np.searchsorted(starts, np.arange(len(positions)), "right")] - 1 - np.arange(len(positions))
+    if (wrong := np.flatnonzero((spans != to_end) & (spans != 0))).size:
+        raise StoreError(f"attention_span is {spans[wrong[0]]} at {wrong[0]}, {to_end[wrong[0]]} inputs before the end of its document")
+    return np.append(np.where(to_end == 0, UNKNOWN, spans != 0), UNKNOWN)
 
 
-def _cerebras_images(file: Any, at: int, sample: Ints) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """The images of a sample, which its rows about padding and modality must not contradict."""
-    places = file["img_data_loc"][at].tolist()
-    paths = [path.decode() for path in file["img_path"][at]]
-    found = tuple((path, tuple(here)) for path, here in zip(paths, places, strict=True) if path != "None")
-    on_images = sorted(place for _, here in found for place in here)
-    if np.flatnonzero(sample[4]).tolist() != on_images or bool(file["has_img"][at][0]) != bool(found):
-        raise StoreError(f"img_data_loc says {on_images[:20]}, token_modality_idx {np.flatnonzero(sample[4])[:20].tolist()}")
-    if any(place != sample.shape[1] for path, here in zip(paths, places, strict=True) if path == "None" for place in here):
+def _cerebras_images(file: Any, index: int, sample: Ints) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """The images of a sample, checked against its modality row."""
+    slots = file["img_data_loc"][index].tolist()
+    paths = [path.decode() for path in file["img_path"][index]]
+    images = tuple((path, tuple(slot)) for path, slot in zip(paths, slots, strict=True) if path != "None")
+    image_tokens = sorted(position for _, slot in images for position in slot)
+    if np.flatnonzero(sample[4]).tolist() != image_tokens or bool(file["has_img"][index][0]) != bool(images):
+        raise StoreError(f"img_data_loc says {image_tokens[:20]}, token_modality_idx {np.flatnonzero(sample[4])[:20].tolist()}")
+    if any(position != sample.shape[1] for path, slot in zip(paths, slots, strict=True) if path == "None" for position in slot):
         raise StoreError("a place without an image is not the length of the sample")
-    return found
+    return images
 
 
-def _inputs_and_next(inputs: Ints, mask: Ints, labels: Ints, pad_id: int) -> Tokens:
-    """A sequence whose inputs lack the last token and whose labels lack the first."""
-    differ = np.flatnonzero(inputs[1:] != labels[:-1])
-    if len(differ) > 1 or (inputs[1:][differ] != pad_id).any():
-        raise StoreError(f"labels are not the inputs moved by one: they differ at {differ[:5].tolist()}")
+def _tokens_of_shifted(inputs: Ints, mask: Ints, labels: Ints, pad_id: int) -> Tokens:
+    """Restore a sequence from inputs without the last token and labels without the first."""
+    differing = np.flatnonzero(inputs[1:] != labels[:-1])
+    if len(differing) > 1 or (inputs[1:][differing] != pad_id).any():
+        raise StoreError(f"labels are not the inputs moved by one: they differ at {differing[:5].tolist()}")
     return Tokens(np.append(inputs[0], labels), np.append(False, mask != 0))
 
 
-def _whole_inputs(inputs: Ints, mask: Ints, labels: Ints) -> Tokens:
-    """A sequence with all its tokens, and the next one as label where that is trained."""
-    at = np.flatnonzero(mask)
-    if (at == len(inputs) - 1).any() or (labels[at] != inputs[at + 1]).any():
+def _tokens_of_whole(inputs: Ints, mask: Ints, labels: Ints) -> Tokens:
+    """Restore a sequence from all its tokens, with labels only where the next token is trained."""
+    counted = np.flatnonzero(mask)
+    if (counted == len(inputs) - 1).any() or (labels[counted] != inputs[counted + 1]).any():
         raise StoreError("labels that count are not the next token")
     return Tokens(inputs, np.append(False, mask[:-1] != 0))

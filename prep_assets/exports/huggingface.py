@@ -1,8 +1,8 @@
 """Arrow and Parquet data sets for trainers built on Hugging Face `datasets`: TRL, axolotl, LLaMA-Factory, open-instruct.
 
     hf_arrow     a folder for ``datasets.load_from_disk``, with the columns of one of these trainers
-    hf_parquet   ``data/<split>-00000-of-00001.parquet`` … for ``datasets.load_dataset`` and the Hub, with TRL's columns; and ``attention_mask``, 0 at
-                 tokens that are not attended, where there are some
+    hf_parquet   ``data/<split>-00000-of-00001.parquet`` … for ``datasets.load_dataset`` and the Hub, with TRL's columns; if the source has an
+                 attention mask, ``attention_mask``, 0 at tokens that are not attended
 
 Labels are unshifted in all of them: ``labels[i]`` belongs to ``input_ids[i]``, -100 where there is no loss, and the model shifts.
 """
@@ -18,9 +18,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports.arrow import numbered, parquet_files, ragged, save_splits, save_to_disk, schema_of, tables
-from prep_assets.exports.blocks import IGNORE, Block, Ints, documents, groups, rows, sides
-from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, labelled, parquet, without_nulls
+from prep_assets.exports.arrow import add_shard_counts, ragged, save_splits, save_to_disk, schema_of, tables, write_parquet_files
+from prep_assets.exports.blocks import IGNORE, Block, Ints, document_blocks, group_blocks, pair_blocks, row_blocks
+from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, labelled, parquet_table, without_nulls
 from prep_assets.exports.registry import Count, FileName, Progress, Split, TokenId, exporter, reads
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.images import Images
@@ -30,7 +30,7 @@ from prep_assets.stores.tokens import TokenStore
 
 Layout = Literal["trl", "axolotl", "llama_factory", "open_instruct"]
 _NO_MEDIA = 1 << 32
-"""What LLaMA-Factory puts into an empty list of media positions."""
+"""LLaMA-Factory's filler of an empty list of media positions."""
 _LOAD = ("from datasets import load_from_disk", 'dataset = load_from_disk("{folder}")')
 _LOAD_PARQUET = (
     "from datasets import load_dataset",
@@ -43,7 +43,7 @@ _TRL = {
     "GroupStore": 'dataset[0]["responses"]  # with prompt_ids, masks, rewards: offline GRPO',
     "Lines": "{trl_trainer}, processing_class=tokenizer, train_dataset=dataset)",
 }
-"""How TRL trains on each kind of source."""
+"""Kind of source → the line that trains on it with TRL."""
 
 
 @exporter(
@@ -104,7 +104,7 @@ def hf_parquet(source: Source, out: Path, progress: Progress, *, split: Split = 
     """Parquet files for ``datasets.load_dataset``, with the columns that TRL reads; zstd, row groups of 1000 rows."""
     folder = out / "data"
     folder.mkdir(parents=True)
-    numbered(parquet_files(_tables(source, progress), rows_per_file, lambda number: folder / f"{split}-{number:05d}.parquet"))
+    add_shard_counts(write_parquet_files(_tables(source, progress), rows_per_file, lambda number: folder / f"{split}-{number:05d}.parquet"))
 
 
 def _tables(source: Source, progress: Progress, layout: Layout = "trl", pad_id: int = 0, image_dir: str | None = None) -> Iterator[Any]:
@@ -127,41 +127,41 @@ def _tables(source: Source, progress: Progress, layout: Layout = "trl", pad_id: 
 def _columns(
     source: PackedStore | TokenStore | Pairs | GroupStore, progress: Progress, layout: Layout, pad_id: int, image_dir: str | None
 ) -> Iterator[dict[str, Any]]:
-    """The columns of a source that is not text, block by block.
+    """Yield the columns of tokenized sources, block by block.
 
     Raises:
-        ConfigError: pairs for axolotl, which reads preference pairs as text only; groups for others than TRL.
+        ConfigError: pairs for axolotl, which reads preference pairs as text only; groups for a layout other than TRL's.
     """
     if isinstance(source, Pairs):
         if layout == "axolotl":
             raise ConfigError("layout 'axolotl': axolotl reads preference pairs as text only. Give it preferences.jsonl")
-        for both in sides(source, progress):
+        for blocks in pair_blocks(source, progress):
             if layout == "trl":
-                yield {f"{side}_ids": ragged(block.tokens, block.row_lengths, "int32") for side, block in both.items()}
+                yield {f"{side}_ids": ragged(block.tokens, block.row_lengths, "int32") for side, block in blocks.items()}
             else:
-                masked = {f"{side}_{key}": values for side, block in both.items() for key, values in _masked(block).items()}
-                yield masked | (_no_media(both["chosen"]) if layout == "llama_factory" else {})
+                columns = {f"{side}_{key}": values for side, block in blocks.items() for key, values in _masked_columns(block).items()}
+                yield columns | (_empty_media(blocks["chosen"]) if layout == "llama_factory" else {})
     elif isinstance(source, GroupStore):
         if layout != "trl":
             raise ConfigError(f"layout {layout!r} has no scored groups; use layout 'trl'")
-        yield from map(_group_columns, groups(source, progress))
+        yield from map(_group_columns, group_blocks(source, progress))
     elif layout == "trl":
-        for block in rows(source, progress):
+        for block in row_blocks(source, progress):
             lengths = {"seq_lengths": ragged(block.document_lengths, block.row_documents, "int64")}
-            yield _trl(block) | (lengths if isinstance(source, PackedStore) else {})
+            yield _trl_columns(block) | (lengths if isinstance(source, PackedStore) else {})
     elif layout == "llama_factory":
-        for block in rows(source, progress):
+        for block in row_blocks(source, progress):
             if isinstance(source, PackedStore):
-                yield _neat_packed(block, source.row_len + 1, pad_id)
+                yield _neat_packed_columns(block, source.row_len + 1, pad_id)
             else:
                 images = {"images": _image_paths(block, source.images, image_dir)} if len(source.images) else {}
-                yield _masked(block) | _no_media(block) | images
+                yield _masked_columns(block) | _empty_media(block) | images
     else:
-        yield from map(_masked, documents(source, progress))
+        yield from map(_masked_columns, document_blocks(source, progress))
 
 
-def _trl(block: Block) -> dict[str, Any]:
-    """``input_ids, labels``; and ``attention_mask`` where some tokens are not attended."""
+def _trl_columns(block: Block) -> dict[str, Any]:
+    """TRL: ``input_ids, labels``, and ``attention_mask`` if the source has one."""
     attended = {} if block.attended is None else {"attention_mask": ragged(block.attended, block.row_lengths, "int8")}
     return {
         "input_ids": ragged(block.tokens, block.row_lengths, "int32"),
@@ -170,7 +170,7 @@ def _trl(block: Block) -> dict[str, Any]:
     }
 
 
-def _masked(block: Block) -> dict[str, Any]:
+def _masked_columns(block: Block) -> dict[str, Any]:
     """axolotl, open-instruct: ``input_ids, attention_mask, labels``."""
     ones = np.ones(len(block.tokens), np.int8)
     return {
@@ -180,7 +180,7 @@ def _masked(block: Block) -> dict[str, Any]:
     }
 
 
-def _no_media(block: Block) -> dict[str, Any]:
+def _empty_media(block: Block) -> dict[str, Any]:
     """LLaMA-Factory's empty ``images, videos, audios``."""
     import pyarrow as pa
 
@@ -200,32 +200,32 @@ def _image_paths(block: Block, images: Images, folder: str | None) -> Any:
     return pa.array(paths, pa.list_(pa.string()))
 
 
-def _neat_packed(block: Block, width: int, pad_id: int) -> dict[str, Any]:
-    """LLaMA-Factory's neat packing: rows of `width`, which is one more than the longest row, so that each ends with padding.
+def _neat_packed_columns(block: Block, width: int, pad_id: int) -> dict[str, Any]:
+    """LLaMA-Factory's neat packing: rows of `width`, one more than the longest row, so that each ends with padding.
 
-    ``attention_mask`` counts documents from 1 and is 0 in the padding; ``position_ids`` restart in each document;
-    ``packing_params.sequence_boundaries`` has 0, where each document starts but the first, where the padding starts, and `width`.
+    ``attention_mask`` numbers documents from 1 and is 0 in the padding; ``position_ids`` restart in each document;
+    ``packing_params.sequence_boundaries`` holds the starts of all documents, the start of the padding, and `width`.
     """
     import pyarrow as pa
 
     count = len(block.row_lengths)
-    filled = {"input_ids": (block.tokens, pad_id), "attention_mask": (block.document_numbers, 0), "labels": (block.labels, IGNORE)}
-    filled["position_ids"] = (block.position_ids, 0)
-    full = np.full(count, width)
-    table = {key: ragged(block.padded(values, width, fill).reshape(-1), full, "int64") for key, (values, fill) in filled.items()}
+    fills = {"input_ids": (block.tokens, pad_id), "attention_mask": (block.document_numbers, 0), "labels": (block.labels, IGNORE)}
+    fills["position_ids"] = (block.position_ids, 0)
+    widths = np.full(count, width)
+    table = {key: ragged(block.padded(values, width, fill).reshape(-1), widths, "int64") for key, (values, fill) in fills.items()}
     starts = np.split(block.document_starts, np.cumsum(block.row_documents)[:-1])
     borders = [np.concatenate([start, [length, width]]) for start, length in zip(starts, block.row_lengths, strict=True)]
-    none = ragged(np.full(count, _NO_MEDIA), np.ones(count, np.int64), "int64")
+    no_media = ragged(np.full(count, _NO_MEDIA), np.ones(count, np.int64), "int64")
     params = {
         "sequence_boundaries": ragged(np.concatenate(borders), block.row_documents + 2, "int64"),
-        **dict.fromkeys(("image_subseq_ids", "video_subseq_ids", "audio_subseq_ids"), none),
+        **dict.fromkeys(("image_subseq_ids", "video_subseq_ids", "audio_subseq_ids"), no_media),
         "right_padding_length": pa.array(width - block.row_lengths),
     }
-    return {**table, "packing_params": pa.StructArray.from_arrays(list(params.values()), list(params)), **_no_media(block)}
+    return {**table, "packing_params": pa.StructArray.from_arrays(list(params.values()), list(params)), **_empty_media(block)}
 
 
 def _group_columns(block: dict[str, tuple[Any, Ints]]) -> dict[str, Any]:
-    """Scored groups: ``prompt_ids``, lists of lists ``responses, masks`` (and ``logprobs`` where there are some), and ``rewards`` as float32."""
+    """Scored groups: ``prompt_ids``, lists of lists ``responses, masks`` (and ``logprobs`` if stored), and ``rewards`` as float32."""
     import pyarrow as pa
 
     borders = np.concatenate([[0], np.cumsum(block["rewards"][1])]).astype(np.int32)
@@ -239,16 +239,16 @@ def _group_columns(block: dict[str, tuple[Any, Ints]]) -> dict[str, Any]:
 
 @reads("hf_arrow")
 def read_arrow(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of an `hf_arrow` export, opened by code that did not write them."""
+    """Open an `hf_arrow` export with code independent of its writer."""
     import pyarrow as pa
 
     layout = options["layout"]
     folder = folder / options["split"] if layout == "llama_factory" else folder
-    listed = json.loads((folder / "state.json").read_text("utf-8"))["_data_files"]
-    table = pa.concat_tables([pa.ipc.open_stream(pa.memory_map(str(folder / entry["filename"]))).read_all() for entry in listed])
+    entries = json.loads((folder / "state.json").read_text("utf-8"))["_data_files"]
+    table = pa.concat_tables([pa.ipc.open_stream(pa.memory_map(str(folder / entry["filename"]))).read_all() for entry in entries])
     return Readable(
         len(table),
-        lambda number: _row(table.slice(number, 1).to_pylist()[0], options.get("image_dir")),
+        lambda number: _read_row(table.slice(number, 1).to_pylist()[0], options.get("image_dir")),
         layout in ("axolotl", "open_instruct"),
         lambda line, _: without_nulls(line),
     )
@@ -256,21 +256,21 @@ def read_arrow(folder: Path, source: Source, options: Options) -> Readable:
 
 @reads("hf_parquet")
 def read_parquet(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of an `hf_parquet` export, opened by code that did not write them."""
-    table = parquet(sorted((folder / "data").glob(f"{options['split']}-*-of-*.parquet")))
+    """Open an `hf_parquet` export with code independent of its writer."""
+    table = parquet_table(sorted((folder / "data").glob(f"{options['split']}-*-of-*.parquet")))
 
     def row(number: int) -> Any:
         values = table.slice(number, 1).to_pylist()[0]
-        read = _row(values)
+        sequences = _read_row(values)
         if "labels" not in values:
-            return read
-        return (replace(read[0], attended=np.array(values.get("attention_mask", np.ones(len(values["labels"]))))),)
+            return sequences
+        return (replace(sequences[0], attended=np.array(values.get("attention_mask", np.ones(len(values["labels"]))))),)
 
     return Readable(len(table), row, expected=lambda line, _: without_nulls(line))
 
 
-def _row(row: dict[str, Any], image_dir: str | None = None) -> Any:
-    """What a row says in the columns that trainers built on Hugging Face `datasets` read."""
+def _read_row(row: dict[str, Any], image_dir: str | None = None) -> Any:
+    """Read a row by the columns of trainers built on Hugging Face `datasets`."""
     if "chosen_ids" in row:
         return tuple(Tokens(np.array(row[f"{side}_ids"])) for side in SIDES)
     if "prompt_ids" in row:
@@ -286,8 +286,8 @@ def _row(row: dict[str, Any], image_dir: str | None = None) -> Any:
         starts = np.cumsum(row["seq_lengths"]) - row["seq_lengths"]
     elif "position_ids" in row:
         starts = np.flatnonzero(np.array(row["position_ids"]) == 0)
-    read = labelled(row["input_ids"], row["labels"], starts)
+    sequence = labelled(row["input_ids"], row["labels"], starts)
     if "images" not in row:
-        return (read,)
-    before = "" if image_dir is None else f"{image_dir}/"
-    return (replace(read, images=tuple((path.removeprefix(before), None) for path in row["images"] or ())),)
+        return (sequence,)
+    prefix = "" if image_dir is None else f"{image_dir}/"
+    return (replace(sequence, images=tuple((path.removeprefix(prefix), None) for path in row["images"] or ())),)

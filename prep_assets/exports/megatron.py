@@ -1,4 +1,4 @@
-"""Megatron's ``.bin`` / ``.idx`` (Megatron-LM, Megatron-Bridge, NeMo, GPT-NeoX), ModelLink's sets of pairs for instruction tuning, and the packed Parquet
+"""Megatron's ``.bin`` / ``.idx`` (Megatron-LM, Megatron-Bridge, NeMo, GPT-NeoX), ModelLink's file pairs for instruction tuning, and the packed Parquet
 of Megatron-Bridge and NeMo-RL.
 """
 
@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports.arrow import parquet_files, ragged
-from prep_assets.exports.blocks import IGNORE, Ints, rows, sides
-from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, check_mask, labelled, parquet
+from prep_assets.exports.arrow import ragged, write_parquet_files
+from prep_assets.exports.blocks import IGNORE, Ints, pair_blocks, row_blocks
+from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, check_mask, labelled, parquet_table
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import PackedStore
@@ -27,7 +27,7 @@ from prep_assets.text.documents import STARTS
 # ``.bin`` and ``.idx``. Byte layout: `prep_assets.stores.readers`. Labels of ModelLink are unshifted, -100 where there is no loss.
 
 SMALL_VOCABULARY = 65_500
-"""Below this size Megatron stores tokens in 16 bits."""
+"""Megatron stores tokens of smaller vocabularies as uint16."""
 CODES = {"int32": 4, "uint16": 8}
 
 
@@ -75,19 +75,19 @@ def megatron(
         check_mask(source, "megatron")
         dtype = "uint16" if vocab_size is not None and vocab_size < SMALL_VOCABULARY else "int32"
         file = f"{name}_text_{'sentence' if STARTS in source.arrays else 'document'}"
-        _write(out, {"text": file}, dtype, _text(source, dtype, progress))
+        _write_sequences(out, {"text": file}, dtype, _text_sequences(source, dtype, progress))
         return
-    data = _pairs(source, progress) if isinstance(source, Pairs) else _rows(source, pad_id, neat, progress)
+    data = _pair_sequences(source, progress) if isinstance(source, Pairs) else _row_sequences(source, pad_id, neat, progress)
     columns = ("input_ids", "attention_mask", "labels")
     keys = [f"{side}_{column}" for side in SIDES for column in columns[::2]] if isinstance(source, Pairs) else columns
-    _write(out, {key: f"{name}_packed_{key}_document" for key in keys}, "int32", data)
+    _write_sequences(out, {key: f"{name}_packed_{key}_document" for key in keys}, "int32", data)
 
 
 Sequences = dict[str, tuple[npt.NDArray[Any], Ints, Ints | None]]
-"""Key → values, length of each sequence, and how many sequences each document has, if not one."""
+"""Key → values, length of each sequence, and sequences per document; `None` if one each."""
 
 
-def _write(out: Path, files: dict[str, str], dtype: str, data: Iterator[Sequences]) -> None:
+def _write_sequences(out: Path, files: dict[str, str], dtype: str, data: Iterator[Sequences]) -> None:
     with ExitStack() as stack:
         writers = {key: stack.enter_context(IndexedWriter(out / file, dtype)) for key, file in files.items()}
         for sequences in data:
@@ -95,38 +95,40 @@ def _write(out: Path, files: dict[str, str], dtype: str, data: Iterator[Sequence
                 writers[key].append(*sequence)
 
 
-def _text(source: TokenStore, dtype: str, progress: Progress) -> Iterator[Sequences]:
-    at = 0
-    for block in rows(source, progress):
+def _text_sequences(source: TokenStore, dtype: str, progress: Progress) -> Iterator[Sequences]:
+    start = 0
+    for block in row_blocks(source, progress):
         lengths, per_document = block.row_lengths, None
         if STARTS in source.arrays:  # a sequence for each sentence
-            begins = np.flatnonzero(np.asarray(source.arrays[STARTS][at : at + len(block.tokens)]))
-            per_document = np.diff(np.searchsorted(begins, np.cumsum(lengths)), prepend=0)
-            lengths = np.diff(np.append(begins, len(block.tokens)))
+            sentence_starts = np.flatnonzero(np.asarray(source.arrays[STARTS][start : start + len(block.tokens)]))
+            per_document = np.diff(np.searchsorted(sentence_starts, np.cumsum(lengths)), prepend=0)
+            lengths = np.diff(np.append(sentence_starts, len(block.tokens)))
         yield {"text": (block.ids(dtype), lengths, per_document)}
-        at += len(block.tokens)
+        start += len(block.tokens)
 
 
-def _rows(source: TokenStore | PackedStore, pad_id: int, neat: bool, progress: Progress) -> Iterator[Sequences]:
+def _row_sequences(source: TokenStore | PackedStore, pad_id: int, neat: bool, progress: Progress) -> Iterator[Sequences]:
     fill = {"input_ids": pad_id, "attention_mask": 0 if neat else 1, "labels": IGNORE}
-    for block in rows(source, progress):
-        numbers = block.document_numbers if neat and isinstance(source, PackedStore) else np.ones_like(block.tokens)
-        parts = {"input_ids": block.tokens, "attention_mask": numbers, "labels": block.labels}
+    for block in row_blocks(source, progress):
+        attention_mask = block.document_numbers if neat and isinstance(source, PackedStore) else np.ones_like(block.tokens)
+        columns = {"input_ids": block.tokens, "attention_mask": attention_mask, "labels": block.labels}
         lengths = block.row_lengths
         if isinstance(source, PackedStore):
-            parts = {key: block.padded(values, source.row_len, fill[key]) for key, values in parts.items()}
+            columns = {key: block.padded(values, source.row_len, fill[key]) for key, values in columns.items()}
             lengths = np.full(len(lengths), source.row_len)
-        yield {key: (values, lengths, None) for key, values in parts.items()}
+        yield {key: (values, lengths, None) for key, values in columns.items()}
 
 
-def _pairs(source: Pairs, progress: Progress) -> Iterator[Sequences]:
-    for both in sides(source, progress):
-        columns = {side: {"input_ids": block.tokens, "labels": block.labels} for side, block in both.items()}
-        yield {f"{side}_{key}": (values, both[side].row_lengths, None) for side, parts in columns.items() for key, values in parts.items()}
+def _pair_sequences(source: Pairs, progress: Progress) -> Iterator[Sequences]:
+    for blocks in pair_blocks(source, progress):
+        columns = {side: {"input_ids": block.tokens, "labels": block.labels} for side, block in blocks.items()}
+        yield {
+            f"{side}_{key}": (values, blocks[side].row_lengths, None) for side, parts in columns.items() for key, values in parts.items()
+        }
 
 
 class IndexedWriter(AbstractContextManager["IndexedWriter"]):
-    """Writes ``<prefix>.bin`` block by block, and ``<prefix>.idx`` at the end; every sequence is a document, unless `append` says otherwise."""
+    """Writes ``<prefix>.bin`` incrementally and ``<prefix>.idx`` on exit. By default every sequence is a document of its own."""
 
     def __init__(self, prefix: Path, dtype: str) -> None:
         self._prefix, self._dtype, self._lengths = prefix, np.dtype(dtype).newbyteorder("<"), [np.zeros(0, np.int64)]
@@ -134,7 +136,7 @@ class IndexedWriter(AbstractContextManager["IndexedWriter"]):
         self._file = WrittenFile(prefix.with_name(f"{prefix.name}.bin"))
 
     def append(self, values: npt.NDArray[Any], lengths: Ints, per_document: Ints | None = None) -> None:
-        """Write sequences: their values end to end, and the length of each; and how many sequences each document has, if not one."""
+        """Append sequences: values end to end, the length of each, and the number of sequences per document; one by default."""
         self._file.write_array(np.asarray(values, self._dtype))
         self._lengths.append(lengths)
         self._per_document.append(np.ones(len(lengths), np.int64) if per_document is None else per_document)
@@ -153,30 +155,30 @@ class IndexedWriter(AbstractContextManager["IndexedWriter"]):
 
 @reads("megatron")
 def read_megatron(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of a `megatron` export, opened by code that did not write them."""
+    """Open a `megatron` export with code independent of its writer."""
     store = open_store(folder, "megatron")
 
     def row(number: int) -> tuple[Tokens, ...]:
         if "sequence" in store.keys:
             return (Tokens(np.asarray(store.fetch_record(number, "sequence"), np.int64)),)
-        found = store.fetch_record(number, store.keys)
+        record = store.fetch_record(number, store.keys)
         if isinstance(source, Pairs):
-            return tuple(labelled(found[f"{side}_input_ids"], found[f"{side}_labels"]) for side in ("chosen", "rejected"))
-        document = found["attention_mask"] if options["neat"] and isinstance(source, PackedStore) else None
-        starts = None if document is None else np.flatnonzero(np.diff(document, prepend=0) > 0)
-        return (labelled(found["input_ids"], found["labels"], starts),)
+            return tuple(labelled(record[f"{side}_input_ids"], record[f"{side}_labels"]) for side in ("chosen", "rejected"))
+        document_numbers = record["attention_mask"] if options["neat"] and isinstance(source, PackedStore) else None
+        starts = None if document_numbers is None else np.flatnonzero(np.diff(document_numbers, prepend=0) > 0)
+        return (labelled(record["input_ids"], record["labels"], starts),)
 
     return Readable(store.num_records, row)
 
 
 # Packed Parquet: Nemotron's data preparation for Megatron-Bridge (`GPTSFTPackedParquetDataset`) and NeMo-RL.
 #
-# Columns ``input_ids`` list<int32>, ``loss_mask`` list<uint8>, ``seq_start_id`` list<int32>, without padding; and where some tokens are not attended
-# ``attention_mask`` list<uint8>, 0 at the places of those.
+# Columns ``input_ids`` list<int32>, ``loss_mask`` list<uint8>, ``seq_start_id`` list<int32>, without padding; if the source has an attention mask,
+# ``attention_mask`` list<uint8>, 0 at tokens that are not attended.
 #
-# The trainer takes tokens ``start … end - 2`` of each document as inputs, the tokens after them as labels, and the mask at the places of the
-# **inputs**. So ``loss_mask`` is shifted by one to the left: ``loss_mask[i]`` says whether the prediction of token i + 1 counts, and the last
-# token of each document has 0 (Megatron-Bridge, ``fill_packing_strategy``).
+# The trainer takes tokens ``start … end - 2`` of each document as inputs, the next tokens as labels, and the mask at the positions of the
+# **inputs**. So ``loss_mask`` is shifted left by one: ``loss_mask[i]`` says whether the prediction of token i + 1 counts, and is 0 at the last
+# token of each document (Megatron-Bridge, ``fill_packing_strategy``).
 
 
 @exporter(
@@ -204,7 +206,7 @@ def packed_parquet(
     folder.mkdir(parents=True)
 
     def tables() -> Iterator[Any]:
-        for block in rows(source, progress):
+        for block in row_blocks(source, progress):
             columns = {
                 "input_ids": ragged(block.tokens, block.row_lengths, "int32"),
                 "loss_mask": ragged(block.next_trained, block.row_lengths, "uint8"),
@@ -214,18 +216,18 @@ def packed_parquet(
                 columns["attention_mask"] = ragged(block.attended, block.row_lengths, "uint8")
             yield pa.table(columns)
 
-    parquet_files(tables(), rows_per_file, lambda number: folder / f"shard_{number:06d}.idx.parquet")
+    write_parquet_files(tables(), rows_per_file, lambda number: folder / f"shard_{number:06d}.idx.parquet")
 
 
 @reads("packed_parquet")
 def read_packed_parquet(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of a `packed_parquet` export, opened by code that did not write them."""
-    table = parquet(sorted((folder / "splits" / options["split"]).glob("*.parquet")))
+    """Open a `packed_parquet` export with code independent of its writer."""
+    table = parquet_table(sorted((folder / "splits" / options["split"]).glob("*.parquet")))
 
     def row(number: int) -> tuple[Tokens]:
-        found = {name: np.asarray(values[0], np.int64) for name, values in table.slice(number, 1).to_pydict().items()}
-        # the mask stands where the prediction is made, one place before the token that it is about
-        attended = found.get("attention_mask", np.ones_like(found["input_ids"]))
-        return (Tokens(found["input_ids"], np.roll(found["loss_mask"] != 0, 1), found["seq_start_id"], attended=attended),)
+        columns = {name: np.asarray(values[0], np.int64) for name, values in table.slice(number, 1).to_pydict().items()}
+        # the mask is at the input of a prediction, one position before the predicted token
+        attended = columns.get("attention_mask", np.ones_like(columns["input_ids"]))
+        return (Tokens(columns["input_ids"], np.roll(columns["loss_mask"] != 0, 1), columns["seq_start_id"], attended=attended),)
 
     return Readable(len(table), row)

@@ -1,4 +1,4 @@
-"""What can be exported, how it is opened, and what a row of an export says in one form for all formats."""
+"""Sources of exports, and one form in which the rows of all formats are read back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
 
-# What can be exported, and how a folder is opened as one of them.
+# Sources of exports, and opening a store's folder as one.
 
 SIDES = ("chosen", "rejected")
 BLOCK = 1 << 24
@@ -50,18 +50,18 @@ class Pairs:
 Source = PackedStore | TokenStore | Pairs | GroupStore | Lines
 
 
-def open_source(where: Published | Path | str, stream: str | None = None, guards: Guards | None = None) -> Source:
-    """The packed table, token stream, pairs of streams, scored groups or lines in a store's folder.
+def open_source(store: Published | Path | str, stream: str | None = None, guards: Guards | None = None) -> Source:
+    """Open the packed table, token stream, pairs of streams, scored groups or lines in a store's folder.
 
     Args:
-        where: the folder that has the payload, e.g. ``stores/sft_packed/current``.
-        stream: which one, where the folder has several; of pairs and groups, the folder of those that are held out.
-        guards: how what is read is compared with the manifest; each block when it is first read, where left out.
+        store: the folder that has the payload, e.g. ``stores/sft_packed/current``.
+        stream: which stream, if the folder has several; for pairs and groups, the folder of the held-out ones.
+        guards: how data is compared with the manifest; by default each block when it is first read.
 
     Raises:
-        StoreError: there is none, or several and `stream` does not say which.
+        StoreError: the folder has no stream, or several and `stream` is not given.
     """
-    folder = where.directory if isinstance(where, Published) else Path(where)
+    folder = store.directory if isinstance(store, Published) else Path(store)
     tables, streams = _stems(folder, "documents"), _stems(folder, "index")
     names = sorted({*tables, *streams})
     if stream is None and set(names) == set(SIDES):
@@ -73,8 +73,8 @@ def open_source(where: Published | Path | str, stream: str | None = None, guards
     if stream is not None and (folder / stream / f"{STREAMS[0]}.index").is_dir():
         return open_groups(folder / stream, guards)
     if stream is None and len(names) != 1:
-        found = f"several: {', '.join(names)}. Say which with stream=…" if names else "none of ours. Give the folder that has the payload"
-        raise StoreError(f"{folder}: one token stream, table or JSONL file is exported at a time, found {found}")
+        problem = f"several: {', '.join(names)}. Say which with stream=…" if names else "none of ours. Give the folder that has the payload"
+        raise StoreError(f"{folder}: one token stream, table or JSONL file is exported at a time, found {problem}")
     name = names[0] if stream is None else stream
     if name in tables:
         return open_packed(folder, name, guards)
@@ -84,7 +84,7 @@ def open_source(where: Published | Path | str, stream: str | None = None, guards
 
 
 def has_unattended(source: Source) -> bool:
-    """Whether a source says of its tokens which are attended."""
+    """Whether a source has an attention mask."""
     if isinstance(source, PackedStore):
         return source.attention_mask is not None
     return isinstance(source, TokenStore) and ATTENTION in source.arrays
@@ -94,25 +94,25 @@ def _stems(folder: Path, suffix: str) -> list[str]:
     return sorted(path.stem for path in folder.glob(f"*.{suffix}") if path.is_dir())
 
 
-def lost_mask(format: str, what: str) -> ConfigError:
-    """The error that says so. `what` has the mask."""
+def lost_mask_error(format: str, subject: str) -> ConfigError:
+    """Return the error for an export that would drop the loss mask of `subject`."""
     remedy = REMEDIES.get(format, "Export a packed table, or to another format")
-    return ConfigError(f"{format} would lose the loss mask of {what}, and every token would be trained. {remedy}")
+    return ConfigError(f"{format} would lose the loss mask of {subject}, and every token would be trained. {remedy}")
 
 
 def check_mask(source: TokenStore, format: str) -> None:
     """Raises:
-    ConfigError: the stream has tokens that are not trained.
+    ConfigError: the stream has untrained tokens.
     """
     if "loss_mask" not in source.arrays:
         return
     mask = source.arrays["loss_mask"]
-    untrained = sum(int(np.count_nonzero(np.asarray(mask[at : at + BLOCK]) == 0)) for at in range(0, source.tokens, BLOCK))
+    untrained = sum(int(np.count_nonzero(np.asarray(mask[start : start + BLOCK]) == 0)) for start in range(0, source.tokens, BLOCK))
     if untrained:
-        raise lost_mask(format, f"this stream, in which {untrained:,} of {source.tokens:,} tokens are not trained")
+        raise lost_mask_error(format, f"this stream, in which {untrained:,} of {source.tokens:,} tokens are not trained")
 
 
-# What a row of an export says, in one form for all formats. The readers: `read` of each format.
+# Rows of exports, in one form for all formats. The functions registered with `reads` give them.
 
 Ints = npt.NDArray[np.int64]
 Options = Mapping[str, Any]
@@ -120,14 +120,14 @@ Options = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokens:
-    """A row.
+    """One row of an export.
 
     Attributes:
-        tokens: int64[T], perhaps with padding at the end; or the rewards of a group, float32[G].
-        trained: bool[T], whether a token is trained, at its own place; `None` where the format does not say.
-        starts: where documents start in it; `None` where the format does not say. Padding may count as documents.
-        attended: int8[T], 1 where a token is attended, 0 where not, -1 where the format leaves it open; `None` where it does not say.
-        images: path of each image and the places of its tokens, `None` where the format does not say them; `None` as well where it has no images.
+        tokens: int64[T], possibly right-padded; or the rewards of a group, float32[G].
+        trained: bool[T], unshifted loss mask; `None` if the format has none.
+        starts: starts of the documents in the row; `None` if the format does not store them. Padding may count as documents.
+        attended: int8[T], 1 attended, 0 not attended, -1 not stored for this token; `None` if the format has no attention mask.
+        images: path and token positions of each image, positions `None` if the format does not store them; `None` without images.
     """
 
     tokens: npt.NDArray[Any]
@@ -138,37 +138,37 @@ class Tokens:
 
 
 def without_nulls(value: Any) -> Any:
-    """A JSON value whose objects have no keys that are null: in a column, a key that an object lacks and one that is null are the same."""
+    """A JSON value without the null keys of its objects: columns store a missing key as null."""
     if isinstance(value, dict):
         return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _itself(line: dict[str, Any], number: int) -> Any:
+def _unchanged(line: dict[str, Any], number: int) -> Any:
     return line
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Readable:
-    """An export, opened.
+    """An opened export.
 
     Attributes:
         count: number of its rows.
-        row: what a row says: `Tokens` of one sequence, of both sides of a pair, or of a group's prompt, responses and rewards; of lines,
+        row: returns row i: `Tokens` of one sequence, of both sides of a pair, or of a group's prompt, responses and rewards; of lines,
             anything comparable with `expected`.
-        documents: whether its rows are the documents of a packed table.
-        expected: what a line of the source, with its number, becomes in this format.
+        documents: whether the rows are the documents of a packed table.
+        expected: maps a line of the source and its number to the row that this format has for it.
     """
 
     count: int
     row: Callable[[int], Any]
     documents: bool = False
-    expected: Callable[[dict[str, Any], int], Any] = _itself
+    expected: Callable[[dict[str, Any], int], Any] = _unchanged
 
 
-def labelled(tokens: Any, given: Any, starts: Ints | None = None) -> Tokens:
-    """A row whose labels are its own tokens where they are trained, -100 elsewhere."""
-    ids, labels = np.asarray(tokens, np.int64), np.asarray(given, np.int64)
+def labelled(tokens: Any, label_ids: Any, starts: Ints | None = None) -> Tokens:
+    """Return a row from its unshifted labels: the token itself where trained, -100 elsewhere."""
+    ids, labels = np.asarray(tokens, np.int64), np.asarray(label_ids, np.int64)
     trained = labels != -100
     if len(ids) != len(labels) or (ids != labels)[trained].any():
         raise StoreError(f"{len(labels):,} labels of {len(ids):,} tokens are neither the token at their place nor -100")
@@ -176,12 +176,12 @@ def labelled(tokens: Any, given: Any, starts: Ints | None = None) -> Tokens:
 
 
 def ends_of(source: TokenStore | PackedStore) -> Ints:
-    """int64[n], where each row of a source ends in a format that has its rows end to end, padding included."""
+    """int64[n], ends of the rows in a format that stores them end to end, padding included."""
     return np.arange(1, len(source) + 1) * source.row_len if isinstance(source, PackedStore) else source.ends
 
 
-def cut(tokens: Any, mask: Any, ends: Any) -> Callable[[int], tuple[Tokens]]:
-    """Rows that stand end to end, and end where `ends` says."""
+def row_slicer(tokens: Any, mask: Any, ends: Any) -> Callable[[int], tuple[Tokens]]:
+    """Return a reader of rows that are stored end to end; row i stops at ``ends[i]``."""
 
     def row(number: int) -> tuple[Tokens]:
         part = slice(int(ends[number - 1]) if number else 0, int(ends[number]))
@@ -190,14 +190,14 @@ def cut(tokens: Any, mask: Any, ends: Any) -> Callable[[int], tuple[Tokens]]:
     return row
 
 
-def placed(ends: Ints, number: int) -> tuple[int, int]:
-    """Which part a row is in, and where in it; `ends` is how many rows there are up to the end of each part."""
+def locate_row(ends: Ints, number: int) -> tuple[int, int]:
+    """The part that holds a row, and the row's number in it; `ends` are the cumulative row counts of the parts."""
     part = int(np.searchsorted(ends, number, "right"))
     return part, number - (int(ends[part - 1]) if part else 0)
 
 
-def parquet(files: list[Path]) -> Any:
-    """Parquet files as one `pyarrow.Table`."""
+def parquet_table(files: list[Path]) -> Any:
+    """Read Parquet files as one `pyarrow.Table`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

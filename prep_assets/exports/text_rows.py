@@ -18,7 +18,7 @@ from pydantic import Field
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.arrow import save_parquet
-from prep_assets.exports.readable import Options, Readable, Source, parquet, without_nulls
+from prep_assets.exports.readable import Options, Readable, Source, parquet_table, without_nulls
 from prep_assets.exports.registry import FileName, Progress, exporter, reads
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.verification import WrittenFile
@@ -27,9 +27,9 @@ from prep_assets.stores.verification import WrittenFile
 
 _ABILITY = "math"
 _NUMBER = "number"
-"""The verifier of rows that name none."""
+"""The default verifier."""
 _MODEL = "model"
-"""The verifier of rows that a reward model judges."""
+"""The verifier of rows scored by a reward model."""
 
 
 @exporter(
@@ -56,8 +56,8 @@ def verl(
 ) -> None:
     """``<split>.parquet`` of JSONL lines: RL for {prompt, gold}, SFT for {messages}.
 
-    `data_source` is the name for rows whose verifier is ``number``, e.g. ``openai/gsm8k``, or a mapping from verifier to name; a row with
-    another verifier that no mapping names keeps its verifier as ``data_source``. verl raises on a name for which it has no reward function.
+    `data_source` is the name for rows with the verifier ``number``, e.g. ``openai/gsm8k``, or a mapping from verifier to name; without a
+    mapping, rows with another verifier keep that as ``data_source``. verl raises on a name without a reward function.
     """
     sft = "messages" in next(iter(source))
     if sft and (data_source is not None or ability != _ABILITY):
@@ -67,40 +67,40 @@ def verl(
 
     def rows() -> Iterator[dict[str, Any]]:
         for index, row in enumerate(source):
-            where = f"{source.path} line {index + 1:,}"
+            location = f"{source.path} line {index + 1:,}"
             if sft:
-                yield _sft(row, where)
+                yield _sft_row(row, location)
             else:
-                extra = {"ability": ability, "reward_model": _reward_model(row, where), "extra_info": {"split": split, "index": index}}
+                extra = {"ability": ability, "reward_model": _reward_model(row, location), "extra_info": {"split": split, "index": index}}
                 prompt = [{"role": "user", "content": row["prompt"]}] if isinstance(row["prompt"], str) else row["prompt"]
-                yield {"data_source": _data_source(row, data_source, where), "prompt": prompt, **extra}
+                yield {"data_source": _data_source(row, data_source, location), "prompt": prompt, **extra}
 
     save_parquet(out / f"{split}.parquet", rows, source, progress)
 
 
-def _sft(row: dict[str, Any], where: str) -> dict[str, Any]:
+def _sft_row(row: dict[str, Any], location: str) -> dict[str, Any]:
     if not isinstance(row.get("messages"), list):
-        raise ConfigError(f"{where} has no list of messages; its fields: {sorted(row)}. verl reads messages in every line, as in line 1")
+        raise ConfigError(f"{location} has no list of messages; its fields: {sorted(row)}. verl reads messages in every line, as in line 1")
     return {key: row[key] for key in ("messages", "tools", "enable_thinking") if key in row}
 
 
-def _reward_model(row: dict[str, Any], where: str) -> dict[str, str]:
-    """How an answer is judged: with the gold as verl's reward functions compare it, text, a whole number without ``.0``."""
+def _reward_model(row: dict[str, Any], location: str) -> dict[str, str]:
+    """The column ``reward_model``; gold as the text that verl's reward functions compare, whole numbers without ``.0``."""
     if not {"prompt", "gold"} <= set(row):
-        raise ConfigError(f"{where} has the fields {sorted(row)}; verl needs messages (SFT), or prompt and gold (RL), in every line")
+        raise ConfigError(f"{location} has the fields {sorted(row)}; verl needs messages (SFT), or prompt and gold (RL), in every line")
     if not {"tools", "chat_template_kwargs"}.isdisjoint(row):
         raise ConfigError(
-            f"{where} has tools or variables of a chat template. verl takes both from its own configuration "
+            f"{location} has tools or variables of a chat template. verl takes both from its own configuration "
             "(multi_turn.tool_config_path, data.apply_chat_template_kwargs), not from rows; keep such rows in a family of their own"
         )
     gold = row["gold"]
     if isinstance(gold, bool) or not isinstance(gold, str | int | float):
-        raise ConfigError(f"{where}: the gold is {gold!r:.80}, verl compares text or numbers")
+        raise ConfigError(f"{location}: the gold is {gold!r:.80}, verl compares text or numbers")
     text = gold if isinstance(gold, str) else str(int(gold)) if float(gold).is_integer() else repr(gold)
     return {"style": "model" if row.get("verifier") == _MODEL else "rule", "ground_truth": text}
 
 
-def _data_source(row: dict[str, Any], data_source: str | Mapping[str, str] | None, where: str) -> str:
+def _data_source(row: dict[str, Any], data_source: str | Mapping[str, str] | None, location: str) -> str:
     """The name that selects the reward function of a row."""
     verifier = str(row.get("verifier", _NUMBER))
     if isinstance(data_source, str) and verifier == _NUMBER:
@@ -108,33 +108,33 @@ def _data_source(row: dict[str, Any], data_source: str | Mapping[str, str] | Non
     if isinstance(data_source, Mapping) and verifier in data_source:
         return data_source[verifier]
     if verifier == _NUMBER or isinstance(data_source, Mapping):
-        named = f"names none for the verifier {verifier!r}" if data_source else "is needed for rows without a verifier of their own"
+        problem = f"names none for the verifier {verifier!r}" if data_source else "is needed for rows without a verifier of their own"
         raise ConfigError(
-            f"{where}: data_source {named}. It is the name that selects verl's reward function, e.g. data_source: {{{verifier}: openai/gsm8k}}"
+            f"{location}: data_source {problem}. It is the name that selects verl's reward function, e.g. data_source: {{{verifier}: openai/gsm8k}}"
         )
     return verifier
 
 
 @reads("verl")
 def read_verl(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of a `verl` export, opened by code that did not write them."""
-    table = parquet([folder / f"{options['split']}.parquet"])
+    """Open a `verl` export with code independent of its writer."""
+    table = parquet_table([folder / f"{options['split']}.parquet"])
 
     def expected(line: dict[str, Any], number: int) -> Any:
         if "messages" in line:
             return without_nulls({name: line[name] for name in ("messages", "tools", "enable_thinking") if name in line})
         prompt, gold = line["prompt"], line["gold"]
-        named, verifier = options["data_source"], line.get("verifier")
-        if isinstance(named, dict):
-            named = named[verifier or "number"]
+        data_source, verifier = options["data_source"], line.get("verifier")
+        if isinstance(data_source, dict):
+            data_source = data_source[verifier or "number"]
         elif verifier not in (None, "number"):
-            named = verifier
-        truth = f"{gold:.0f}" if isinstance(gold, int | float) and gold == round(gold) else str(gold)
+            data_source = verifier
+        ground_truth = f"{gold:.0f}" if isinstance(gold, int | float) and gold == round(gold) else str(gold)
         return {
-            "data_source": named,
+            "data_source": data_source,
             "prompt": [{"content": prompt, "role": "user"}] if isinstance(prompt, str) else without_nulls(prompt),
             "ability": options["ability"],
-            "reward_model": {"ground_truth": truth, "style": {"model": "model"}.get(verifier or "", "rule")},
+            "reward_model": {"ground_truth": ground_truth, "style": {"model": "model"}.get(verifier or "", "rule")},
             "extra_info": {"index": number, "split": options["split"]},
         }
 
@@ -151,7 +151,7 @@ _NAMES = {
     "negative_scores": "neg_scores",
     "instruction": "prompt",
 }
-"""Field of a row → its name there."""
+"""Field of a row → FlagEmbedding's name for it."""
 
 
 @exporter(
@@ -170,28 +170,28 @@ _NAMES = {
 )
 def flag_embedding(source: Lines, out: Path, progress: Progress, *, split: FileName = "train") -> None:
     """``<split>.jsonl`` of contrastive rows. Each needs a negative, since the trainer draws some from every row."""
-    present: dict[str, bool] = {}
+    presence: dict[str, bool] = {}
     with WrittenFile(out / f"{split}.jsonl") as file:
         for line, row in enumerate(source, 1):
-            where = f"{source.path} line {line:,}"
+            location = f"{source.path} line {line:,}"
             if not row.get("negatives"):
                 raise ConfigError(
-                    f"{where} has no negative text, and FlagEmbedding draws some from every row. Mine negatives first, or export to sentence_transformers"
+                    f"{location} has no negative text, and FlagEmbedding draws some from every row. Mine negatives first, or export to sentence_transformers"
                 )
-            for name, has, why in (
+            for column, is_present, reason in (
                 ("scores", {"positive_scores", "negative_scores"} <= set(row), "distillation reads them in every row or in none"),
                 ("an instruction", "instruction" in row, "the trainer writes None before the queries of rows without one"),
             ):
-                if present.setdefault(name, has) != has:
-                    raise ConfigError(f"{where} {'has' if has else 'lacks'} {name}, others do not agree; {why}")
-            file.write(json.dumps({name: row[key] for key, name in _NAMES.items() if key in row}, ensure_ascii=False).encode() + b"\n")
+                if presence.setdefault(column, is_present) != is_present:
+                    raise ConfigError(f"{location} {'has' if is_present else 'lacks'} {column}, others do not agree; {reason}")
+            file.write(json.dumps({column: row[key] for key, column in _NAMES.items() if key in row}, ensure_ascii=False).encode() + b"\n")
             progress(line, len(source))
 
 
 @reads("flag_embedding")
 def read_flag_embedding(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of a `flag_embedding` export, opened by code that did not write them."""
-    found = [json.loads(line) for line in (folder / f"{options['split']}.jsonl").read_text("utf-8").split("\n") if line]
+    """Open a `flag_embedding` export with code independent of its writer."""
+    rows = [json.loads(line) for line in (folder / f"{options['split']}.jsonl").read_text("utf-8").split("\n") if line]
 
     def expected(line: dict[str, Any], number: int) -> dict[str, Any]:
         renamed = {"query": line["query"], "pos": line["positives"], "neg": line["negatives"]}
@@ -201,13 +201,13 @@ def read_flag_embedding(folder: Path, source: Source, options: Options) -> Reada
             renamed["neg_scores"] = line["negative_scores"]
         return renamed | ({"prompt": line["instruction"]} if "instruction" in line else {})
 
-    return Readable(len(found), found.__getitem__, expected=expected)
+    return Readable(len(rows), rows.__getitem__, expected=expected)
 
 
 # sentence-transformers.
 
 _WITHOUT_COLUMN = ("instruction", "positive_scores", "negative_scores")
-"""Fields of a row that have no column there."""
+"""Fields of a row that have no column."""
 
 
 @exporter(
@@ -234,12 +234,12 @@ def sentence_transformers(
 ) -> None:
     """``<split>.parquet`` of contrastive rows: an anchor, one positive, and as many negatives in every row.
 
-    `negatives` is how many of a row's negatives are written, the first ones; it is needed where rows have several numbers of them. A row with fewer stops
-    the export. `leave_out` names what of the rows may be lost: ``instruction``, ``positive_scores``, ``negative_scores``.
+    The first `negatives` negatives of a row are written; needed where rows differ in how many they have. A row with fewer stops the
+    export. `leave_out` lists fields that may be dropped: ``instruction``, ``positive_scores``, ``negative_scores``.
     """
-    if strange := sorted(set(leave_out) - set(_WITHOUT_COLUMN)):
-        raise ConfigError(f"export 'sentence_transformers', option 'leave_out': {strange[0]!r} is none of {', '.join(_WITHOUT_COLUMN)}")
-    count = _negatives(source, negatives, leave_out)
+    if unknown := sorted(set(leave_out) - set(_WITHOUT_COLUMN)):
+        raise ConfigError(f"export 'sentence_transformers', option 'leave_out': {unknown[0]!r} is none of {', '.join(_WITHOUT_COLUMN)}")
+    count = _negatives_per_row(source, negatives, leave_out)
     names = ["negative"] if count == 1 else [f"negative_{number}" for number in range(1, count + 1)]
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -250,38 +250,38 @@ def sentence_transformers(
     save_parquet(out / f"{split}.parquet", rows, source, progress)
 
 
-def _negatives(source: Lines, negatives: int | None, leave_out: list[str]) -> int:
-    """How many negatives every row has.
+def _negatives_per_row(source: Lines, negatives: int | None, leave_out: list[str]) -> int:
+    """The number of negatives written for every row.
 
     Raises:
         ConfigError: a line is not a contrastive row, has too few negatives, or has a field without a column.
     """
     count = negatives
     for line, row in enumerate(source, 1):
-        where = f"{source.path} line {line:,}"
+        location = f"{source.path} line {line:,}"
         if "positives" not in row:
             raise ConfigError(
-                f"{where} has the fields {sorted(row)}; sentence-transformers trains on rows of the asset contrastive, which have query, positives and "
+                f"{location} has the fields {sorted(row)}; sentence-transformers trains on rows of the asset contrastive, which have query, positives and "
                 "negatives. Texts that are only to be embedded go to hf_arrow"
             )
-        if lost := [name for name in _WITHOUT_COLUMN if name in row and name not in leave_out]:
+        if unexported := [name for name in _WITHOUT_COLUMN if name in row and name not in leave_out]:
             raise ConfigError(
-                f"{where} has {lost[0]!r}, for which there is no column: give it to the trainer (prompts=…), and list it in leave_out; or export to "
+                f"{location} has {unexported[0]!r}, for which there is no column: give it to the trainer (prompts=…), and list it in leave_out; or export to "
                 "flag_embedding"
             )
         size = len(row["negatives"])
         count = size if count is None else count
         if size < count or (negatives is None and size != count):
             raise ConfigError(
-                f"{where} has {size} negatives, others have {count}, and every row needs as many. Set negatives: {min(size, count)}"
+                f"{location} has {size} negatives, others have {count}, and every row needs as many. Set negatives: {min(size, count)}"
             )
     return count or 0
 
 
 @reads("sentence_transformers")
 def read_sentence_transformers(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of a `sentence_transformers` export, opened by code that did not write them: the rows of one query are one row here."""
-    table = parquet([folder / f"{options['split']}.parquet"])
+    """Open a `sentence_transformers` export with code independent of its writer; all rows of one query count as one."""
+    table = parquet_table([folder / f"{options['split']}.parquet"])
     assert isinstance(source, Lines)
     ends = list(accumulate(len(row["positives"]) for row in source))
     if table.column_names[:2] != ["anchor", "positive"] or not ends or len(table) != ends[-1]:

@@ -1,6 +1,6 @@
-"""Files of token ids that pretraining reads: OLMo-core's numpy files, datatrove's ``.ds`` of nanotron, litdata's chunks, MosaicML's MDS.
+"""Token files for pretraining: OLMo-core's numpy files, datatrove's ``.ds`` for nanotron, litdata's chunks, MosaicML's MDS.
 
-All but MDS are unshifted streams, cut into windows by the trainer, which shifts by itself.
+All but MDS are unshifted streams; the trainer cuts them into windows and shifts.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.blocks import Block, documents, has_mask, require_memory_for_file, rows
-from prep_assets.exports.readable import Options, Readable, Source, Tokens, cut, labelled, placed
+from prep_assets.exports.blocks import Block, document_blocks, has_mask, require_memory_for_file, row_blocks
+from prep_assets.exports.readable import Options, Readable, Source, Tokens, labelled, locate_row, row_slicer
 from prep_assets.exports.registry import Count, FileName, Progress, Size, exporter, reads
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.segments import Segmented
@@ -52,33 +52,33 @@ def olmo(
 ) -> None:
     """Files for `NumpyPackedFSLDataset` and its siblings; a packed table gives its documents, which the trainer packs by itself.
 
-    `vocab_size` decides about the type of ids, uint32 where it is not given. Parts are cut between documents.
+    `vocab_size` sets the type of ids, uint32 by default. Parts are cut between documents.
     """
     dtype = np.dtype("<u4") if vocab_size is None else np.min_scalar_type(vocab_size - 1).newbyteorder("<")
     names = {"token_ids": "token_ids_part_{}.npy", "labels_mask": "labels_mask_part_{}.npy", "borders": "token_ids_part_{}.csv.gz"}
     if not has_mask(source):
         del names["labels_mask"]
     instances = tokens = trained = 0
-    number, used, most = -1, 0, part_bytes // dtype.itemsize
-    with ExitStack() as opened:
-        for block in documents(source, progress):
-            for part, at, chosen in _parts(block.row_lengths, max(number, 0), used, most):
+    number, used, part_tokens = -1, 0, part_bytes // dtype.itemsize
+    with ExitStack() as stack:
+        for block in document_blocks(source, progress):
+            for part, start, span in _split_into_parts(block.row_lengths, max(number, 0), used, part_tokens):
                 if part != number:
-                    opened.close()
+                    stack.close()
                     number = part
-                    files = {key: opened.enter_context(WrittenFile(out / name.format(f"{part:04d}"))) for key, name in names.items()}
-                used = at + _append(files, block, chosen, at, dtype)
+                    files = {key: stack.enter_context(WrittenFile(out / name.format(f"{part:04d}"))) for key, name in names.items()}
+                used = start + _append_documents(files, block, span, start, dtype)
             instances, tokens, trained = block.done, tokens + len(block.tokens), trained + int(block.trained.sum())
     statistics = {"total_instances": instances, "total_tokens": tokens, "trainable_tokens": trained}
     write_json(out / "dataset_statistics.json", {"overall_statistics": statistics}, indent=2)
 
 
-def _parts(lengths: npt.NDArray[np.int64], part: int, used: int, most: int) -> Iterator[tuple[int, int, slice]]:
-    """Which documents go into which part, and after how many of its tokens. A part has at most `most` tokens, or one longer document."""
+def _split_into_parts(lengths: npt.NDArray[np.int64], part: int, used: int, part_tokens: int) -> Iterator[tuple[int, int, slice]]:
+    """Yield the part, the offset in it and the documents to append there. A part has at most `part_tokens` tokens, or one longer document."""
     first, ends = 0, np.cumsum(lengths)
     while first < len(lengths):
         begin = int(ends[first - 1]) if first else 0
-        stop = int(np.searchsorted(ends, begin + most - used, "right"))
+        stop = int(np.searchsorted(ends, begin + part_tokens - used, "right"))
         if stop <= first and used:
             part, used = part + 1, 0
             continue
@@ -87,16 +87,16 @@ def _parts(lengths: npt.NDArray[np.int64], part: int, used: int, most: int) -> I
         first, used = stop, used + int(ends[stop - 1]) - begin
 
 
-def _append(files: dict[str, WrittenFile], block: Block, chosen: slice, at: int, dtype: np.dtype[Any]) -> int:
-    """Append some documents of a block to the files of a part, after `at` tokens, and return how many tokens they have."""
-    lengths = block.row_lengths[chosen]
-    begin, ends = int(block.row_lengths[: chosen.start].sum()), np.cumsum(lengths)
-    part = slice(begin, begin + int(ends[-1]))
-    files["token_ids"].write_array(block.ids(dtype)[part])
+def _append_documents(files: dict[str, WrittenFile], block: Block, documents: slice, offset: int, dtype: np.dtype[Any]) -> int:
+    """Append documents of a block to a part that has `offset` tokens, and return their number of tokens."""
+    lengths = block.row_lengths[documents]
+    begin, ends = int(block.row_lengths[: documents.start].sum()), np.cumsum(lengths)
+    span = slice(begin, begin + int(ends[-1]))
+    files["token_ids"].write_array(block.ids(dtype)[span])
     if "labels_mask" in files:
-        files["labels_mask"].write_array(block.trained[part])
-    borders = zip((at + ends - lengths).tolist(), (at + ends).tolist(), strict=True)
-    # several gzip members in one file are one stream; a fixed time and no name keep the bytes equal
+        files["labels_mask"].write_array(block.trained[span])
+    borders = zip((offset + ends - lengths).tolist(), (offset + ends).tolist(), strict=True)
+    # gzip members of one file form one stream; fixed time and no name make the bytes reproducible
     with gzip.GzipFile(filename="", mode="wb", fileobj=files["borders"], mtime=0) as file:
         file.write("".join(f"{start},{end}\n" for start, end in borders).encode())
     return int(ends[-1])
@@ -104,21 +104,21 @@ def _append(files: dict[str, WrittenFile], block: Block, chosen: slice, at: int,
 
 @reads("olmo")
 def read_olmo(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of an `olmo` export, opened by code that did not write them."""
+    """Open an `olmo` export with code independent of its writer."""
     size = options["vocab_size"]
-    kind = "<u4" if size is None else next(f"<u{width}" for width in (1, 2, 4, 8) if size <= 256**width)
+    dtype = "<u4" if size is None else next(f"<u{width}" for width in (1, 2, 4, 8) if size <= 256**width)
     parts = []
     for path in sorted(folder.glob("token_ids_part_*.npy")):
-        ids, mask = np.memmap(path, kind, "r"), path.with_name(path.name.replace("token_ids", "labels_mask"))
+        ids, mask = np.memmap(path, dtype, "r"), path.with_name(path.name.replace("token_ids", "labels_mask"))
         with gzip.open(path.with_suffix(".csv.gz"), "rt") as lines:
             borders = np.array([line.split(",") for line in lines], np.int64)
         parts.append((ids, np.memmap(mask, np.uint8, "r") if mask.exists() else None, borders))
     ends = np.cumsum([len(borders) for _, _, borders in parts])
 
     def row(number: int) -> tuple[Tokens]:
-        part, at = placed(ends, number)
+        part, index = locate_row(ends, number)
         ids, mask, borders = parts[part]
-        start, end = borders[at]
+        start, end = borders[index]
         return (Tokens(ids[start:end].astype(np.int64), None if mask is None else mask[start:end] != 0),)
 
     return Readable(int(ends[-1]), row, documents=True)
@@ -126,10 +126,10 @@ def read_olmo(folder: Path, source: Source, options: Options) -> Readable:
 
 # datatrove's ``.ds`` files, which nanotron's Nanoset reads in windows of ``seq_len + 1`` tokens.
 #
-#     00000_tokens.ds            raw uint16 or uint32, documents end to end, each closed by its end token
-#     00000_tokens.ds.index      uint64, where each document ends, in tokens
-#     00000_tokens.ds.loss       one byte a token, 1 where it is trained
-#     00000_tokens.ds.metadata   three lines: tokenizer|token size, number of tokens, the same for people
+#     00000_tokens.ds            raw uint16 or uint32, documents end to end, each with its end token
+#     00000_tokens.ds.index      uint64, end of each document, in tokens
+#     00000_tokens.ds.loss       one byte per token, 1 where trained
+#     00000_tokens.ds.metadata   three lines: tokenizer|token size, number of tokens, the same rounded
 
 
 @exporter(
@@ -154,7 +154,7 @@ def nanotron(
     with ExitStack() as stack:
         suffixes = ("", ".index", ".loss") if has_mask(source) else ("", ".index")
         tokens, index, *loss = (stack.enter_context(WrittenFile(out / f"{name}.ds{suffix}")) for suffix in suffixes)
-        for block in documents(source, progress):
+        for block in document_blocks(source, progress):
             tokens.write_array(block.ids(f"<u{size}"))
             index.write_array((np.cumsum(block.row_lengths) + end).astype("<u8"))
             for file in loss:
@@ -167,7 +167,7 @@ def nanotron(
 
 @reads("nanotron")
 def read_nanotron(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of a `nanotron` export, opened by code that did not write them."""
+    """Open a `nanotron` export with code independent of its writer."""
     path = folder / f"{options['name']}.ds"
     width = int(path.with_name(f"{path.name}.metadata").read_text("utf-8").split("\n")[0].rpartition("|")[2])
     ids, ends = np.memmap(path, f"<u{width}", "r"), np.fromfile(path.with_name(f"{path.name}.index"), "<u8").astype(np.int64)
@@ -175,19 +175,19 @@ def read_nanotron(folder: Path, source: Source, options: Options) -> Readable:
     mask = np.memmap(loss, np.uint8, "r") if loss.exists() else None
     if len(ids) != ends[-1] or (mask is not None and len(mask) != len(ids)):
         raise StoreError(f"{path.name}: {len(ids):,} tokens, its index ends at {ends[-1]:,}")
-    return Readable(len(ends), cut(ids, mask, ends), documents=True)
+    return Readable(len(ends), row_slicer(ids, mask, ends), documents=True)
 
 
 # litdata chunks for LitGPT's pretraining, read with ``StreamingDataset(item_loader=TokensLoader(block_size=seq_len + 1))``.
 #
-#     chunk-0-0.bin   uint32 number of items, here 1 · uint32[2] offsets · int32 tokens
+#     chunk-0-0.bin   uint32 number of items, always 1 · uint32[2] offsets · int32 tokens
 #     index.json      chunks with their number of tokens (``dim``), and how items are stored
 #
-# The loader cuts each chunk into blocks and drops what is left over at its end, so chunks hold whole blocks; only the rest of the last block
-# of the stream is left out. A block is ``seq_len`` inputs and the target of the last.
+# The loader cuts each chunk into blocks and drops the remainder, so chunks hold whole blocks; only an incomplete last block of the stream is
+# dropped. A block is ``seq_len`` inputs and the target of the last.
 
 _INT32 = 16
-"""Number of torch.int32 among litdata's types."""
+"""litdata's number of torch.int32."""
 
 
 @exporter(
@@ -213,16 +213,16 @@ def litdata(source: TokenStore, out: Path, progress: Progress, *, block_size: in
     require_memory_for_file(source, chunk_bytes, "chunk_bytes")
     per_chunk = max(1, chunk_bytes // (4 * block_size)) * block_size
     chunks: list[dict[str, Any]] = []
-    waiting = np.zeros(0, "<i4")
-    for block in rows(source, progress):
-        waiting = np.concatenate([waiting, block.tokens.astype("<i4")])
-        while len(waiting) >= per_chunk:
-            chunks.append(_chunk(out, len(chunks), waiting[:per_chunk]))
-            waiting = waiting[per_chunk:]
-    if whole := len(waiting) // block_size * block_size:
-        chunks.append(_chunk(out, len(chunks), waiting[:whole]))
+    pending = np.zeros(0, "<i4")
+    for block in row_blocks(source, progress):
+        pending = np.concatenate([pending, block.tokens.astype("<i4")])
+        while len(pending) >= per_chunk:
+            chunks.append(_write_chunk(out, len(chunks), pending[:per_chunk]))
+            pending = pending[per_chunk:]
+    if usable := len(pending) // block_size * block_size:
+        chunks.append(_write_chunk(out, len(chunks), pending[:usable]))
     if not chunks:
-        raise ConfigError(f"the stream has {len(waiting):,} tokens, a block {block_size:,}: there is no whole block")
+        raise ConfigError(f"the stream has {len(pending):,} tokens, a block {block_size:,}: there is no whole block")
     config = {
         "chunk_bytes": chunk_bytes,
         "chunk_size": None,
@@ -235,7 +235,7 @@ def litdata(source: TokenStore, out: Path, progress: Progress, *, block_size: in
     write_text(out / "index.json", json.dumps({"chunks": chunks, "config": config}, sort_keys=True))
 
 
-def _chunk(out: Path, number: int, tokens: npt.NDArray[Any]) -> dict[str, Any]:
+def _write_chunk(out: Path, number: int, tokens: npt.NDArray[Any]) -> dict[str, Any]:
     header = 4 * 3
     path = out / f"chunk-0-{number}.bin"
     write_bytes(path, np.array([1, header, header + tokens.nbytes], "<u4").tobytes() + tokens.tobytes())
@@ -244,27 +244,29 @@ def _chunk(out: Path, number: int, tokens: npt.NDArray[Any]) -> dict[str, Any]:
 
 @reads("litdata")
 def read_litdata(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of a `litdata` export, opened by code that did not write them."""
+    """Open a `litdata` export with code independent of its writer."""
     assert isinstance(source, TokenStore)
     chunks = []
     for entry in json.loads((folder / "index.json").read_text("utf-8"))["chunks"]:
-        items, first, end = np.fromfile(folder / entry["filename"], "<u4", 3).tolist()
-        if (items, first, end - first) != (1, 12, 4 * entry["dim"]):
-            raise StoreError(f"{entry['filename']}: {items} items from byte {first} to {end}, the index says {entry['dim']:,} tokens")
+        items, begin, end = np.fromfile(folder / entry["filename"], "<u4", 3).tolist()
+        if (items, begin, end - begin) != (1, 12, 4 * entry["dim"]):
+            raise StoreError(f"{entry['filename']}: {items} items from byte {begin} to {end}, the index says {entry['dim']:,} tokens")
         chunks.append(np.memmap(folder / entry["filename"], "<i4", "r", offset=12, shape=(entry["dim"],)))
     tokens = Segmented(chunks)
-    whole = source.tokens // options["block_size"] * options["block_size"]
-    if len(tokens) != whole:
-        raise StoreError(f"{len(tokens):,} tokens, {whole:,} are expected: the stream without the rest after its last whole block")
-    # that rest is not in the files; it is taken from the store, so that the last records can be compared whole
-    return Readable(len(source), cut(Segmented([*chunks, np.asarray(source.arrays["tokens"][whole : source.tokens])]), None, source.ends))
+    size = source.tokens // options["block_size"] * options["block_size"]
+    if len(tokens) != size:
+        raise StoreError(f"{len(tokens):,} tokens, {size:,} are expected: the stream without the rest after its last whole block")
+    # the incomplete last block is not in the files; taking it from the store lets the last records be compared whole
+    return Readable(
+        len(source), row_slicer(Segmented([*chunks, np.asarray(source.arrays["tokens"][size : source.tokens])]), None, source.ends)
+    )
 
 
 # MosaicML's MDS shards, for `streaming.StreamingDataset` and LLM-Foundry. Labels are unshifted, -100 where there is no loss.
 #
 #     shard.NNNNN.mds   uint32 n · uint32[n + 1] offsets · JSON about the columns · samples
-#     a sample          uint32 size of each column of variable size · the columns' bytes, in the order of their names
-#     an array          a byte: axes << 2 | code of the shape's type · the shape · the values
+#     sample            uint32 size of each column of variable size · the columns' bytes, in the order of their names
+#     array             a byte: axes << 2 | code of the shape's type · the shape · the values
 
 _SHAPE_TYPES = ("<u1", "<u2", "<u4")
 
@@ -292,29 +294,29 @@ def mds(source: TokenStore | PackedStore, out: Path, progress: Progress, *, size
     meta = {"column_encodings": ["ndarray:int32"] * len(names), "column_names": names, "column_sizes": [None] * len(names)}
     meta |= {"compression": None, "format": "mds", "hashes": [], "size_limit": size_limit, "version": 2}
     shards: list[dict[str, Any]] = []
-    waiting: list[bytes] = []
+    pending: list[bytes] = []
     size = 0
-    for block in rows(source, progress):
+    for block in row_blocks(source, progress):
         columns = [block.tokens, block.labels, block.position_ids] if has_mask(source) else [block.tokens]
         cuts = np.cumsum(block.row_lengths)[:-1]
         for parts in zip(*(np.split(column.astype("<i4"), cuts) for column in columns), strict=True):
-            encoded = [_array(part) for part in parts]
+            encoded = [_encode_array(part) for part in parts]
             sample = np.array([len(column) for column in encoded], "<u4").tobytes() + b"".join(encoded)
-            if waiting and size + len(sample) > size_limit:
-                shards.append(_shard(out, len(shards), waiting, meta))
-                waiting, size = [], 0
-            waiting.append(sample)
+            if pending and size + len(sample) > size_limit:
+                shards.append(_write_shard(out, len(shards), pending, meta))
+                pending, size = [], 0
+            pending.append(sample)
             size += len(sample)
-    shards.append(_shard(out, len(shards), waiting, meta))
+    shards.append(_write_shard(out, len(shards), pending, meta))
     write_text(out / "index.json", json.dumps({"shards": shards, "version": 2}, sort_keys=True))
 
 
-def _array(values: npt.NDArray[Any]) -> bytes:
+def _encode_array(values: npt.NDArray[Any]) -> bytes:
     code = next(i for i, kind in enumerate(_SHAPE_TYPES) if len(values) < 1 << 8 * np.dtype(kind).itemsize)
     return bytes([1 << 2 | code]) + np.array([len(values)], _SHAPE_TYPES[code]).tobytes() + values.tobytes()
 
 
-def _shard(out: Path, number: int, samples: list[bytes], meta: dict[str, Any]) -> dict[str, Any]:
+def _write_shard(out: Path, number: int, samples: list[bytes], meta: dict[str, Any]) -> dict[str, Any]:
     config = json.dumps(meta, sort_keys=True).encode()
     offsets = np.cumsum([0, *map(len, samples)]) + 4 + 4 * (len(samples) + 1) + len(config)
     data = np.array([len(samples), *offsets], "<u4").tobytes() + config + b"".join(samples)
@@ -325,25 +327,25 @@ def _shard(out: Path, number: int, samples: list[bytes], meta: dict[str, Any]) -
 
 @reads("mds")
 def read_mds(folder: Path, source: Source, options: Options) -> Readable:
-    """The files of an `mds` export, opened by code that did not write them."""
+    """Open an `mds` export with code independent of its writer."""
     shards = json.loads((folder / "index.json").read_text("utf-8"))["shards"]
     ends = np.cumsum([shard["samples"] for shard in shards])
 
     def row(number: int) -> tuple[Tokens]:
-        which, place = placed(ends, number)
-        shard = shards[which]
+        shard_number, index = locate_row(ends, number)
+        shard = shards[shard_number]
         data = np.memmap(folder / shard["raw_data"]["basename"], np.uint8, "r")
-        at = int(data[4 * (1 + place) :][:4].view("<u4")[0])
+        offset = int(data[4 * (1 + index) :][:4].view("<u4")[0])
         names = shard["column_names"]
-        sizes = data[at : at + 4 * len(names)].view("<u4").tolist()
-        found, at = {}, at + 4 * len(names)
+        sizes = data[offset : offset + 4 * len(names)].view("<u4").tolist()
+        columns, offset = {}, offset + 4 * len(names)
         for name, size in zip(names, sizes, strict=True):
-            # a byte with the number of axes and the type of the shape, the shape of one axis, the values
-            header = 1 + (1, 2, 4)[int(data[at]) & 3]
-            found[name] = np.frombuffer(data[at + header : at + size].tobytes(), "<i4").astype(np.int64)
-            at += size
-        if "tokens" in found:
-            return (Tokens(found["tokens"]),)
-        return (labelled(found["input_ids"], found["labels"], np.flatnonzero(found["position_ids"] == 0)),)
+            # a byte with the number of axes and the type of the shape, then the shape of one axis, then the values
+            header = 1 + (1, 2, 4)[int(data[offset]) & 3]
+            columns[name] = np.frombuffer(data[offset + header : offset + size].tobytes(), "<i4").astype(np.int64)
+            offset += size
+        if "tokens" in columns:
+            return (Tokens(columns["tokens"]),)
+        return (labelled(columns["input_ids"], columns["labels"], np.flatnonzero(columns["position_ids"] == 0)),)
 
     return Readable(int(ends[-1]), row)

@@ -22,8 +22,8 @@ from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
-from prep_assets.exports.readable import Pairs, Source, lost_mask, open_source
-from prep_assets.exports.registry import Progress, check_borders, check_meaning, check_options, export, export_named
+from prep_assets.exports.readable import Pairs, Source, lost_mask_error, open_source
+from prep_assets.exports.registry import Progress, check_borders, check_options, check_options_apply, export, export_named
 from prep_assets.pipeline.asset import Asset, Check, Store, Target, vocabulary_size
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.proofs.verdict import Verdict
@@ -121,10 +121,10 @@ def exporting(source: Asset, format: str, stream: str | None, options: Mapping[s
         raise ConfigError(f"to: {format} writes {takes}; {chosen} of {source.name} is a {kind.__name__}")
     with about("options"):
         check_options(found, options)
-        check_meaning(found, kind, options)
+        check_options_apply(found, kind, options)
     if streams[chosen].masked and not found.keeps_mask(options):
         with about("to"):
-            raise lost_mask(format, source.name)
+            raise lost_mask_error(format, source.name)
     return Exporting(name, source, format, chosen, options)
 
 

@@ -1,4 +1,4 @@
-"""Stores in the words of other tools: the Hugging Face Hub, Croissant, OpenLineage, MLflow and W&B.
+"""Metadata of stores for other tools: the Hugging Face Hub, Croissant, OpenLineage, MLflow and W&B.
 
-`description` says in plain values what a store is. Each file beside it puts that into the words of one tool, and reads no store of its own.
+`description` describes a store in plain values. Every other module converts that for one tool, and reads no store itself.
 """

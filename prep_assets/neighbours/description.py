@@ -1,4 +1,4 @@
-"""A store in plain values, and which of its files other tools can read: the source of every description."""
+"""`Description`: a store in plain values, and its files that other tools can read. All exporters of metadata start from it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.version_folders import Published
 
-# Which files of a payload hold rows that other tools read, Parquet and JSON lines, and what their columns are.
+# Payload files that other tools can read (Parquet and JSON lines), and their columns.
 
 Kind = str | list[Any] | dict[str, Any]
-"""Arrow's name of a type; a list of one kind; an object with the kinds of its keys."""
+"""An Arrow type name; ``[kind]`` for a list; key → kind for an object."""
 READABLE = (".parquet", ".jsonl")
-"""What the names of such files end with."""
+"""Suffixes of files that other tools can read."""
 _SHARD = re.compile(r"(\w+)-\d{5}-of-\d{5}\.parquet")
 _SPLIT = re.compile(r"(?:(\w+)_)?(train|test|dev|validation)")
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column."""
+    """A column of a table."""
 
     name: str
     kind: Kind
@@ -44,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The files of one split of one set of rows; splits of a set have the same name."""
+    """The files of one split; the splits of a data set have the same name."""
 
     name: str
     split: str
@@ -54,17 +54,17 @@ class Table:
 
 
 def tables_of(folder: Path, files: Iterable[str]) -> tuple[Table, ...]:
-    """The tables among the files of a payload, those that are empty left out. Lines are all read, since any of them may have another key."""
+    """The non-empty tables among the files of a payload. All JSON lines are read, since any line may have a new key."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for file in sorted(files):
         if file.endswith(READABLE):
-            grouped.setdefault(_place(PurePosixPath(file)), []).append(file)
-    found = [Table(*place, tuple(names), *_read(folder, names)) for place, names in grouped.items()]
-    return tuple(sorted((each for each in found if each.rows), key=lambda each: (each.name, each.split != "train", each.split)))
+            grouped.setdefault(_table_key(PurePosixPath(file)), []).append(file)
+    tables = [Table(*key, tuple(names), *_count_and_columns(folder, names)) for key, names in grouped.items()]
+    return tuple(sorted((table for table in tables if table.rows), key=lambda table: (table.name, table.split != "train", table.split)))
 
 
-def _place(file: PurePosixPath) -> tuple[str, str]:
-    """Name and split of the table that a file belongs to."""
+def _table_key(file: PurePosixPath) -> tuple[str, str]:
+    """Name and split of the table of a file."""
     if shard := _SHARD.fullmatch(file.name):
         return "default", shard[1]
     if file.parent.parent.name == "splits":
@@ -74,12 +74,12 @@ def _place(file: PurePosixPath) -> tuple[str, str]:
     return (split[1] or "default", split[2]) if split else (stem, "train")
 
 
-def _read(folder: Path, names: list[str]) -> tuple[int, tuple[Column, ...]]:
+def _count_and_columns(folder: Path, names: list[str]) -> tuple[int, tuple[Column, ...]]:
     if names[0].endswith(".parquet"):
         import pyarrow.parquet as pq
 
         footers = [pq.ParquetFile(folder / name) for name in names]
-        return sum(each.metadata.num_rows for each in footers), _columns(footers[0].schema_arrow)
+        return sum(footer.metadata.num_rows for footer in footers), _columns(footers[0].schema_arrow)
     count = sum(1 for _ in _lines(folder, names))
     return count, _columns(schema_of(lambda: _lines(folder, names), folder / names[0])) if count else ()
 
@@ -94,24 +94,24 @@ def _columns(schema: Any) -> tuple[Column, ...]:
     return tuple(Column(field.name, _kind(field.type)) for field in schema)
 
 
-def _kind(found: Any) -> Kind:
+def _kind(arrow_type: Any) -> Kind:
     import pyarrow as pa
 
-    if pa.types.is_list(found) or pa.types.is_large_list(found):
-        return [_kind(found.value_type)]
-    if pa.types.is_struct(found):
-        return {field.name: _kind(field.type) for field in found}
-    return "string" if pa.types.is_large_string(found) else str(found)
+    if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type):
+        return [_kind(arrow_type.value_type)]
+    if pa.types.is_struct(arrow_type):
+        return {field.name: _kind(field.type) for field in arrow_type}
+    return "string" if pa.types.is_large_string(arrow_type) else str(arrow_type)
 
 
-# What a store is, in plain values: the source of every description in another tool's format.
+# A store in plain values, from which the metadata of every other tool is made.
 
 Chain = Sequence[tuple[Asset, Sequence[Published]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that records come from."""
+    """A source file of a store."""
 
     domain: str
     name: str
@@ -123,25 +123,25 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A published store that is what its configuration and its sources give.
+    """A published store that is up to date with its configuration and sources.
 
     Attributes:
-        name: asset and domain, ``sft_tokens[gsm8k]``; `asset` is the former alone.
-        summary: what the asset is, in a line.
+        name: asset and domain, ``sft_tokens[gsm8k]``; `asset` is without the domain.
+        summary: one line about the asset.
         where: the folder of this version, or its address in a bucket.
-        hashes: of the content, the build, the configuration, and of every tokenizer and template on the way.
-        made_from: store → content hash, of those that it is made from directly or not; `upstream` are the assets that it is directly made from.
-        sources: files of the sources, by domain.
-        addresses: domain → where these are on the net; folders of this machine are left out.
-        licences: domain → licence, empty where it is unknown.
-        licence: those of the whole; empty where that of a part of it is unknown.
-        counts, metrics: as its manifest has them.
-        refused: store and reason → records refused on the way.
+        hashes: of the content, the build, the configuration, and of all tokenizers and templates that the store depends on.
+        made_from: store → content hash, of all stores upstream; `upstream` are the assets directly upstream.
+        sources: the source files, by domain.
+        addresses: domain → URLs of its sources; local folders are omitted.
+        licences: domain → licence, empty if unknown.
+        licence: licences of the whole store; empty if one of a domain is unknown.
+        counts, metrics: from the manifest.
+        refused: store and reason → records rejected there, upstream included.
         files: payload file → bytes and sha256.
-        tables: which of these files hold rows that other tools can read.
-        columns: of the first table, or those that the asset promises.
-        proofs: asset → checks that hold in each of its stores, of this one and those that it is made from.
-        command: builds it again.
+        tables: the files that other tools can read, as tables.
+        columns: of the first table, or those that the asset declares.
+        proofs: asset → checks that hold in all of its stores, for this asset and those upstream.
+        command: rebuilds the store.
     """
 
     name: str
@@ -166,18 +166,17 @@ class Description:
 
     @property
     def content_hash(self) -> str:
-        """sha256 over names and hashes of its files."""
+        """sha256 over the names and hashes of its files."""
         return self.hashes["content"]
 
     @property
     def bytes(self) -> int:
-        """Size of its files."""
+        """Total size of its files."""
         return sum(size for size, _ in self.files.values())
 
 
 def described(folder: Path | str) -> Description:
-    """What the manifest of a store alone says, for a machine that has neither its configuration nor its sources: nothing of these and of the stores
-    that it was made from.
+    """Describe a store by its manifest alone, for a machine without its configuration and sources: those and the stores upstream are left out.
 
     Args:
         folder: of a store, e.g. ``stores/sft_packed/current``, or of a release.
@@ -185,50 +184,50 @@ def described(folder: Path | str) -> Description:
     Raises:
         StoreError: the folder holds no store.
     """
-    place = Path(folder).resolve()
-    return _alone(Published(place, Manifest.read(place)))
+    directory = Path(folder).resolve()
+    return _describe_manifest(Published(directory, Manifest.read(directory)))
 
 
 def describe(workspace: Workspace, asset: str, partition: str = "") -> tuple[Description, Published]:
-    """The current store of an asset, and all that there is to say of it.
+    """The full description of the current store of an asset, and that store.
 
     Raises:
-        StoreError: there is none; it is out of date, so that its sources are no longer those it was made from; or its checks do not hold.
+        StoreError: there is no store; it is out of date; or its checks do not hold.
     """
     workspace = workspace.plain
     published = Opened(workspace).published(asset, partition)
-    found, label = asset_named(asset, workspace), workspace.place(asset, partition).label
-    if unproven := [check.name for check in found.checks if check.name not in _held([published])]:
+    definition, label = asset_named(asset, workspace), workspace.place(asset, partition).label
+    if unproven := [check.name for check in definition.checks if check.name not in _passed_checks([published])]:
         raise StoreError(f"{label}: {', '.join(unproven)} is not known to hold. Check it:\n  prep-assets verify {asset}")
     chain = made_from(workspace, [published])
     sources = tuple(_sources(chain))
-    family = workspace.family(FAMILIES[found.family])
+    family = workspace.family(FAMILIES[definition.family])
     domains = dict.fromkeys(source.domain for source in sources)
     licences = {domain: family.domains[domain].licence or "" for domain in domains}
-    known = tuple(dict.fromkeys(licences.values()))
+    distinct = tuple(dict.fromkeys(licences.values()))
     description = replace(
-        _alone(published),
-        hashes=hashes_of(published.manifest, (each.manifest.recipe for _, stores in chain for each in stores)),
-        made_from={each.manifest.label: each.manifest.content_hash for _, stores in chain for each in stores if each is not published},
+        _describe_manifest(published),
+        hashes=hashes_of(published.manifest, (store.manifest.recipe for _, stores in chain for store in stores)),
+        made_from={store.manifest.label: store.manifest.content_hash for _, stores in chain for store in stores if store is not published},
         sources=sources,
-        addresses={name: tuple(_public(family.domains[name])) for name in domains},
+        addresses={name: tuple(_public_addresses(family.domains[name])) for name in domains},
         licences=licences,
-        licence=(family.licence,) if family.licence else () if "" in known else known,
+        licence=(family.licence,) if family.licence else () if "" in distinct else distinct,
         refused={step: count for kind, step, count in accounting(chain) if kind == "refused"},
-        proofs={each.name: held for each, stores in chain if (held := _held(stores))},
+        proofs={upstream.name: passed for upstream, stores in chain if (passed := _passed_checks(stores))},
     )
     return description, published
 
 
-def _alone(published: Published) -> Description:
+def _describe_manifest(published: Published) -> Description:
     manifest = published.manifest
     exported = manifest.asset not in EVERY
     asset = EVERY[manifest.recipe["from"] if exported else manifest.asset]
     readable = [name for name in manifest.files if name.endswith(READABLE)]
-    # asking for the folder of a store in a bucket fetches it
+    # reading `directory` downloads a store from a bucket
     tables = tables_of(published.directory, readable) if readable else ()
-    promised = () if exported else tuple(Column(name, kind, text) for name, kind, text in asset.columns)
-    refused = manifest.counts.get("refused", {})
+    declared = () if exported else tuple(Column(name, kind, text) for name, kind, text in asset.columns)
+    rejected = manifest.counts.get("refused", {})
     return Description(
         name=manifest.label,
         asset=manifest.asset,
@@ -238,33 +237,33 @@ def _alone(published: Published) -> Description:
         upstream=(asset.name,) if exported else asset.upstream,
         counts={name: count for name, count in manifest.counts.items() if isinstance(count, int)},
         metrics=dict(manifest.metrics),
-        refused={f"{manifest.asset}: {reason}": count for reason, count in sorted(refused.items())},
+        refused={f"{manifest.asset}: {reason}": count for reason, count in sorted(rejected.items())},
         files={name: (entry["bytes"], entry["sha256"]) for name, entry in sorted(manifest.files.items())},
         tables=tables,
-        columns=tables[0].columns if tables else promised,
-        proofs={manifest.asset: held} if (held := _held([published])) else {},
+        columns=tables[0].columns if tables else declared,
+        proofs={manifest.asset: passed} if (passed := _passed_checks([published])) else {},
         command=build_command(manifest.asset, manifest.partition),
     )
 
 
-def _held(stores: Sequence[Published]) -> tuple[str, ...]:
-    """The checks that passed on each of the stores."""
-    every = [{name for name, result in (each.results or {}).items() if result.passed} for each in stores]
-    return tuple(name for name in stores[0].results or {} if all(name in each for each in every))
+def _passed_checks(stores: Sequence[Published]) -> tuple[str, ...]:
+    """The checks that passed in all of the stores."""
+    passed = [{name for name, result in (store.results or {}).items() if result.passed} for store in stores]
+    return tuple(name for name in stores[0].results or {} if all(name in names for names in passed))
 
 
 def _sources(chain: Chain) -> Iterator[Source]:
     for asset, stores in chain:
         for published in stores if asset.name == f"{asset.family}_raw" else ():
-            listed = read_sources(published)
-            for which in ("files", "test_files"):
-                for entry in listed[which]:
+            pinned = read_sources(published)
+            for group in ("files", "test_files"):
+                for entry in pinned[group]:
                     size, rows = int(entry["size"]), int(entry["rows"])
-                    yield Source(published.manifest.partition, entry["name"], size, entry["sha256"], rows, which == "test_files")
+                    yield Source(published.manifest.partition, entry["name"], size, entry["sha256"], rows, group == "test_files")
 
 
-def _public(domain: Domain) -> Iterator[str]:
-    """Addresses without names, passwords and signatures in them."""
+def _public_addresses(domain: Domain) -> Iterator[str]:
+    """The URLs of a domain's files, without user names, passwords and signatures."""
     for address in (*domain.files, *domain.test_files):
         if "://" in address:
             parts = urlsplit(address)
@@ -272,12 +271,12 @@ def _public(domain: Domain) -> Iterator[str]:
 
 
 def hashes_of(manifest: Manifest, recipes: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Hashes of a store, and of what rendered and tokenized its records, as recipes name it; several are one after another."""
-    found: dict[str, dict[str, None]] = {"tokenizer": {}, "template": {}}
+    """Hashes of a store, and of the tokenizers and templates in `recipes`; several of a kind are separated by spaces."""
+    by_kind: dict[str, dict[str, None]] = {"tokenizer": {}, "template": {}}
     for recipe in recipes:
-        for name, values in found.items():
+        for name, values in by_kind.items():
             value: Any = recipe.get(name)
             if value := value.get("sha256") if isinstance(value, Mapping) else value:
                 values[str(value)] = None
-    own = {"content": manifest.content_hash, "build_key": manifest.build_key, "configuration": manifest.config_key}
-    return {**own, **{name: " ".join(values) for name, values in found.items() if values}}
+    of_store = {"content": manifest.content_hash, "build_key": manifest.build_key, "configuration": manifest.config_key}
+    return {**of_store, **{name: " ".join(values) for name, values in by_kind.items() if values}}

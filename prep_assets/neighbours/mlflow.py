@@ -1,6 +1,6 @@
-"""Where a data set of MLflow comes from: a version of a store.
+"""A version of a store as a data set and a dataset source of MLflow.
 
-MLflow loads this module by its entry point when ``mlflow.data`` is imported, so nothing may import it before that.
+MLflow loads this module by its entry point when ``mlflow.data`` is imported; nothing may import it earlier.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prep_assets.stores.manifest import Manifest
 
 @dataclass(frozen=True)
 class StoreSource(DatasetSource):  # type: ignore[misc]
-    """The version of a store."""
+    """A version of a store."""
 
     where: str
     content_hash: str
@@ -43,11 +43,13 @@ class StoreSource(DatasetSource):  # type: ignore[misc]
         """The folder of the version.
 
         Raises:
-            StoreError: it is gone from there, or is another one.
+            StoreError: the folder holds no store, or another version.
         """
         folder = Path(self.where)
-        if (found := Manifest.read(folder).content_hash) != self.content_hash:
-            raise StoreError(f"{folder} has the content {found[:12]}…, the run was made with {self.content_hash[:12]}…:\n  {self.command}")
+        if (content := Manifest.read(folder).content_hash) != self.content_hash:
+            raise StoreError(
+                f"{folder} has the content {content[:12]}…, the run was made with {self.content_hash[:12]}…:\n  {self.command}"
+            )
         return folder
 
     def to_dict(self) -> dict[str, Any]:
@@ -60,20 +62,20 @@ class StoreSource(DatasetSource):  # type: ignore[misc]
         return cls(**source_dict)
 
 
-# MLflow: a store as the input of a run, so that a model says which data made it.
+# A store as the input of a run, so that a model records its training data.
 #
 # ``mlflow.log_input(MlflowDataset(described("stores/sft_packed/current")), context="training")``
 
 DIGEST = 32
-"""Digits of the content hash in a digest, for which MLflow has room for 36; the source has all."""
-_NAMES = {"float": "float", "double": "double", "bool": "boolean", "string": "string", "int64": "long", "uint32": "long"} | dict.fromkeys(
+"""Digits of the content hash in a digest; MLflow allows 36. The source has all digits."""
+_TYPES = {"float": "float", "double": "double", "bool": "boolean", "string": "string", "int64": "long", "uint32": "long"} | dict.fromkeys(
     ("int8", "int16", "int32", "uint8", "uint16"), "integer"
 )
-"""Arrow's names of types and MLflow's."""
+"""Arrow type name → MLflow's."""
 
 
 class MlflowDataset(Dataset):  # type: ignore[misc]
-    """A described store, for ``mlflow.log_input``; its digest is the beginning of its content hash."""
+    """A described store, for ``mlflow.log_input``; its digest is a prefix of its content hash."""
 
     def __init__(self, description: Description) -> None:
         self._description = description
@@ -87,29 +89,31 @@ class MlflowDataset(Dataset):  # type: ignore[misc]
 
     @property
     def profile(self) -> dict[str, Any]:
-        """Counts, refused records, hashes, licence and sources."""
+        """Counts, rejected records, hashes, licence and sources."""
         description = self._description
-        sources = [f"{each.domain}/{each.name} sha256:{each.sha256}" for each in description.sources]
+        sources = [f"{source.domain}/{source.name} sha256:{source.sha256}" for source in description.sources]
         numbers = {"counts": dict(description.counts), "metrics": dict(description.metrics), "refused": dict(description.refused)}
         return {**numbers, "hashes": dict(description.hashes), "licence": list(description.licence), "sources": sources}
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """Columns in MLflow's words; `None` where a column has no type there."""
+        """Columns with MLflow's types; `None` if one of them has none."""
         try:
-            return {"mlflow_colspec": [{"name": each.name, "required": True, **_type(each.kind)} for each in self._description.columns]}
+            return {
+                "mlflow_colspec": [{"name": column.name, "required": True, **_type(column.kind)} for column in self._description.columns]
+            }
         except KeyError:
             return None
 
     def to_dict(self) -> dict[str, str]:
-        """What MLflow stores."""
+        """The values that MLflow stores."""
         schema = {"schema": json.dumps(self.schema)} if self.schema else {}
         return {**super().to_dict(), **schema, "profile": json.dumps(self.profile)}
 
 
 def _type(kind: Kind) -> dict[str, Any]:
     if isinstance(kind, str):
-        return {"type": _NAMES[kind]}
+        return {"type": _TYPES[kind]}
     if isinstance(kind, dict):
-        return {"type": "object", "properties": {name: {**_type(each), "required": False} for name, each in kind.items()}}
+        return {"type": "object", "properties": {name: {**_type(inner), "required": False} for name, inner in kind.items()}}
     return {"type": "array", "items": _type(kind[0])}

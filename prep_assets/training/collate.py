@@ -1,4 +1,4 @@
-"""Items to batches. Attention masks are explicit, so token id 0 is a token like any other."""
+"""Collators. Attention masks are explicit, so token id 0 is a token like any other."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ IGNORE = -100
 
 
 def padded(rows: Sequence[Tensor], fill: float, *, width: int | None = None, left: bool = False) -> Tensor:
-    """[B, width]: rows of any length, then `fill`; with `left`, `fill` first. `width` is the longest row's where it is not given.
+    """[B, width]: rows right-padded with `fill`, left-padded if `left`. `width` defaults to that of the longest row.
 
-    Where rows have different types (a mask beside weights), the table has the one that holds both.
+    Rows of different types (a mask and weights) are promoted to a common one.
     """
     size = max(len(row) for row in rows) if width is None else width
     dtype = reduce(torch.promote_types, {row.dtype for row in rows})
@@ -30,22 +30,21 @@ def padded(rows: Sequence[Tensor], fill: float, *, width: int | None = None, lef
 
 
 def _ones(rows: Sequence[Tensor]) -> list[Tensor]:
-    """bool of each row's length, true everywhere."""
+    """A bool tensor of ones for each row, of its length."""
     return [torch.ones_like(row, dtype=torch.bool) for row in rows]
 
 
 def unshifted_labels(items: Sequence[dict[str, Tensor]]) -> list[Tensor]:
-    """Each item's ``labels``; where no item has any, its inputs, which trains every token.
+    """The ``labels`` of each item; if no item has any, the inputs, so that every token is trained.
 
     Raises:
-        ConfigError: an item says what is trained in another way, as windows do with ``loss_mask`` and shifted ``target_ids``; or only some
-            items have labels.
+        ConfigError: an item has ``loss_mask`` or shifted ``target_ids`` instead of labels, as windows do; or only some items have labels.
     """
     for item in items:
-        other = sorted({"loss_mask", "target_ids"} & item.keys())
-        if "labels" not in item and other:
+        unsupported = sorted({"loss_mask", "target_ids"} & item.keys())
+        if "labels" not in item and unsupported:
             raise ConfigError(
-                f"items have {', '.join(sorted(item))}: {' and '.join(other)} would be lost, since only unshifted `labels` are read here. Windows "
+                f"items have {', '.join(sorted(item))}: {' and '.join(unsupported)} would be lost, since only unshifted `labels` are read here. Windows "
                 "of SequenceDataset and SftDataset have one length: batch them with the DataLoader's own collate_fn, i.e. give none"
             )
     labelled = sum("labels" in item for item in items)
@@ -55,47 +54,47 @@ def unshifted_labels(items: Sequence[dict[str, Tensor]]) -> list[Tensor]:
 
 
 def document_lengths(item: dict[str, Tensor]) -> Tensor:
-    """int64[k]: tokens in each document, from ``seq_lengths``, else from where ``position_ids`` begin at 0 again; one document without either."""
+    """int64[k]: tokens of each document, from ``seq_lengths`` or the zeros of ``position_ids``; without either, one document."""
     if "seq_lengths" in item:
         return item["seq_lengths"]
     size = len(item["input_ids"])
     if "position_ids" not in item:
         return torch.tensor([size])
-    begins = torch.nonzero(item["position_ids"] == 0).flatten()
-    return torch.cat([begins[begins > 0], torch.tensor([size])]).diff(prepend=torch.zeros(1, dtype=torch.int64))
+    starts = torch.nonzero(item["position_ids"] == 0).flatten()
+    return torch.cat([starts[starts > 0], torch.tensor([size])]).diff(prepend=torch.zeros(1, dtype=torch.int64))
 
 
-def _used(item: dict[str, Tensor]) -> int:
-    """Tokens before the padding that a packed row ends with."""
+def _used_length(item: dict[str, Tensor]) -> int:
+    """The number of tokens before the padding of a packed row."""
     return int(item["seq_lengths"].sum()) if "seq_lengths" in item else len(item["input_ids"])
 
 
 def _attended(item: dict[str, Tensor]) -> Tensor:
-    """bool[n]: which of the tokens before the padding are attended; all, where the item does not say."""
-    found = item.get("attention_mask", torch.ones_like(item["input_ids"]))
-    return found[: _used(item)] != 0
+    """bool[n]: which tokens before the padding are attended; all, if the item has no attention mask."""
+    mask = item.get("attention_mask", torch.ones_like(item["input_ids"]))
+    return mask[: _used_length(item)] != 0
 
 
-def _seen(lengths: Tensor, attended: Tensor) -> Tensor:
-    """bool[1, 1, T, T]: which token (row) attends to which (column): to itself, and to those before it in its document that are attended."""
-    document, place = torch.repeat_interleave(torch.arange(len(lengths)), lengths), torch.arange(len(attended))
-    before = (document[:, None] == document) & (place[:, None] > place)
-    return ((before & attended) | (place[:, None] == place))[None, None]
+def _document_attention_mask(lengths: Tensor, attended: Tensor) -> Tensor:
+    """bool[1, 1, T, T], query by key: a token attends to itself and to the attended tokens before it in its document."""
+    document, position = torch.repeat_interleave(torch.arange(len(lengths)), lengths), torch.arange(len(attended))
+    earlier = (document[:, None] == document) & (position[:, None] > position)
+    return ((earlier & attended) | (position[:, None] == position))[None, None]
 
 
 @dataclass(frozen=True)
 class Pad:
     """Right-pads ``input_ids`` and ``labels`` (unshifted; the inputs themselves where no item has any), one document a row.
 
-    Batch: ``input_ids, labels`` int64[B, L], ``attention_mask`` int64[B, L], 1 on tokens and 0 on padding, also on what a packed row ends
-    with (after its ``seq_lengths``), and on tokens that the item's own ``attention_mask`` leaves out; ``position_ids`` where items have them.
+    Batch: ``input_ids, labels`` int64[B, L], ``attention_mask`` int64[B, L], 1 on tokens, 0 on padding (also that of a packed row, after its
+    ``seq_lengths``) and on tokens that the item's ``attention_mask`` excludes; ``position_ids`` if items have them.
 
     Raises:
-        ConfigError: items that have ``loss_mask`` or ``target_ids`` and no ``labels``, as windows do; an item with several documents, which
-            would attend to each other, since this mask has no borders: `PaddingFree` keeps them apart.
+        ConfigError: items with ``loss_mask`` or ``target_ids`` and no ``labels``, as windows; an item with several documents, which would
+            attend to each other under this mask: `PaddingFree` separates them.
 
     Attributes:
-        pad_id: what fills the inputs.
+        pad_id: the padding of the inputs.
         multiple_of: L is rounded up to a multiple of this.
     """
 
@@ -123,17 +122,17 @@ class Pad:
 
 @dataclass(frozen=True)
 class PaddingFree:
-    """Lays all documents of a batch end to end, for kernels of variable length (FlashAttention). Padding of packed rows is left out.
+    """Concatenates all documents of a batch, for variable-length kernels (FlashAttention). Padding of packed rows is dropped.
 
-    Items have ``input_ids``, ``labels`` (unshifted) and, where they hold several documents, ``seq_lengths`` or ``position_ids`` that say so.
+    Items have ``input_ids``, ``labels`` (unshifted) and, if they hold several documents, ``seq_lengths`` or ``position_ids``.
 
     Batch of T tokens in D documents: ``input_ids, labels, position_ids`` int64[1, T], positions from 0 in each document, and -100 at each
     document's first label; ``cu_seqlens`` int32[D + 1]; ``max_seqlen`` int, the longest document; and both under the names that models of
-    transformers take: ``cu_seq_lens_q``, ``cu_seq_lens_k``, ``max_length_q``, ``max_length_k``. There is no attention mask: one of ones would
-    switch off what transformers does with restarting positions.
+    transformers take: ``cu_seq_lens_q``, ``cu_seq_lens_k``, ``max_length_q``, ``max_length_k``. There is no attention mask: a mask of ones would
+    disable transformers' handling of restarting positions.
 
-    Where an item's own ``attention_mask`` leaves a token out, for which those kernels have no place, there is one: bool[1, 1, T, T], true where a token
-    (row) attends to another (column) of its document. Models of transformers take it with ``attn_implementation="sdpa"``.
+    Only if the ``attention_mask`` of an item excludes a token, which those kernels cannot express, the batch has ``attention_mask`` bool[1, 1, T, T],
+    true where a token (row) attends to another (column) of its document. Models of transformers take it with ``attn_implementation="sdpa"``.
 
     Raises:
         ConfigError: as `Pad`.
@@ -141,7 +140,7 @@ class PaddingFree:
 
     def __call__(self, items: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
         lengths = torch.cat([document_lengths(item) for item in items])
-        used = [_used(item) for item in items]
+        used = [_used_length(item) for item in items]
         tokens = torch.cat([item["input_ids"][:stop] for item, stop in zip(items, used, strict=True)])
         labels = torch.cat([row[:stop] for row, stop in zip(unshifted_labels(items), used, strict=True)])
         ends = lengths.cumsum(0)
@@ -154,7 +153,7 @@ class PaddingFree:
             "position_ids": positions[None],
             **dict.fromkeys(("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k"), borders),
             **dict.fromkeys(("max_seqlen", "max_length_q", "max_length_k"), int(lengths.max())),
-            **({} if attended.all() else {"attention_mask": _seen(lengths, attended)}),
+            **({} if attended.all() else {"attention_mask": _document_attention_mask(lengths, attended)}),
         }
 
 
@@ -185,7 +184,7 @@ class PadGroups:
 
     Batch: ``prompts`` int64[B, P], ``prompt_mask`` bool[B, P], true on tokens; ``responses`` int64[B, G, R], ``masks`` bool[B, G, R], true
     where trained, ``response_mask`` bool[B, G, R], true on tokens; ``rewards`` float32[B, G], ``group_mask`` bool[B, G], false where a
-    smaller group was filled up. Leave those out of the group's mean and deviation.
+    smaller group was padded; exclude those from the group's mean and standard deviation.
     """
 
     pad_id: int = 0

@@ -1,4 +1,4 @@
-"""Data sets over stores: windows, lines, packed rows."""
+"""Map-style data sets over stores: windows, lines, packed rows, pairs and groups."""
 
 from __future__ import annotations
 
@@ -25,49 +25,49 @@ from prep_assets.stores.packed import open_packed
 from prep_assets.stores.segments import Shard
 from prep_assets.training.collate import padded
 
-# What items read of several arrays, compared with the manifest for the price of one look.
+# Arrays read in parallel, verified against the manifest with one lookup per range.
 
 STRETCH = 16
-"""Bits of the number of elements that are compared at a time."""
+"""log2 of the number of elements verified at a time."""
 
 
-class Compared:
-    """Arrays of one length that are read at the same places: one look says whether all of them were compared with the manifest there.
+class GuardedArrays:
+    """Arrays of one length that are read at the same ranges: one lookup tells whether a range of all of them was verified.
 
     Attributes:
-        bare: the arrays without their guards, to be read once `check` was asked.
+        bare: the arrays without guards, to be read after `check`.
     """
 
     def __init__(self, arrays: Sequence[Any]) -> None:
         self.bare = tuple(map(bare, arrays))
-        self._guarded = [each for each, other in zip(arrays, self.bare, strict=True) if each is not other]
+        self._guarded = [array for array, unguarded in zip(arrays, self.bare, strict=True) if array is not unguarded]
         stretches = (min(map(len, arrays)) >> STRETCH) + 1
         self._seen = bytearray(stretches) if self._guarded else bytearray(b"\1" * stretches)
 
     def check(self, begin: int, end: int) -> None:
-        """Compare the stretches that elements ``begin … end - 1`` are in.
+        """Verify the stretches that hold elements ``begin … end - 1``.
 
         Raises:
-            StoreError: an array is not what the manifest says.
+            StoreError: an array differs from the manifest.
         """
         first, last, seen = begin >> STRETCH, (end - 1) >> STRETCH, self._seen
         if seen[first] and seen[last] and last - first < 2:
             return
         for stretch in range(first, last + 1):
             if not seen[stretch]:
-                for each in self._guarded:
-                    each[stretch << STRETCH : (stretch + 1) << STRETCH]
+                for array in self._guarded:
+                    array[stretch << STRETCH : (stretch + 1) << STRETCH]
                 seen[stretch] = 1
 
 
-# Stores in memory that processes share.
+# Stores in shared memory.
 
 SHARED = Path("/dev/shm")
-"""Where Linux keeps it. More than fits ends the process with a signal when it is written."""
+"""Linux's shared memory. Writing more than fits kills the process with a signal."""
 
 
 class SharedArray:
-    """A flat array in torch's shared memory. Sent to a worker process, it is the same memory there."""
+    """A flat array in torch's shared memory, which worker processes map instead of copying."""
 
     def __init__(self, array: Any) -> None:
         self._tensor = torch.from_numpy(np.array(array[:]))
@@ -85,22 +85,22 @@ class SharedArray:
     def __len__(self) -> int:
         return len(self._tensor)
 
-    def __getitem__(self, part: slice) -> npt.NDArray[Any]:
-        return self._array[part]
+    def __getitem__(self, span: slice) -> npt.NDArray[Any]:
+        return self._array[span]
 
 
 class SharedStore(Store):
-    """A store whose arrays are `SharedArray`s; it travels to workers as it is, not as its path."""
+    """A store of `SharedArray`s; it is pickled with its arrays, not as its path."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SharedStore, (self.path, self.format, self.data, self.chosen, self.folders)
 
 
 def in_shared_memory(store: Store) -> Store:
-    """The store with all its arrays copied into shared memory.
+    """Return the store with all arrays copied into shared memory.
 
     Raises:
-        ConfigError: it has values other than arrays (text), which cannot be shared; or there is no shared memory for it.
+        ConfigError: the store has values other than arrays (text), which cannot be shared; or it does not fit in shared memory.
     """
     if store.data.objects:
         raise ConfigError(
@@ -116,7 +116,7 @@ def in_shared_memory(store: Store) -> Store:
     return SharedStore(store.path, store.format, data, store.chosen, store.folders)
 
 
-# Windows of a token stream. What a window costs is a copy of its numbers and its tensors: arrays are looked up once, when a data set is made.
+# Windows of a token stream. Arrays are looked up once per data set, so a window costs only a copy of its numbers and its tensors.
 
 BLOCK = 1 << 16
 
@@ -124,8 +124,8 @@ BLOCK = 1 << 16
 class SequenceDataset(Dataset[dict[str, Tensor]]):
     """Windows of one token stream, for pretraining.
 
-    Item: ``input_ids`` int64[W], tokens ``begin … end - 1``; ``target_ids`` int64[W], the tokens after them: shifted by one. Both are views
-    of the same W + 1 tokens, which are the item's own and not the store's; a batch holds copies.
+    Item: ``input_ids`` int64[W], tokens ``begin … end - 1``; ``target_ids`` int64[W], the next tokens: shifted by one. Both are views
+    of one copy of W + 1 tokens that the item owns, not the store; a batch holds copies.
     """
 
     required: ClassVar[tuple[str, ...]] = ("sequence",)
@@ -139,9 +139,9 @@ class SequenceDataset(Dataset[dict[str, Tensor]]):
                 "purpose: open_store(path, keys=['sequence'])"
             )
         self.store, self.windows = store, store.windows(window_size, stride, offset)
-        self._count, self._stride, self._offset, self._more = len(self.windows), self.windows.stride, offset, window_size + 1
-        self._read = Compared([store.array(key) for key in (*self.required, *(key for key in self.optional if key in store.keys))])
-        self._arrays = self._read.bare
+        self._count, self._stride, self._offset, self._span = len(self.windows), self.windows.stride, offset, window_size + 1
+        self._guards = GuardedArrays([store.array(key) for key in (*self.required, *(key for key in self.optional if key in store.keys))])
+        self._arrays = self._guards.bare
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.store, self.windows.window_size, self.windows.stride, self.windows.offset)
@@ -151,12 +151,12 @@ class SequenceDataset(Dataset[dict[str, Tensor]]):
 
     def __getitem__(self, i: int) -> dict[str, Tensor]:
         begin = self._begin(i)
-        self._read.check(begin, begin + self._more)
-        tokens = self._arrays[0][begin : begin + self._more].astype(np.int64)
+        self._guards.check(begin, begin + self._span)
+        tokens = self._arrays[0][begin : begin + self._span].astype(np.int64)
         return {"input_ids": from_numpy(tokens[:-1]), "target_ids": from_numpy(tokens[1:])}
 
     def get_index(self, i: int) -> tuple[int, int]:
-        """Where window `i` begins, and where its inputs end.
+        """Begin and end of the inputs of window `i`, in tokens.
 
         Raises:
             IndexError: the window does not exist.
@@ -168,7 +168,7 @@ class SequenceDataset(Dataset[dict[str, Tensor]]):
     @overload
     def fetch(self, begin: int, end: int, keys: Keys) -> dict[str, Tensor]: ...
     def fetch(self, begin: int, end: int, keys: str | Keys) -> Tensor | dict[str, Tensor]:
-        """Tokens ``begin … end - 1`` of one key, or of several, whichever shards they are in: copies, in the store's own type.
+        """Tokens ``begin … end - 1`` of one key or several, across shards: copies, in the store's type.
 
         Raises:
             OutOfBounds: (a `ValueError`) not ``0 <= begin <= end <= length``.
@@ -188,7 +188,7 @@ class SftDataset(SequenceDataset):
 
     Item: as `SequenceDataset`, ``loss_mask`` bool[W], shifted like the targets (float32 where the store has floating-point weights), and
     ``position_ids`` int64[W] of the inputs. A target at position 0 begins a document and would be predicted from another one, so it is not
-    in the loss. Where the store has one, ``attention_mask`` bool[W] of the inputs as well, false where a token is not attended.
+    in the loss. If the store has one, also ``attention_mask`` bool[W] of the inputs, false where a token is not attended.
 
     Raises:
         StoreError: all positions are 0.
@@ -200,8 +200,8 @@ class SftDataset(SequenceDataset):
     def __init__(self, store: Store, window_size: int, stride: int | None = None, offset: int = 0) -> None:
         super().__init__(store, window_size, stride, offset)
         positions = store.array("position_ids")
-        # the first block has another position than 0 wherever positions mean anything
-        if len(positions) > 1 and not any(np.any(positions[at : at + BLOCK]) for at in range(0, len(positions), BLOCK)):
+        # meaningful position ids are non-zero within the first block, so only that one is read
+        if len(positions) > 1 and not any(np.any(positions[start : start + BLOCK]) for start in range(0, len(positions), BLOCK)):
             raise StoreError(
                 f"{store.path}: position_ids are 0 at each of {len(positions):,} tokens, so that none would be trained: a token at 0 begins a "
                 "document. Write them so that they begin at 0 in each document only"
@@ -209,47 +209,47 @@ class SftDataset(SequenceDataset):
 
     def __getitem__(self, i: int) -> dict[str, Tensor]:
         begin = self._begin(i)
-        end = begin + self._more
-        self._read.check(begin, end)
+        end = begin + self._span
+        self._guards.check(begin, end)
         sequence, loss_mask, position_ids, *attention = self._arrays
         tokens, positions = sequence[begin:end].astype(np.int64), position_ids[begin:end]
         item = {
             "input_ids": from_numpy(tokens[:-1]),
             "target_ids": from_numpy(tokens[1:]),
-            "loss_mask": from_numpy(_inside(loss_mask[begin + 1 : end], positions[1:])),
+            "loss_mask": from_numpy(_mask_document_starts(loss_mask[begin + 1 : end], positions[1:])),
             "position_ids": from_numpy(positions[:-1].astype(np.int64)),
         }
         return item | {"attention_mask": from_numpy(attention[0][begin : end - 1] != 0)} if attention else item
 
 
-def _inside(mask: npt.NDArray[Any], positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The mask, 0 where a document begins: bool, or float32 of weights."""
-    kept = np.logical_and(mask, positions)
-    return np.where(kept, mask, 0).astype(np.float32) if mask.dtype.kind == "f" else kept
+def _mask_document_starts(mask: npt.NDArray[Any], positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The mask with 0 at the first token of each document: bool, or float32 for weights."""
+    trained = np.logical_and(mask, positions)
+    return np.where(trained, mask, 0).astype(np.float32) if mask.dtype.kind == "f" else trained
 
 
-# Data sets over what was written as lines: preference pairs and RL prompts, with the tokens of prompts where they are stored.
+# Data sets over JSON lines: preference pairs, contrastive rows and RL prompts, with the tokens of prompts if stored.
 #
 #     RowDataset("stores/preferences")                          {"prompt": …, "chosen": …, "rejected": …}
 #     RowDataset("stores/rl_prompts", "rl_prompts_test")        {"prompt": …, "gold": …}
 #     PromptDataset("stores/rl_tokens", "stores/rl_prompts")    the same, and input_ids
 #
-# They end, and one without a row is an error when it is made: a loop over it would wait forever.
+# An empty data set raises on construction: a loop over it would wait forever.
 
 
 class RowDataset(Dataset[dict[str, Any]]):
-    """The rows of a JSONL store or file, each read from disk when it is asked for.
+    """The rows of a JSONL store or file, each read from disk on access.
 
     Args:
         path: a file, or a published store of lines.
-        name: which file of the store, without its ending; the one that is not held out where it is not given.
+        name: which file of the store, without its suffix; by default the one that is not held out.
 
     Raises:
-        StoreError: the file does not exist, or has no row.
+        StoreError: the file does not exist or is empty.
     """
 
     def __init__(self, path: Path | str, name: str | None = None) -> None:
-        self.store = open_store(_lines(local_path(path), name), "jsonl")
+        self.store = open_store(_find_lines(local_path(path), name), "jsonl")
         if not self.store.num_records:
             raise StoreError(f"{self.store.path} has no row")
 
@@ -266,11 +266,11 @@ class ContrastiveDataset(Dataset[dict[str, str]]):
 
     Args:
         path: the published store `contrastive` of a domain.
-        negatives: how many negatives each item has, the first ones of its row.
-        name: which file of the store, as of `RowDataset`.
+        negatives: number of negatives of each item, the first ones of its row.
+        name: which file of the store, as in `RowDataset`.
 
     Raises:
-        StoreError: no such store, or a row with fewer negatives, or one that is only to be embedded.
+        StoreError: no such store, a row with too few negatives, or a row without a positive (texts to embed).
     """
 
     def __init__(self, path: Path | str, negatives: int = 0, name: str | None = None) -> None:
@@ -295,16 +295,16 @@ class ContrastiveDataset(Dataset[dict[str, str]]):
         i %= len(self)
         number = int(np.searchsorted(self._ends, i, "right"))
         row = self.rows[number]
-        negatives = {f"negative_{at}": text for at, text in enumerate(row["negatives"][: self.negatives], 1)} if self.negatives else {}
+        negatives = {f"negative_{rank}": text for rank, text in enumerate(row["negatives"][: self.negatives], 1)} if self.negatives else {}
         return {"anchor": row["query"], "positive": row["positives"][i - int(self._ends[number])], **negatives}
 
 
 class PromptDataset(Dataset[dict[str, Any]]):
-    """Prompts to roll out: what `RowDataset` gives, and ``input_ids`` int64[P], which end where the model is to go on.
+    """Prompts for rollouts: the fields of `RowDataset`, and ``input_ids`` int64[P], which end where the model continues.
 
     Args:
         tokens: the published store `rl_tokens`.
-        rows: the store that it was made from: `rl_prompts`, or `arithmetic_prompts` for the arithmetic curriculum.
+        rows: the store that `tokens` was made from: `rl_prompts`, or `arithmetic_prompts` for the arithmetic curriculum.
 
     Raises:
         StoreError: no such store, or `tokens` was made from other rows.
@@ -319,8 +319,8 @@ class PromptDataset(Dataset[dict[str, Any]]):
             raise StoreError(f"{tokens} has no stream {name!r}; it needs the published store rl_tokens")
         self.store = open_store(data)
         made_from = Manifest.read(folder).recipe["prompts"]
-        found = Manifest.read(self.rows.store.path.parent)
-        if made_from.get(found.asset) != found.content_hash:
+        manifest = Manifest.read(self.rows.store.path.parent)
+        if made_from.get(manifest.asset) != manifest.content_hash:
             raise StoreError(f"{folder} was not made from the prompts in {self.rows.store.path.parent}. Build rl_tokens again")
         self._row = np.load(folder / f"{name}.index" / "row.npy", mmap_mode="r")
 
@@ -333,9 +333,9 @@ class PromptDataset(Dataset[dict[str, Any]]):
 
 @dataclass(frozen=True)
 class PadPrompts:
-    """Left-pads ``input_ids``, so that every prompt of a batch ends where its answer begins.
+    """Left-pads ``input_ids``, so that all prompts of a batch end at its last position.
 
-    Batch: ``input_ids, attention_mask`` int64[B, L], the mask 1 on tokens; every other field of the items as a list, `None` where one lacks it.
+    Batch: ``input_ids, attention_mask`` int64[B, L], the mask 1 on tokens; every other field of the items as a list, `None` for items without it.
     """
 
     pad_id: int = 0
@@ -350,28 +350,28 @@ class PadPrompts:
         }
 
 
-def _lines(path: Path, name: str | None) -> Path:
+def _find_lines(path: Path, name: str | None) -> Path:
     if path.is_file():
         return path
-    found = {
-        each.stem: each for folder in payload_folders(path) for each in sorted(folder.glob("*.jsonl")) if not each.name.startswith(".")
+    files = {
+        file.stem: file for folder in payload_folders(path) for file in sorted(folder.glob("*.jsonl")) if not file.name.startswith(".")
     }
     if name is None:
-        trained = [stem for stem in found if not stem.endswith("_test") and stem != "unpaired"]
+        trained = [stem for stem in files if not stem.endswith("_test") and stem != "unpaired"]
         name = trained[0] if len(trained) == 1 else None
-    if name not in found:
-        message = f"no lines {name!r}{nearest(name, found)}; it has" if name else "several files of lines or none, so name one:"
-        raise StoreError(f"{path} has {message} {', '.join(found) or 'none'}")
-    return found[name]
+    if name not in files:
+        message = f"no lines {name!r}{nearest(name, files)}; it has" if name else "several files of lines or none, so name one:"
+        raise StoreError(f"{path} has {message} {', '.join(files) or 'none'}")
+    return files[name]
 
 
 def long(array: npt.NDArray[Any]) -> Tensor:
-    """int64 tensor; a copy, so that nothing written into it reaches the store."""
+    """Return an int64 tensor; a copy, so that writes to it do not reach the store."""
     return torch.from_numpy(array.astype(np.int64))
 
 
 def loss_weights(array: npt.NDArray[Any]) -> Tensor:
-    """bool tensor, or float32 where the store's numbers are floating-point: all items of a store have one type."""
+    """Return a bool tensor, or float32 if the store's weights are floating-point: all items of a store have one type."""
     return torch.from_numpy(array.astype(np.float32) if array.dtype.kind == "f" else array != 0)
 
 
@@ -388,22 +388,22 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
     * ``input_ids`` int64[L].
     * ``labels`` int64[L], **unshifted**: -100 where the token is not trained, in the padding, and at the first token of each document.
     * ``position_ids`` int64[L], from 0 in each document, 0 in the padding.
-    * ``attention_mask`` int64[L], 1 where a token is attended, 0 where it is not and in the padding; only where the table has one.
+    * ``attention_mask`` int64[L], 1 where a token is attended, 0 where it is not and in the padding; only if the table has one.
     * ``seq_lengths`` int64[k], tokens in each document; ``cu_seqlens`` int32[k + 1], their cumulative sums. Neither counts the padding.
 
     Args:
         path: folder of the table, e.g. ``stores/sft_packed`` or ``stores/sft_packed/current``.
-        name: which table, where the folder has several, e.g. ``sft_dev_packed``.
-        verify: as `open_store` has it.
+        name: which table, if the folder has several, e.g. ``sft_dev_packed``.
+        verify: as in `open_store`.
 
     Raises:
-        StoreError: no table there, or several and no name; no published version; a manifest that was edited; parts that are damaged; loss
-            weights that are neither 0 nor 1, which labels cannot express.
+        StoreError: no table, or several and no name; no published version; an edited manifest; damaged data; loss weights other than 0
+            and 1, which labels cannot express.
     """
 
     def __init__(self, path: Path | str, name: str | None = None, *, verify: Verify = "lazy") -> None:
-        folder, name = _find(local_path(path), name)
-        # the version, not `current`: a worker that opens it later reads the same rows
+        folder, name = _find_table(local_path(path), name)
+        # resolves `current` to the version, so that a worker that opens it later reads the same rows
         self._folder, self._name, self._verify = folder, name, verify
         documents = open_packed(folder, name, Guards(verify)).documents
         h5 = folder / f"{name}.h5"
@@ -418,10 +418,10 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
 
     def __getitem__(self, i: int) -> dict[str, Tensor]:
         attention = [key for key in ("attention_mask",) if key in self._store.keys]
-        found = self._store.fetch_record(i, ["sequence", "loss_mask", "position_ids", *attention])
+        record = self._store.fetch_record(i, ["sequence", "loss_mask", "position_ids", *attention])
         low, high = np.searchsorted(self._row, [i % len(self), i % len(self) + 1])
         lengths, offsets = long(self._length[low:high]), long(self._offset[low:high])
-        tokens, mask = long(found["sequence"]), found["loss_mask"]
+        tokens, mask = long(record["sequence"]), record["loss_mask"]
         if mask.dtype.kind == "f" and not np.isin(mask, (0, 1)).all():
             raise StoreError(
                 f"{self._store.path}, row {i}: loss weights that are neither 0 nor 1 have no labels; read loss_mask with open_store"
@@ -429,22 +429,22 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
         labels = torch.where(torch.from_numpy(mask != 0), tokens, IGNORE)
         labels[offsets] = IGNORE
         cu_seqlens = torch.cat([torch.zeros(1, dtype=torch.int32), lengths.cumsum(0).to(torch.int32)])
-        positions = long(found["position_ids"])
+        positions = long(record["position_ids"])
         item = {"input_ids": tokens, "labels": labels, "position_ids": positions, "seq_lengths": lengths, "cu_seqlens": cu_seqlens}
-        return item | {key: long(found[key]) for key in attention}
+        return item | {key: long(record[key]) for key in attention}
 
 
-def _find(path: Path, name: str | None) -> tuple[Path, str]:
+def _find_table(path: Path, name: str | None) -> tuple[Path, str]:
     if not (folders := payload_folders(path)):
         asset = path.parent.name if path.name == "current" else path.name
         raise StoreError(f"{path}: there is no store. Where it is the place of an asset, build it with:\n  {build_command(asset)}")
-    tables = [(folder, each.stem) for folder in folders for each in sorted(folder.glob("*.documents")) if name in (None, each.stem)]
+    tables = [(folder, file.stem) for folder in folders for file in sorted(folder.glob("*.documents")) if name in (None, file.stem)]
     if len(tables) > 1 and len({folder for folder, _ in tables}) > 1:
-        found = ", ".join(str(folder / each) for folder, each in tables)
-        raise StoreError(f"{path}: several stores have a packed table {name or ''}: {found}. Open one of these stores")
+        candidates = ", ".join(str(folder / stem) for folder, stem in tables)
+        raise StoreError(f"{path}: several stores have a packed table {name or ''}: {candidates}. Open one of these stores")
     if len(tables) != 1:
-        found = ", ".join(each.stem for folder in folders for each in sorted(folder.glob("*.documents")))
-        raise StoreError(f"{path}: no packed table{f' {name}' if name else ''}; found {found or 'none'}. Give the name of one of them")
+        candidates = ", ".join(file.stem for folder in folders for file in sorted(folder.glob("*.documents")))
+        raise StoreError(f"{path}: no packed table{f' {name}' if name else ''}; found {candidates or 'none'}. Give the name of one of them")
     return tables[0]
 
 
@@ -455,7 +455,7 @@ def _find(path: Path, name: str | None) -> tuple[Path, str]:
 #     dpo    chosen, rejected, chosen_mask, rejected_mask        records of any length
 #     grpo   prompts, responses, masks, rewards                  records with groups of responses
 #
-# They end: an index past the last item raises `IndexError`, so ``for item in dataset`` stops.
+# An index past the last item raises `IndexError`, so ``for item in dataset`` stops.
 
 
 class _Records(Dataset[dict[str, Any]]):
@@ -472,7 +472,7 @@ class _Records(Dataset[dict[str, Any]]):
     def __len__(self) -> int:
         return self.store.num_records
 
-    def _where(self, i: int) -> str:
+    def _label(self, i: int) -> str:
         return f"{self.store.path}, record {i}"
 
 
@@ -485,18 +485,18 @@ class PairDataset(_Records):
     required: ClassVar[tuple[str, ...]] = ("chosen", "rejected", "chosen_mask", "rejected_mask")
 
     def __getitem__(self, i: int) -> dict[str, Tensor]:
-        found = self.store.fetch_record(i, self.required)
+        record = self.store.fetch_record(i, self.required)
         for side in ("chosen", "rejected"):
-            if len(found[side]) != len(found[f"{side}_mask"]):
-                raise StoreError(f"{self._where(i)}: {side} has {len(found[side])} tokens, its mask {len(found[f'{side}_mask'])}")
-        return {key: (loss_weights if key.endswith("_mask") else long)(np.asarray(value)) for key, value in found.items()}
+            if len(record[side]) != len(record[f"{side}_mask"]):
+                raise StoreError(f"{self._label(i)}: {side} has {len(record[side])} tokens, its mask {len(record[f'{side}_mask'])}")
+        return {key: (loss_weights if key.endswith("_mask") else long)(np.asarray(value)) for key, value in record.items()}
 
 
 class GroupDataset(_Records):
     """Prompts with groups of responses, scored beforehand.
 
-    Item: ``prompts`` int64[P]; ``responses`` list of int64, ``masks`` list of bool, one each for every response; ``rewards`` float32[G].
-    A store's masks may also be called ``responses_mask``, which is how AstrAI's pipelines name them where they are not told.
+    Item: ``prompts`` int64[P]; ``responses`` list of int64, ``masks`` list of bool, one per response; ``rewards`` float32[G].
+    The masks of a store may also be called ``responses_mask``, the default of AstrAI's pipelines.
     """
 
     required: ClassVar[tuple[str, ...]] = ("prompts", "responses", "rewards")
@@ -507,23 +507,23 @@ class GroupDataset(_Records):
         super().__init__(store)
 
     def __getitem__(self, i: int) -> dict[str, Any]:
-        found = self.store.fetch_record(i, (*self.required, self._masks))
-        responses, masks = (self._nested(i, found[key], key) for key in ("responses", self._masks))
-        rewards = torch.from_numpy(np.array(found["rewards"], np.float32))
+        record = self.store.fetch_record(i, (*self.required, self._masks))
+        responses, masks = (self._nested(i, record[key], key) for key in ("responses", self._masks))
+        rewards = torch.from_numpy(np.array(record["rewards"], np.float32))
         lengths = ([len(part) for part in responses], [len(part) for part in masks])
         if lengths[0] != lengths[1] or len(lengths[0]) != len(rewards):
-            raise StoreError(f"{self._where(i)}: responses of {lengths[0]} tokens, masks of {lengths[1]}, {len(rewards)} rewards")
+            raise StoreError(f"{self._label(i)}: responses of {lengths[0]} tokens, masks of {lengths[1]}, {len(rewards)} rewards")
         tensors = {"responses": [long(part) for part in responses], "masks": [loss_weights(part) for part in masks]}
-        return {"prompts": long(np.asarray(found["prompts"])), **tensors, "rewards": rewards}
+        return {"prompts": long(np.asarray(record["prompts"])), **tensors, "rewards": rewards}
 
     def _nested(self, i: int, value: Any, key: str) -> list[npt.NDArray[Any]]:
         if not isinstance(value, list):
-            raise StoreError(f"{self._where(i)}: {key} is one flat list, and nothing says where each response ends; give `element_offsets`")
+            raise StoreError(f"{self._label(i)}: {key} is one flat list, and nothing says where each response ends; give `element_offsets`")
         return [np.asarray(part) for part in value]
 
 
 class DatasetFactory:
-    """Data sets by training type."""
+    """Data sets by AstrAI's training types."""
 
     windowed: ClassVar[Mapping[str, type[SequenceDataset]]] = {"seq": SequenceDataset, "sft": SftDataset}
     records: ClassVar[Mapping[str, type[PairDataset] | type[GroupDataset]]] = {"dpo": PairDataset, "grpo": GroupDataset}
@@ -541,19 +541,19 @@ class DatasetFactory:
         share_memory: bool = False,
         verify: Verify = "lazy",
     ) -> SequenceDataset | PairDataset | GroupDataset:
-        """Open a store and make the data set of `train_type` over it.
+        """Open a store as the data set of `train_type`.
 
         Args:
             train_type: ``seq``, ``sft``, ``dpo`` or ``grpo``.
             window_size: tokens in an item; needed for ``seq`` and ``sft``.
-            stride: tokens from one window to the next; `window_size` where it is not given.
-            storage_type: instead of what `detect_format` finds.
-            offset: tokens before the first window. Another one each epoch, drawn below `stride`, cuts the text at other places.
-            verify: compare what is read with the manifest of the store, see `open_store`.
-            share_memory: copy the arrays into memory that worker processes share. Needless for files that are memory-mapped.
+            stride: tokens from one window to the next; `window_size` by default.
+            storage_type: overrides `detect_format`.
+            offset: tokens before the first window. A random one below `stride` in each epoch cuts the text at other positions.
+            verify: when data is compared with the manifest of the store, see `open_store`.
+            share_memory: copy the arrays into shared memory for worker processes. Not needed for memory-mapped files.
 
         Raises:
-            ConfigError: an unknown type, or no window size where one is needed.
+            ConfigError: an unknown type, or a missing window size.
             MissingKey: (a `KeyError`) the store lacks a key; the message lists required and available ones.
         """
         known = (*cls.windowed, *cls.records)

@@ -25,7 +25,7 @@ from prep_assets.compat.astrai import (
     TypedPipeline,
     TypedPreprocessing,
     load_pipeline,
-    migrated,
+    migrate_pipeline,
     parse_pipeline,
     task_of,
 )
@@ -207,7 +207,7 @@ def test_columns_that_cannot_be(pipeline: Any, positions: Any, said: str) -> Non
 
 
 def text_of(pipeline: dict[str, Any]) -> str:
-    return migrated(parse_pipeline(pipeline, "p.json"), "p.json", files=["a.jsonl"], tokenizer="tok", domain="mine")
+    return migrate_pipeline(parse_pipeline(pipeline, "p.json"), "p.json", files=["a.jsonl"], tokenizer="tok", domain="mine")
 
 
 def model_of(pipeline: dict[str, Any], family: str) -> Any:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from prep_assets.compat.astrai import Task, parse_pipeline, task_of
 from prep_assets.compat.astrai_columns import AstraiBuilder, MessageTemplate, Row
-from prep_assets.compat.astrai_run import Outcome, arranged, bin_plan, load_tokenizer, preprocess
+from prep_assets.compat.astrai_run import Outcome, bin_plan, load_tokenizer, preprocess, shard_blocks
 from prep_assets.errors import ConfigError, Refused, TemplateError
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.compat.conftest import DECLARED, TEMPLATE, VOCABULARY, Run, chat, ids, message, write_rows, write_tokenizer
@@ -510,7 +510,7 @@ def test_every_key_of_every_bin(lengths: list[int], row_len: int, strategy: str,
     raw = {"sequence": sequence, "loss_mask": np.ones(len(sequence), np.int32)}
     plan = bin_plan(asked, np.array(lengths))
     columns = {
-        key: np.concatenate(list(arranged(asked, key, raw, np.array(lengths), plan, PAD))).reshape(plan.rows, row_len)
+        key: np.concatenate(list(shard_blocks(asked, key, raw, np.array(lengths), plan, PAD))).reshape(plan.rows, row_len)
         for key in asked.columns
     }
     used = columns["sequence"] != PAD

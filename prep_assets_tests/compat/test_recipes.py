@@ -18,7 +18,7 @@ import pytest
 import yaml
 from tokenizers import Tokenizer
 
-from prep_assets.compat.astrai import load_pipeline, migrated
+from prep_assets.compat.astrai import load_pipeline, migrate_pipeline
 from prep_assets.config.loading import load_family
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.files import hub_address
@@ -290,7 +290,7 @@ def test_astrais_recipes_are_its_examples_and_their_migration(folder: str, examp
     place = RECIPES / "astrai" / folder
     assert json.loads((place / "pipeline.json").read_text("utf-8")) == example
     (written,) = place.glob("*.yaml")
-    text = migrated(
+    text = migrate_pipeline(
         load_pipeline(place / "pipeline.json"), "pipeline.json", files=["data/*.jsonl"], tokenizer="../../../tokenizer", domain="data"
     )
     assert written.read_text("utf-8") == text

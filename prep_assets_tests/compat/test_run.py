@@ -167,7 +167,7 @@ def test_a_run_that_dies_while_writing_leaves_nothing(run: Run, tmp_path: Path, 
     def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("prep_assets.compat.astrai_run.arranged", full)
+    monkeypatch.setattr("prep_assets.compat.astrai_run.shard_blocks", full)
     with pytest.raises(StoreError, match="the disk is full"):
         run([GOOD], CHAT)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]

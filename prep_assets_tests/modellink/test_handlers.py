@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from prep_assets.cli.main import app
-from prep_assets.compat.modellink import BY_PROMPT_TYPE, ELSEWHERE, HANDLERS, KEYS, PAIRWISE, REFUSED, parser
+from prep_assets.compat.modellink import ALTERNATIVES, BY_PROMPT_TYPE, HANDLERS, KEYS, PAIRWISE, UNSUPPORTED, parser
 from prep_assets.engine import build
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.schemas.registry import schemas
@@ -43,7 +43,7 @@ QA = [{"instruction": f"Double {n}", "input": f"of {n}", "output": f"It is {2 * 
 def test_every_handler_of_theirs_is_known() -> None:
     """Those that a schema reads by their name, and the one whose rows are listed in a file."""
     theirs = {name for each in schemas().values() for name in (each.name, *each.aliases) if name.endswith("Handler")}
-    assert {*HANDLERS} == {*ROWS} and {*HANDLERS, *ELSEWHERE} == theirs | {"LlamaFactoryInstructionHandler"}
+    assert {*HANDLERS} == {*ROWS} and {*HANDLERS, *ALTERNATIVES} == theirs | {"LlamaFactoryInstructionHandler"}
 
 
 @pytest.mark.parametrize("handler", ROWS)
@@ -162,16 +162,16 @@ ROWS_FLAGS = [{"text": f"Text {n}.", "instruction": f"Say {n}", "input": "x", "o
 
 
 def test_each_flag_of_theirs_is_honoured_or_refused() -> None:
-    assert {*parser()._option_string_actions} | {*REFUSED} == {*THEIRS.split()} | OURS
-    assert {*parser()._option_string_actions}.isdisjoint(REFUSED)
+    assert {*parser()._option_string_actions} | {*UNSUPPORTED} == {*THEIRS.split()} | OURS
+    assert {*parser()._option_string_actions}.isdisjoint(UNSUPPORTED)
 
 
-@pytest.mark.parametrize("flag", REFUSED)
+@pytest.mark.parametrize("flag", UNSUPPORTED)
 def test_what_is_not_honoured_says_why(here: Path, call: Call, flag: str) -> None:
     jsonl(here / "rows.jsonl", ROWS_FLAGS)
     for words in ([flag, "1"], [f"{flag}=1"]):
         code, said = call("preprocess", *NEEDED, *words)
-        assert (code, said) == (2, f"error: {flag}: {REFUSED[flag]}\n")
+        assert (code, said) == (2, f"error: {flag}: {UNSUPPORTED[flag]}\n")
     assert not (here / "out").exists()
 
 
@@ -213,10 +213,10 @@ def test_a_command_line_that_means_nothing(here: Path, call: Call, words: tuple[
     assert not (here / "out").exists()
 
 
-@pytest.mark.parametrize("handler", ELSEWHERE)
+@pytest.mark.parametrize("handler", ALTERNATIVES)
 def test_handlers_that_are_done_elsewhere(here: Path, call: Call, handler: str) -> None:
     code, said = call("preprocess", *NEEDED, "--handler-name", handler)
-    assert (code, said) == (1, f"error: --handler-name {handler}: {ELSEWHERE[handler]}\n")
+    assert (code, said) == (1, f"error: --handler-name {handler}: {ALTERNATIVES[handler]}\n")
 
 
 def test_help_and_a_forgotten_flag(call: Call) -> None:

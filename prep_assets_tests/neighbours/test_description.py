@@ -106,10 +106,10 @@ def test_a_store_whose_checks_did_not_run_is_not_described(mine: Workspace) -> N
 
 def test_addresses_are_told_without_passwords_and_folders_are_not(said: Said) -> None:
     from prep_assets.config.family import Domain
-    from prep_assets.neighbours.description import _public
+    from prep_assets.neighbours.description import _public_addresses
 
     files = ("/home/me/a.jsonl", "https://me:secret@example.org/a.jsonl?sig=abc", "hub://openai/gsm8k@" + "0" * 40 + "/main")
-    found = list(_public(Domain(files=files, schema="text")))
+    found = list(_public_addresses(Domain(files=files, schema="text")))
     assert found == ["https://example.org/a.jsonl", "hub://openai/gsm8k@" + "0" * 40 + "/main"]
     assert said["sft_packed"].addresses == {"dolly": (), "chats": ()}
 

@@ -102,10 +102,10 @@ def test_what_is_read_without_guards_is_compared_before(place: Place, shard: int
 
 
 def test_a_window_is_compared_between_stretches_that_were(place: Place) -> None:
-    from prep_assets.training.items import Compared
+    from prep_assets.training.items import GuardedArrays
 
     flip(tokens(place, "bin"), 2_000_000)
-    compared = Compared([open_store(place.directory).array("sequence")])
+    compared = GuardedArrays([open_store(place.directory).array("sequence")])
     compared.check(0, 10)
     compared.check(COUNT - 10, COUNT)
     with pytest.raises(StoreError, match="are not what the manifest says"):
