@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 from unittest.mock import Mock
@@ -135,3 +136,14 @@ def test_what_the_quick_reader_is_trusted_with(monkeypatch: pytest.MonkeyPatch, 
 def test_what_the_quick_reader_does_not_read_may_have_a_key_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orjson, "loads", Mock(side_effect=ValueError))
     assert json_rows.objects_of([b'{"a": 1}', b'{"a": 1, "a": 2}', b'{"a": {"a": 1}}']) == [{"a": 1}, None, {"a": {"a": 1}}]
+
+
+def test_a_sound_list_takes_no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    strict = Mock(side_effect=json_rows._strict)
+    monkeypatch.setattr(json_rows, "_strict", strict)
+    for text in (b'[{"a": 1}, {"b": [2]}]', b'{"a": 1}'):
+        value = orjson.loads(text)
+        assert list(json_rows.read_rows(io.BytesIO(text), "json", None)) == [*enumerate(value if isinstance(value, list) else [value])]
+    assert not strict.called
+    assert [row for _, row in json_rows.read_rows(io.BytesIO(b'[{"a": 1, "a": 1}, {}, 3]'), "json", None)] == [None, {}, None]
+    assert strict.called
