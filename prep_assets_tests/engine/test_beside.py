@@ -125,7 +125,7 @@ def test_what_cannot_be_opened_is_told_by_each_store_that_needs_it(workspace: Wo
 
 
 def test_a_worker_that_is_killed_costs_nothing_but_time(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "_of_one_domain", partial(die_of, domain="b", marks=tmp_path))
+    monkeypatch.setattr(running, "_chain", partial(die_of, domain="b", marks=tmp_path))
     with Pool() as pool:
         events = told(replace(workspace, pool=pool), "sft_packed")
         assert pool.effort.lost == 1
@@ -133,7 +133,7 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(workspace: Workspace, tm
 
 
 def test_a_domain_that_ends_two_workers_is_named_and_the_others_are_built(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "_of_one_domain", partial(die_of, domain="b", marks=None))
+    monkeypatch.setattr(running, "_chain", partial(die_of, domain="b", marks=None))
     events = told(workspace, "sft_packed")
     [refused] = [event for event in events if isinstance(event, Refused)]
     assert refused.step.label == "sft_raw[b]" and "killed" in refused.reason and "--workers" in refused.reason
@@ -143,7 +143,7 @@ def test_a_domain_that_ends_two_workers_is_named_and_the_others_are_built(worksp
 
 
 def test_each_lost_domain_is_counted_among_all(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "_of_one_domain", partial(die_of, domain="", marks=None))
+    monkeypatch.setattr(running, "_chain", partial(die_of, domain="", marks=None))
     events = told(workspace, "sft_tokens")
     refused = [event for event in events if isinstance(event, Refused)]
     assert [event.step.label for event in refused] == [f"sft_raw[{name}]" for name in NAMES]

@@ -233,7 +233,7 @@ def test_by_form_and_one_by_one(template: str, truncation: str, reasoning: str, 
         quarantine, encoder = Mock(), PairEncoder(workspace)
         kept, sides = encoder.encode(rows, 0, quarantine)
         by_form.add((learn_after, encoder._plain.compared > 0))
-        columns = {side: [each.tolist() if isinstance(each, np.ndarray) else each for each in found] for side, found in sides.items()}
+        columns = [[*(array.tolist() for array in arrays.values()), lengths.tolist(), taken] for arrays, lengths, taken in sides]
         return kept, columns, [call.args[:3] for call in quarantine.add.call_args_list]
 
     @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))

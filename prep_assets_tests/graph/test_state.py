@@ -114,6 +114,7 @@ def test_how_files_are_read_is_part_of_what_is_made_from_them(tmp_path: Path, fi
     found = []
     for how in (first, second):
         workspace = workspace_in(tmp_path, minimal("pretrain", {"d": domain(source, "text", **how)}, test_fraction=0.0))
+        build(workspace, "pretrain_raw", "d")
         assert state(workspace, ASSETS["pretrain_tokens"], "d") in ("missing", "stale")
         store = build(workspace, "pretrain_tokens", "d")
         assert failing(workspace, store) == []
@@ -136,6 +137,7 @@ def test_rebuilding_what_is_stale_makes_everything_current(local: Workspace) -> 
     source = local.configs.parent / "samples" / "notes.txt"
     source.write_bytes(source.read_bytes() + b"One more note.\n")
     assert stale(local) == {"pretrain_raw[notes]", "pretrain_tokens[notes]"}
+    build(reopened(local), "pretrain_raw", "notes")
     assert stale(local) == {"pretrain_tokens[notes]"}
     build(reopened(local), "pretrain_tokens", "notes")
     assert stale(local) == set()

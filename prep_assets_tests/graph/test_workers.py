@@ -230,6 +230,7 @@ def test_what_the_disk_alters_of_a_shard_is_not_joined(
 
 def test_a_source_that_rots_while_it_looks_untouched_is_not_built_from(tmp_path: Path) -> None:
     workspace = workspace_in(tmp_path, chats(tmp_path / "data"))
+    build(workspace, "sft_raw")
     path = tmp_path / "data" / "b.jsonl"
     before = path.stat()
     path.write_bytes(path.read_bytes().replace(b"content", b"cOntent", 1))

@@ -6,15 +6,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from prep_assets.engine import execute as running
-from prep_assets.engine.events import Event
 from prep_assets.engine.plan import Step
 from prep_assets.errors import SourceError
-from prep_assets.pipeline.workspace import Workspace
 from prep_assets.workers.shards import Counts, Work
 
 
@@ -62,11 +60,11 @@ def die_amid(task: Any, folder: Path, *, kind: type, work: Work, marks: Path) ->
     return work(task, folder)
 
 
-def die_of(workspace: Workspace, steps: Sequence[Step], *, domain: str, marks: Path | None, **how: bool) -> Iterator[Event]:
-    """What the engine does for the steps of a domain; whoever is given `domain`, or any if it is empty, is killed, with `marks` only the first."""
-    if domain in ("", steps[0].partition) and (marks is None or _first(marks / "died")):
+def die_of(task: Sequence[Step], folder: Path, *, domain: str, marks: Path | None, **how: Any) -> Counts:
+    """The work of a domain in the engine; whoever is given `domain`, or any if it is empty, is killed, with `marks` only the first."""
+    if domain in ("", task[0].partition) and (marks is None or _first(marks / "died")):
         os.kill(os.getpid(), signal.SIGKILL)
-    return running._of_one_domain(workspace, steps, **how)
+    return running._chain(task, folder, **how)
 
 
 def die(number: int, folder: Path, *, at: int) -> dict[str, Any]:
