@@ -297,7 +297,7 @@ def blocks_of(template: ChatTemplate) -> Blocks | None:
             environment.add_template(name, _BLOCK.format(each=each, source=source))
     except TemplateError:
         return None
-    given = {key: value for key, value in template.given(()).items() if key not in ("messages", "strftime_now")}
+    given = {key: value for key, value in template.render_variables(()).items() if key not in ("messages", "strftime_now")}
     for variables in (given, {key: value for key, value in given.items() if value is not None}):
         found = Blocks(environment.render_template, variables)
         if found.text([template.plain_chat(2)]) == template.short_chat + END:

@@ -48,7 +48,7 @@ def place(chat: Chat, places: Places) -> list[Shown]:
         Refused: the template leaves a text out or changes it; reasoning may be left out of history.
     """
     template, shown = chat.template, list[Shown]()
-    for piece in chat.found:
+    for piece in chat.pieces:
         marks = places.get(piece.leaf, [])
         if not piece.leaves or (piece.region.kind == THINKING and not marks and template.form.shows_reasoning):
             continue
@@ -68,7 +68,7 @@ def place(chat: Chat, places: Places) -> list[Shown]:
             )
             raise Refused("template_drops_content", detail, stage="render")
         shown.append((min(start for start, _ in chosen), max(end for _, end in chosen), piece))
-    if images := [piece for piece in chat.found if piece.is_part]:  # the first image token outside content is the first image, and so on
+    if images := [piece for piece in chat.pieces if piece.is_part]:  # the first image token outside content is the first image, and so on
         content = sorted(where for marks in places.values() for where in marks)
         written = [match.span() for match in re.finditer(re.escape(template.image_token), chat.text)]
         written = [where for where in written if not _is_inside(where[0], content)]
@@ -137,7 +137,7 @@ def with_margins(chat: Chat, shown: Sequence[Shown]) -> list[Shown]:
     In a render with the words alone that white space is left away; where the run of white space beside the words is longer in the real render, the
     difference is the region's own.
     """
-    if not any(piece.lead or piece.trail for piece in chat.found):
+    if not any(piece.lead or piece.trail for piece in chat.pieces):
         return list(shown)
     (bare_text, bare), text, name = unmark(chat.render("words only")), chat.text, chat.template.name
     widened: list[Shown] = []
@@ -218,7 +218,7 @@ def _whole(
     if spans[0].region.kind != IMAGE:
         start = min(template.borders.start(chat, before, block), spans[0].end)
         # white space may be that of a region of nothing else, which has no span
-        has_blanks = any(piece.turn == block.turn and piece.text and not piece.leaves for piece in chat.found)
+        has_blanks = any(piece.turn == block.turn and piece.text and not piece.leaves for piece in chat.pieces)
         if not (has_blanks and text[start : spans[0].start].isspace()):
             spans[0] = replace(spans[0], start=start)
     for i, (left, right) in enumerate(pairwise(own)):
@@ -358,7 +358,7 @@ def _templated(sample: Sample, template: ChatTemplate, prompted: bool) -> Render
     check_shown(sample, texts, places, template)
     check_order(shown, template)
     shown = with_margins(chat, shown)
-    leaves = {leaf for piece in chat.found for leaf in piece.every_leaf if piece.region.kind != IMAGE}
+    leaves = {leaf for piece in chat.pieces for leaf in piece.every_leaf if piece.region.kind != IMAGE}
     content = sorted(where for leaf in leaves for where in places.get(leaf, []))
     images = sorted(((start, end, piece.region) for start, end, piece in shown if piece.region.kind == IMAGE), key=lambda image: image[0])
     spans, stops = wrapped(chat, shown, places)
