@@ -32,7 +32,7 @@ from prep_assets.text.ids import (
     without_first_space,
 )
 from prep_assets.text.suspects import Ranges, Table, differing, edge_set, suspect_table, typed, unequal_texts
-from prep_assets.text.tokenizer_files import WORDS_BESIDE, WORDS_IN_CHARGE, UnigramEngine, in_words, remember_words
+from prep_assets.text.tokenizer_files import ENGINE_CACHED_WORDS, FALLBACK_CACHED_WORDS, UnigramEngine, as_config_error, limit_word_cache
 from prep_assets.text.vocabulary import Vocabulary
 
 # The reference engine: the `tokenizers` library, which defines the right ids.
@@ -60,7 +60,7 @@ class ReferenceEngine:
         opened = _around(self._backend.model, form) if same else None
         if opened is None:
             opened = Tokenizer.from_buffer(msgspec.json.encode(form))
-            remember_words(opened, WORDS_BESIDE)
+            limit_word_cache(opened, FALLBACK_CACHED_WORDS)
         opened.no_truncation()
         opened.no_padding()
         opened.encode_special_tokens = True
@@ -68,20 +68,20 @@ class ReferenceEngine:
 
     def take_charge(self) -> None:
         """Get ready to encode all texts."""
-        remember_words(self._tokenizer, WORDS_IN_CHARGE)
+        limit_word_cache(self._tokenizer, ENGINE_CACHED_WORDS)
 
     def encode(self, texts: Sequence[str]) -> Flat:
         """Ids of each text, in order."""
         parts: list[npt.ArrayLike] = []
         # the library holds far more of a text than its ids, so that long texts are not all in its hands at once
         for some in _batches(texts, BATCH_CHARACTERS):
-            with in_words("the tokenizer does not encode a text. Use one that reads any text"):
+            with as_config_error("the tokenizer does not encode a text. Use one that reads any text"):
                 parts += [np.array(found.ids, np.uint32) for found in self._tokenizer.encode_batch_fast(some, add_special_tokens=False)]
         return Flat.of(parts)
 
     def char_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids of one text and the character span ``(start, end)`` of each."""
-        with in_words(f"the tokenizer does not encode {text[:60]!r} ({len(text):,} characters). Use one that reads any text"):
+        with as_config_error(f"the tokenizer does not encode {text[:60]!r} ({len(text):,} characters). Use one that reads any text"):
             encoding = self._tokenizer.encode(text, add_special_tokens=False)
         return encoding.ids, encoding.offsets
 
