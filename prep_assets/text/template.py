@@ -18,7 +18,7 @@ from prep_assets.errors import Refused, TemplateError, nearest
 from prep_assets.limits import limited
 from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Sample
 from prep_assets.text.conversation import Marking, Piece, Places, messages, unmark
-from prep_assets.text.engines import refuse_flags
+from prep_assets.text.engines import check_flags
 from prep_assets.text.environment import FROZEN_CLOCK, MessageForm, Render, chat_template_utils, find_form
 from prep_assets.text.spans import control_pattern
 from prep_assets.text.vocabulary import Vocabulary
@@ -150,7 +150,7 @@ def bind(vocabulary: Vocabulary, template: ChatTemplate) -> Vocabulary:
         ConfigError: the template writes a token whose flags (``rstrip`` …) change neighbouring ids.
     """
     bound = vocabulary.with_control(template.control)
-    refuse_flags(bound, template.writes(bound.control))
+    check_flags(bound, template.writes(bound.control))
     return bound
 
 

@@ -491,7 +491,7 @@ def test_the_key_has_all_that_ids_depend_on(shipped: Loaded, monkeypatch: pytest
 def test_a_second_process_compares_nothing(shipped: Loaded, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suspects, "TRIED", ((0, 0x400),))
     first = choose_engine(shipped.vocabulary)
-    monkeypatch.delattr(engines, "_compared")
+    monkeypatch.delattr(engines, "_compare_engines")
     second = choose_engine(shipped.vocabulary)
     texts = ["Hello", "\u4e2d", "1 2"]
     assert second.verdict == first.verdict and second.first.encode(texts).ids.tolist() == first.first.encode(texts).ids.tolist()
