@@ -48,19 +48,19 @@ class Agreement(msgspec.Struct, frozen=True):
     same: bool = True
 
 
-def agreement(vocabulary: Vocabulary, folder: Path, kept: Kept | None = None) -> Agreement:
+def agreement(vocabulary: Vocabulary, folder: Path, cache: Kept | None = None) -> Agreement:
     """Compare a published tokenizer with that of transformers, or a converted one with the library of its file.
 
     Args:
         folder: folder of the tokenizer, or its file.
-        kept: cache of verdicts, by the content of the tokenizer's files and the versions of the libraries.
+        cache: cache of verdicts, by the content of the tokenizer's files and the versions of the libraries.
     """
     path = published_file(folder)
 
     def compare_now() -> Agreement:
         return _compare_in_new_process(vocabulary.name, path) if is_tokenizer_json(path) else converted(vocabulary, path)
 
-    return compare_now() if kept is None else remembered(kept, _key(path), Agreement, compare_now)
+    return compare_now() if cache is None else remembered(cache, _key(path), Agreement, compare_now)
 
 
 def refuse_disagreement(vocabulary: Vocabulary, folder: Path) -> Agreement:

@@ -80,10 +80,10 @@ def findings(template: ChatTemplate, vocabulary: Vocabulary) -> Iterator[str]:
     # control tokens that the template of the base model does not write may have untrained embeddings
     names = {vocabulary.special.get(name) for name in ("bos_token", "eos_token")}
     templates = [load_template(f"tokenizer:{name}", vocabulary) for name in ([""] if vocabulary.chat_template else vocabulary.templates)]
-    written = {text for base in templates for text in base.writes(template.control)}
-    untrained = sorted(set(template.writes(template.control)) - names - written)
+    base_tokens = {text for base in templates for text in base.writes(template.control)}
+    untrained = sorted(set(template.writes(template.control)) - names - base_tokens)
     if untrained:
-        why = "the tokenizer's own template never writes" if written else "the tokenizer has no template of its own that writes"
+        why = "the tokenizer's own template never writes" if base_tokens else "the tokenizer has no template of its own that writes"
         more = f" and {len(untrained) - _MOST_SHOWN} more" if len(untrained) > _MOST_SHOWN else ""
         yield (
             f"control tokens that {why}: {', '.join(map(repr, untrained[:_MOST_SHOWN]))}{more}. Their embeddings may be untrained: train embeddings "
@@ -236,7 +236,7 @@ _WITH_TOOL = Sample((_QUESTION, _BARE_CALL, turn(TOOL, "Lima"), _ANSWER), _TOOLS
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a template does with conversations.
+    """How a template renders conversations.
 
     Attributes:
         template: its name.

@@ -85,7 +85,7 @@ def tool_call(region: Region) -> dict[str, Any]:
 
 
 def walk(value: Any) -> Iterator[tuple[bool, str]]:
-    """Iterate over the strings of a JSON value, each with whether it is a key."""
+    """Yield ``(is_key, text)`` for every string of a JSON value."""
     if isinstance(value, str):
         yield False, value
     elif isinstance(value, dict):
@@ -98,7 +98,7 @@ def walk(value: Any) -> Iterator[tuple[bool, str]]:
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Iterate over the non-empty strings of a JSON value that are not keys."""
+    """Yield the non-empty strings of a JSON value that are not keys."""
     return (text for is_key, text in walk(value) if text and not is_key)
 
 
@@ -176,7 +176,7 @@ def pieces(sample: Sample, *, image: str = "", form: MessageForm = _COMMON) -> l
     Raises:
         Refused: an invalid tool call, or an image without a placeholder.
     """
-    shown: list[Piece] = []
+    shown_pieces: list[Piece] = []
     for number, turn in enumerate(sample.turns):
         in_parts = as_parts(turn, form)
         for field in _fields(turn, in_parts):
@@ -192,9 +192,9 @@ def pieces(sample: Sample, *, image: str = "", form: MessageForm = _COMMON) -> l
                     lead = len(text) - len(text.lstrip()) if i == 0 else 0
                     trail = len(text) - len(text.rstrip()) if i == len(field) - 1 and lead < len(text) else 0
                     leaves = int(lead + trail < len(text))
-                leaf = shown[-1].leaf + shown[-1].leaves if shown else 0
-                shown.append(Piece(number, turn.role, region, text, order, leaf, leaves, lead, trail))
-    return shown
+                leaf = shown_pieces[-1].leaf + shown_pieces[-1].leaves if shown_pieces else 0
+                shown_pieces.append(Piece(number, turn.role, region, text, order, leaf, leaves, lead, trail))
+    return shown_pieces
 
 
 def as_parts(turn: Turn, form: MessageForm) -> bool:
@@ -245,10 +245,10 @@ def plain_messages(chat: PlainChat, form: MessageForm = _COMMON) -> list[dict[st
 def shown_messages(turns: Sequence[Turn], calls: Iterable[Mapping[str, Any]], form: MessageForm = _COMMON) -> list[dict[str, Any]]:
     """The messages of turns without images or dropped regions; `calls` are their tool calls as `tool_call` reads them."""
     remaining_calls = iter(calls)
-    shown = (
+    contents_of_turns = (
         [(region.kind, next(remaining_calls) if region.kind == TOOL_CALL else region.text) for region in turn.regions] for turn in turns
     )
-    return [_message(turn, contents, turn.name, form) for turn, contents in zip(turns, shown, strict=True)]
+    return [_message(turn, contents, turn.name, form) for turn, contents in zip(turns, contents_of_turns, strict=True)]
 
 
 def _message(turn: Turn, contents: Iterable[tuple[str, Any]], name: str | None, form: MessageForm) -> dict[str, Any]:

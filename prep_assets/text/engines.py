@@ -119,7 +119,7 @@ def _batches(texts: Sequence[str], characters: int) -> Iterator[list[str]]:
 # The fast engine, and an engine that routes each text to the fast one or to the reference.
 #
 # The reference gets texts with a suspect code point (`suspects.py`), texts that are not composed if the tokenizer composes, and texts with a byte that is
-# missing from the vocabulary. Both give the same ids.
+# missing from the vocabulary. The ids do not depend on the route.
 
 BETWEEN, CUT = "\x01\x03\x02", "\x01\x03\x04"
 """Marks between two texts, and at a cut in a text. No proper suffix of a mark is the beginning of one, so a mark only matches where it was inserted

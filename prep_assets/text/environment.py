@@ -78,7 +78,7 @@ _CALL_ID = "zqcall123"  # nine letters and digits, as Mistral's templates demand
 
 @dataclass(frozen=True, slots=True)
 class MessageForm:
-    """The messages that one template reads, and what of them it renders.
+    """The form of messages that a template reads, and the parts that it renders.
 
     Attributes:
         reasoning: the key of an assistant's reasoning; ``reasoning_content`` if the template shows none.

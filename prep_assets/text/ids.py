@@ -140,7 +140,7 @@ def sorted_json(value: Any) -> str:
 
 DECIDES = ("added_tokens", "normalizer", "pre_tokenizer", "model")
 """The parts of a ``tokenizer.json`` that decide the ids of a text."""
-_Finding = TypeVar("_Found", bound=msgspec.Struct)
+_Finding = TypeVar("_Finding", bound=msgspec.Struct)
 
 
 def remembered(cache: Kept, key: str, kind: type[_Finding], find: Callable[[], _Finding]) -> _Finding:

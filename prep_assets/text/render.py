@@ -74,12 +74,12 @@ def place_pieces(chat: Chat, places: Places) -> list[PlacedPiece]:
         placed.append((min(start for start, _ in intervals), max(end for _, end in intervals), piece))
     if images := [piece for piece in chat.pieces if piece.is_part]:  # image tokens outside content are the images, in order
         content = sorted(interval for marks in places.values() for interval in marks)
-        written = [match.span() for match in re.finditer(re.escape(template.image_token), chat.text)]
-        written = [interval for interval in written if not _is_inside(interval[0], content)]
-        if len(written) != len(images):
-            detail = f"template {template.name} writes {template.image_token!r} {len(written)} times for {len(images)} images"
+        image_tokens = [match.span() for match in re.finditer(re.escape(template.image_token), chat.text)]
+        image_tokens = [interval for interval in image_tokens if not _is_inside(interval[0], content)]
+        if len(image_tokens) != len(images):
+            detail = f"template {template.name} writes {template.image_token!r} {len(image_tokens)} times for {len(images)} images"
             raise Refused("template_drops_content", detail, stage="render")
-        placed += [(*interval, piece) for interval, piece in zip(written, images, strict=True)]
+        placed += [(*interval, piece) for interval, piece in zip(image_tokens, images, strict=True)]
     return placed
 
 

@@ -517,10 +517,10 @@ def cut_through(images: Placed, keep_tokens: npt.NDArray[np.bool_]) -> dict[int,
         keep_tokens: bool[T], which tokens of the batch are kept.
     """
     new_positions = _kept_before(keep_tokens)
-    kept = new_positions[images.start + images.length] - new_positions[images.start]
+    kept_counts = new_positions[images.start + images.length] - new_positions[images.start]
     faults: dict[int, Refused] = {}
-    for number in np.flatnonzero((kept > 0) & (kept < images.length)):
-        detail = f"truncation would leave {kept[number]:,} of the {images.length[number]:,} tokens of {images.regions[number].text[:200]!r}"
+    for number in np.flatnonzero((kept_counts > 0) & (kept_counts < images.length)):
+        detail = f"truncation would leave {kept_counts[number]:,} of the {images.length[number]:,} tokens of {images.regions[number].text[:200]!r}"
         faults.setdefault(int(images.record[number]), Refused("image_cut", detail, stage="tokenize"))
     return faults
 

@@ -1,4 +1,4 @@
-"""A chat template: its source, its limits, its control tokens, and where what a model generates begins."""
+"""A chat template: its source, size limits and control tokens, and where the generated part of a turn begins."""
 
 from __future__ import annotations
 
@@ -420,7 +420,7 @@ class Borders:
         opening = _OPENING.search(header, low)
         return opening.start(1) if opening and header[low : opening.start()].strip() else len(header)
 
-    # -- what ends a turn ---------------------------------------------------------------------------------------------------------------
+    # -- where a turn ends --------------------------------------------------------------------------------------------------------------
 
     def stop(self, chat: Chat, block: Block, after: Block | None) -> tuple[int, int] | None:
         """The characters (start, end) of the control tokens that end `block`; `None` if there are none. `after` is the next block of the render.
@@ -502,9 +502,9 @@ class ChatTemplate:
 
     def writes(self, texts: Iterable[str]) -> tuple[str, ...]:
         """Those of `texts` that the template writes itself: in its source, or in its renders of the probes."""
-        wanted = tuple(texts)
-        sources = (self.source, *_probe_renders_of(self)) if wanted else ()
-        return tuple(text for text in wanted if any(text in source for source in sources))
+        candidates = tuple(texts)
+        sources = (self.source, *_probe_renders_of(self)) if candidates else ()
+        return tuple(text for text in candidates if any(text in source for source in sources))
 
     @cached_property
     def form(self) -> MessageForm:
@@ -669,9 +669,11 @@ def _probe_renders_of(template: ChatTemplate) -> tuple[str, ...]:
 
 
 @bounded_cache(
-    "chat templates with options of rows", 4096, key=lambda template, shown, _: (template.name, template.hash, template.control, shown)
+    "chat templates with options of rows",
+    4096,
+    key=lambda template, options_json, _: (template.name, template.hash, template.control, options_json),
 )
-def _variant(template: ChatTemplate, shown: str, options: Mapping[str, Any]) -> ChatTemplate:
+def _variant(template: ChatTemplate, options_json: str, options: Mapping[str, Any]) -> ChatTemplate:
     return replace(template, options={**template.options, **options})
 
 
