@@ -261,7 +261,7 @@ class RoutedEngine:
 
     def encode(self, texts: Sequence[str]) -> Flat:
         """Ids of each text, in order."""
-        is_fast = ~self.odd(texts)
+        is_fast = ~self.needs_reference(texts)
         flat = self._fast.encode(texts if is_fast.all() else list(compress(texts, is_fast)))
         missing = np.flatnonzero(flat.ids >= self._fast.size)
         if len(missing):
@@ -276,14 +276,14 @@ class RoutedEngine:
     def for_reference(self, texts: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Which texts the reference encodes, bool[n], including those with marks of the fast engine."""
         marked: Table = np.fromiter((BETWEEN in text or CUT in text for text in texts), bool, len(texts))
-        return marked | self.odd(texts)
+        return marked | self.needs_reference(texts)
 
     def needs_reference(self, texts: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Which texts need the reference because of their characters, bool[n]."""
-        needs_reference = np.zeros(len(texts), bool)
+        mask = np.zeros(len(texts), bool)
         numbers = [number for number, text in enumerate(texts) if text and (self._ascii_suspects or not text.isascii())]
         if not numbers:
-            return needs_reference
+            return mask
         codes = np.frombuffer("".join([texts[number] for number in numbers]).encode("utf-32-le"), np.uint32)
         starts = np.zeros(len(numbers), np.int64)
         np.cumsum([len(texts[number]) for number in numbers[:-1]], out=starts[1:])
@@ -292,13 +292,11 @@ class RoutedEngine:
             numerals = self._numerals[codes]
             numerals[1:] &= (codes[:-1] <= 32) | (codes[:-1] >= 127)
             hits |= numerals
-        needs_reference[numbers] = np.logical_or.reduceat(hits, starts)
+        mask[numbers] = np.logical_or.reduceat(hits, starts)
         if self.composes:
-            may_compose = np.logical_or.reduceat(_marks()[codes], starts) & ~needs_reference[numbers]
-            needs_reference[
-                [number for number in compress(numbers, may_compose) if not unicodedata.is_normalized("NFC", texts[number])]
-            ] = True
-        return needs_reference
+            may_compose = np.logical_or.reduceat(_marks()[codes], starts) & ~mask[numbers]
+            mask[[number for number in compress(numbers, may_compose) if not unicodedata.is_normalized("NFC", texts[number])]] = True
+        return mask
 
 
 @cache
