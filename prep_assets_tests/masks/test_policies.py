@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prep_assets_tests.tokenization.expected import expected
 
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, TOOL, USER, Region, Sample, Turn, turn
@@ -17,7 +18,6 @@ from prep_assets_tests.graph.workspaces import build, domain, failing, minimal, 
 from prep_assets_tests.masks import chatml
 from prep_assets_tests.masks.bound import SHIPPED, Bound, assert_proven, bind, trained, with_options
 from prep_assets_tests.masks.chatml import answer, weighted
-from prep_assets_tests.tokenization.expected import expected
 from prep_assets_tests.tokenization.loaded import load
 
 CHAT = Sample(
