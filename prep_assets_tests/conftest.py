@@ -126,4 +126,4 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 @pytest.fixture(autouse=True)
 def compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokenizers are compared with transformers' in the process of the tests, which imports it once. A process for each takes three seconds."""
-    monkeypatch.setattr(agreement, "_compared_apart", lambda name, path: agreement.compare(from_file(name, path), path.parent))
+    monkeypatch.setattr(agreement, "_compare_in_new_process", lambda name, path: agreement.compare(from_file(name, path), path.parent))

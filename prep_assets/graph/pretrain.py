@@ -38,7 +38,7 @@ from prep_assets.samples import Example, Sample
 from prep_assets.stores.arrays import ahead
 from prep_assets.stores.published import Draft
 from prep_assets.stores.tokens import Block, RecordWriter, TokenStore
-from prep_assets.text.documents import STARTS, FillInTheMiddle, refuse_other_bytes, sentences_of, sentinels_of
+from prep_assets.text.documents import STARTS, FillInTheMiddle, check_fixed_bytes, sentences_of, sentinels_of
 from prep_assets.text.ids import Flat
 from prep_assets.text.vocabulary import Ends, ends_of
 
@@ -63,7 +63,7 @@ def _write(target: Target, quarantine: Quarantine) -> Draft:
     family, masks = target.family, target.needed
     sentences = {}
     if family.split_sentences is not None:
-        refuse_other_bytes(target.vocabulary)
+        check_fixed_bytes(target.vocabulary)
         sentences = {STARTS: "uint8"}
     encode, storage = partial(write_masked_documents, masks=masks) if masks else write_documents, family.output.storage_format
     try:

@@ -1,8 +1,8 @@
-"""Whether others read a tokenizer as we do: `transformers.AutoTokenizer` a ``tokenizer.json``, its own library any other file.
+"""Agreement of tokenizers: a ``tokenizer.json`` with `transformers.AutoTokenizer`, any other file with the library that it was made for.
 
 The class that a ``tokenizer_config.json`` names may replace the pre-tokenizer or the normalizer of the file: in transformers 5 SmolLM's digits
-are no longer split. Both readings decode to the text, so nothing else can notice. Where the definitions are equal there is nothing to compare;
-where they are not, both encode the edge set, and a sample of the data as it is read.
+are no longer split. Both tokenizers decode to the text, so no other check can notice. Equal definitions need no comparison; otherwise both
+encode the edge set, and a sample of the data as it is read.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from prep_assets.text.vocabulary import Vocabulary, from_file, from_transformers
 _SUFFIXES = (".json", ".jinja", ".model", ".txt", ".tiktoken", ".yaml")
 _NAMES = ("bos_token", "eos_token", "pad_token")
 KEPT = Kept("tokenizers", 256)
-"""What was found of each tokenizer."""
+"""Cache of verdicts about tokenizers."""
 _RULES = 1
-"""Counted up when the comparison itself changes."""
+"""Version of the comparison."""
 
 
 class Agreement(msgspec.Struct, frozen=True):
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
         verdict: for people and manifests.
-        fault: how the two differ; ``""`` where they do not.
-        same: whether they are equal by definition, so that no text can tell them apart. Also where transformers cannot open the folder.
+        fault: how the two differ; ``""`` if they do not.
+        same: whether they are equal by definition, so that no text can tell them apart; also if transformers cannot open the folder.
     """
 
     verdict: str
@@ -48,32 +48,32 @@ class Agreement(msgspec.Struct, frozen=True):
     same: bool = True
 
 
-def agreement(vocabulary: Vocabulary, folder: Path, kept: Kept | None = None) -> Agreement:
-    """Compare a published tokenizer with what transformers makes of its folder; one that was converted, with the library of its file.
+def agreement(vocabulary: Vocabulary, folder: Path, cache: Kept | None = None) -> Agreement:
+    """Compare a published tokenizer with that of transformers, or a converted one with the library of its file.
 
     Args:
-        folder: of the tokenizer, or its file.
-        kept: where verdicts are kept, by the content of the tokenizer's files, the versions of both libraries.
+        folder: folder of the tokenizer, or its file.
+        cache: cache of verdicts, by the content of the tokenizer's files and the versions of the libraries.
     """
     path = published_file(folder)
 
-    def found() -> Agreement:
-        return _compared_apart(vocabulary.name, path) if is_tokenizer_json(path) else converted(vocabulary, path)
+    def compare_now() -> Agreement:
+        return _compare_in_new_process(vocabulary.name, path) if is_tokenizer_json(path) else converted(vocabulary, path)
 
-    return found() if kept is None else remembered(kept, _key(path), Agreement, found)
+    return compare_now() if cache is None else remembered(cache, _key(path), Agreement, compare_now)
 
 
 def refuse_disagreement(vocabulary: Vocabulary, folder: Path) -> Agreement:
-    """`agreement`, kept in the user's cache folder, and stop where the two differ.
+    """`agreement`, cached in the user's cache folder; raise if the two differ.
 
     Raises:
-        ConfigError: names a text with the ids of both, and the option that chooses.
+        ConfigError: with a text and both ids, and the option that chooses.
     """
-    found = agreement(vocabulary, folder, KEPT)
-    if found.fault:
+    result = agreement(vocabulary, folder, KEPT)
+    if result.fault:
         remedy = REMEDY if is_tokenizer_json(published_file(folder)) else "Use the tokenizer.json that is published with it"
-        raise ConfigError(f"tokenizer {vocabulary.name!r}: {found.fault}. {remedy}")
-    return found
+        raise ConfigError(f"tokenizer {vocabulary.name!r}: {result.fault}. {remedy}")
+    return result
 
 
 REMEDY = (
@@ -82,8 +82,8 @@ REMEDY = (
 )
 
 
-def _compared_apart(name: str, path: Path) -> Agreement:
-    """`compare` in a process of its own: transformers imports torch where it is installed, and both take 200 MB for as long as a process lives."""
+def _compare_in_new_process(name: str, path: Path) -> Agreement:
+    """`compare` in a new process: transformers imports torch if it is installed, and both take 200 MB until the process ends."""
     try:
         return msgspec.json.decode(in_a_new_process(__name__, compared_as_json.__name__, name, str(path)), type=Agreement)
     except ConfigError as error:
@@ -91,34 +91,41 @@ def _compared_apart(name: str, path: Path) -> Agreement:
 
 
 def compared_as_json(name: str, path: str) -> str:
-    """What `compare` finds of a ``tokenizer.json``."""
+    """`compare` for a ``tokenizer.json``, as JSON."""
     return msgspec.json.encode(compare(from_file(name, Path(path)), Path(path).parent)).decode()
 
 
 def compare(vocabulary: Vocabulary, folder: Path) -> Agreement:
-    """Compare a ``tokenizer.json`` with what transformers makes of the folder that it is in."""
+    """Compare a ``tokenizer.json`` with the tokenizer that transformers opens from its folder."""
     versions = f"transformers {version('transformers')}"
     try:
-        other = from_transformers(vocabulary.name, folder)
+        theirs = from_transformers(vocabulary.name, folder)
     except ConfigError as error:
         return Agreement(f"{versions} was not compared: {error}")
-    own, theirs = vocabulary.special, other.special
-    if name := next((name for name in _NAMES if own.get(name) != theirs.get(name)), None):
-        return Agreement("differs", f"its {name} is {own.get(name)!r} by its files and {theirs.get(name)!r} by transformers", False)
-    if len({vocabulary.chat_template, other.chat_template} - {None}) > 1:
+    special, their_special = vocabulary.special, theirs.special
+    if name := next((name for name in _NAMES if special.get(name) != their_special.get(name)), None):
+        return Agreement(
+            "differs", f"its {name} is {special.get(name)!r} by its files and {their_special.get(name)!r} by transformers", False
+        )
+    if len({vocabulary.chat_template, theirs.chat_template} - {None}) > 1:
         return Agreement("differs", "its chat template is another one by its files than by transformers", False)
-    start = [backend.encode("x", add_special_tokens=True).ids for backend in (vocabulary.backend, other.backend)]
-    if start[0] != start[1]:
-        return Agreement("differs", f"with special tokens, 'x' becomes {start[0]} by tokenizer.json and {start[1]} by {versions}", False)
-    changed = [part for part in DECIDES if _comparable(vocabulary.spec[part]) != _comparable(other.spec[part])]
+    processed_ids = [backend.encode("x", add_special_tokens=True).ids for backend in (vocabulary.backend, theirs.backend)]
+    if processed_ids[0] != processed_ids[1]:
+        return Agreement(
+            "differs", f"with special tokens, 'x' becomes {processed_ids[0]} by tokenizer.json and {processed_ids[1]} by {versions}", False
+        )
+    changed = [part for part in DECIDES if _comparable(vocabulary.spec[part]) != _comparable(theirs.spec[part])]
     if not changed:
         return Agreement(f"{versions} opens the same definition")
-    texts = (*edge_set(), *typed({token["content"]: None for each in (vocabulary, other) for token in each.spec["added_tokens"]}))
-    for as_text in (False, True):  # typed control tokens once as tokens and once as text
-        if differs := _first_difference(texts, _ids(vocabulary, texts, as_text), _ids(other, texts, as_text)):
-            text, ours, other_ids = differs
-            said = f"{text}: tokenizer.json gives {ours}, transformers {other_ids}"
-            return Agreement("differs", f"{versions} replaces its {', '.join(changed)}, and ids differ. {said}", False)
+    texts = (
+        *edge_set(),
+        *typed({token["content"]: None for tokenizer in (vocabulary, theirs) for token in tokenizer.spec["added_tokens"]}),
+    )
+    for as_text in (False, True):  # typed control tokens as tokens, then as text
+        if difference := _first_difference(texts, _ids(vocabulary, texts, as_text), _ids(theirs, texts, as_text)):
+            text, our_ids, their_ids = difference
+            example = f"{text}: tokenizer.json gives {our_ids}, transformers {their_ids}"
+            return Agreement("differs", f"{versions} replaces its {', '.join(changed)}, and ids differ. {example}", False)
     return Agreement(f"{versions} replaces its {', '.join(changed)}; equal on {len(texts):,} edge texts", same=False)
 
 
@@ -126,51 +133,51 @@ def converted(vocabulary: Vocabulary, path: Path) -> Agreement:
     """Compare a converted tokenizer with the library that its file was made for.
 
     Raises:
-        ConfigError: the library is not installed, and nothing else can prove the conversion.
+        ConfigError: the library is not installed, so the conversion cannot be proven.
     """
-    package, opened = library_of(path)
+    package, open_encoder = library_of(path)
     try:
-        encode = opened(path)
+        encode = open_encoder(path)
     except ImportError as error:
         raise ConfigError(f"{path} is compared with {package}, which is not installed ({error}). pip install {package}") from error
     texts = (*edge_set(), *typed(list(vocabulary.control)[:100]))
-    if vocabulary.unigram:  # the library gives the ids, and says where they stand
+    if vocabulary.unigram:  # the library itself gives ids and spans
         engine = UnigramEngine(vocabulary.unigram)
         for text in texts:
             engine.char_spans(text)
         return Agreement(f"{package} {version(package)} tokenizes; pieces of {len(texts):,} edge texts are what it makes of them")
-    if differs := _first_difference(texts, _ids(vocabulary, texts, True), encode(texts)):
-        text, ours, theirs = differs
-        return Agreement("differs", f"{path} cannot be converted exactly: {text} has ids {ours}, and {theirs} by {package}", False)
+    if difference := _first_difference(texts, _ids(vocabulary, texts, True), encode(texts)):
+        text, our_ids, their_ids = difference
+        return Agreement("differs", f"{path} cannot be converted exactly: {text} has ids {our_ids}, and {their_ids} by {package}", False)
     return Agreement(f"{package} {version(package)} gives the same ids to {len(texts):,} edge texts")
 
 
 def _ids(vocabulary: Vocabulary, texts: Sequence[str], as_text: bool) -> list[list[int]]:
-    """The ids that the library gives to texts, with typed control tokens as text or as tokens."""
+    """The ids of texts by the library, with typed control tokens as text or as tokens."""
     vocabulary.backend.encode_special_tokens = as_text
-    return [found.ids for found in vocabulary.backend.encode_batch(list(texts), add_special_tokens=False)]
+    return [encoding.ids for encoding in vocabulary.backend.encode_batch(list(texts), add_special_tokens=False)]
 
 
 def _first_difference(texts: Sequence[str], ours: Sequence[list[int]], theirs: Sequence[list[int]]) -> tuple[str, str, str] | None:
-    """The first text to which two tokenizers give other ids, and its ids, shortened to be shown."""
+    """The first text with different ids, and both ids, shortened for messages."""
 
-    def few(ids: list[int]) -> str:
+    def shorten(ids: list[int]) -> str:
         return str(ids) if len(ids) <= 12 else f"{ids[:12]} …"
 
-    parted = ((text, one, other) for text, one, other in zip(texts, ours, theirs, strict=True) if one != other)
-    return next(((f"{text[:60]!r}", few(one), few(other)) for text, one, other in parted), None)
+    differences = ((text, our_ids, their_ids) for text, our_ids, their_ids in zip(texts, ours, theirs, strict=True) if our_ids != their_ids)
+    return next(((f"{text[:60]!r}", shorten(our_ids), shorten(their_ids)) for text, our_ids, their_ids in differences), None)
 
 
 def _comparable(part: Any) -> Any:
-    """A part of a ``tokenizer.json`` without what it leaves open: null, "" and false mean the same there."""
+    """A part of a ``tokenizer.json`` without unset values: null, "" and false mean the same there."""
     return {key: value for key, value in part.items() if value not in (None, "", False)} if isinstance(part, dict) else part
 
 
 def _key(path: Path) -> str:
-    """A hash of the files that decide a tokenizer and of the libraries that read them."""
+    """The cache key: a hash of the files that decide a tokenizer and of the versions of the libraries that read them."""
     packages = ["transformers", *([] if is_tokenizer_json(path) else [library_of(path)[0]])]
-    files = sorted(each for each in path.parent.rglob("*") if each.is_file() and each.suffix in _SUFFIXES)
-    hashes = [(each.relative_to(path.parent).as_posix(), hashlib.sha256(each.read_bytes()).hexdigest()) for each in files]
+    files = sorted(file for file in path.parent.rglob("*") if file.is_file() and file.suffix in _SUFFIXES)
+    hashes = [(file.relative_to(path.parent).as_posix(), hashlib.sha256(file.read_bytes()).hexdigest()) for file in files]
     return key_of(_RULES, path.name, [*map(_version, packages)], hashes)
 
 
@@ -182,35 +189,35 @@ def _version(package: str) -> str:
 
 
 SAMPLE, LONGEST = 8, 20_000
-"""Texts of each batch, spread over it, and the characters of each that are compared."""
+"""How many texts of each batch are compared, spread evenly, and how many characters of each text."""
 
 
 class ComparedEngine:
-    """`engine`, and `other` on a sample of each batch.
+    """An engine that compares a sample of each batch with another one.
 
     Raises:
-        ConfigError: from `encode`, where the two differ.
+        ConfigError: from `encode`, if the two differ.
     """
 
     def __init__(self, engine: Engine, other: Engine, tokenizer: str) -> None:
         self.name, self.engine, self._other, self._tokenizer = engine.name, engine, other, tokenizer
 
     def encode(self, texts: Sequence[str]) -> Flat:
-        some = [texts[at][:LONGEST] for at in np.unique(np.linspace(0, len(texts) - 1, SAMPLE).astype(int))] if texts else []
-        for text in some:
-            found, expected = self.engine.encode([text]).ids, self._other.encode([text]).ids
-            if not np.array_equal(found, expected):
-                at = int(np.argmax(found[: len(expected)] != expected[: len(found)])) if len(found) and len(expected) else 0
+        sample = [texts[at][:LONGEST] for at in np.unique(np.linspace(0, len(texts) - 1, SAMPLE).astype(int))] if texts else []
+        for text in sample:
+            ids, expected = self.engine.encode([text]).ids, self._other.encode([text]).ids
+            if not np.array_equal(ids, expected):
+                at = int(np.argmax(ids[: len(expected)] != expected[: len(ids)])) if len(ids) and len(expected) else 0
                 raise ConfigError(
                     f"tokenizer {self._tokenizer!r}: tokenizer.json and transformers give other ids to a text of this data, {text[:80]!r}…: "
-                    f"{len(found):,} and {len(expected):,} ids, which part at id number {at}. {REMEDY}"
+                    f"{len(ids):,} and {len(expected):,} ids, which part at id number {at}. {REMEDY}"
                 )
         return self.engine.encode(texts)
 
 
 def compared(engines: Engines, vocabulary: Vocabulary, other: Vocabulary) -> Engines:
-    """`engines`, which stop where `other` reads a text of the data otherwise."""
-    against = choose_engine(other.with_control(vocabulary.written), reference_only=True)
-    first = ComparedEngine(engines.first, against.first, vocabulary.name)
-    rest = first if engines.rest is engines.first else ComparedEngine(engines.rest, against.rest, vocabulary.name)
+    """`engines` that raise if `other` encodes a text of the data otherwise."""
+    other_engines = choose_engine(other.with_control(vocabulary.written), reference_only=True)
+    first = ComparedEngine(engines.first, other_engines.first, vocabulary.name)
+    rest = first if engines.rest is engines.first else ComparedEngine(engines.rest, other_engines.rest, vocabulary.name)
     return replace(engines, first=first, rest=rest, verdict=f"{engines.verdict}; compared with transformers on a sample of the data")

@@ -18,11 +18,11 @@ from prep_assets.text.spans import Rendered
 from prep_assets.text.template import ChatTemplate, common_length, marks_generated
 from prep_assets.text.vocabulary import Vocabulary
 
-# Kinds of chat that training data has: one small conversation each, to render with a template and look.
+# Probes: a small conversation for each kind of chat in training data.
 
-_ASKED, _ANSWERED = turn(USER, "What is the capital of Peru?"), turn(ASSISTANT, "It is Lima.")
-_AGAIN, _SECOND = turn(USER, "And of Chile?"), turn(ASSISTANT, "It is Santiago.")
-_THOUGHT, _AFTERTHOUGHT = Region(THINKING, "Peru lies in South America."), Region(THINKING, "So does Chile.")
+_QUESTION, _ANSWER = turn(USER, "What is the capital of Peru?"), turn(ASSISTANT, "It is Lima.")
+_SECOND_QUESTION, _SECOND_ANSWER = turn(USER, "And of Chile?"), turn(ASSISTANT, "It is Santiago.")
+_REASONING, _SECOND_REASONING = Region(THINKING, "Peru lies in South America."), Region(THINKING, "So does Chile.")
 _TOOLS: tuple[Mapping[str, Any], ...] = (
     {
         "type": "function",
@@ -35,113 +35,120 @@ _TOOLS: tuple[Mapping[str, Any], ...] = (
 )
 
 
-def _call(country: str, number: int) -> Region:
+def _call_region(country: str, number: int) -> Region:
     return Region(TOOL_CALL, f'{{"id":"call0000{number}","name":"capital_of","arguments":{{"country":"{country}"}}}}')
 
 
-_PERU, _CHILE = _call("Peru", 1), _call("Chile", 2)
+_PERU, _CHILE = _call_region("Peru", 1), _call_region("Chile", 2)
 _LIMA, _SANTIAGO = (Turn(TOOL, (Region(TEXT, text),), "capital_of", f"call0000{n}") for text, n in (("Lima", 1), ("Santiago", 2)))
-_CALLS, _CALLS_NEXT = Turn(ASSISTANT, (_PERU,)), Turn(ASSISTANT, (_CHILE,))
-_ASKED_BOTH, _ANSWERED_BOTH = turn(USER, "What are the capitals of Peru and Chile?"), turn(ASSISTANT, "Lima and Santiago.")
-_SYSTEM, _THOUGHTFUL = turn(SYSTEM, "You answer briefly."), Turn(ASSISTANT, (_THOUGHT, *_ANSWERED.regions))
+_PERU_TURN, _CHILE_TURN = Turn(ASSISTANT, (_PERU,)), Turn(ASSISTANT, (_CHILE,))
+_BOTH_QUESTION, _BOTH_ANSWER = turn(USER, "What are the capitals of Peru and Chile?"), turn(ASSISTANT, "Lima and Santiago.")
+_SYSTEM, _REASONED_ANSWER = turn(SYSTEM, "You answer briefly."), Turn(ASSISTANT, (_REASONING, *_ANSWER.regions))
 
 PROBES: Mapping[str, Sample] = {
-    "plain": Sample((_ASKED, _ANSWERED)),
-    "system": Sample((_SYSTEM, _ASKED, _ANSWERED)),
-    "several rounds": Sample((_ASKED, _ANSWERED, _AGAIN, _SECOND)),
+    "plain": Sample((_QUESTION, _ANSWER)),
+    "system": Sample((_SYSTEM, _QUESTION, _ANSWER)),
+    "several rounds": Sample((_QUESTION, _ANSWER, _SECOND_QUESTION, _SECOND_ANSWER)),
     "white space": Sample((turn(USER, " What is the capital of Peru? \n"), turn(ASSISTANT, "\n It is Lima. \n"))),
-    "reasoning": Sample((_ASKED, _THOUGHTFUL)),
-    "reasoning in several rounds": Sample((_ASKED, _THOUGHTFUL, _AGAIN, Turn(ASSISTANT, (_AFTERTHOUGHT, *_SECOND.regions)))),
-    "tool call": Sample((_ASKED, _CALLS, _LIMA, _ANSWERED), _TOOLS),
-    "text and tool call": Sample((_ASKED, Turn(ASSISTANT, (Region(TEXT, "I look it up."), _PERU)), _LIMA, _ANSWERED), _TOOLS),
-    "parallel tool calls": Sample((_ASKED_BOTH, Turn(ASSISTANT, (_PERU, _CHILE)), _LIMA, _SANTIAGO, _ANSWERED_BOTH), _TOOLS),
-    "reasoning and tool call": Sample((_ASKED, Turn(ASSISTANT, (_THOUGHT, _PERU)), _LIMA, _ANSWERED), _TOOLS),
-    "tool calls in steps": Sample((_ASKED_BOTH, _CALLS, _LIMA, _CALLS_NEXT, _SANTIAGO, _ANSWERED_BOTH), _TOOLS),
-    "tool call at the end": Sample((_ASKED, _CALLS), _TOOLS),
-    "tools unused": Sample((_ASKED, _ANSWERED), _TOOLS),
+    "reasoning": Sample((_QUESTION, _REASONED_ANSWER)),
+    "reasoning in several rounds": Sample(
+        (_QUESTION, _REASONED_ANSWER, _SECOND_QUESTION, Turn(ASSISTANT, (_SECOND_REASONING, *_SECOND_ANSWER.regions)))
+    ),
+    "tool call": Sample((_QUESTION, _PERU_TURN, _LIMA, _ANSWER), _TOOLS),
+    "text and tool call": Sample((_QUESTION, Turn(ASSISTANT, (Region(TEXT, "I look it up."), _PERU)), _LIMA, _ANSWER), _TOOLS),
+    "parallel tool calls": Sample((_BOTH_QUESTION, Turn(ASSISTANT, (_PERU, _CHILE)), _LIMA, _SANTIAGO, _BOTH_ANSWER), _TOOLS),
+    "reasoning and tool call": Sample((_QUESTION, Turn(ASSISTANT, (_REASONING, _PERU)), _LIMA, _ANSWER), _TOOLS),
+    "tool calls in steps": Sample((_BOTH_QUESTION, _PERU_TURN, _LIMA, _CHILE_TURN, _SANTIAGO, _BOTH_ANSWER), _TOOLS),
+    "tool call at the end": Sample((_QUESTION, _PERU_TURN), _TOOLS),
+    "tools unused": Sample((_QUESTION, _ANSWER), _TOOLS),
 }
 
 
-# What a certificate has to say about a template and a tokenizer that is not wrong, and that people who serve the model have to know.
+# Findings of a certificate: not faults, but facts that people who serve the model have to know.
 
-_SHOWN = 8
+_MOST_SHOWN = 8
 
 
 def findings(template: ChatTemplate, vocabulary: Vocabulary) -> Iterator[str]:
-    """Sentences; none where there is nothing to know."""
+    """Yield findings about a template and a tokenizer as sentences."""
     stop, eos = template.stop_token, vocabulary.special.get("eos_token")
     if stop and stop != eos:
         yield (
             f"answers end with {stop!r}, and the tokenizer's eos_token is {eos!r}: a server that stops at eos_token only never stops. Serve "
             "the model with both as stop tokens"
         )
-    # control tokens that the base may never have seen: its own template writes no such token, so nobody trained their embeddings
+    # control tokens that the template of the base model does not write may have untrained embeddings
     names = {vocabulary.special.get(name) for name in ("bos_token", "eos_token")}
     templates = [load_template(f"tokenizer:{name}", vocabulary) for name in ([""] if vocabulary.chat_template else vocabulary.templates)]
-    own = {text for each in templates for text in each.writes(template.control)}
-    untaught = sorted(set(template.writes(template.control)) - names - own)
-    if untaught:
-        why = "the tokenizer's own template never writes" if own else "the tokenizer has no template of its own that writes"
-        more = f" and {len(untaught) - _SHOWN} more" if len(untaught) > _SHOWN else ""
+    base_tokens = {text for base in templates for text in base.writes(template.control)}
+    untrained = sorted(set(template.writes(template.control)) - names - base_tokens)
+    if untrained:
+        why = "the tokenizer's own template never writes" if base_tokens else "the tokenizer has no template of its own that writes"
+        more = f" and {len(untrained) - _MOST_SHOWN} more" if len(untrained) > _MOST_SHOWN else ""
         yield (
-            f"control tokens that {why}: {', '.join(map(repr, untaught[:_SHOWN]))}{more}. Their embeddings may be untrained: train embeddings "
+            f"control tokens that {why}: {', '.join(map(repr, untrained[:_MOST_SHOWN]))}{more}. Their embeddings may be untrained: train embeddings "
             "and the output layer as well, or use the model's own template"
         )
 
 
-# What a template makes of each kind of chat, and which tokens end its answers and tool calls.
+# How a template renders each kind of chat, and which tokens end its answers and tool calls.
 
 RIGHT = "right"
 STOPS = ("last answer", "tool call", "earlier answer")
 
 
 def kinds(template: ChatTemplate) -> tuple[dict[str, str], dict[str, str]]:
-    """Kind of chat → ``right``, or why such rows are refused; and kind of turn → what ends it, where something does.
+    """Kind of chat → ``right``, or why such rows are rejected; and kind of turn → the stops that end it, if any.
 
-    Refusals stand for single rows: the other kinds are built.
+    Rows of rejected kinds are left out of a build; the other kinds are built.
     """
     chats: dict[str, str] = {}
     stops: dict[str, set[str]] = {"last answer": set(), "earlier answer": set(), "tool call": set()}
     for kind, sample in PROBES.items():
-        rendered = _rendered(template, sample)
+        rendered = _try_render(template, sample)
         if isinstance(rendered, Refused):
             chats[kind] = f"{rendered.reason}: {rendered.detail}"
             continue
-        ended = {stop.turn for stop in rendered.stops}
-        unended = [span.turn for span in rendered.spans if span.role == ASSISTANT and span.turn not in ended]
-        chats[kind] = f"no_stop_token: no control token ends turn {unended[0]}" if unended else RIGHT
-        for turn, text, _ in _answers(rendered):
-            stops[turn].add(text)
-    return chats, {turn: " or ".join(sorted(found)) for turn, found in stops.items() if found}
+        stopped_turns = {stop.turn for stop in rendered.stops}
+        unstopped_turns = [span.turn for span in rendered.spans if span.role == ASSISTANT and span.turn not in stopped_turns]
+        chats[kind] = f"no_stop_token: no control token ends turn {unstopped_turns[0]}" if unstopped_turns else RIGHT
+        for kind_of_turn, text, _ in _stopped_answers(rendered):
+            stops[kind_of_turn].add(text)
+    return chats, {kind_of_turn: " or ".join(sorted(texts)) for kind_of_turn, texts in stops.items() if texts}
 
 
 def generation_stops(template: ChatTemplate) -> tuple[str, ...]:
-    """The control tokens that end its answers and its tool calls, found by rendering probes; those of a last answer come first. At these a model
-    that was trained on the template's chats has to stop.
+    """The control tokens at which a model trained on the template has to stop: those that end answers and tool calls in renders of the probes,
+    those of a last answer first.
 
-    A token that also stands inside of what the model generates is no stop: gpt-oss ends an earlier answer with ``<|end|>``, and every thought
-    as well, so a model that stopped there would never answer.
+    A token that also occurs inside generated text is not a stop: gpt-oss ends earlier answers and reasoning with ``<|end|>``, so a model that
+    stopped there would never answer.
     """
-    found: dict[str, str] = {}
-    inside: set[str] = set()
+    kind_of_stop: dict[str, str] = {}
+    inner_tokens: set[str] = set()
     for sample in PROBES.values():
-        rendered = _rendered(template, sample)
-        for kind, text, generated in () if isinstance(rendered, Refused) else _answers(rendered):
-            token = template.first_control(text.lstrip())  # generation stops at the first one
-            found[token] = min(kind, found.get(token, kind), key=STOPS.index)
-            inside.update(token for token in template.control if token in generated)
-    return tuple(sorted((token for token in found if token and token not in inside), key=lambda token: (STOPS.index(found[token]), token)))
+        rendered = _try_render(template, sample)
+        for kind, text, generated in () if isinstance(rendered, Refused) else _stopped_answers(rendered):
+            token = template.first_control(text.lstrip())  # generation stops at the first token
+            kind_of_stop[token] = min(kind, kind_of_stop.get(token, kind), key=STOPS.index)
+            inner_tokens.update(token for token in template.control if token in generated)
+    return tuple(
+        sorted(
+            (token for token in kind_of_stop if token and token not in inner_tokens),
+            key=lambda token: (STOPS.index(kind_of_stop[token]), token),
+        )
+    )
 
 
-def _rendered(template: ChatTemplate, sample: Sample, *, prompt: bool = False) -> Rendered | Refused:
+def _try_render(template: ChatTemplate, sample: Sample, *, prompt: bool = False) -> Rendered | Refused:
     try:
         return render(sample, template, generation_prompt=prompt)
-    except Refused as refusal:
-        return refusal
+    except Refused as rejection:
+        return rejection
 
 
-def _answers(rendered: Rendered) -> Iterator[tuple[str, str, str]]:
-    """Of each assistant's turn that a stop ends: what kind of end it is, the stop's text, and what is generated before it."""
+def _stopped_answers(rendered: Rendered) -> Iterator[tuple[str, str, str]]:
+    """For each assistant's turn with a stop: the kind of stop, its text, and the text generated before it."""
     last = max(span.turn for span in rendered.spans)
     for stop in rendered.stops:
         spans = [span for span in rendered.spans if span.turn == stop.turn and span.role == ASSISTANT]
@@ -151,20 +158,20 @@ def _answers(rendered: Rendered) -> Iterator[tuple[str, str, str]]:
             yield kind, rendered.text[stop.start : stop.end], generated
 
 
-# Two chat templates for one model: which kinds of chat they render or mask differently.
+# Comparison of two chat templates: the kinds of chat that they render or mask differently.
 
 CONTEXT = 30
-"""Characters shown before and after the first difference."""
+"""Characters to show before and after the first difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What two templates do with one kind of chat.
+    """How two templates render one kind of chat.
 
     Attributes:
         chat: the kind, of `PROBES`, or ``generation prompt``.
-        outcome: ``equal``; ``refused`` by both; or what differs first: ``text``, ``mask``, or that one of them refuses.
-        first, second: where they differ, what each has there.
+        outcome: ``equal``; ``refused`` by both; or what differs first: ``text``, ``mask``, or that only one rejects it.
+        first, second: what each has at the difference.
     """
 
     chat: str
@@ -174,7 +181,7 @@ class Comparison:
 
     @property
     def differs(self) -> bool:
-        """Whether they part."""
+        """Whether the two differ."""
         return self.outcome not in ("equal", "refused")
 
     def as_dict(self) -> dict[str, Any]:
@@ -183,72 +190,74 @@ class Comparison:
 
 
 def compare(first: ChatTemplate, second: ChatTemplate, encoder: Encoder) -> Iterator[Comparison]:
-    """Compare them on every probe. Both are rendered for the tokenizer of `encoder`, whose policy says what is trained."""
-    both = (first, second)
-    asked = Sample(PROBES["plain"].turns[:-1])
-    yield _compared("generation prompt", [_rendered(template, asked, prompt=True) for template in both], None)
+    """Compare two templates on every probe. The tokenizer and the mask policy are those of `encoder`."""
+    templates = (first, second)
+    question = Sample(PROBES["plain"].turns[:-1])
+    yield _compare_renders("generation prompt", [_try_render(template, question, prompt=True) for template in templates], None)
     for chat, sample in PROBES.items():
-        yield _compared(chat, [_rendered(template, sample) for template in both], encoder)
+        yield _compare_renders(chat, [_try_render(template, sample) for template in templates], encoder)
 
 
-def _compared(chat: str, found: list[Rendered | Refused], encoder: Encoder | None) -> Comparison:
-    both = [each for each in found if isinstance(each, Rendered)]
-    if len(both) < 2:
-        shown = [f"refuses: {each}" if isinstance(each, Refused) else "renders" for each in found]
-        return Comparison(chat, "one refuses" if both else "refused", *shown)
-    first, second = (each.text for each in both)
+def _compare_renders(chat: str, outcomes: list[Rendered | Refused], encoder: Encoder | None) -> Comparison:
+    renders = [outcome for outcome in outcomes if isinstance(outcome, Rendered)]
+    if len(renders) < 2:
+        descriptions = [f"refuses: {outcome}" if isinstance(outcome, Refused) else "renders" for outcome in outcomes]
+        return Comparison(chat, "one refuses" if renders else "refused", *descriptions)
+    first, second = (rendered.text for rendered in renders)
     if first != second:
         at = common_length(first, second)
         return Comparison(chat, "text", *(repr(text[max(0, at - CONTEXT) : at + CONTEXT]) for text in (first, second)))
     if encoder is None:
         return Comparison(chat, "equal")
-    encoded = [encoder.encode([each]) for each in both]
-    refusals = [[str(refusal) for _, refusal in each.refused] for each in encoded]
-    if any(refusals):
-        shown = [f"refuses: {each[0]}" if each else "renders" for each in refusals]
-        return Comparison(chat, "refused" if all(refusals) else "one refuses", *shown)
+    encoded = [encoder.encode([rendered]) for rendered in renders]
+    rejections = [[str(rejection) for _, rejection in batch.refused] for batch in encoded]
+    if any(rejections):
+        descriptions = [f"refuses: {reasons[0]}" if reasons else "renders" for reasons in rejections]
+        return Comparison(chat, "refused" if all(rejections) else "one refuses", *descriptions)
     differing = np.flatnonzero(encoded[0].loss != encoded[1].loss)
     if not len(differing):
         return Comparison(chat, "equal")
     at, ids = int(differing[0]), encoded[0].ids
     decode = encoder.vocabulary.backend.decode
-    around, token = (decode(some.tolist(), skip_special_tokens=False) for some in (ids[max(0, at - 5) : at + 6], ids[at : at + 1]))
-    return Comparison(chat, "mask", *(f"{'trains' if each.loss[at] else 'masks'} token {at}, {token!r}, in {around!r}" for each in encoded))
+    context, token = (decode(window.tolist(), skip_special_tokens=False) for window in (ids[max(0, at - 5) : at + 6], ids[at : at + 1]))
+    return Comparison(
+        chat, "mask", *(f"{'trains' if batch.loss[at] else 'masks'} token {at}, {token!r}, in {context!r}" for batch in encoded)
+    )
 
 
 # Certification: what a chat template can be trusted with, for one tokenizer, found by rendering probes.
 #
-# A policy that the template cannot support (stop tokens where it writes none, masks that cannot be proven) is refused before any data is read.
+# A policy that the template cannot support (stop tokens that it does not write, masks that cannot be proven) is an error before any data is read.
 
 _BARE_CALL = Turn(ASSISTANT, (Region(TOOL_CALL, '{"name": "capital_of", "arguments": {"country": "Peru"}}'),))
-_WITH_TOOL = Sample((_ASKED, _BARE_CALL, turn(TOOL, "Lima"), _ANSWERED), _TOOLS)
-"""A call without an id, as most data sets have it."""
+_WITH_TOOL = Sample((_QUESTION, _BARE_CALL, turn(TOOL, "Lima"), _ANSWER), _TOOLS)
+"""A call without an id, as in most data sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a template does with conversations.
+    """How a template renders conversations.
 
     Attributes:
         template: its name.
-        renders: whether a plain question and answer renders with spans; nothing else holds without it.
+        renders: whether a plain question and answer renders with spans; if not, the other fields are empty.
         reason: why it does not.
-        stop_token: the control token that ends an assistant's turn, ``""`` where there is none.
-        generation_prompt: what it writes before an answer that is to be generated.
-        begins_with: the control token that every conversation begins with, ``""`` where there is none.
-        prefix_stable: whether the render of the first turns is how the render of more turns begins.
-        grows: whether a render that ends with the generation prompt is how the render with the answer begins.
-        system: ``rendered``, ``injected`` (rendered, and a default one is written where there is none) or ``refused``.
+        stop_token: the control token that ends an assistant's turn, ``""`` if there is none.
+        generation_prompt: what it writes before an answer to generate.
+        begins_with: the control token that every conversation begins with, ``""`` if there is none.
+        prefix_stable: whether the render of the first turns is a prefix of the render of more turns.
+        grows: whether a render with the generation prompt is a prefix of the render with the answer.
+        system: ``rendered``, ``injected`` (rendered, with a default if there is none) or ``refused``.
         default_system: the injected text.
-        alternation: whether it refuses two user turns in a row.
-        trims: whether it takes white space off the ends of contents.
+        alternation: whether it rejects two user turns in a row.
+        trims: whether it strips white space from the ends of contents.
         thinking: ``kept``, ``kept in the last turn`` or ``not rendered``.
-        tools: ``rendered`` or ``not rendered``: schemas, calls and results all appear.
-        generation_tags: whether it, or its training variant, marks what the model generates for transformers.
+        tools: ``rendered`` if schemas, calls and results all appear, or ``not rendered``.
+        generation_tags: whether it, or its training variant, marks generated text for transformers.
         proofs: derivations of the mask that it allows.
-        stops: what ends the last answer, earlier answers and tool calls, where something does.
-        chats: ``right`` for each kind of chat, or why rows of that kind are refused.
-        findings: what those who train or serve the model have to know, as sentences.
+        stops: what ends the last answer, earlier answers and tool calls, if anything.
+        chats: kind of chat → ``right``, or why rows of that kind are rejected.
+        findings: facts that those who train or serve the model have to know, as sentences.
     """
 
     template: str
@@ -276,36 +285,36 @@ class Certificate:
         return {**asdict(self), "proofs": list(self.proofs), "findings": list(self.findings)}
 
     def faults(self, *, train_on_eos: str, train_headers: bool) -> list[str]:
-        """Why the template cannot support a policy; empty where it can."""
+        """Why the template cannot support a policy; empty if it can."""
         if not self.renders:
             return [f"template {self.template} cannot render a plain question and answer with the span of each: {self.reason}"]
-        found = []
+        faults = []
         if train_on_eos != "none" and not self.stops:
-            found.append(
+            faults.append(
                 f"train_on_eos is {train_on_eos!r}, but template {self.template} ends an assistant's turn with no control token of this "
                 "tokenizer, so that the model would never learn to stop. Use a template that fits the tokenizer, or train_on_eos: none"
             )
         if train_headers and not self.generation_prompt:
-            found.append(
+            faults.append(
                 f"train_headers needs a template that writes something before an answer is generated; {self.template} writes nothing"
             )
         if train_headers and not self.prefix_stable:
-            found.append(f"train_headers needs a template whose renders grow by turns; those of {self.template} do not")
-        return found
+            faults.append(f"train_headers needs a template whose renders grow by turns; those of {self.template} do not")
+        return faults
 
 
 def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Certificate:
-    """Render the probes and look. With the tokenizer there are findings about the two together."""
-    short = _rendered(template, PROBES["plain"])
+    """Certify a template by rendering the probes. With `vocabulary`, the certificate has findings about the two."""
+    short = _try_render(template, PROBES["plain"])
     if isinstance(short, Refused):
         return Certificate(template.name, renders=False, reason=str(short))
     rounds = PROBES["several rounds"].turns
-    whole, spaced = _text(template, *rounds), "  It is Lima.  "
-    heads = [_text(template, *rounds[:count]) for count in (2, 3)]
-    prompted = [_text(template, *rounds[:count], generation_prompt=True) for count in (1, 3)]
-    trimmed, with_tool = _text(template, _ASKED, turn(ASSISTANT, spaced)), _rendered(template, _WITH_TOOL)
+    whole, spaced_answer = _render_text(template, *rounds), "  It is Lima.  "
+    prefixes = [_render_text(template, *rounds[:count]) for count in (2, 3)]
+    prompted = [_render_text(template, *rounds[:count], generation_prompt=True) for count in (1, 3)]
+    trimmed, with_tool = _render_text(template, _QUESTION, turn(ASSISTANT, spaced_answer)), _try_render(template, _WITH_TOOL)
     has_tools = isinstance(with_tool, Rendered) and "The capital of a country." in with_tool.text and with_tool.text.count("capital_of") > 1
-    system, default = _system(template)
+    system, default = _system_support(template)
     chats, stops = kinds(template)
     tags = marks_generated(template.training or template.source)
     return Certificate(
@@ -314,13 +323,13 @@ def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Cer
         stop_token=template.stop_token,
         generation_prompt=template.generation_prompt,
         begins_with=template.first_control(short.text),
-        prefix_stable=whole is not None and all(head is not None and whole.startswith(head.rstrip()) for head in heads),
-        grows=whole is not None and all(head is not None and whole.startswith(head) for head in prompted),
+        prefix_stable=whole is not None and all(prefix is not None and whole.startswith(prefix.rstrip()) for prefix in prefixes),
+        grows=whole is not None and all(prefix is not None and whole.startswith(prefix) for prefix in prompted),
         system=system,
         default_system=default,
-        alternation=isinstance(_rendered(template, Sample((_ASKED, _AGAIN))), Refused),
-        trims=trimmed is not None and spaced not in trimmed,
-        thinking=_thinking(template),
+        alternation=isinstance(_try_render(template, Sample((_QUESTION, _SECOND_QUESTION))), Refused),
+        trims=trimmed is not None and spaced_answer not in trimmed,
+        thinking=_reasoning_support(template),
         tools="rendered" if has_tools else "not rendered",
         generation_tags=tags,
         proofs=("offsets of one render", "the render built anew", "decoding of trained tokens", *(["generation tags"] if tags else [])),
@@ -330,8 +339,8 @@ def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Cer
     )
 
 
-def _text(template: ChatTemplate, *turns: Turn, generation_prompt: bool = False) -> str | None:
-    """The text of a conversation, whether or not its spans can be told; `None` where the template refuses it."""
+def _render_text(template: ChatTemplate, *turns: Turn, generation_prompt: bool = False) -> str | None:
+    """The render of a conversation without spans; `None` if the template rejects it."""
     sample = Sample(turns)
     try:
         return template.render(messages(sample, pieces(sample), form=template.form), generation_prompt=generation_prompt)
@@ -339,19 +348,23 @@ def _text(template: ChatTemplate, *turns: Turn, generation_prompt: bool = False)
         return None
 
 
-def _system(template: ChatTemplate) -> tuple[str, str]:
-    given, none = _text(template, _SYSTEM, _ASKED, _ANSWERED), _text(template, _ASKED, _ANSWERED)
-    if given is None or none is None or _SYSTEM.text not in given:
+def _system_support(template: ChatTemplate) -> tuple[str, str]:
+    with_system, without_system = _render_text(template, _SYSTEM, _QUESTION, _ANSWER), _render_text(template, _QUESTION, _ANSWER)
+    if with_system is None or without_system is None or _SYSTEM.text not in with_system:
         return "refused", ""
-    before, after = given.split(_SYSTEM.text, 1)
-    end = after[: after.find(_ASKED.text)]
-    header = none[: none.find(_ASKED.text)]
+    before, after = with_system.split(_SYSTEM.text, 1)
+    end = after[: after.find(_QUESTION.text)]
+    header = without_system[: without_system.find(_QUESTION.text)]
     if header.startswith(before) and header.endswith(end) and len(header) > len(before) + len(end):
         return "injected", header[len(before) : len(header) - len(end)]
     return "rendered", ""
 
 
-def _thinking(template: ChatTemplate) -> str:
-    if _THOUGHT.text not in (_text(template, _ASKED, _THOUGHTFUL) or ""):
+def _reasoning_support(template: ChatTemplate) -> str:
+    if _REASONING.text not in (_render_text(template, _QUESTION, _REASONED_ANSWER) or ""):
         return "not rendered"
-    return "kept" if _THOUGHT.text in (_text(template, _ASKED, _THOUGHTFUL, _AGAIN, _SECOND) or "") else "kept in the last turn"
+    return (
+        "kept"
+        if _REASONING.text in (_render_text(template, _QUESTION, _REASONED_ANSWER, _SECOND_QUESTION, _SECOND_ANSWER) or "")
+        else "kept in the last turn"
+    )

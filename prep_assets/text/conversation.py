@@ -1,4 +1,4 @@
-"""A sample as the messages that a template reads: marks, tool calls, and control tokens that somebody typed."""
+"""Sample → messages of a chat template: marks, tool calls, and control tokens typed into content."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from prep_assets.stores.files import TOO_DEEP, is_too_deep, may_be_too_deep, onc
 from prep_assets.text.environment import MessageForm
 from prep_assets.text.spans import control_pattern
 
-# Marks around texts on their way through a template: Unicode noncharacters (U+FDD0 … U+FDEF), which no text may contain.
+# Marks around texts that a template renders: Unicode noncharacters (U+FDD0 … U+FDEF), which no text may contain.
 #
-# An opening mark carries a number, so that the render says which text stands where; a template may write one text more than once.
+# An opening mark carries the number of its text, so that the render tells which text is where; a template may write a text several times.
 
 _OPEN, _OPENED, _CLOSE = "\ufdd0", "\ufdd1", "\ufdd2"
 _DIGITS = "".join(map(chr, range(0xFDD3, 0xFDE3)))
@@ -26,46 +26,50 @@ _MARKS = re.compile(f"{_OPEN}([{_DIGITS}]+){_OPENED}|{_CLOSE}")
 NONCHARACTER = re.compile("[\ufdd0-\ufdef]")
 
 Places = dict[int, list[tuple[int, int]]]
-"""Number → where its texts stand (start, end), ascending."""
+"""Number of a text → its occurrences (start, end) in characters, ascending."""
 
 
 def mark(number: int, words: str) -> str:
-    """`words` between marks; no marks around nothing."""
+    """`words` between marks; ``""`` without marks if empty."""
     digits = "".join(_DIGITS[int(digit, 16)] for digit in f"{number:x}")
     return f"{_OPEN}{digits}{_OPENED}{words}{_CLOSE}" if words else ""
 
 
 def mark_words(number: int, text: str) -> str:
-    """`text` with marks around its words, so that a template's own trimming still finds the white space at its ends."""
+    """`text` with marks around its words, inside the outer white space, so that a template can still trim it."""
     words = text.strip()
     start = text.find(words)
     return f"{text[:start]}{mark(number, words)}{text[start + len(words) :]}" if words else text
 
 
 def unmark(marked: str) -> tuple[str, Places]:
-    """The text without marks, and what they enclose."""
+    """The text without marks, and the places of the marked texts in it."""
     plain: list[str] = []
-    found: Places = {}
+    places: Places = {}
     at, last = 0, 0
     opened: tuple[int, int] | None = None
-    for each in _MARKS.finditer(marked):
-        plain.append(marked[last : each.start()])
-        at += each.start() - last
-        last = each.end()
-        if each[1] is not None:
-            opened = (int("".join(f"{_DIGITS.index(char):x}" for char in each[1]), 16), at)
+    for match in _MARKS.finditer(marked):
+        plain.append(marked[last : match.start()])
+        at += match.start() - last
+        last = match.end()
+        if match[1] is not None:
+            opened = (int("".join(f"{_DIGITS.index(char):x}" for char in match[1]), 16), at)
         elif opened is not None:
-            found.setdefault(opened[0], []).append((opened[1], at))
+            places.setdefault(opened[0], []).append((opened[1], at))
             opened = None
     plain.append(marked[last:])
-    return "".join(plain), found
+    return "".join(plain), places
 
 
-# Tool calls: the JSON that a region holds, and its strings, which are what can be marked in it.
+# Tool calls: the JSON of a region, and its strings, which can be marked.
 
 
 def tool_call(region: Region) -> dict[str, Any]:
-    """The call that a `TOOL_CALL` region holds: ``{"name": str, "arguments": …}``, and its ``"id"`` where it has one."""
+    """Parse the call of a `TOOL_CALL` region: ``{"name": str, "arguments": …}``, and ``"id"`` if it has one.
+
+    Raises:
+        Refused: ``bad_tool_call`` or ``too_deeply_nested``.
+    """
     try:
         call = json.loads(region.text, object_pairs_hook=once)
         name, arguments = call["name"], call["arguments"]
@@ -81,7 +85,7 @@ def tool_call(region: Region) -> dict[str, Any]:
 
 
 def walk(value: Any) -> Iterator[tuple[bool, str]]:
-    """Every string of a JSON value, and whether it is a key."""
+    """Yield ``(is_key, text)`` for every string of a JSON value."""
     if isinstance(value, str):
         yield False, value
     elif isinstance(value, dict):
@@ -94,12 +98,12 @@ def walk(value: Any) -> Iterator[tuple[bool, str]]:
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Every non-empty string among the values of a JSON value."""
+    """Yield the non-empty strings of a JSON value that are not keys."""
     return (text for is_key, text in walk(value) if text and not is_key)
 
 
 def map_strings(value: Any, write: Callable[[str], str], write_key: Callable[[str], str] = str) -> Any:
-    """The JSON value with `write` of each non-empty string among its values, in the order of `strings`, and `write_key` of each key."""
+    """Apply `write` to the `strings` of a JSON value, in their order, and `write_key` to its keys."""
     if isinstance(value, str):
         return write(value) if value else value
     if isinstance(value, dict):
@@ -109,33 +113,32 @@ def map_strings(value: Any, write: Callable[[str], str], write_key: Callable[[st
 
 # A sample as the messages that a chat template reads, with or without marks around its texts.
 #
-# Every text that a template can show is a *leaf* with a number: the text of a region, each string of a tool call, a speaker's name, the name and the
-# description of a tool. White space at the outer ends of a field stays outside the marks, where a template's own trimming still finds it.
+# Every text that a template can show is a *leaf* with a number: the text of a region, each string of a tool call, the name of a speaker, the name and the
+# description of a tool. Outer white space of a field stays outside the marks, where a template can trim it.
 
 __all__ = ["NONCHARACTER", "Marking", "Piece", "control_pattern", "messages", "pieces", "placeholder", "tool_call"]
 
 NAMES, TOOLS = 1 << 20, 1 << 21
-"""Where the numbers of leaves begin that are names of speakers (by turn) and texts of tools (in order)."""
+"""First leaf numbers of the names of speakers (by turn) and of the texts of tools (in order)."""
 
 Marking = Literal["none", "words", "words only"]
-"""``none``: as the source has it; ``words``: marks around the words; ``words only``: the same, without the white space around
-them; a field of nothing but white space keeps it."""
+"""``none``: the source texts; ``words``: marks around the words; ``words only``: the same without outer white space, except in blank fields."""
 
 _COMMON = MessageForm()
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A region on its way into a message.
+    """A region as a part of a message.
 
     Attributes:
         turn, role: the turn it belongs to.
         region: the region.
-        text: what stands in the message; the region's own text, or the placeholder of an image.
-        order: its place among the regions of its turn.
+        text: its text in the message: that of the region, or the placeholder of an image.
+        order: its index among the regions of its turn.
         leaf: the number of its first leaf.
-        leaves: how many it has: one, one for each string of a tool call, none for an image that is a part of its own.
-        lead, trail: characters of white space at the outer ends of its field, which are the template's to trim.
+        leaves: its number of leaves: one per string of a tool call, none for an image part, else one.
+        lead, trail: lengths of the white space at the outer ends of its field, which a template may trim.
     """
 
     turn: int
@@ -150,12 +153,12 @@ class Piece:
 
     @property
     def words(self) -> str:
-        """The text without the white space that a template may trim."""
+        """The text without `lead` and `trail`."""
         return self.text[self.lead : len(self.text) - self.trail]
 
     @property
     def is_part(self) -> bool:
-        """Whether it is an image for which the template itself writes something."""
+        """Whether it is an image part, for which the template writes the token."""
         return self.region.kind == IMAGE and not self.text
 
     @property
@@ -165,15 +168,15 @@ class Piece:
 
 
 def pieces(sample: Sample, *, image: str = "", form: MessageForm = _COMMON) -> list[Piece]:
-    """The regions of a sample that are shown: turn by turn reasoning, content, tool calls.
+    """The regions of a sample that are shown, by turn: reasoning, content, tool calls.
 
     Args:
-        image: what stands for an image (see `placeholder`).
+        image: the placeholder of an image (see `placeholder`).
 
     Raises:
-        Refused: a tool call that is none, or an image where nothing stands for it.
+        Refused: an invalid tool call, or an image without a placeholder.
     """
-    found: list[Piece] = []
+    shown_pieces: list[Piece] = []
     for number, turn in enumerate(sample.turns):
         in_parts = as_parts(turn, form)
         for field in _fields(turn, in_parts):
@@ -189,9 +192,9 @@ def pieces(sample: Sample, *, image: str = "", form: MessageForm = _COMMON) -> l
                     lead = len(text) - len(text.lstrip()) if i == 0 else 0
                     trail = len(text) - len(text.rstrip()) if i == len(field) - 1 and lead < len(text) else 0
                     leaves = int(lead + trail < len(text))
-                leaf = found[-1].leaf + found[-1].leaves if found else 0
-                found.append(Piece(number, turn.role, region, text, order, leaf, leaves, lead, trail))
-    return found
+                leaf = shown_pieces[-1].leaf + shown_pieces[-1].leaves if shown_pieces else 0
+                shown_pieces.append(Piece(number, turn.role, region, text, order, leaf, leaves, lead, trail))
+    return shown_pieces
 
 
 def as_parts(turn: Turn, form: MessageForm) -> bool:
@@ -200,19 +203,19 @@ def as_parts(turn: Turn, form: MessageForm) -> bool:
 
 
 def _fields(turn: Turn, in_parts: bool) -> Iterator[list[tuple[int, Region]]]:
-    """The regions of a turn, each with its place, by the texts that a template gets: reasoning, content (or each run of text between images), each call."""
+    """The numbered regions of each field of a message: reasoning, content (or each run of text between images), each call."""
     shown = [(order, region) for order, region in enumerate(turn.regions) if not region.drop]
-    yield [each for each in shown if each[1].kind == THINKING]
-    content = [each for each in shown if each[1].kind not in (THINKING, TOOL_CALL)]
-    yield from (list(run) for _, run in groupby(content, lambda each: in_parts and each[1].kind == IMAGE))
-    yield from ([each] for each in shown if each[1].kind == TOOL_CALL)
+    yield [numbered for numbered in shown if numbered[1].kind == THINKING]
+    content = [numbered for numbered in shown if numbered[1].kind not in (THINKING, TOOL_CALL)]
+    yield from (list(run) for _, run in groupby(content, lambda numbered: in_parts and numbered[1].kind == IMAGE))
+    yield from ([numbered] for numbered in shown if numbered[1].kind == TOOL_CALL)
 
 
 def placeholder(region: Region, image: str) -> str:
-    """What stands in a message for an image region, whose own text is a path: `image`, the token that the template itself would write.
+    """The text of an image region in a message: `image`, the token that the template would write.
 
     Raises:
-        Refused: ``no_image_token``, where `image` is empty.
+        Refused: ``no_image_token``, if `image` is empty.
     """
     if not image:
         detail = f"{region.text[:200]!r} needs a token to stand for it; set image_token to a control token of the tokenizer"
@@ -220,48 +223,50 @@ def placeholder(region: Region, image: str) -> str:
     return image
 
 
-def messages(sample: Sample, found: Sequence[Piece], marking: Marking = "none", form: MessageForm = _COMMON) -> list[dict[str, Any]]:
-    """The conversation as the template reads it that has this `form`; `found` are its `pieces`, or those of more turns."""
-    of_turn: list[list[tuple[str, Any]]] = [[] for _ in sample.turns]
-    for piece in found:
-        if piece.turn < len(of_turn):
-            of_turn[piece.turn].append((piece.region.kind, None if piece.is_part else _written(piece, marking)))
-    listed = []
-    for number, (turn, shown) in enumerate(zip(sample.turns, of_turn, strict=True)):
+def messages(sample: Sample, shown_pieces: Sequence[Piece], marking: Marking = "none", form: MessageForm = _COMMON) -> list[dict[str, Any]]:
+    """The messages of `sample` for a template of this `form`; `shown_pieces` are its `pieces`, and may include further turns."""
+    by_turn: list[list[tuple[str, Any]]] = [[] for _ in sample.turns]
+    for piece in shown_pieces:
+        if piece.turn < len(by_turn):
+            by_turn[piece.turn].append((piece.region.kind, None if piece.is_part else _piece_content(piece, marking)))
+    chat_messages = []
+    for number, (turn, contents) in enumerate(zip(sample.turns, by_turn, strict=True)):
         is_marked = turn.name is not None and marking != "none" and turn.role != TOOL  # a tool's name is that of its call
-        listed.append(_message(turn, shown, mark_words(NAMES + number, turn.name or "") if is_marked else turn.name, form))
-    return listed
+        chat_messages.append(_message(turn, contents, mark_words(NAMES + number, turn.name or "") if is_marked else turn.name, form))
+    return chat_messages
 
 
 def plain_messages(chat: PlainChat, form: MessageForm = _COMMON) -> list[dict[str, Any]]:
-    """The same of a plain chat."""
+    """The messages of a plain chat."""
     in_parts, turns = form.content == "parts", zip(chat.roles, chat.texts, strict=True)
     return [{"role": role, "content": [{"type": TEXT, "text": text}] if in_parts else text} for role, text in turns]
 
 
 def shown_messages(turns: Sequence[Turn], calls: Iterable[Mapping[str, Any]], form: MessageForm = _COMMON) -> list[dict[str, Any]]:
-    """The same of turns of which everything is shown, without images; their calls are given as `tool_call` reads them."""
-    left = iter(calls)
-    shown = ([(region.kind, next(left) if region.kind == TOOL_CALL else region.text) for region in turn.regions] for turn in turns)
-    return [_message(turn, regions, turn.name, form) for turn, regions in zip(turns, shown, strict=True)]
+    """The messages of turns without images or dropped regions; `calls` are their tool calls as `tool_call` reads them."""
+    remaining_calls = iter(calls)
+    contents_of_turns = (
+        [(region.kind, next(remaining_calls) if region.kind == TOOL_CALL else region.text) for region in turn.regions] for turn in turns
+    )
+    return [_message(turn, contents, turn.name, form) for turn, contents in zip(turns, contents_of_turns, strict=True)]
 
 
-def _message(turn: Turn, shown: Iterable[tuple[str, Any]], name: str | None, form: MessageForm) -> dict[str, Any]:
-    """A message, from the kinds of what is shown and what stands there: a text, a call, or `None` for an image that is a part of its own."""
+def _message(turn: Turn, contents: Iterable[tuple[str, Any]], name: str | None, form: MessageForm) -> dict[str, Any]:
+    """The message of a turn. `contents`: kind and content of its regions; a text, a call, or `None` for an image part."""
     parts: list[dict[str, str]] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
-    for kind, value in shown:
+    for kind, content in contents:
         if kind == TOOL_CALL:
-            calls.append(_call_message(value, form))
+            calls.append(_call_message(content, form))
         elif kind == THINKING:
-            thoughts.append(value)
-        elif value is None:
+            thoughts.append(content)
+        elif content is None:
             parts.append({"type": IMAGE})
         elif parts and parts[-1]["type"] == TEXT:
-            parts[-1]["text"] += value
+            parts[-1]["text"] += content
         else:
-            parts.append({"type": TEXT, "text": value})
+            parts.append({"type": TEXT, "text": content})
     message: dict[str, Any] = {"role": turn.role}
     if parts or not calls or form.no_content == "text":
         parts = parts or [{"type": TEXT, "text": ""}]
@@ -269,7 +274,7 @@ def _message(turn: Turn, shown: Iterable[tuple[str, Any]], name: str | None, for
     elif form.no_content == "null":
         message["content"] = None
     optional = {"name": name, "tool_call_id": turn.tool_call_id, form.reasoning: "".join(thoughts) if thoughts else None}
-    message |= {key: value for key, value in optional.items() if value is not None}
+    message |= {key: content for key, content in optional.items() if content is not None}
     return {**message, "tool_calls": calls} if calls else message
 
 
@@ -281,8 +286,8 @@ def _call_message(call: Mapping[str, Any], form: MessageForm) -> dict[str, Any]:
     return {"type": "function", **identity, "function": {"name": call["name"], "arguments": arguments}}
 
 
-def _written(piece: Piece, marking: Marking) -> Any:
-    """The text of a piece, or its call, with marks or without."""
+def _piece_content(piece: Piece, marking: Marking) -> Any:
+    """The text or call of a piece, marked as `marking` says."""
     if piece.region.kind == TOOL_CALL:
         call, leaf = tool_call(piece.region), count(piece.leaf)
         if marking == "none":
@@ -296,26 +301,27 @@ def _written(piece: Piece, marking: Marking) -> Any:
 
 
 def marked_tools(tools: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], dict[int, str]]:
-    """The tools with marks around their names and descriptions, and these texts by the number of their leaf."""
+    """The tools with marks around their names and descriptions, and these texts by leaf number."""
     texts: dict[int, str] = {}
-    leaf = count(TOOLS)
+    leaves = count(TOOLS)
 
-    def marked(schema: Mapping[str, Any]) -> dict[str, Any]:
-        written = dict(schema)
+    def mark_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+        marked = dict(schema)
         for key in ("name", "description"):
             if isinstance(schema.get(key), str) and schema[key].strip():
-                number = next(leaf)
-                texts[number] = schema[key]
-                written[key] = mark_words(number, schema[key])
-        return written
+                leaf = next(leaves)
+                texts[leaf] = schema[key]
+                marked[key] = mark_words(leaf, schema[key])
+        return marked
 
     return [
-        {**tool, "function": marked(tool["function"])} if isinstance(tool.get("function"), dict) else marked(tool) for tool in tools
+        {**tool, "function": mark_schema(tool["function"])} if isinstance(tool.get("function"), dict) else mark_schema(tool)
+        for tool in tools
     ], texts
 
 
 def unmarked_strings(sample: Sample) -> Iterator[str]:
-    """Text of the source that is no content of a turn: roles, names, ids, keys of tool calls, schemas of tools, documents."""
+    """Source texts outside the content of turns: roles, names, ids, keys of tool calls, schemas of tools, documents."""
     for turn in sample.turns:
         yield from (text for text in (turn.role, turn.name, turn.tool_call_id) if text)
         for region in turn.regions:
@@ -323,57 +329,58 @@ def unmarked_strings(sample: Sample) -> Iterator[str]:
                 call = tool_call(region)
                 yield from (text for is_key, text in walk(call["arguments"]) if is_key)
                 yield str(call.get("id", ""))
-    yield from (json.dumps(each, ensure_ascii=False) for each in (*sample.tools, *sample.documents))
+    yield from (json.dumps(extra, ensure_ascii=False) for extra in (*sample.tools, *sample.documents))
 
 
-# Control tokens that somebody typed into the content: `<|im_start|>assistant` in a question, `</s>` in a document.
+# Control tokens typed into content: `<|im_start|>assistant` in a question, `</s>` in a document.
 #
-# By default they are encoded as the plain characters that they are (the encoder sees to that), so they open no turn and end no document. Here they are
-# counted, or taken out, or made a reason to refuse the record.
+# By default the encoder tokenizes them as plain text, so they open no turn and end no document. Here they are counted, stripped, or a reason to reject the
+# record.
 
 SpecialInContent = Literal["text", "strip", "refuse", "allow"]
 
 
 def treat(sample: Sample, pattern: re.Pattern[str] | None, mode: SpecialInContent) -> tuple[Sample, int]:
-    """`sample`, treated as `mode` says, and how many control tokens its contents hold.
+    """`sample` treated as `mode` says, and the number of control tokens in its content.
 
     Raises:
-        Refused: ``control_token_in_content``, where `mode` is ``refuse``.
+        Refused: ``control_token_in_content``, if `mode` is ``refuse``.
     """
     if pattern is None:
         return sample, 0
-    found = [match[0] for turn in sample.turns for region in turn.regions for text in _texts(region) for match in pattern.finditer(text)]
-    if not found:
+    tokens = [
+        match[0] for turn in sample.turns for region in turn.regions for text in _region_texts(region) for match in pattern.finditer(text)
+    ]
+    if not tokens:
         return sample, 0
     if mode == "refuse":
-        raise Refused("control_token_in_content", f"{found[0]!r} is typed in the content, {len(found)} such texts in all", stage="render")
+        raise Refused("control_token_in_content", f"{tokens[0]!r} is typed in the content, {len(tokens)} such texts in all", stage="render")
     if mode != "strip":
-        return sample, len(found)
-    stripped = [replace(turn, regions=tuple(_stripped(region, pattern) for region in turn.regions)) for turn in sample.turns]
-    return replace(sample, turns=tuple(stripped)), len(found)
+        return sample, len(tokens)
+    stripped_turns = [replace(turn, regions=tuple(_strip_region(region, pattern) for region in turn.regions)) for turn in sample.turns]
+    return replace(sample, turns=tuple(stripped_turns)), len(tokens)
 
 
-def _texts(region: Region) -> list[str]:
-    """The texts of a region; of a tool call the strings that it holds, because JSON may spell a control token with escapes. An image has none:
-    its path is not rendered."""
+def _region_texts(region: Region) -> list[str]:
+    """The texts of a region; of a tool call its strings, because JSON may escape a control token. An image has none: its path is not rendered."""
     if region.kind == IMAGE:
         return []
-    call = _parsed(region)
+    call = _parse_call(region)
     return [region.text] if call is None else [text for _, text in walk(call)]
 
 
-def _stripped(region: Region, pattern: re.Pattern[str]) -> Region:
+def _strip_region(region: Region, pattern: re.Pattern[str]) -> Region:
     if region.kind == IMAGE:
         return region
-    clean, call = partial(without, pattern=pattern), _parsed(region)
+    strip, call = partial(without, pattern=pattern), _parse_call(region)
     if call is None:
-        return replace(region, text=clean(region.text))
-    cleaned = map_strings(call, clean, clean)
-    return region if cleaned == call else replace(region, text=json.dumps(cleaned, ensure_ascii=False))
+        return replace(region, text=strip(region.text))
+    stripped = map_strings(call, strip, strip)
+    return region if stripped == call else replace(region, text=json.dumps(stripped, ensure_ascii=False))
 
 
-def _parsed(region: Region) -> Any:
-    """What a tool call holds; `None` for text, and for a call that is none, which is refused later."""
+def _parse_call(region: Region) -> Any:
+    """The parsed call of a region; `None` for other regions, and for an invalid call, which is rejected later."""
     if region.kind != TOOL_CALL:
         return None
     try:
@@ -383,7 +390,7 @@ def _parsed(region: Region) -> Any:
 
 
 def without(text: str, pattern: re.Pattern[str]) -> str:
-    """`text` without control tokens, also without those that form when one between two halves is taken out."""
+    """`text` without control tokens, including those that form when one between two halves is removed."""
     while True:
         shorter = pattern.sub("", text)
         if shorter == text:

@@ -1,4 +1,4 @@
-"""Documents cut into sentences, or in three for fill-in-the-middle."""
+"""Documents split into sentences, or into three parts for fill-in-the-middle."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from prep_assets.text.engines import Engines
 from prep_assets.text.ids import Engine, Flat, interleaved
 from prep_assets.text.vocabulary import Vocabulary
 
-# Documents cut into sentences by Punkt, each tokenized for itself, as Megatron and ModelLink do with ``--split-sentences``.
+# Documents split into sentences by Punkt and tokenized sentence by sentence, as Megatron and ModelLink do with ``--split-sentences``.
 #
-# White space between two sentences belongs to the one before it, so the sentences of a document are its text, to the character.
+# White space between two sentences belongs to the first of them, so the sentences of a document add up to its text.
 
 STARTS = "sentence_start"
-"""The array of a token stream that is 1 at the first token of each sentence; what stands around a document belongs to its first and last one."""
+"""Name of the array that is 1 at the first token of each sentence; the tokens around a document belong to its first and last sentence."""
 _PARTS = ("abbrev_types", "collocations", "sent_starters", "ortho_context")
 
 
 @dataclass(frozen=True)
 class Sentences:
-    """What cuts documents.
+    """Splits documents into sentences.
 
     Attributes:
-        language: of a Punkt model, e.g. ``english``.
+        language: language of a Punkt model, e.g. ``english``.
     """
 
     language: str
@@ -57,41 +57,41 @@ class Sentences:
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """What decides where it cuts, for recipes."""
-        found = hashlib.sha256()
+        """What decides the splits, for recipes."""
+        digest = hashlib.sha256()
         for name in _PARTS:
             part = getattr(self._punkt._params, name)
-            # a word that was asked for in vain stands in the dictionary as 0
-            listed = sorted(map(repr, ((key, value) for key, value in part.items() if value) if isinstance(part, dict) else part))
-            found.update(repr([name, listed]).encode())
-        return {"language": self.language, "sha256": found.hexdigest(), "nltk": version("nltk")}
+            # a lookup of a missing word leaves a 0 in the dictionary
+            entries = sorted(map(repr, ((key, value) for key, value in part.items() if value) if isinstance(part, dict) else part))
+            digest.update(repr([name, entries]).encode())
+        return {"language": self.language, "sha256": digest.hexdigest(), "nltk": version("nltk")}
 
     def cut(self, text: str) -> list[str]:
-        """The sentences of a text; their texts end to end are the text."""
+        """The sentences of a text, which add up to the text."""
         begins = [begin for begin, _ in self._punkt.span_tokenize(text)]
         return [text[low:high] for low, high in pairwise([0, *begins[1:], len(text)])]
 
     def encode(self, texts: Sequence[str], engine: Engine) -> tuple[Flat, npt.NDArray[np.uint8]]:
         """The ids of each text, and uint8[T]: 1 at the first token of each sentence."""
-        cut = [self.cut(text) for text in texts]
-        flat = engine.encode([sentence for each in cut for sentence in each])
+        split_texts = [self.cut(text) for text in texts]
+        flat = engine.encode([sentence for sentences in split_texts for sentence in sentences])
         starts = np.zeros(len(flat.ids), np.uint8)
         starts[flat.offsets[:-1][np.diff(flat.offsets) > 0]] = 1
-        counts = np.cumsum([0, *map(len, cut)])
+        counts = np.cumsum([0, *map(len, split_texts)])
         return Flat(flat.ids, flat.offsets[counts]), starts
 
 
 @bounded_cache("sentences", 8)
 def sentences_of(language: str | None) -> Sentences | None:
-    """What cuts documents; `None` where they stay whole."""
+    """The splitter of a language; `None` if documents stay whole."""
     return None if language is None else Sentences(language)
 
 
-def refuse_other_bytes(vocabulary: Vocabulary) -> None:
-    """Stop where sentences that are tokenized for themselves would not decode to the document.
+def check_fixed_bytes(vocabulary: Vocabulary) -> None:
+    """Raise if sentences that are tokenized separately would not decode to the document.
 
     Raises:
-        ConfigError: the tokenizer's ids do not stand for fixed bytes, or it writes a space before each text.
+        ConfigError: ids of the tokenizer do not stand for fixed bytes, or it prepends a space to each text.
     """
     if vocabulary.token_bytes is None or vocabulary.prefix_space != "never":
         raise ConfigError(
@@ -100,18 +100,18 @@ def refuse_other_bytes(vocabulary: Vocabulary) -> None:
         )
 
 
-# Fill-in-the-middle: documents cut in three, so that a model learns to write what stands between two texts.
+# Fill-in-the-middle: documents cut into three parts, so that a model learns to write the text between two others.
 #
 #     PSM   <prefix> head <suffix> tail <middle> body
 #     SPM   <prefix> <suffix> tail <middle> head body
 #
 # Both are those of Bavarian et al., "Efficient Training of Language Models to Fill in the Middle" (2022), section 4.3; Cerebras Model Zoo writes the same. A
-# whole document is cut, at two places between characters, before it is tokenized, and its three parts are tokenized one by one, as they will be when the
-# model is asked. What is cut where follows from the seed and the id of the record, so equal input gives equal tokens.
+# document is cut at two places between characters before it is tokenized, and its three parts are tokenized separately, as they are at inference.
+# The cuts follow from the seed and the id of the record, so equal input gives equal tokens.
 
 
 class Sentinels(NamedTuple):
-    """Ids of the three tokens that no text of a source writes."""
+    """Ids of the three sentinel tokens, which source texts never produce."""
 
     prefix: int
     suffix: int
@@ -120,7 +120,7 @@ class Sentinels(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a document is cut, in characters, and which of the two orders its parts are written in."""
+    """The two cuts of a document, in characters, and whether its parts are in SPM order."""
 
     start: int
     end: int
@@ -135,8 +135,8 @@ def sentinels_of(vocabulary: Vocabulary, prefix: str, suffix: str, middle: str) 
     """The ids of the three sentinel tokens.
 
     Raises:
-        ConfigError: one is not an added token of the tokenizer, two are one, or one ends documents; or the tokenizer does not give text back
-            byte for byte, so that the three parts could not be proven to be the document.
+        ConfigError: one is not an added token of the tokenizer, two are equal, or one ends documents; or the tokenizer does not decode to the
+            bytes of the text, so that the three parts could not be proven to be the document.
     """
     added = {token["content"]: int(token["id"]) for token in vocabulary.spec["added_tokens"]}
     for key, text in (("prefix_token", prefix), ("suffix_token", suffix), ("middle_token", middle)):
@@ -145,21 +145,21 @@ def sentinels_of(vocabulary: Vocabulary, prefix: str, suffix: str, middle: str) 
                 f"preprocessing.fim.{key}: tokenizer {vocabulary.name} has no added token {text!r}{nearest(text, added) or '.'} "
                 f"It has: {', '.join(added)}"
             )
-    found = Sentinels(added[prefix], added[suffix], added[middle])
-    if len({*found, vocabulary.eos_id}) < 4:
+    sentinels = Sentinels(added[prefix], added[suffix], added[middle])
+    if len({*sentinels, vocabulary.eos_id}) < 4:
         raise ConfigError("preprocessing.fim: prefix, suffix, middle and end-of-text must be four different tokens")
     if vocabulary.byte_lengths is None or vocabulary.prefix_space == "always":
         raise ConfigError(
             f"preprocessing.fim: tokenizer {vocabulary.name} does not give the parts of a document back as they were "
             "(it changes text by more than composing it, or puts a space in front of each part). Use a byte-level or SentencePiece BPE tokenizer without that"
         )
-    return found
+    return sentinels
 
 
 def cut_of(record: str, length: int, *, rate: float, spm_rate: float, seed: int) -> Cut | None:
-    """The cut of a document of `length` characters; `None` where it stays whole.
+    """The cut of a document of `length` characters; `None` if it stays whole.
 
-    Both places are drawn uniformly from the `length` + 1 places there are, so any part may be empty.
+    Both places are drawn uniformly from the `length` + 1 possible ones, so any part may be empty.
     """
     numbers = [xxhash.xxh3_64_intdigest(f"{seed}:{draw}:{record}".encode()) / 2**64 for draw in ("cut", "order", "one", "other")]
     if numbers[0] >= rate:
@@ -170,13 +170,13 @@ def cut_of(record: str, length: int, *, rate: float, spm_rate: float, seed: int)
 
 @dataclass(frozen=True)
 class FillInTheMiddle:
-    """Tokenizes documents, some of them cut.
+    """Tokenizes documents, a share of them cut for fill-in-the-middle.
 
     Attributes:
-        sentinels: the ids that stand before the parts.
+        sentinels: the ids in front of the parts.
         rate: share of documents that are cut.
-        spm_rate: share of those in which the tail comes first.
-        seed: with the id of a record, decides both and the places.
+        spm_rate: share of cut documents in SPM order.
+        seed: decides cuts and orders, with the id of a record.
     """
 
     vocabulary: Vocabulary
@@ -187,21 +187,21 @@ class FillInTheMiddle:
     seed: int
 
     def encode(self, texts: Sequence[str], records: Sequence[str]) -> Flat:
-        """Ids of each text, in order; `records` are the ids of the records that they come from."""
+        """Ids of each text, in order. `records`: the ids of their records."""
         cuts = [self._cut(text, record) for text, record in zip(texts, records, strict=True)]
-        is_whole = np.array([cut is None for cut in cuts], bool)
+        is_uncut = np.array([cut is None for cut in cuts], bool)
         prefix, suffix, middle = (np.array([number], np.uint32) for number in self.sentinels)
-        parted = []
+        cut_ids = []
         pieces = [part for text, cut in zip(texts, cuts, strict=True) if cut is not None for part in cut.parts(text)]
         flat = self.engines.rest.encode(pieces)
         parts = iter(np.split(flat.ids, flat.offsets[1:-1]) if pieces else [])
         for cut, head, body, tail in zip(filter(None, cuts), parts, parts, parts, strict=True):
             order = (prefix, suffix, tail, middle, head, body) if cut.suffix_first else (prefix, head, suffix, tail, middle, body)
-            parted.append(np.concatenate(order))
-        return interleaved(self.engines.first.encode(list(compress(texts, is_whole))), Flat.of(parted), is_whole)
+            cut_ids.append(np.concatenate(order))
+        return interleaved(self.engines.first.encode(list(compress(texts, is_uncut))), Flat.of(cut_ids), is_uncut)
 
     def normalized(self, text: str, record: str) -> str:
-        """What of a text is tokenized, in the order of the text: its parts, each composed for itself where the tokenizer composes."""
+        """The text as it is tokenized: its parts in the order of the text, each of them normalized."""
         cut = self._cut(text, record)
         return "".join(map(self.vocabulary.normalized, (text,) if cut is None else cut.parts(text)))
 
@@ -209,13 +209,13 @@ class FillInTheMiddle:
         return cut_of(record, len(text), rate=self.rate, spm_rate=self.spm_rate, seed=self.seed)
 
     def byte_lengths(self) -> npt.NDArray[np.int64]:
-        """Bytes of the document that each id stands for: those of its text, none for a sentinel."""
+        """Number of document bytes of each id, int64[size]: 0 for sentinels."""
         lengths = np.array(self.vocabulary.byte_lengths, np.int64)
         lengths[[*self.sentinels]] = 0
         return lengths
 
     def check(self, text: str) -> None:
-        """Refuse a document in which a sentinel is typed and would become the token.
+        """Reject a document in which a typed sentinel would become the token.
 
         A tokenizer that marks its sentinels special is safe: the engines encode such text as plain characters.
 

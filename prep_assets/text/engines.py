@@ -1,4 +1,4 @@
-"""Engines: the reference, the fast one, and which of them takes a text."""
+"""Tokenization engines: the reference, the fast one, and the routing of texts between them."""
 
 from __future__ import annotations
 
@@ -32,115 +32,117 @@ from prep_assets.text.ids import (
     without_first_space,
 )
 from prep_assets.text.suspects import Ranges, Table, differing, edge_set, suspect_table, typed, unequal_texts
-from prep_assets.text.tokenizer_files import WORDS_BESIDE, WORDS_IN_CHARGE, UnigramEngine, in_words, remember_words
+from prep_assets.text.tokenizer_files import ENGINE_CACHED_WORDS, FALLBACK_CACHED_WORDS, UnigramEngine, as_config_error, limit_word_cache
 from prep_assets.text.vocabulary import Vocabulary
 
 # The reference engine: the `tokenizers` library, which defines the right ids.
 
 BATCH_CHARACTERS = 1 << 17
-"""What the library is given at once, about."""
+"""About how many characters the library gets at once."""
 
 
 class ReferenceEngine:
-    """The `tokenizers` library itself, opened when it is first used."""
+    """The `tokenizers` library, opened at first use."""
 
     name = "tokenizers"
 
     def __init__(self, spec: dict[str, Any], backend: Any = None) -> None:
-        """With a ``tokenizer.json``, and a `tokenizers.Tokenizer` that is open and has the model of it: most of opening is reading that."""
+        """From a ``tokenizer.json``. `backend` may be an open `tokenizers.Tokenizer` with the same model, which takes longest to open."""
         self._spec, self._backend = spec, backend
 
     @cached_property
     def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer
 
-        # the post-processor only adds special tokens, which no engine does, and trims white space off the character spans
-        form = {**ordinary(self._spec), "post_processor": None}
-        same = self._backend is not None and form["model"] is self._spec["model"]
-        opened = _around(self._backend.model, form) if same else None
-        if opened is None:
-            opened = Tokenizer.from_buffer(msgspec.json.encode(form))
-            remember_words(opened, WORDS_BESIDE)
-        opened.no_truncation()
-        opened.no_padding()
-        opened.encode_special_tokens = True
-        return opened
+        # the post-processor only adds special tokens, which engines never do, and trims white space from character spans
+        definition = {**ordinary(self._spec), "post_processor": None}
+        same_model = self._backend is not None and definition["model"] is self._spec["model"]
+        tokenizer = _share_model(self._backend.model, definition) if same_model else None
+        if tokenizer is None:
+            tokenizer = Tokenizer.from_buffer(msgspec.json.encode(definition))
+            limit_word_cache(tokenizer, FALLBACK_CACHED_WORDS)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True
+        return tokenizer
 
     def take_charge(self) -> None:
-        """Get ready to encode all texts."""
-        remember_words(self._tokenizer, WORDS_IN_CHARGE)
+        """Prepare for encoding all texts instead of a few."""
+        limit_word_cache(self._tokenizer, ENGINE_CACHED_WORDS)
 
     def encode(self, texts: Sequence[str]) -> Flat:
         """Ids of each text, in order."""
         parts: list[npt.ArrayLike] = []
-        # the library holds far more of a text than its ids, so that long texts are not all in its hands at once
-        for some in _batches(texts, BATCH_CHARACTERS):
-            with in_words("the tokenizer does not encode a text. Use one that reads any text"):
-                parts += [np.array(found.ids, np.uint32) for found in self._tokenizer.encode_batch_fast(some, add_special_tokens=False)]
+        # the library uses far more memory than the ids of a text take, so it gets long texts in batches
+        for batch in _batches(texts, BATCH_CHARACTERS):
+            with as_config_error("the tokenizer does not encode a text. Use one that reads any text"):
+                parts += [
+                    np.array(encoding.ids, np.uint32) for encoding in self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+                ]
         return Flat.of(parts)
 
     def char_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids of one text and the character span ``(start, end)`` of each."""
-        with in_words(f"the tokenizer does not encode {text[:60]!r} ({len(text):,} characters). Use one that reads any text"):
+        with as_config_error(f"the tokenizer does not encode {text[:60]!r} ({len(text):,} characters). Use one that reads any text"):
             encoding = self._tokenizer.encode(text, add_special_tokens=False)
         return encoding.ids, encoding.offsets
 
 
-def _around(model: Any, form: Mapping[str, Any]) -> Any:
-    """A tokenizer of another one's model; `None` where its added tokens would not have their ids."""
+def _share_model(model: Any, definition: Mapping[str, Any]) -> Any:
+    """A tokenizer of `definition` that shares an open `model`; `None` if its added tokens would get other ids."""
     from tokenizers import AddedToken, Tokenizer
 
-    bare = {**form, "added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}}
-    opened = Tokenizer.from_buffer(msgspec.json.encode(bare))
-    opened.model = model
-    for special, tokens in groupby(form["added_tokens"], itemgetter("special")):
-        add = opened.add_special_tokens if special else opened.add_tokens
+    without_model = {**definition, "added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}}
+    tokenizer = Tokenizer.from_buffer(msgspec.json.encode(without_model))
+    tokenizer.model = model
+    for special, tokens in groupby(definition["added_tokens"], itemgetter("special")):
+        add = tokenizer.add_special_tokens if special else tokenizer.add_tokens
         add([AddedToken(**{key: value for key, value in token.items() if key != "id"}) for token in tokens])
-    ids = {number: token.content for number, token in opened.get_added_tokens_decoder().items()}
-    return opened if ids == {token["id"]: token["content"] for token in form["added_tokens"]} else None
+    ids = {number: token.content for number, token in tokenizer.get_added_tokens_decoder().items()}
+    return tokenizer if ids == {token["id"]: token["content"] for token in definition["added_tokens"]} else None
 
 
 def _batches(texts: Sequence[str], characters: int) -> Iterator[list[str]]:
-    """Runs of texts of about so many characters."""
-    some: list[str] = []
+    """Batches of texts of about `characters` characters."""
+    batch: list[str] = []
     size = 0
     for text in texts:
-        some.append(text)
+        batch.append(text)
         size += len(text)
         if size >= characters:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
-# The fast engine, and one engine out of two: each text goes to the fast one or to the reference, as the text itself demands.
+# The fast engine, and an engine that routes each text to the fast one or to the reference.
 #
-# To the reference go texts with a suspect code point (`suspects.py`), texts that are not composed where the tokenizer composes them, and texts with a byte
-# that the vocabulary does not have. Which of them it was never shows in the ids.
+# The reference gets texts with a suspect code point (`suspects.py`), texts that are not composed if the tokenizer composes, and texts with a byte that is
+# missing from the vocabulary. The ids do not depend on the route.
 
 BETWEEN, CUT = "\x01\x03\x02", "\x01\x03\x04"
-"""Marks: what stands between two texts, and where one is cut. Neither begins again inside itself, so that a mark is found where it was put, or in a
-text that holds it, and nowhere else."""
+"""Marks between two texts, and at a cut in a text. No proper suffix of a mark is the beginning of one, so a mark only matches where it was inserted
+or typed."""
 
 
 class GigatokenEngine:
     """`gigatoken`, for ordinary text.
 
-    Its ``tokenizer.json`` is changed so that it gives the same ids for the texts that come to it. Special tokens are taken away, and so is a normalizer that
-    only composes (NFC), because only composed texts come. A byte that has no entry in the vocabulary gets a placeholder past its end, at which the text is
-    sent to the reference. A pre-tokenizer that sets every digit apart (SmolLM, StarCoder) is taken away where the vocabulary joins no digit with anything:
-    what is left of it is that no white space is joined over a digit (`digit_cuts`).
+    Its ``tokenizer.json`` is changed such that the routed texts get the same ids. Special tokens are removed, and so is a normalizer that only composes
+    (NFC), because only composed texts are routed here. A byte without an entry in the vocabulary gets a placeholder id after its end, which sends the text
+    to the reference. A pre-tokenizer that splits off every digit (SmolLM, StarCoder) is removed if no entry of the vocabulary joins a digit with anything;
+    its remaining effect, that white space is not joined across a digit, is that of `digit_cuts`.
 
-    Many texts are encoded as one, with a special token of our own between them (`BETWEEN`): the engine's batches come as an `awkward` array, which takes
-    longer to import than a small build takes, and cost more where texts are long. Tokenizers that begin each stretch between special tokens with a space are
-    asked text by text; where only a text's first word gets one, it is put there before.
+    Many texts are encoded as one, with an extra special token between them (`BETWEEN`): the batches of the engine are `awkward` arrays, which take longer
+    to import than a small build takes, and cost more for long texts. Tokenizers that begin each stretch between special tokens with a space encode text by
+    text; if only the first word of a text gets one, it is prepended before.
 
-    Its cache of words grows without bound, so the tokenizer is made anew after `RENEW_AFTER` bytes, or after `IDLE_AFTER` and a pause.
+    Its word cache grows without bound, so the tokenizer is reopened after `RENEW_AFTER` bytes, or after `IDLE_AFTER` bytes and a pause.
 
     Attributes:
-        size: ids from here on are placeholders for bytes that the tokenizer does not have; those of marks come after them.
-        cuts_at_digits: whether texts are cut at `digit_cuts` first.
+        size: ids from here on are placeholders of missing bytes, followed by the ids of marks.
+        cuts_at_digits: whether texts are first cut at `digit_cuts`.
     """
 
     name = "gigatoken"
@@ -148,50 +150,50 @@ class GigatokenEngine:
     IDLE_AFTER = 32 << 20
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
-        """With a ``tokenizer.json``.
+        """From a ``tokenizer.json``.
 
         Raises:
-            ValueError: `gigatoken` has no such tokenizer; says why.
+            ValueError: `gigatoken` does not support the tokenizer; with the reason.
         """
-        model, own = spec["model"], without_first_space(spec)
+        model, unspaced = spec["model"], without_first_space(spec)
         if model["type"] != "BPE":
             raise ValueError(f"gigatoken has no {model['type']} model")
-        vocabulary, plain = model["vocab"], [token for token in spec["added_tokens"] if not token["special"]]
-        words, pre_tokenizer = [token["content"] for token in plain], (own or spec).get("pre_tokenizer")
+        vocabulary, added = model["vocab"], [token for token in spec["added_tokens"] if not token["special"]]
+        added_texts, pre_tokenizer = [token["content"] for token in added], (unspaced or spec).get("pre_tokenizer")
         self.size = 1 + max((*vocabulary.values(), *(token["id"] for token in spec["added_tokens"])))
         self.cuts_at_digits = False
         match (pre_tokenizer or {}).get("pretokenizers"):
             case [
                 {"type": "Digits", "individual_digits": True},
-                {"type": "ByteLevel", "use_regex": True, "add_prefix_space": False} as second,
+                {"type": "ByteLevel", "use_regex": True, "add_prefix_space": False} as byte_level,
             ]:
-                pre_tokenizer, self.cuts_at_digits = second, True
-        if self.cuts_at_digits and any(len(text) > 1 and not _DIGITS.isdisjoint(text) for text in (*vocabulary, *words)):
+                pre_tokenizer, self.cuts_at_digits = byte_level, True
+        if self.cuts_at_digits and any(len(text) > 1 and not _DIGITS.isdisjoint(text) for text in (*vocabulary, *added_texts)):
             raise ValueError("its pre-tokenizer sets digits apart, and its vocabulary joins them")
         if not model.get("byte_fallback"):
             missing = [char for char in ALPHABET if char not in vocabulary]
             vocabulary = {**vocabulary, **{char: self.size + number for number, char in enumerate(missing)}}
-        form = {
+        definition = {
             **spec,
-            "added_tokens": plain,
+            "added_tokens": added,
             "pre_tokenizer": pre_tokenizer,
             "model": {**model, "vocab": vocabulary},
             "post_processor": None,
         }
         if composes(spec.get("normalizer")) is not None:
-            form["normalizer"] = None
-        self._between, self._unspaced = self.size + len(ALPHABET), None if own is None else (" ", "▁", *words)
-        self._as_one = all(_MARKED.isdisjoint(word) for word in words) and not spaces_stretches(form)
+            definition["normalizer"] = None
+        self._between, self._unspaced = self.size + len(ALPHABET), None if unspaced is None else (" ", "▁", *added_texts)
+        self._as_one = all(_MARKED.isdisjoint(word) for word in added_texts) and not spaces_stretches(definition)
         if self._as_one:
             flags = {"special": True, **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)}
-            form["added_tokens"] = [
-                *plain,
+            definition["added_tokens"] = [
+                *added,
                 *({"id": self._between + at, "content": mark, **flags} for at, mark in enumerate((BETWEEN, CUT))),
             ]
-        self._json = msgspec.json.encode(form)
-        self._since_new, self._tokenizer = 0, self._new()
+        self._json = msgspec.json.encode(definition)
+        self._since_new, self._tokenizer = 0, self._open()
 
-    def _new(self) -> Any:
+    def _open(self) -> Any:
         from gigatoken import Tokenizer
 
         return Tokenizer.from_json(self._json)
@@ -201,24 +203,24 @@ class GigatokenEngine:
         if not texts:
             return NO_TEXTS
         if self._tokenizer is None or self._since_new > self.RENEW_AFTER:
-            self._tokenizer = None  # before the next one takes memory
-            self._since_new, self._tokenizer = 0, self._new()
+            self._tokenizer = None  # free its memory before opening the next one
+            self._since_new, self._tokenizer = 0, self._open()
         if self._unspaced is not None:
-            begins = {text[0] for text in self._unspaced}
-            texts = [text if not text or (text[0] in begins and text.startswith(self._unspaced)) else f" {text}" for text in texts]
+            first_chars = {text[0] for text in self._unspaced}
+            texts = [text if not text or (text[0] in first_chars and text.startswith(self._unspaced)) else f" {text}" for text in texts]
         if self._as_one:
-            return self._joined(texts)
+            return self._encode_joined(texts)
         self._since_new += sum(map(len, texts))
         return Flat.of([self._tokenizer.encode(text.encode()) for text in texts])
 
     def pause(self) -> None:
-        """Free a large cache: for some time no text will come."""
+        """Free a large cache before a pause without texts."""
         if self._since_new > self.IDLE_AFTER:
             self._tokenizer = None
 
-    def _joined(self, texts: Sequence[str]) -> Flat:
-        """The ids of texts that are encoded as one."""
-        # one by one, because a long string that is not ASCII is slow to write as UTF-8
+    def _encode_joined(self, texts: Sequence[str]) -> Flat:
+        """Encode many texts as one."""
+        # one by one, because encoding a long non-ASCII string as UTF-8 is slow
         text, count = BETWEEN.encode().join(map(str.encode, texts)), 0
         self._since_new += len(text)
         if self.cuts_at_digits:
@@ -231,21 +233,23 @@ class GigatokenEngine:
         if (len(ends), len(marks) - len(ends)) == (len(texts) - 1, count):
             offsets = np.concatenate([[0], marks[ends] - ends, [len(ids) - len(marks)]])
             return Flat(ids[ids < self._between] if len(marks) else ids, offsets)
-        # some hold a mark themselves: in the place of their ids is a placeholder, for which the reference takes them
-        plain = np.array([BETWEEN not in text and CUT not in text for text in texts])
-        held = len(texts) - int(plain.sum())
-        some = Flat(np.full(held, self.size, np.uint32), np.arange(held + 1))
-        return interleaved(self._joined(list(compress(texts, plain))) if plain.any() else NO_TEXTS, some, plain)
+        # texts that hold a mark get a placeholder id, which sends them to the reference
+        is_unmarked = np.array([BETWEEN not in text and CUT not in text for text in texts])
+        marked_count = len(texts) - int(is_unmarked.sum())
+        placeholders = Flat(np.full(marked_count, self.size, np.uint32), np.arange(marked_count + 1))
+        return interleaved(
+            self._encode_joined(list(compress(texts, is_unmarked))) if is_unmarked.any() else NO_TEXTS, placeholders, is_unmarked
+        )
 
 
 _MARKED, _DIGITS = frozenset(BETWEEN + CUT), frozenset("0123456789")
 
 
 class RoutedEngine:
-    """The fast engine, and the reference for the texts that need it.
+    """The fast engine, with the reference for the texts that need it.
 
     Attributes:
-        composes: whether the tokenizer composes its text (NFC), which the fast engine does not do.
+        composes: whether the tokenizer composes text (NFC), which the fast engine does not.
     """
 
     def __init__(self, fast: GigatokenEngine, reference: ReferenceEngine, suspects: Table, *, composes: bool) -> None:
@@ -257,49 +261,49 @@ class RoutedEngine:
 
     def encode(self, texts: Sequence[str]) -> Flat:
         """Ids of each text, in order."""
-        plain = ~self.odd(texts)
-        flat = self._fast.encode(texts if plain.all() else list(compress(texts, plain)))
+        is_fast = ~self.needs_reference(texts)
+        flat = self._fast.encode(texts if is_fast.all() else list(compress(texts, is_fast)))
         missing = np.flatnonzero(flat.ids >= self._fast.size)
         if len(missing):
-            whole = np.ones(len(flat.offsets) - 1, bool)
-            whole[np.searchsorted(flat.offsets, missing, "right") - 1] = False
-            flat = flat.take(whole)
-            plain[np.flatnonzero(plain)[~whole]] = False
-        if plain.all():
+            is_complete = np.ones(len(flat.offsets) - 1, bool)
+            is_complete[np.searchsorted(flat.offsets, missing, "right") - 1] = False
+            flat = flat.take(is_complete)
+            is_fast[np.flatnonzero(is_fast)[~is_complete]] = False
+        if is_fast.all():
             return flat
-        return interleaved(flat, self._reference.encode(list(compress(texts, ~plain))), plain)
+        return interleaved(flat, self._reference.encode(list(compress(texts, ~is_fast))), is_fast)
 
     def for_reference(self, texts: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Which texts the reference encodes, those included of which that shows only in their ids."""
+        """Which texts the reference encodes, bool[n], including those with marks of the fast engine."""
         marked: Table = np.fromiter((BETWEEN in text or CUT in text for text in texts), bool, len(texts))
-        return marked | self.odd(texts)
+        return marked | self.needs_reference(texts)
 
-    def odd(self, texts: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Which texts are for the reference, by their characters."""
-        odd = np.zeros(len(texts), bool)
-        at = [number for number, text in enumerate(texts) if text and (self._ascii_suspects or not text.isascii())]
-        if not at:
-            return odd
-        codes = np.frombuffer("".join([texts[number] for number in at]).encode("utf-32-le"), np.uint32)
-        starts = np.zeros(len(at), np.int64)
-        np.cumsum([len(texts[number]) for number in at[:-1]], out=starts[1:])
+    def needs_reference(self, texts: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Which texts need the reference because of their characters, bool[n]."""
+        mask = np.zeros(len(texts), bool)
+        numbers = [number for number, text in enumerate(texts) if text and (self._ascii_suspects or not text.isascii())]
+        if not numbers:
+            return mask
+        codes = np.frombuffer("".join([texts[number] for number in numbers]).encode("utf-32-le"), np.uint32)
+        starts = np.zeros(len(numbers), np.int64)
+        np.cumsum([len(texts[number]) for number in numbers[:-1]], out=starts[1:])
         hits = self._suspects[codes]
-        if self._numerals is not None:  # those that follow no visible ASCII character may be joined with what stands before
-            loose = self._numerals[codes]
-            loose[1:] &= (codes[:-1] <= 32) | (codes[:-1] >= 127)
-            hits |= loose
-        odd[at] = np.logical_or.reduceat(hits, starts)
+        if self._numerals is not None:  # numerals that follow no visible ASCII character may be joined with the text before
+            numerals = self._numerals[codes]
+            numerals[1:] &= (codes[:-1] <= 32) | (codes[:-1] >= 127)
+            hits |= numerals
+        mask[numbers] = np.logical_or.reduceat(hits, starts)
         if self.composes:
-            marked = np.logical_or.reduceat(_marks()[codes], starts) & ~odd[at]
-            odd[[number for number in compress(at, marked) if not unicodedata.is_normalized("NFC", texts[number])]] = True
-        return odd
+            may_compose = np.logical_or.reduceat(_marks()[codes], starts) & ~mask[numbers]
+            mask[[number for number in compress(numbers, may_compose) if not unicodedata.is_normalized("NFC", texts[number])]] = True
+        return mask
 
 
 @cache
 def _marks() -> Table:
-    """Which code points a text must have for composing to change it: marks, what is decomposed alone, and what composes with what stands before."""
+    """The code points without which composing changes no text: marks, decomposable characters, and those that compose with a previous one."""
     table = np.zeros(0x110000, bool)
-    table[0x1100:0x1200] = True  # parts of Korean syllables
+    table[0x1100:0x1200] = True  # Hangul jamo
     for point in range(128, 0x32000):
         char = chr(point)
         if unicodedata.combining(char):
@@ -312,18 +316,18 @@ def _marks() -> Table:
 
 @cache
 def _numerals() -> Table:
-    """Which code points beyond ASCII are numerals: a pre-tokenizer that sets digits apart sets each of them apart as well."""
+    """Numerals beyond ASCII by code point: a pre-tokenizer that splits off digits splits off these as well."""
     table = np.zeros(0x110000, bool)
     table[[point for point in range(128, 0x20000) if unicodedata.category(chr(point)).startswith("N")]] = True
     return table
 
 
-# Which engine tokenizes: the fast one wherever it gives the reference's ids, text by text.
+# The choice of engine: the fast one for every text to which it gives the ids of the reference.
 #
-# Every engine encodes **ordinary text**: a control token that is typed in the text is encoded as plain characters, never as the control token.
-# `ReferenceEngine` is the `tokenizers` library, which defines the right ids. `RoutedEngine` uses `gigatoken`, about forty times as fast, for every text that
-# holds nothing at which the two are known to part. What that is was found by encoding each code point with both, for this very tokenizer; an edge set on
-# which they still part leaves the reference in charge of everything.
+# Every engine encodes **ordinary text**: a control token typed in the text is encoded as plain characters, never as the control token.
+# `ReferenceEngine` is the `tokenizers` library, which defines the right ids. `RoutedEngine` uses `gigatoken`, about forty times as fast, for every text
+# without code points at which the two differ. These are found by encoding each code point with both, for the given tokenizer; if the two still differ on
+# the edge set, the reference encodes everything.
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,9 +335,9 @@ class Engines:
     """The engines of one tokenizer.
 
     Attributes:
-        first: for text at the very start of a document.
-        rest: for text that follows a control token. It differs from `first` only for SentencePiece tokenizers that put a space in front
-            of a document's first word (``prepend_scheme: first``).
+        first: for text at the start of a document.
+        rest: for text after a control token. It differs from `first` only for SentencePiece tokenizers that put a space in front of the first
+            word of a document (``prepend_scheme: first``).
         reference, rest_reference: the `tokenizers` counterparts of `first` and `rest`, for character spans and checks.
         verdict: why this engine was chosen.
     """
@@ -345,45 +349,45 @@ class Engines:
     verdict: str
 
     def pause(self) -> None:
-        """Free what the fast engine remembers of many texts: for some time none will come."""
+        """Free the cache of the fast engine before a pause without texts."""
         for engine in (self.first, self.rest):
             if isinstance(engine, RoutedEngine):
                 engine.pause()
 
 
 def choose_engine(vocabulary: Vocabulary, *, reference_only: bool = False) -> Engines:
-    """The fast engine where it gives the reference's ids for this very tokenizer, and the reference for the texts where it does not.
+    """Choose the fast engine, with the reference for texts to which the two give other ids.
 
-    A tokenizer that the fast engine cannot load, or that differs without a known reason, leaves the reference in charge, and the verdict says so.
+    If the fast engine cannot load the tokenizer, or differs for an unknown reason, the reference encodes everything, and the verdict says so.
     """
     if vocabulary.code is not None:
-        own = CodeEngine(vocabulary.code)
-        return Engines(own, own, own, own, f"{own.name}, the tokenizer itself")
+        engine = CodeEngine(vocabulary.code)
+        return Engines(engine, engine, engine, engine, f"{engine.name}, the tokenizer itself")
     if vocabulary.unigram:
         library = UnigramEngine(vocabulary.unigram)
         return Engines(library, library, library, library, "sentencepiece, the library of the model itself")
     spec = vocabulary.spec
     rest_spec = without_first_space(spec)
     reference = ReferenceEngine(spec, vocabulary.backend)
-    first, verdict = (reference, "reference only, as configured") if reference_only else _gated(vocabulary, spec, reference)
+    first, verdict = (reference, "reference only, as configured") if reference_only else _routed_or_reference(vocabulary, spec, reference)
     if rest_spec is None:
         return Engines(first, first, reference, reference, verdict)
     rest_reference = ReferenceEngine(rest_spec, vocabulary.backend)
     rest: Engine = rest_reference
     if first is not reference:
-        rest, rest_verdict = _gated(vocabulary, rest_spec, rest_reference)
+        rest, rest_verdict = _routed_or_reference(vocabulary, rest_spec, rest_reference)
         verdict += f"; after control tokens, {rest_verdict}"
     return Engines(first, rest, reference, rest_reference, verdict)
 
 
 KEPT = Kept("engines", 256)
-"""What was found about a tokenizer's engines: the next process reads it instead of comparing them again."""
+"""Cache of findings, so that the next process need not compare the engines again."""
 _RULES = 2
-"""Counted up when the comparison itself changes."""
+"""Version of the comparison."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Whether the fast engine may be used for a tokenizer, why, and at which code points (first, one past the last) it differs."""
+    """Whether the fast engine may be used for a tokenizer, why, and the code points (first, end) at which it differs."""
 
     fast: bool
     verdict: str
@@ -391,30 +395,30 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def verdict_key(spec: Mapping[str, Any], engine: str) -> str:
-    """What a finding depends on: the tokenizer and the engine beside what all such keys have."""
+    """The cache key of a finding: the tokenizer and the engine, besides what all such keys include."""
     return key_of(engine, _RULES, [spec.get(part) for part in DECIDES])
 
 
-def _gated(vocabulary: Vocabulary, spec: Mapping[str, Any], reference: ReferenceEngine) -> tuple[Engine, str]:
-    """The fast engine with the reference for the texts that need it, or the reference alone; and why."""
+def _routed_or_reference(vocabulary: Vocabulary, spec: Mapping[str, Any], reference: ReferenceEngine) -> tuple[Engine, str]:
+    """The routed engine, or the reference if the fast one cannot be used; and the verdict."""
     key, composing = verdict_key(spec, GigatokenEngine.__qualname__), bool(composes(spec.get("normalizer")))
     try:
-        found = remembered(KEPT, key, Finding, lambda: _compared(vocabulary, spec, reference, composing))
-        fast = GigatokenEngine(spec) if found.fast else None  # not the one that was compared, which remembers every code point
-    except Exception as error:  # whatever the engine cannot load is not for it
+        finding = remembered(KEPT, key, Finding, lambda: _compare_engines(vocabulary, spec, reference, composing))
+        fast = GigatokenEngine(spec) if finding.fast else None  # a new one, since the compared one has cached every code point
+    except Exception as error:  # any failure to load makes the engine unusable
         return reference, f"tokenizers: gigatoken cannot load this tokenizer ({type(error).__name__}: {error})"
-    engine = reference if fast is None else RoutedEngine(fast, reference, suspect_table(found.suspects), composes=composing)
-    return engine, found.verdict
+    engine = reference if fast is None else RoutedEngine(fast, reference, suspect_table(finding.suspects), composes=composing)
+    return engine, finding.verdict
 
 
-def _compared(vocabulary: Vocabulary, spec: Mapping[str, Any], reference: ReferenceEngine, composing: bool) -> Finding:
-    """Encode every code point and the edge set with both."""
+def _compare_engines(vocabulary: Vocabulary, spec: Mapping[str, Any], reference: ReferenceEngine, composing: bool) -> Finding:
+    """Compare the engines on every code point and on the edge set."""
     fast, texts = GigatokenEngine(spec), (*edge_set(), *typed(token["content"] for token in spec["added_tokens"]))
     try:
         suspects = differing(fast, reference, vocabulary.backend.normalizer if composing else None, numerals=fast.cuts_at_digits)
         routed = RoutedEngine(fast, reference, suspect_table(suspects), composes=composing)
         unequal = unequal_texts(routed.encode(texts), reference.encode(texts))
-    except Exception as error:  # an engine that fails on a text is not for this tokenizer
+    except Exception as error:  # any failure on a text makes the engine unusable
         return Finding(False, f"tokenizers: gigatoken fails with this tokenizer ({type(error).__name__}: {error})")
     if unequal:
         return Finding(False, f"tokenizers: gigatoken differs on the edge set, first at {texts[unequal[0]]!r}")
@@ -423,29 +427,31 @@ def _compared(vocabulary: Vocabulary, spec: Mapping[str, Any], reference: Refere
     return Finding(True, f"gigatoken: equal to tokenizers on {len(texts):,} edge texts{more}", suspects)
 
 
-# Flags of added tokens that reach beyond the token: ``lstrip`` and ``rstrip`` swallow white space, ``single_word`` and ``normalized`` decide whether its text
-# is the token at all.
+# Flags of added tokens that affect the text around them: ``lstrip`` and ``rstrip`` swallow white space, ``single_word`` and ``normalized`` decide whether a
+# text matches the token.
 #
-# The encoder cuts a render at its control tokens and tokenizes what lies between. Where a flag gives the reference other ids for the whole, no cut can be
-# right, and the tokenizer is refused before any data is read.
+# The encoder cuts a render at its control tokens and tokenizes the text between. If a flag gives the reference other ids for the whole text, no cut can be
+# right, and the tokenizer is an error before any data is read.
 
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 _BEFORE, _AFTER = ("", "a", "a ", "a\n"), ("", "a", " a", "\na", "\n\na")
 
 
-def refuse_flags(vocabulary: Vocabulary, written: Iterable[str]) -> None:
-    """Stop where a token that is `written` between other text has a flag that changes the ids around it.
+def check_flags(vocabulary: Vocabulary, written: Iterable[str]) -> None:
+    """Raise if a token that is `written` between other text has a flag that changes the ids around it.
 
     Raises:
-        ConfigError: names the token, its flags and a text.
+        ConfigError: with the token, its flags and a text.
     """
-    wanted = frozenset(written)
-    flagged = [token for token in vocabulary.spec["added_tokens"] if token["content"] in wanted and any(token[flag] for flag in FLAGS)]
+    written_texts = frozenset(written)
+    flagged = [
+        token for token in vocabulary.spec["added_tokens"] if token["content"] in written_texts and any(token[flag] for flag in FLAGS)
+    ]
     if not flagged:
         return
     engines = choose_engine(vocabulary, reference_only=True)
     for token in flagged:
-        text = next(_differing(vocabulary, engines, token["content"], token["id"]), None)
+        text = next(_texts_with_other_ids(vocabulary, engines, token["content"], token["id"]), None)
         if text is not None:
             flags = ", ".join(f"{flag}: true" for flag in FLAGS if token[flag])
             raise ConfigError(
@@ -455,12 +461,12 @@ def refuse_flags(vocabulary: Vocabulary, written: Iterable[str]) -> None:
             )
 
 
-def _differing(vocabulary: Vocabulary, engines: Engines, token: str, number: int) -> Iterator[str]:
-    """Texts around a token whose ids as a whole are not those of what stands before it, the token, and what stands after it."""
+def _texts_with_other_ids(vocabulary: Vocabulary, engines: Engines, token: str, number: int) -> Iterator[str]:
+    """Yield texts around a token whose ids differ from the concatenated ids of the text before, the token, and the text after."""
     vocabulary.backend.encode_special_tokens = False
     for before in _BEFORE:
         for after in _AFTER:
-            whole = vocabulary.backend.encode(before + token + after, add_special_tokens=False).ids
+            whole_ids = vocabulary.backend.encode(before + token + after, add_special_tokens=False).ids
             parts = engines.first.encode([before] * bool(before)), engines.rest.encode([after] * bool(after))
-            if whole != [*parts[0].ids.tolist(), number, *parts[1].ids.tolist()]:
+            if whole_ids != [*parts[0].ids.tolist(), number, *parts[1].ids.tolist()]:
                 yield before + token + after

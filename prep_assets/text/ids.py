@@ -1,4 +1,4 @@
-"""Ids of texts, and the ``tokenizer.json`` as engines are given it."""
+"""Ids of texts, and the ``tokenizer.json`` that engines get."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import numpy.typing as npt
 from prep_assets.stores.files import Kept
 from prep_assets.text.spans import Ints, bounds
 
-# Ids of several texts in one array, and what makes them.
+# Ids of several texts in one array, and the protocol of engines.
 
 Ids = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """Ids of several texts, one after the other.
+    """Concatenated ids of several texts.
 
     Attributes:
         ids: uint32[T].
@@ -34,14 +34,14 @@ class Flat:
 
     @classmethod
     def of(cls, texts: Sequence[npt.ArrayLike]) -> Flat:
-        """The ids of several texts, given one by one."""
-        listed = [np.asarray(ids, np.uint32) for ids in texts]
-        return cls(np.concatenate([NO_TEXTS.ids, *listed]), bounds([len(ids) for ids in listed]))
+        """Concatenate the ids of texts."""
+        arrays = [np.asarray(ids, np.uint32) for ids in texts]
+        return cls(np.concatenate([NO_TEXTS.ids, *arrays]), bounds([len(ids) for ids in arrays]))
 
-    def take(self, chosen: npt.NDArray[np.bool_] | Ints) -> Flat:
-        """Some of the texts, in their order: a mask, bool[n], or their numbers, ascending."""
+    def take(self, selected: npt.NDArray[np.bool_] | Ints) -> Flat:
+        """The selected texts, in order. `selected`: a mask, bool[n], or ascending numbers."""
         mask = np.zeros(len(self.offsets) - 1, bool)
-        mask[chosen] = True
+        mask[selected] = True
         if mask.all():
             return self
         counts = np.diff(self.offsets)
@@ -52,7 +52,7 @@ NO_TEXTS = Flat(np.zeros(0, np.uint32), np.zeros(1, np.int64))
 
 
 class Engine(Protocol):
-    """What tokenizes ordinary text in batches. No control token is ever produced and none is added."""
+    """Tokenizes ordinary text in batches. Control tokens are neither produced nor added."""
 
     name: str
 
@@ -61,21 +61,21 @@ class Engine(Protocol):
         ...
 
 
-def interleaved(yes: Flat, no: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:
-    """Two results as one, in the order of the texts; `chosen` says which texts are of the first."""
-    counts = np.empty(len(chosen), np.int64)
-    counts[chosen], counts[~chosen] = np.diff(yes.offsets), np.diff(no.offsets)
-    of_first = np.repeat(chosen, counts)
-    ids = np.empty(len(of_first), np.uint32)
-    ids[of_first], ids[~of_first] = yes.ids, no.ids
+def interleaved(first: Flat, second: Flat, from_first: npt.NDArray[np.bool_]) -> Flat:
+    """Merge two results in the order of the texts; `from_first`, bool[n], says which texts are those of `first`."""
+    counts = np.empty(len(from_first), np.int64)
+    counts[from_first], counts[~from_first] = np.diff(first.offsets), np.diff(second.offsets)
+    ids_from_first = np.repeat(from_first, counts)
+    ids = np.empty(len(ids_from_first), np.uint32)
+    ids[ids_from_first], ids[~ids_from_first] = first.ids, second.ids
     return Flat(ids, bounds(counts))
 
 
-# The ``tokenizer.json`` with which ordinary text is encoded, so that a control token that somebody typed is never the control token.
+# The ``tokenizer.json`` for ordinary text, in which a typed control token never becomes the control token.
 #
-# The library can leave special tokens unmatched. But a model that looks words up in its vocabulary finds ``</s>`` there all the same: Unigram (T5, XLM-R,
-# ALBERT), WordPiece and WordLevel. SentencePiece itself never finds control pieces in a text. So these entries get a name that no text has. A Unigram model
-# with byte fallback finds its bytes there too: a typed ``<0x0A>`` became a line break. Texts are cut after such a ``<``.
+# The library can leave special tokens unmatched, but a model that looks words up in its vocabulary still finds ``</s>`` there: Unigram (T5, XLM-R, ALBERT),
+# WordPiece and WordLevel. SentencePiece never matches control pieces in a text. So these entries are renamed to names that no text holds. A Unigram model
+# with byte fallback also finds its bytes there: a typed ``<0x0A>`` became a line break. Texts are cut after such a ``<``.
 
 HIDDEN = "\ufdd0"
 """A noncharacter, which no text may hold."""
@@ -83,7 +83,7 @@ _NO_BYTES = {"type": "Split", "pattern": {"Regex": "(?<=<)(?=0x[0-9A-F]{2}>)"}, 
 
 
 def ordinary(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A ``tokenizer.json`` with the same ids for ordinary text, in which nothing that is typed is a special token."""
+    """A ``tokenizer.json`` with the same ids for ordinary text, in which no typed text is a special token."""
     model = spec["model"]
     if model["type"] == "Unigram" and model.get("byte_fallback"):
         before = [spec["pre_tokenizer"]] if spec.get("pre_tokenizer") else []
@@ -92,12 +92,12 @@ def ordinary(spec: Mapping[str, Any]) -> dict[str, Any]:
     if model["type"] == "BPE" or special.isdisjoint(text for text, _ in _entries(model)):
         return dict(spec)
 
-    def hidden(text: str) -> str:
+    def hide(text: str) -> str:
         return HIDDEN + text if text in special else text
 
-    entries = [(hidden(text), value) for text, value in _entries(model)]
-    unknown = {"unk_token": hidden(model["unk_token"])} if "unk_token" in model else {}
-    # an added token is looked up by its name, and what is left of these would get ids of their own
+    entries = [(hide(text), value) for text, value in _entries(model)]
+    unknown = {"unk_token": hide(model["unk_token"])} if "unk_token" in model else {}
+    # added tokens are looked up by name, so these would get new ids
     added = [token for token in spec["added_tokens"] if token["content"] not in special]
     return {**spec, "added_tokens": added, "model": {**model, **unknown, "vocab": entries if model["type"] == "Unigram" else dict(entries)}}
 
@@ -107,27 +107,27 @@ def _entries(model: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return [(text, value) for text, value in (vocabulary if model["type"] == "Unigram" else vocabulary.items())]
 
 
-# GPT-2's printable stand-in for each byte: itself where printable, else the next code point from 256 on.
+# GPT-2's printable character for each byte: the byte itself if printable, else the next code point from 256 on.
 
 
 def _alphabet() -> tuple[str, ...]:
     printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    stand_ins = iter(range(256, 512))
-    return tuple(chr(byte if byte in printable else next(stand_ins)) for byte in range(256))
+    substitutes = iter(range(256, 512))
+    return tuple(chr(byte if byte in printable else next(substitutes)) for byte in range(256))
 
 
 ALPHABET = _alphabet()
 
 
-# JSON as `json.dumps` writes it with sorted keys, in a tenth of the time for a vocabulary and its merges, which are nearly all of a tokenizer.
+# JSON as `json.dumps` writes it with sorted keys, in a tenth of the time for a vocabulary and merges, which are most of a tokenizer.
 
 _Large = dict[str, int] | list[str | list[str]]
-"""What both libraries write alike: numbers with a fraction they do not."""
+"""Values that both libraries write alike, unlike numbers with a fraction."""
 _SORTED = msgspec.json.Encoder(order="sorted")
 
 
 def sorted_json(value: Any) -> str:
-    """``json.dumps(value, sort_keys=True, ensure_ascii=False)`` of what was read from JSON."""
+    """``json.dumps(value, sort_keys=True, ensure_ascii=False)`` of a value read from JSON."""
     try:
         return msgspec.json.format(_SORTED.encode(msgspec.convert(value, _Large)), indent=0).decode()
     except msgspec.ValidationError:
@@ -136,63 +136,63 @@ def sorted_json(value: Any) -> str:
     return "{" + ", ".join(f"{sorted_json(key)}: {sorted_json(value[key])}" for key in sorted(value)) + "}"
 
 
-# What was found out about a tokenizer, kept on disk.
+# Findings about a tokenizer, cached on disk.
 
 DECIDES = ("added_tokens", "normalizer", "pre_tokenizer", "model")
-"""The parts of a ``tokenizer.json`` that ids of a text depend on."""
-_Found = TypeVar("_Found", bound=msgspec.Struct)
+"""The parts of a ``tokenizer.json`` that decide the ids of a text."""
+_Finding = TypeVar("_Finding", bound=msgspec.Struct)
 
 
-def remembered(kept: Kept, key: str, kind: type[_Found], find: Callable[[], _Found]) -> _Found:
-    """What was kept under a key; else what `find` finds, kept for the next process."""
-    data = kept.find(key)
-    found = find() if data is None else msgspec.json.decode(data, type=kind)
+def remembered(cache: Kept, key: str, kind: type[_Finding], find: Callable[[], _Finding]) -> _Finding:
+    """The cached finding under `key`; else that of `find`, cached for the next process."""
+    data = cache.find(key)
+    finding = find() if data is None else msgspec.json.decode(data, type=kind)
     if data is None:
-        kept.keep(key, msgspec.json.encode(found))
-    return found
+        cache.keep(key, msgspec.json.encode(finding))
+    return finding
 
 
-# What engines ask about the parts of a ``tokenizer.json``.
+# Properties of the parts of a ``tokenizer.json`` that engines need.
 
 Component = Mapping[str, Any] | None
 
 
 def steps_of(component: Component) -> list[Any]:
-    """The steps of a normalizer, a pre-tokenizer or a decoder, or the one that it is."""
+    """The steps of a normalizer, a pre-tokenizer or a decoder; one that is not a sequence is its only step."""
     if component is None:
         return []
     nested = next((component[key] for key in ("normalizers", "pretokenizers", "decoders") if key in component), None)
-    return [component] if nested is None else [inner for each in nested for inner in steps_of(each)]
+    return [component] if nested is None else [step for part in nested for step in steps_of(part)]
 
 
 def without_first_space(spec: Mapping[str, Any]) -> dict[str, Any] | None:
-    """`spec` with Metaspace's ``prepend_scheme: first`` turned to ``never``, or `None` where it has none."""
-    pre = copy.deepcopy(spec.get("pre_tokenizer"))
-    first = [part for part in steps_of(pre) if part["type"] == "Metaspace" and part.get("prepend_scheme") == "first"]
-    for part in first:
-        part["prepend_scheme"] = "never"
-    return {**spec, "pre_tokenizer": pre} if first else None
+    """`spec` with Metaspace's ``prepend_scheme: first`` changed to ``never``; `None` if it does not have that."""
+    pre_tokenizer = copy.deepcopy(spec.get("pre_tokenizer"))
+    steps = [step for step in steps_of(pre_tokenizer) if step["type"] == "Metaspace" and step.get("prepend_scheme") == "first"]
+    for step in steps:
+        step["prepend_scheme"] = "never"
+    return {**spec, "pre_tokenizer": pre_tokenizer} if steps else None
 
 
 def spaces_stretches(spec: Mapping[str, Any]) -> bool:
-    """Whether a space may be put before what follows a special token."""
+    """Whether a space may be prepended to text after a special token."""
     steps = [step for step in steps_of(spec.get("pre_tokenizer")) if step.get("prepend_scheme", "always") != "never"]
     steps += steps_of(spec.get("normalizer"))
     return any(step.get("add_prefix_space") or step["type"] in ("Metaspace", "Prepend") for step in steps)
 
 
 def composes(normalizer: Component) -> bool | None:
-    """Whether a normalizer composes characters (NFC); `None` where it does more than that."""
+    """Whether a normalizer composes characters (NFC); `None` if it does more than that."""
     kinds = {step["type"] for step in steps_of(normalizer)}
     return None if kinds - {"NFC"} else bool(kinds)
 
 
 def digit_cuts(codes: npt.NDArray[np.uint8]) -> Ints:
-    """Byte positions of digits before which a text must be cut: those after white space of more than one character, or after what is not ASCII,
-    which may be white space."""
-    digit = (codes >= 48) & (codes <= 57)
-    visible = (codes > 32) & (codes < 127)
-    joined = np.zeros(len(codes), bool)
-    joined[1:] = visible[:-1]
-    joined[2:] |= visible[:-2] & (codes[1:-1] < 127)
-    return np.flatnonzero(digit & ~joined)
+    """Byte positions of digits before which a text must be cut: after white space of several characters, or after non-ASCII bytes, which may be
+    white space."""
+    is_digit = (codes >= 48) & (codes <= 57)
+    is_visible = (codes > 32) & (codes < 127)
+    follows_word = np.zeros(len(codes), bool)
+    follows_word[1:] = is_visible[:-1]
+    follows_word[2:] |= is_visible[:-2] & (codes[1:-1] < 127)
+    return np.flatnonzero(is_digit & ~follows_word)

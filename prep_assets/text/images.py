@@ -1,4 +1,4 @@
-"""The rule of a model's processor: what it writes for an image, and how many tokens that is."""
+"""Rules of image processors: the placeholder that a processor writes for an image, and its number of tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from prep_assets.errors import ConfigError, Refused
 from prep_assets.text.spans import Rendered
 from prep_assets.text.tokenizer_files import read_object
 
-# The rule of a model's processor, from the files that stand beside its tokenizer.
+# The rule of a processor, from the files next to its tokenizer.
 #
 # processor_config.json       processor_class, sizes of placeholders; since transformers 5 the image processor too
 # preprocessor_config.json    the image processor
@@ -25,13 +25,13 @@ from prep_assets.text.tokenizer_files import read_object
 Values = Mapping[str, Any]
 
 
-def rule_beside(place: Path) -> ImageRule:
-    """The rule that the files in a tokenizer's folder say.
+def rule_beside(location: Path) -> ImageRule:
+    """The rule of the processor in the folder of a tokenizer.
 
     Raises:
-        ConfigError: there are none, or they are of a processor whose rule is not known.
+        ConfigError: no files of a processor, or the rule of the processor is not known.
     """
-    folder = place if place.is_dir() else place.parent
+    folder = location if location.is_dir() else location.parent
     processor, images = read_object(folder / "processor_config.json"), read_object(folder / "preprocessor_config.json")
     nested = processor.get("image_processor")
     images = nested if isinstance(nested, Mapping) else images
@@ -52,9 +52,9 @@ def rule_beside(place: Path) -> ImageRule:
     try:
         return RULES[str(name)](images, processor)
     except (LookupError, TypeError, ValidationError) as error:
-        lacking = error.args[0] if isinstance(error, KeyError) else f"{error}"[:200]
+        problem = error.args[0] if isinstance(error, KeyError) else f"{error}"[:200]
         raise ConfigError(
-            f"image_tokens: the files of {name} in {folder} lack {lacking}, or have another value than expected there"
+            f"image_tokens: the files of {name} in {folder} lack {problem}, or have another value than expected there"
         ) from error
 
 
@@ -73,8 +73,8 @@ def _llava(images: Values, processor: Values) -> ImageRule:
     crop, patch = images["crop_size"], processor["patch_size"]
     if isinstance(crop, int):
         crop = {"height": crop, "width": crop}
-    left_out = processor["vision_feature_select_strategy"] == "default"
-    tokens = (crop["height"] // patch) * (crop["width"] // patch) + processor.get("num_additional_image_tokens", 0) - left_out
+    without_class_token = processor["vision_feature_select_strategy"] == "default"
+    tokens = (crop["height"] // patch) * (crop["width"] // patch) + processor.get("num_additional_image_tokens", 0) - without_class_token
     return Fixed(rule="fixed", tokens=tokens)
 
 
@@ -99,15 +99,15 @@ def _gemma3(images: Values, processor: Values) -> ImageRule:
 
 
 def _internvl(images: Values, processor: Values) -> ImageRule:
-    # the processor cuts images whatever the file of its image processor says
-    size, cuts = images["size"], processor.get("images_kwargs", {}).get("crop_to_patches", True)
+    # the processor splits images regardless of the image processor's file
+    size, splits = images["size"], processor.get("images_kwargs", {}).get("crop_to_patches", True)
     return InternVL(
         rule="internvl",
         image_seq_length=processor["image_seq_length"],
         tile_height=size["height"],
         tile_width=size["width"],
-        min_patches=images["min_patches"] if cuts else 1,
-        max_patches=images["max_patches"] if cuts else 1,
+        min_patches=images["min_patches"] if splits else 1,
+        max_patches=images["max_patches"] if splits else 1,
     )
 
 
@@ -131,16 +131,16 @@ RULES: dict[str, Callable[[Values, Values], ImageRule]] = {
 }
 
 
-# What a model's processor writes for an image, from its resolution: counts of image tokens, and the tokens that stand around them.
+# The placeholder of an image by its resolution: image tokens, and the tokens around them.
 #
-# Each rule computes as its processor does, in the same order of operations: a number that floating point rounds otherwise would be another grid.
+# Each rule computes as its processor does, in the same order of operations, since another rounding could give another grid.
 
 
 def placeholder_of(rule: ImageRule, token: str, width: int, height: int) -> str:
-    """What stands for an image of this resolution; `token` is the image token.
+    """The placeholder of an image of this resolution; `token` is the image token.
 
     Raises:
-        Refused: ``image_resolution``, where the processor refuses it.
+        Refused: ``image_resolution``, if the processor rejects it.
     """
     if isinstance(rule, Fixed):
         return rule.begin + token * rule.tokens + rule.end
@@ -176,13 +176,13 @@ def _anyres_features(rule: LlavaNext, width: int, height: int) -> int:
         rows -= (rows - int(round(height * (columns / width), 7))) // 2 * 2
     else:
         columns -= (columns - int(round(width * (rows / height), 7))) // 2 * 2
-    lines = rows * columns + rows
-    whole = side * side + rule.num_additional_image_tokens
-    return lines + whole - (rule.vision_feature_select_strategy == "default")
+    features = rows * columns + rows
+    thumbnail = side * side + rule.num_additional_image_tokens
+    return features + thumbnail - (rule.vision_feature_select_strategy == "default")
 
 
 def _fit(grid: tuple[int, int], width: int, height: int) -> tuple[int, int]:
-    """How well a grid takes an image: pixels that are used, then pixels that are not, fewer first."""
+    """Sort key for how well a grid fits an image: more used pixels first, then fewer unused ones."""
     scale = min(grid[1] / width, grid[0] / height)
     used = min(int(width * scale) * int(height * scale), width * height)
     return used, used - grid[0] * grid[1]
@@ -197,21 +197,21 @@ def _tiles(rule: InternVL, width: int, height: int) -> int:
         for rows in range(1, rule.max_patches + 1)
         if rule.min_patches <= columns * rows <= rule.max_patches
     ]
-    nearest, best = math.inf, 1
+    smallest, tiles = math.inf, 1
     for columns, rows in sorted(grids, key=math.prod):
-        off = abs(width / height - columns / rows)
-        # of grids of one shape the larger, while the image has more than half of its pixels
-        larger = off == nearest and width * height > 0.5 * rule.tile_height * rule.tile_width * columns * rows
-        if off < nearest or larger:
-            nearest, best = off, columns * rows
-    return best if best == 1 else best + 1
+        difference = abs(width / height - columns / rows)
+        # of grids with one ratio take the larger, if the image has more than half of its pixels
+        is_larger = difference == smallest and width * height > 0.5 * rule.tile_height * rule.tile_width * columns * rows
+        if difference < smallest or is_larger:
+            smallest, tiles = difference, columns * rows
+    return tiles if tiles == 1 else tiles + 1
 
 
 def _rows_and_columns(rule: Idefics3, width: int, height: int) -> tuple[int, int]:
     if not rule.do_image_splitting:
         return 0, 0
     ratio = width / height
-    if width >= height:  # the longer side at its length, the other one even
+    if width >= height:  # the longer side as configured, the other one even
         width, height = rule.longest_edge, int(rule.longest_edge / ratio)
         height = max(1, height + height % 2)
     else:
@@ -232,44 +232,43 @@ def _rows_and_columns(rule: Idefics3, width: int, height: int) -> tuple[int, int
 
 def _rows_of_tiles(rule: Idefics3, token: str, rows: int, columns: int) -> str:
     tile = token * rule.image_seq_len
-    cells = [
+    tile_rows = [
         "".join(f"{rule.fake_image_token}<row_{row + 1}_col_{column + 1}>{tile}" for column in range(columns)) + "\n" for row in range(rows)
     ]
-    whole = f"{rule.fake_image_token}{rule.global_image_token}{tile}{rule.fake_image_token}"
-    return "".join(cells) + ("\n" if rows else "") + whole
+    global_tile = f"{rule.fake_image_token}{rule.global_image_token}{tile}{rule.fake_image_token}"
+    return "".join(tile_rows) + ("\n" if rows else "") + global_tile
 
 
-# The one token that stands for an image in a template's render → what the model's processor writes for that image.
+# The single image token of a template's render → the placeholder of the processor.
 
 
 def expanded(rendered: Rendered, mark: str, image: str) -> Rendered:
-    """`rendered` with the placeholder of each image in place of its mark. White space at the ends of a placeholder is the template's: an image
-    begins with its first token and ends with its last.
+    """`rendered` with the placeholder of each image instead of its mark. White space at the ends of a placeholder is not part of the image.
 
     Args:
-        mark: what stands for each image in the render.
-        image: the placeholder of images that have none of their own.
+        mark: the text of each image in the render.
+        image: the placeholder of images whose region has none.
     """
     texts = [region.placeholder or image for _, _, region in rendered.images]
     if all(text == mark for text in texts):
         return rendered
     ends = [end for _, end, _ in rendered.images]
-    grown = [0, *accumulate(len(text) - len(mark) for text in texts)]
+    growth = [0, *accumulate(len(text) - len(mark) for text in texts)]
 
-    def moved(at: int) -> int:
-        """Where a border is now: at the end of an image it is behind its placeholder."""
-        return at + grown[bisect_right(ends, at)]
+    def move(at: int) -> int:
+        """The new position of a border; the end of an image moves behind its placeholder."""
+        return at + growth[bisect_right(ends, at)]
 
     parts = [rendered.text[low : end - len(mark)] + text for low, end, text in zip([0, *ends], ends, texts, strict=False)]
     images = []
     for (_, end, region), text in zip(rendered.images, texts, strict=True):
         lead = len(text) - len(text.lstrip())
-        images.append((moved(end) - len(text) + lead, moved(end) - len(text) + len(text.rstrip()), region))
+        images.append((move(end) - len(text) + lead, move(end) - len(text) + len(text.rstrip()), region))
     return replace(
         rendered,
         text="".join([*parts, rendered.text[ends[-1] :]]),
-        spans=tuple(replace(span, start=moved(span.start), end=moved(span.end)) for span in rendered.spans),
-        content=tuple((moved(start), moved(end)) for start, end in rendered.content),
-        stops=tuple(replace(stop, start=moved(stop.start), end=moved(stop.end)) for stop in rendered.stops),
+        spans=tuple(replace(span, start=move(span.start), end=move(span.end)) for span in rendered.spans),
+        content=tuple((move(start), move(end)) for start, end in rendered.content),
+        stops=tuple(replace(stop, start=move(stop.start), end=move(stop.end)) for stop in rendered.stops),
         images=tuple(images),
     )

@@ -1,4 +1,4 @@
-"""The chat template that a configuration names: shipped, of a file, or a prompt type."""
+"""Load the chat template that a configuration names: shipped, from a file, or a prompt type."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from prep_assets.text.template import ChatTemplate, marks, marks_generated
 from prep_assets.text.tokenizer_files import read_text
 from prep_assets.text.vocabulary import Vocabulary
 
-# Prompt types: chat formats written as slots, as ModelLink, MindSpeed-LLM and LLaMA-Factory have them (``templates.json``), turned into Jinja.
+# Prompt types: chat formats in slots, as in ModelLink, MindSpeed-LLM and LLaMA-Factory (``templates.json``), converted to Jinja.
 #
-# A prompt type says what stands around a system prompt, a question and an answer. Tools have no slots here: a model that calls them has a
-# template of its own, which writes the calls as that model does.
+# A prompt type gives the text around a system prompt, a question and an answer. Slots of tools are not supported: a model that calls tools has its own
+# chat template, which writes calls as that model does.
 
 CONTENT, EOS = "{{content}}", "{{eos_token}}"
 
 
-def _text(slots: Any) -> Any:
-    """A slot is text, ``{"token": text}``, or a list of the name of a special token, which becomes ``{{name}}``."""
+def _slot_texts(slots: Any) -> Any:
+    """Slots as texts: a slot is text, ``{"token": text}``, or a list with the name of a special token, which becomes ``{{name}}``."""
     if not isinstance(slots, list):
         return slots
-    written = [f"{{{{{slot[0]}}}}}" if slot in (["bos_token"], ["eos_token"]) else slot for slot in slots]
-    return [slot["token"] if isinstance(slot, dict) and [*slot] == ["token"] else slot for slot in written]
+    named = [f"{{{{{slot[0]}}}}}" if slot in (["bos_token"], ["eos_token"]) else slot for slot in slots]
+    return [slot["token"] if isinstance(slot, dict) and [*slot] == ["token"] else slot for slot in named]
 
 
 class Slots(BaseModel):
-    """What is written for one kind of turn, piece by piece."""
+    """The slots of one kind of turn."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    slots: Annotated[list[str], BeforeValidator(_text)] = []
+    slots: Annotated[list[str], BeforeValidator(_slot_texts)] = []
     tool_format: str | None = None
 
-    def around(self, where: str) -> tuple[str, str]:
-        """What stands before the content, and after it."""
+    def around(self, label: str) -> tuple[str, str]:
+        """The text before the content, and after it."""
         text = "".join(self.slots)
         if text.count(CONTENT) != 1:
-            raise TemplateError(f"{where} needs {CONTENT} once, has {text!r}")
+            raise TemplateError(f"{label} needs {CONTENT} once, has {text!r}")
         before, _, after = text.partition(CONTENT)
         return before, after
 
@@ -55,7 +55,7 @@ class Slots(BaseModel):
 class PromptType(BaseModel):
     """A chat format in slots, with the names and defaults of ``templates.json``.
 
-    What concerns tools, and `force_system`, is read and means nothing here: tools are refused, and a prefix is always written.
+    Fields of tools and `force_system` are read and ignored: tools are rejected, and a prefix is always written.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -79,38 +79,38 @@ class PromptType(BaseModel):
 
     @property
     def assistant(self) -> Slots:
-        """What is written of an answer; where the type does not say, the content, and the end-of-text token unless `efficient_eos`."""
+        """The slots of an answer; by default the content, and the end-of-text token unless `efficient_eos`."""
         return self.format_assistant or Slots(slots=[CONTENT] if self.efficient_eos else [CONTENT, EOS])
 
     @property
     def open_ended(self) -> bool:
-        """Whether nothing that the type writes ends an answer, so that the option ``end_with_eos`` decides about its stop token."""
+        """Whether no slot ends an answer, so that the option ``end_with_eos`` decides about its stop token."""
         strings = self._strings()
         return bool(strings["stop"]) and not strings["shared"]
 
     def jinja(self) -> str:
-        """The chat template that writes it.
+        """The source of its chat template.
 
         Raises:
-            TemplateError: slots that hold the content twice or not at all.
+            TemplateError: slots that do not hold the content exactly once.
         """
         body = (resources.files("prep_assets.text") / "slots.jinja").read_text("utf-8")
         return f"{{%- set slots = {json.dumps(self._strings(), ensure_ascii=False)} -%}}\n{body}"
 
     def _strings(self) -> Mapping[str, Any]:
-        where = f"prompt type {self.name!r}: format_"
-        user = self.format_user.around(where + "user")
-        answer = self.assistant.around(where + "assistant")
+        label = f"prompt type {self.name!r}: format_"
+        user = self.format_user.around(label + "user")
+        answer = self.assistant.around(label + "assistant")
         stop = self.stop_words[0] if self.stop_words else EOS
         if self.replace_eos:
             answer = (answer[0], answer[1].replace(EOS, stop))
         following = "".join(self.format_separator.slots) + user[0]
-        # the first token of the next question ends the answer before it: it is written with the answer, so that a model learns to stop there
+        # if the next question begins with the stop, write it with the answer, so that a model learns to stop there
         shared = not answer[1] and following.startswith(stop)
         return {
             "name": self.name,
             "prefix": "".join(self.format_prefix.slots),
-            "system": self.format_system.around(where + "system"),
+            "system": self.format_system.around(label + "system"),
             "system_inside": self.template_class == "Llama2Template",
             "default_system": self.default_system,
             "user": user,
@@ -123,14 +123,14 @@ class PromptType(BaseModel):
 
 
 def load_prompt_type(name: str, path: Path | None = None) -> PromptType:
-    """The prompt type called `name`, of the shipped ones or of a file in the format of ``templates.json``.
+    """Load the prompt type `name`, shipped or from a file in the format of ``templates.json``.
 
     Raises:
-        TemplateError: no such file or name, or a file that does not fit; the message names the nearest, or what does not fit.
+        TemplateError: no such file or name, with the nearest name; or an invalid file, with the first fault.
     """
     if path and not path.is_file():
         raise TemplateError(f"no file of prompt types at {path}")
-    known = _parsed(path.read_text("utf-8"), str(path)) if path else shipped()
+    known = _parse_prompt_types(path.read_text("utf-8"), str(path)) if path else shipped()
     if name not in known:
         raise TemplateError(
             f"no prompt type {name!r} {f'in {path}' if path else 'ships'}{nearest(name, known) or '.'} Known: {', '.join(known)}"
@@ -140,34 +140,34 @@ def load_prompt_type(name: str, path: Path | None = None) -> PromptType:
 
 @cache
 def shipped() -> Mapping[str, PromptType]:
-    """The prompt types that ship with prep-assets, by name."""
-    return _parsed((resources.files("prep_assets.text") / "prompt_types.json").read_text("utf-8"), "prompt_types.json")
+    """The shipped prompt types by name."""
+    return _parse_prompt_types((resources.files("prep_assets.text") / "prompt_types.json").read_text("utf-8"), "prompt_types.json")
 
 
-def _parsed(text: str, where: str) -> Mapping[str, PromptType]:
+def _parse_prompt_types(text: str, label: str) -> Mapping[str, PromptType]:
     try:
         types = TypeAdapter(list[PromptType]).validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise TemplateError(f"{where}: {place + ': ' if place else ''}{first['msg']} ({len(error.errors())} in all)") from error
-    found: dict[str, PromptType] = {}
-    for each in types:
-        if each.name in found:
-            raise TemplateError(f"{where}: prompt type {each.name!r} stands there twice")
-        found[each.name] = each
-    return found
+        field = ".".join(map(str, first["loc"]))
+        raise TemplateError(f"{label}: {field + ': ' if field else ''}{first['msg']} ({len(error.errors())} in all)") from error
+    by_name: dict[str, PromptType] = {}
+    for prompt_type in types:
+        if prompt_type.name in by_name:
+            raise TemplateError(f"{label}: prompt type {prompt_type.name!r} stands there twice")
+        by_name[prompt_type.name] = prompt_type
+    return by_name
 
 
-# The chat template that a configuration names.
+# Chat templates by the name in a configuration.
 
 
 @cache
 def named_templates() -> Mapping[str, str]:
     """The shipped templates: name → Jinja source, sorted by name."""
     folder = resources.files("prep_assets.text") / "named"
-    found = {entry.name.removesuffix(".jinja"): entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".jinja")}
-    return MappingProxyType(dict(sorted(found.items())))
+    sources = {entry.name.removesuffix(".jinja"): entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".jinja")}
+    return MappingProxyType(dict(sorted(sources.items())))
 
 
 def load_template(
@@ -179,21 +179,21 @@ def load_template(
     image: str = "",
     training: str | None = None,
 ) -> ChatTemplate:
-    """The template that a configuration names: ``tokenizer`` (``tokenizer:NAME`` where it has several), a shipped one, ``prompt_type:NAME``, a path to
-    a ``.jinja`` file (relative to `base`), or ``FILE.json#NAME`` for a prompt type of one's own.
+    """Load a template by name: ``tokenizer`` (``tokenizer:NAME`` if it has several), a shipped one, ``prompt_type:NAME``, a path to a ``.jinja``
+    file (relative to `base`), or ``FILE.json#NAME`` for a prompt type in a file.
 
     Raises:
-        TemplateError: no such template, a tokenizer without one, or an option that the template does not read; the message lists what there is.
+        TemplateError: no such template, a tokenizer without one, or an option that the template does not read; with the known names.
     """
     if name.partition(":")[0] == "tokenizer":
-        source = _own(name.partition(":")[2], vocabulary)
+        source = _tokenizer_source(name.partition(":")[2], vocabulary)
     elif name.endswith(".jinja"):
-        source = _file(name, base)
+        source = _read_source(name, base)
     elif name.startswith("prompt_type:"):
         source = load_prompt_type(name.removeprefix("prompt_type:")).jinja()
     elif ".json#" in name:
-        file, _, chosen = name.rpartition("#")
-        source = load_prompt_type(chosen, (base or Path.cwd()) / file).jinja()
+        file, _, prompt_type = name.rpartition("#")
+        source = load_prompt_type(prompt_type, (base or Path.cwd()) / file).jinja()
     else:
         shipped = named_templates()
         if name not in shipped:
@@ -203,22 +203,22 @@ def load_template(
             )
         source = shipped[name]
     template = ChatTemplate(name, source, vocabulary.special, options or {}, image=image)
-    asked = {key: value for key, value in template.options.items() if not (image and key == "image_token")}
-    if unread := template.unread(asked):
+    template_options = {key: value for key, value in template.options.items() if not (image and key == "image_token")}
+    if unread := template.unread(template_options):
         raise TemplateError(f"template_options: {unread}")
     if training is not None:
-        template = _with_training(template, training, _file(training, base))
+        template = _with_training(template, training, _read_source(training, base))
     control = tuple(sorted({*vocabulary.control, *template.writes(marks(vocabulary))}))
-    return _known(replace(template, control=control))
+    return _reuse_loaded(replace(template, control=control))
 
 
 @bounded_cache("chat templates", 16, key=lambda template: (template.name, template.hash, template.control))
-def _known(template: ChatTemplate) -> ChatTemplate:
-    """The one of its kind that was loaded before, with what was found out about it."""
+def _reuse_loaded(template: ChatTemplate) -> ChatTemplate:
+    """The equal template that was loaded before, with its cached properties."""
     return template
 
 
-def _file(name: str, base: Path | None) -> str:
+def _read_source(name: str, base: Path | None) -> str:
     path = (base or Path.cwd()) / name
     if not path.is_file():
         raise TemplateError(f"no chat template at {path}")
@@ -226,10 +226,10 @@ def _file(name: str, base: Path | None) -> str:
 
 
 def _with_training(template: ChatTemplate, name: str, source: str) -> ChatTemplate:
-    """The template with a variant that marks what is generated.
+    """The template with a training variant, which marks generated text.
 
     Raises:
-        TemplateError: there is nothing that this variant can prove.
+        TemplateError: the variant cannot prove anything: one of the two has the wrong tags, or they render differently.
     """
     if marks_generated(template.source):
         raise TemplateError(f"training_template: template {template.name} marks what is generated itself. Leave training_template out")
@@ -244,18 +244,18 @@ def _with_training(template: ChatTemplate, name: str, source: str) -> ChatTempla
     return replace(template, training=source)
 
 
-def _own(name: str, vocabulary: Vocabulary) -> str:
-    """The tokenizer's own template; of several the one that is named, because which of them is right depends on what is served."""
-    own = {**vocabulary.templates, **({"default": vocabulary.chat_template} if vocabulary.chat_template else {})}
-    if not own:
+def _tokenizer_source(name: str, vocabulary: Vocabulary) -> str:
+    """The source of the tokenizer's template; of several the named one, because the right one depends on the use of the model."""
+    templates = {**vocabulary.templates, **({"default": vocabulary.chat_template} if vocabulary.chat_template else {})}
+    if not templates:
         raise TemplateError(
             f"tokenizer {vocabulary.name} has no chat template; name one of: {', '.join(named_templates())}, or a .jinja file"
         )
     if not name and vocabulary.chat_template is not None:
         return vocabulary.chat_template
-    if name not in own:
-        asked = f"no chat template {name!r}{nearest(name, own)}; it has" if name else "several chat templates:"
+    if name not in templates:
+        problem = f"no chat template {name!r}{nearest(name, templates)}; it has" if name else "several chat templates:"
         raise TemplateError(
-            f"tokenizer {vocabulary.name} has {asked} {', '.join(sorted(own))}. Name one, e.g. template: tokenizer:{min(own)}"
+            f"tokenizer {vocabulary.name} has {problem} {', '.join(sorted(templates))}. Name one, e.g. template: tokenizer:{min(templates)}"
         )
-    return own[name]
+    return templates[name]

@@ -1,4 +1,4 @@
-"""What rendering gives, mask policies, cuts at control tokens, and truncation."""
+"""Rendered samples, mask policies, cuts at control tokens, and truncation."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from prep_assets.config.models import Keep
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, SYSTEM, TEXT, THINKING, TOOL_CALL, UNATTENDED, USER, Region, Sample
 
-# What rendering gives: the text of a conversation, and where in it regions and stops stand.
+# Rendered samples: the text of a conversation, and the places of its regions and stops.
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where one region stands in the rendered text.
+    """The place of one region in the rendered text.
 
     Attributes:
         start, end: characters of `Rendered.text`, end exclusive.
         turn: index of its turn.
         role: role of its turn.
         region: the region itself.
-        lead, trail: how many characters at its beginning and at its end are the template's: the space before an answer, tags of reasoning.
+        lead, trail: characters at its beginning and at its end that the template wrote: the space before an answer, tags of reasoning.
     """
 
     start: int
@@ -43,7 +43,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Where the control tokens stand that end one turn: characters (start, end) of `Rendered.text`."""
+    """The control tokens that end one turn: characters (start, end) of `Rendered.text`."""
 
     turn: int
     start: int
@@ -56,11 +56,11 @@ class Rendered:
 
     Attributes:
         text: the whole conversation.
-        spans: where each region stands, ascending, none overlapping.
-        content: characters (start, end) that come from the source, ascending. All others are the template's own: only there can a control
-            token's text mean the control token.
-        stops: what ends each turn, ascending; a turn may have none.
-        images: characters (start, end) of each image's placeholder and its region, ascending. They are no content.
+        spans: the spans of its regions, ascending, not overlapping.
+        content: characters (start, end) that come from the source, ascending. The template wrote all others: only there does the text of a control
+            token mean that token.
+        stops: the stops of its turns, ascending; a turn may have none.
+        images: characters (start, end) of image placeholders with their regions, ascending; not part of `content`.
     """
 
     text: str
@@ -70,7 +70,7 @@ class Rendered:
     images: tuple[tuple[int, int, Region], ...] = ()
 
 
-# Mask policies: which regions carry loss, and which of the tokens that end turns do; and the weight of a render as a step function.
+# Mask policies: which regions and stop tokens carry loss; and the loss weight of a render as a step function.
 
 Action = Literal["train", "mask"]
 EosPolicy = Literal["turn", "last", "all", "none"]
@@ -82,12 +82,12 @@ class MaskPolicy:
 
     Attributes:
         roles: role → ``train`` or ``mask``.
-        default: action for a role that is not listed.
+        default: action for unlisted roles.
         train_on_eos: which stop tokens are trained: those after trained turns (``turn``), only the last of these (``last``), those after
-            every turn (``all``), or ``none``.
+            all turns (``all``), or ``none``.
         turns: ``all`` trained turns, or only the ``last`` one.
-        thinking, tool_calls: whether reasoning and tool calls inside a trained turn are trained.
-        headers: whether what the template writes before a trained turn (its role header) is trained as well.
+        thinking, tool_calls: whether reasoning and tool calls in trained turns are trained.
+        headers: whether the role headers of trained turns are trained as well.
     """
 
     roles: Mapping[str, Action] = field(default_factory=lambda: {ASSISTANT: "train", COMPLETION: "train", DOCUMENT: "train"})
@@ -99,7 +99,7 @@ class MaskPolicy:
     headers: bool = False
 
     def weights(self, spans: Sequence[Span]) -> list[float]:
-        """Weight of each region of a conversation: its own where the source gives one, else its role's; `UNATTENDED` where it is not attended."""
+        """Weights of the regions of a conversation: that of the source, else that of the role; `UNATTENDED` for unattended regions."""
         return [weight if span.region.attend else UNATTENDED for span, weight in zip(spans, self._loss_weights(spans), strict=True)]
 
     def _loss_weights(self, spans: Sequence[Span]) -> list[float]:
@@ -110,7 +110,7 @@ class MaskPolicy:
         return [weight if span.turn == last else 0.0 for span, weight in zip(spans, weights, strict=True)]
 
     def check_attention(self, rendered: Rendered) -> None:
-        """Refuse (``trained_unattended``) a conversation with a region that is to be trained and not to be attended."""
+        """Reject (``trained_unattended``) a conversation with a region that is trained but not attended."""
         for span, weight in zip(rendered.spans, self._loss_weights(rendered.spans), strict=True):
             if weight and not span.region.attend:
                 detail = (
@@ -120,7 +120,7 @@ class MaskPolicy:
                 raise Refused("trained_unattended", detail, stage="render")
 
     def weight(self, role: str, region: Region) -> float:
-        """Loss weight of a region in a turn of `role`, before `turns` leaves only the last one trained, attended or not."""
+        """Loss weight of a region in a turn of `role`, regardless of `turns` and of attention."""
         if region.kind == IMAGE:  # placeholders are not predicted
             return 0.0
         if (region.kind == THINKING and not self.thinking) or (region.kind == TOOL_CALL and not self.tool_calls):
@@ -130,7 +130,7 @@ class MaskPolicy:
         return 1.0 if self.roles.get(role, self.default) == "train" else 0.0
 
     def check_stops(self, rendered: Rendered) -> None:
-        """Refuse (``no_stop_token``) a conversation whose last answer is trained and is followed by no control token, though answers shall stop."""
+        """Reject (``no_stop_token``) a conversation whose last trained answer lacks the stop token that the policy trains."""
         stops = self.stop_weights(rendered.spans, self.weights(rendered.spans))
         last = max((span.turn for span in rendered.spans if span.role == ASSISTANT and stops.get(span.turn)), default=None)
         if last is not None and all(stop.turn != last for stop in rendered.stops):
@@ -142,8 +142,8 @@ class MaskPolicy:
             raise Refused("no_stop_token", detail, stage="render")
 
     def stop_weights(self, spans: Sequence[Span], weights: Sequence[float]) -> dict[int, float]:
-        """For each turn, the loss weight of the stop token that ends it: that of the turn's last region other than an image, as the policy allows.
-        It is the template's, so it is attended whatever that region is."""
+        """Turn → loss weight of its stop token: that of its last region other than an image, as the policy allows.
+        The template writes the stop, so it is attended even if that region is not."""
         ends: dict[int, float] = {}
         for span, weight in zip(spans, weights, strict=True):
             if span.region.kind != IMAGE or span.turn not in ends:
@@ -151,39 +151,39 @@ class MaskPolicy:
         trained = [turn for turn, weight in ends.items() if weight]
         if self.train_on_eos == "all":
             return {turn: weight or 1.0 for turn, weight in ends.items()}
-        chosen = {"turn": trained, "last": trained[-1:], "none": []}[self.train_on_eos]
-        return {turn: ends[turn] for turn in chosen}
+        turns = {"turn": trained, "last": trained[-1:], "none": []}[self.train_on_eos]
+        return {turn: ends[turn] for turn in turns}
 
 
 Step = tuple[int, float]
-"""A character, and the weight from there on."""
+"""A character position, and the weight from there on."""
 
 
 def steps(rendered: Rendered, policy: MaskPolicy) -> list[Step]:
-    """Where the weight of a render changes, ascending, the first at 0."""
-    found: list[Step] = [(0, 0.0)]
+    """The weight of a render as a step function: ascending, first step at character 0."""
+    all_steps: list[Step] = [(0, 0.0)]
     spans = rendered.spans
     weights = policy.weights(spans)
-    stops = policy.stop_weights(spans, weights)
-    ends = {stop.turn: (stop.start, stop.end) for stop in rendered.stops}
+    stop_weights = policy.stop_weights(spans, weights)
+    stop_bounds = {stop.turn: (stop.start, stop.end) for stop in rendered.stops}
     turn_end = 0
     for i, (span, weight) in enumerate(zip(spans, weights, strict=True)):
         starts_turn = i == 0 or spans[i - 1].turn != span.turn
         start = turn_end if policy.headers and starts_turn and weight > 0 else span.start
-        found += [(start, weight), (span.end, 0.0)]
+        all_steps += [(start, weight), (span.end, 0.0)]
         if i + 1 == len(spans) or spans[i + 1].turn != span.turn:
-            stop, turn_end = ends.get(span.turn, (span.end, span.end))
-            if stops.get(span.turn) and turn_end > stop:
+            stop, turn_end = stop_bounds.get(span.turn, (span.end, span.end))
+            if stop_weights.get(span.turn) and turn_end > stop:
                 # white space before the stop token is generated with the text, so it is trained where the text is
-                found += [(span.end if weight > 0 else stop, stops[span.turn]), (turn_end, 0.0)]
-    return _changes(found)
+                all_steps += [(span.end if weight > 0 else stop, stop_weights[span.turn]), (turn_end, 0.0)]
+    return _merge_steps(all_steps)
 
 
-def _changes(found: list[Step]) -> list[Step]:
-    """The same step function with a step only where its value changes; of several steps at one place the last counts."""
+def _merge_steps(all_steps: list[Step]) -> list[Step]:
+    """The same function with a step only where its value changes; of several steps at one position the last counts."""
     changes: list[Step] = []
-    for number, (position, weight) in enumerate(found):
-        if number + 1 < len(found) and found[number + 1][0] == position:
+    for number, (position, weight) in enumerate(all_steps):
+        if number + 1 < len(all_steps) and all_steps[number + 1][0] == position:
             continue
         if not changes or changes[-1][1] != weight:
             changes.append((position, weight))
@@ -191,21 +191,21 @@ def _changes(found: list[Step]) -> list[Step]:
 
 
 def trained(rendered: Rendered, policy: MaskPolicy) -> list[tuple[int, int, float]]:
-    """Characters (start, end) of a render that are trained or not attended, and their weight, ascending."""
-    found = [*steps(rendered, policy), (len(rendered.text), 0.0)]
-    return [(start, end, weight) for (start, weight), (end, _) in pairwise(found) if weight and end > start]
+    """Stretches (start, end, weight) of a render that are trained or unattended, in characters, ascending."""
+    bounded_steps = [*steps(rendered, policy), (len(rendered.text), 0.0)]
+    return [(start, end, weight) for (start, weight), (end, _) in pairwise(bounded_steps) if weight and end > start]
 
 
 def control_pattern(control: Iterable[str]) -> re.Pattern[str] | None:
-    """Matches any control token's text, longest first; `None` where the tokenizer has none."""
+    """A pattern for the text of any control token, longest first; `None` if there are none."""
     texts = sorted(control, key=lambda text: (-len(text), text))
     return re.compile("|".join(map(re.escape, texts))) if texts else None
 
 
 # A batch of renders cut at the control tokens that the template wrote: ordinary segments between them, and where loss weights change.
 #
-# `Row` is one render, in places of its own. `Cuts` is a batch, whose byte positions count through all of it. Rows come from renders (`row_of`); for plain
-# chats whose layout is known, `forms` gives the same for many at once.
+# `Row` is one render; `Cuts` is a batch, with byte positions that count through the whole batch. `Cutter.row` cuts one render; `layouts` gives the cuts of
+# many plain chats of a known layout at once.
 
 Ints = npt.NDArray[np.int64]
 Image = tuple[int, int, Region]
@@ -213,7 +213,7 @@ Image = tuple[int, int, Region]
 
 
 class Prompt(NamedTuple):
-    """An untrained text that may be shortened: where it starts and ends, and the role of its turn."""
+    """An untrained text that truncation may shorten: start, end, and the role of its turn."""
 
     start: int
     end: int
@@ -222,13 +222,13 @@ class Prompt(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """The images of a batch of records, k of them, ascending by record and start.
+    """The k images of a batch of records, ascending by record and start.
 
     Attributes:
-        record: int64[k], which record of the batch each belongs to.
-        start: int64[k], place of its first token: in its record, or in the batch while that is not yet cut.
-        length: int64[k], its tokens: one for each patch, and those that its processor writes between them.
-        regions: what the record says of it.
+        record: int64[k], the record of the batch.
+        start: int64[k], position of the first token: in the record, or in the batch before truncation.
+        length: int64[k], number of tokens: one per patch, and those that the processor writes between them.
+        regions: the image regions.
     """
 
     record: Ints
@@ -241,20 +241,20 @@ class Placed:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Their paths or URLs."""
+        """The paths or URLs of the images."""
         return tuple(region.text for region in self.regions)
 
-    def at(self, chosen: npt.NDArray[np.bool_]) -> Placed:
-        """Only the chosen ones."""
-        if chosen.all():
+    def at(self, mask: npt.NDArray[np.bool_]) -> Placed:
+        """The images where `mask`, bool[k], is set."""
+        if mask.all():
             return self
-        regions = tuple(region for region, take in zip(self.regions, chosen.tolist(), strict=True) if take)
-        return Placed(self.record[chosen], self.start[chosen], self.length[chosen], regions)
+        regions = tuple(region for region, is_kept in zip(self.regions, mask.tolist(), strict=True) if is_kept)
+        return Placed(self.record[mask], self.start[mask], self.length[mask], regions)
 
     def of(self, kept: npt.NDArray[np.bool_]) -> Placed:
-        """Those of the records that are kept, bool[n], numbered among them."""
-        here = self.at(kept[self.record])
-        return Placed((np.cumsum(kept) - 1)[here.record], here.start, here.length, here.regions)
+        """The images of the records where `kept`, bool[n], is set; records are renumbered."""
+        images = self.at(kept[self.record])
+        return Placed((np.cumsum(kept) - 1)[images.record], images.start, images.length, images.regions)
 
 
 NOTHING = Placed(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), ())
@@ -262,17 +262,17 @@ NOTHING = Placed(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.in
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One render, cut.
+    """One render, cut at control tokens.
 
     Attributes:
         text: the render.
         segments: its ordinary texts, in order.
-        first: whether the first segment is the very beginning of the text.
-        items: what it consists of: the id of a control token, or -1 for the next segment.
-        item_ends: where each item ends, in bytes.
-        breaks: bytes where the loss weight changes, ascending.
-        weights: the weight from there on.
-        prompts: each untrained text, by bytes.
+        first: whether the text begins with the first segment.
+        items: its items in order: the id of a control token, or -1 for the next segment.
+        item_ends: ends of the items, in bytes.
+        breaks: where the loss weight changes, in bytes, ascending.
+        weights: the weight after each break.
+        prompts: its untrained texts, in bytes.
         images: its images.
     """
 
@@ -289,20 +289,20 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """A batch of n renders, cut.
+    """A batch of n renders, cut at control tokens.
 
     Attributes:
-        segments: the ordinary texts of all, s of them.
-        is_first: bool[s], whether a segment is the very beginning of its render.
+        segments: the s ordinary texts of the batch.
+        is_first: bool[s], whether a render begins with the segment.
         items: int64[i], the id of a control token, or -1 for the next segment.
-        item_ends: int64[i], where each item ends, in bytes of the batch.
+        item_ends: int64[i], ends of the items, in bytes of the batch.
         item_bounds: int64[n + 1]; render `r` has items ``item_bounds[r]:item_bounds[r + 1]``.
-        starts: int64[n + 1], where each render begins, in bytes of the batch.
-        breaks: int64[b], where the loss weight changes, ascending.
-        weights: float32[b], the weight from there on.
-        prompts: by render, each untrained text by bytes of the batch; empty where truncation does not ask for them.
+        starts: int64[n + 1], start of each render, in bytes of the batch.
+        breaks: int64[b], where the loss weight changes, in bytes of the batch, ascending.
+        weights: float32[b], the weight after each break.
+        prompts: render → its untrained texts, in bytes of the batch; empty unless truncation needs them.
         images: render, first item of the batch, number of items, region.
-        text: the text of a render.
+        text: the text of a render by its number.
     """
 
     segments: list[str]
@@ -318,12 +318,12 @@ class Cuts:
     text: Callable[[int], str]
 
     def between(self, example: int, start: int, end: int) -> str:
-        """A part of a render, by bytes of the batch."""
+        """The text of a render between two bytes of the batch."""
         base = int(self.starts[example])
         return self.text(example).encode()[start - base : end - base].decode(errors="replace")
 
     def placed(self, per_item: Ints) -> Placed:
-        """The images of the batch; their starts count through its tokens. `per_item`: where each item begins."""
+        """The images of the batch, with starts in tokens of the batch. `per_item`: first token of each item."""
         if not self.images:
             return NOTHING
         examples, items, counts, regions = zip(*self.images, strict=True)
@@ -332,7 +332,7 @@ class Cuts:
 
 
 def of_rows(rows: Sequence[Row]) -> Cuts:
-    """A batch of rows."""
+    """Merge rows into a batch."""
     starts, texts = bounds([row.item_ends[-1] if row.item_ends else 0 for row in rows]), [row.text for row in rows]
     item_bounds = bounds([len(row.items) for row in rows])
     base = starts[:-1].tolist()
@@ -343,34 +343,34 @@ def of_rows(rows: Sequence[Row]) -> Cuts:
         np.array([at + end for row, at in zip(rows, base, strict=True) for end in row.item_ends], np.int64),
         item_bounds,
         starts,
-        np.array([at + each for row, at in zip(rows, base, strict=True) for each in row.breaks], np.int64),
+        np.array([at + position for row, at in zip(rows, base, strict=True) for position in row.breaks], np.int64),
         np.array([weight for row in rows for weight in row.weights], np.float32),
         {number: moved(row.prompts, at) for number, (row, at) in enumerate(zip(rows, base, strict=True))},
-        [(number, int(item_bounds[number]) + each[0], *each[1:]) for number, row in enumerate(rows) for each in row.images],
+        [(number, int(item_bounds[number]) + image[0], *image[1:]) for number, row in enumerate(rows) for image in row.images],
         texts.__getitem__,
     )
 
 
 def moved(prompts: Sequence[Prompt], by: int) -> list[Prompt]:
-    """Untrained texts in the bytes of a batch in which their render begins `by` bytes further on."""
+    """`prompts` shifted by `by` bytes."""
     return [Prompt(start + by, end + by, role) for start, end, role in prompts]
 
 
 def bounds(counts: Sequence[int] | Ints) -> Ints:
-    """Where each of several runs begins, and where the last one ends: int64[n + 1]."""
-    found = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=found[1:])
-    return found
+    """The offsets of runs of these lengths: int64[n + 1], from 0 to their sum."""
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
 
 
 @dataclass(frozen=True)
 class Cutter:
-    """Cuts renders.
+    """Cuts renders at control tokens.
 
     Attributes:
         control: the tokenizer's control tokens and their ids.
         policy: which regions are trained.
-        prompts: whether truncation asks for the untrained texts.
+        prompts: whether truncation needs the untrained texts.
     """
 
     control: Mapping[str, int]
@@ -378,11 +378,11 @@ class Cutter:
     prompts: bool
 
     def row(self, rendered: Rendered) -> Row:
-        """One render, cut."""
+        """Cut one render."""
         text, controls = rendered.text, self.controls(rendered)
         byte_of = range(len(text) + 1) if text.isascii() else byte_table(text).tolist()
         row = Row(text, [], not controls or controls[0][0] > 0, [], [], [], [])
-        control_items: list[int] = []
+        item_of_control: list[int] = []
         last = 0
         for start, end, token in [*controls, (len(text), len(text), -1)]:
             if start > last:
@@ -390,12 +390,12 @@ class Cutter:
                 row.items.append(-1)
                 row.item_ends.append(byte_of[start])
             if token >= 0:
-                control_items.append(len(row.items))
+                item_of_control.append(len(row.items))
                 row.items.append(token)
                 row.item_ends.append(byte_of[end])
             last = end
         for start, end, region in rendered.images:
-            row.images.append((*_placeholder_items(rendered, start, end, controls, control_items), region))
+            row.images.append((*_placeholder_items(rendered, start, end, controls, item_of_control), region))
         for position, weight in steps(rendered, self.policy):
             row.breaks.append(byte_of[position])
             row.weights.append(weight)
@@ -403,39 +403,43 @@ class Cutter:
         return row
 
     def controls(self, rendered: Rendered) -> list[tuple[int, int, int]]:
-        """Control tokens outside all content: start, end, id."""
+        """Control tokens outside content: start, end, id."""
         if self._pattern is None:
             return []
-        found: list[tuple[int, int, int]] = []
+        controls: list[tuple[int, int, int]] = []
         last = 0
         for start, end in [*rendered.content, (len(rendered.text),) * 2]:
-            found += [(*each.span(), self.control[each[0]]) for each in self._pattern.finditer(rendered.text, last, start)]
+            controls += [(*match.span(), self.control[match[0]]) for match in self._pattern.finditer(rendered.text, last, start)]
             last = end
-        return found
+        return controls
 
     @cached_property
     def _pattern(self) -> re.Pattern[str] | None:
         return control_pattern(self.control)
 
     def prompts_of(self, rendered: Rendered) -> list[Prompt]:
-        """Each untrained text by its characters, where truncation asks for them. Images, reasoning and tool calls are never shortened, nor is
-        what the template wrote; texts of one turn that stand end to end are one."""
+        """The untrained texts, in characters, if truncation needs them. Images, reasoning, tool calls and the text of the template are never
+        shortened; adjacent texts of a turn are merged."""
         spans = zip(rendered.spans, self.policy.weights(rendered.spans), strict=True) if self.prompts else ()
-        found: list[tuple[Prompt, int]] = []
+        prompts: list[tuple[Prompt, int]] = []
         for span, weight in spans:
             if weight or span.role == SYSTEM or span.region.kind != TEXT:
                 continue
             start, end = span.start + span.lead, span.end - span.trail
-            if found and (found[-1][0].end, found[-1][1]) == (start, span.turn):
-                start = found.pop()[0].start
-            found.append((Prompt(start, end, span.role), span.turn))
-        return [prompt for prompt, _ in found]
+            if prompts and (prompts[-1][0].end, prompts[-1][1]) == (start, span.turn):
+                start = prompts.pop()[0].start
+            prompts.append((Prompt(start, end, span.role), span.turn))
+        return [prompt for prompt, _ in prompts]
 
 
 def _placeholder_items(
     rendered: Rendered, start: int, end: int, controls: Sequence[tuple[int, int, int]], items: Sequence[int]
 ) -> tuple[int, int]:
-    """The first item of a placeholder and the number of its items: control tokens, with nothing but white space between them."""
+    """First item and number of items of a placeholder, which consists of control tokens and white space only.
+
+    Raises:
+        ConfigError: it holds other text.
+    """
     low, high = bisect_left(controls, (start,)), bisect_left(controls, (end,))
     edges = [start, *(edge for begin, stop, _ in controls[low:high] for edge in (begin, stop)), end]
     if any(rendered.text[left:right].strip() for left, right in zip(edges[::2], edges[1::2], strict=True)):
@@ -444,55 +448,55 @@ def _placeholder_items(
 
 
 def byte_table(text: str) -> Ints:
-    """Byte position of every character of `text` in its UTF-8 form, and of its end: int64[len(text) + 1]."""
+    """UTF-8 byte position of every character of `text`, and of its end: int64[len(text) + 1]."""
     data = np.frombuffer(text.encode(), np.uint8)
     return np.append(np.flatnonzero((data & 0xC0) != 0x80), len(data))
 
 
 def characters(text: str, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """Byte positions in the UTF-8 form of a text → characters; a stretch that lies within a character becomes all of it."""
+    """Convert UTF-8 byte positions in `text` to characters; a stretch within a character becomes that character."""
     table = byte_table(text)
     first, last = np.searchsorted(table, [starts, ends], "right") - 1
     return first, last + (table[last] < ends)
 
 
-# Truncation: which tokens of an example that is too long are left. An image is kept whole, cut away whole, or makes its example refused.
+# Truncation: which tokens of an example that is too long are kept. An image is kept whole or removed whole; otherwise its example is rejected.
 #
-# drop     none: the example is refused
+# drop     none: the example is rejected
 # end      the first max_seq_len tokens
 # start    the last max_seq_len tokens
 # prompt   everything but a part of the longest untrained texts (Cerebras Model Zoo's prompt-first shortening): system turns, reasoning, tool
-#          calls and what the template writes stay whole; refused where that is not enough
-# turns    whole rounds from the oldest, the system turn kept; needs a new render, so the pipeline does it (see `without_oldest_rounds`)
+#          calls and the text of the template stay whole; rejected if that is not enough
+# turns    without the oldest rounds, the system turn kept; needs a new render, so the pipeline does it (see `without_oldest_rounds`)
 
 Truncation = Literal["drop", "start", "end", "turns", "prompt"]
 Bools = npt.NDArray[np.bool_]
 
 
 def kept_tokens(length: int, limit: int, mode: Truncation, prompts: Sequence[Prompt], keeps: Mapping[str, Keep]) -> Bools | None:
-    """Which tokens of an example stay, bool[length]; `None` where this mode cannot make it fit.
+    """Which tokens of an example to keep, bool[length]; `None` if this mode cannot make it fit.
 
     Args:
-        length: its tokens, more than `limit`.
-        prompts: its untrained texts, by tokens.
-        keeps: what is left of them, by role.
+        length: its number of tokens, more than `limit`.
+        prompts: its untrained texts, in tokens.
+        keeps: what must stay of them, by role.
     """
     keep, excess = np.ones(length, bool), length - limit
     if mode in ("end", "start"):
         keep[slice(limit, None) if mode == "end" else slice(excess)] = False
         return keep
-    # from the longest prompts, one after the other; each keeps what its role says
+    # shorten the longest prompt first, down to the minimum of its role
     for start, end, role in sorted(prompts if mode == "prompt" else (), key=lambda prompt: (prompt.start - prompt.end, prompt.start)):
-        own = keeps.get(role, Keep())
-        taken = min(excess, end - start - own.least)
-        if taken > 0:
-            keep[slice(end - taken, end) if own.part == "start" else slice(start, start + taken)] = False
-            excess -= taken
+        role_keep = keeps.get(role, Keep())
+        removed = min(excess, end - start - role_keep.least)
+        if removed > 0:
+            keep[slice(end - removed, end) if role_keep.part == "start" else slice(start, start + removed)] = False
+            excess -= removed
     return keep if excess == 0 else None
 
 
 def rounds(sample: Sample) -> list[int]:
-    """Where rounds of a conversation begin: turn numbers of user turns that follow something else than a user turn."""
+    """Turn numbers where rounds begin: user turns that do not follow another user turn."""
     roles = [turn.role for turn in sample.turns]
     return [i for i, role in enumerate(roles) if role == USER and (i == 0 or roles[i - 1] != USER)]
 
@@ -505,34 +509,36 @@ def without_oldest_rounds(sample: Sample, count: int) -> Sample:
     return replace(sample, turns=(*system, *sample.turns[cut:]))
 
 
-def cut_through(images: Placed, chosen: npt.NDArray[np.bool_]) -> dict[int, Refused]:
-    """The records in which truncation would leave a part of an image: the first such image of each.
+def cut_through(images: Placed, keep_tokens: npt.NDArray[np.bool_]) -> dict[int, Refused]:
+    """The records in which truncation would cut through an image, with the error for the first such image.
 
     Args:
-        images: with `start` counted through the batch.
-        chosen: bool[T], which tokens of the batch stay.
+        images: with `start` in tokens of the batch.
+        keep_tokens: bool[T], which tokens of the batch are kept.
     """
-    left = _kept_before(chosen)
-    kept = left[images.start + images.length] - left[images.start]
+    new_positions = _kept_before(keep_tokens)
+    kept_counts = new_positions[images.start + images.length] - new_positions[images.start]
     faults: dict[int, Refused] = {}
-    for number in np.flatnonzero((kept > 0) & (kept < images.length)):
-        detail = f"truncation would leave {kept[number]:,} of the {images.length[number]:,} tokens of {images.regions[number].text[:200]!r}"
+    for number in np.flatnonzero((kept_counts > 0) & (kept_counts < images.length)):
+        detail = f"truncation would leave {kept_counts[number]:,} of the {images.length[number]:,} tokens of {images.regions[number].text[:200]!r}"
         faults.setdefault(int(images.record[number]), Refused("image_cut", detail, stage="tokenize"))
     return faults
 
 
-def after_cut(images: Placed, chosen: npt.NDArray[np.bool_], keep: npt.NDArray[np.bool_], offsets: Ints) -> Placed:
-    """The images that are left, numbered and placed within the records that are left.
+def after_cut(images: Placed, keep_tokens: npt.NDArray[np.bool_], keep_records: npt.NDArray[np.bool_], offsets: Ints) -> Placed:
+    """The kept images, with record numbers among the kept records and starts within their records.
 
     Args:
-        chosen: bool[T], which tokens of the batch stay.
-        keep: bool[n], which records stay.
-        offsets: int64[n + 1], where records begin in the batch.
+        keep_tokens: bool[T], which tokens of the batch are kept.
+        keep_records: bool[n], which records are kept.
+        offsets: int64[n + 1], first token of each record in the batch.
     """
-    left, number = _kept_before(chosen), np.cumsum(keep) - 1
-    here = Placed(number[images.record], left[images.start] - left[offsets[images.record]], images.length, images.regions)
-    return here.at(keep[images.record] & chosen[images.start])
+    new_positions, new_numbers = _kept_before(keep_tokens), np.cumsum(keep_records) - 1
+    renumbered = Placed(
+        new_numbers[images.record], new_positions[images.start] - new_positions[offsets[images.record]], images.length, images.regions
+    )
+    return renumbered.at(keep_records[images.record] & keep_tokens[images.start])
 
 
-def _kept_before(chosen: npt.NDArray[np.bool_]) -> Ints:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(chosen)])
+def _kept_before(keep_tokens: npt.NDArray[np.bool_]) -> Ints:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(keep_tokens)])

@@ -1,4 +1,4 @@
-"""Code points and texts on which engines may part."""
+"""Code points and texts on which engines may differ."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ import numpy.typing as npt
 
 from prep_assets.text.ids import Engine, Flat
 
-# Code points at which the fast engine and the reference may part, so that a text that holds one goes to the reference.
+# Suspects: code points at which the fast engine and the reference may differ, so that texts with one of them go to the reference.
 #
-# Each code point of `TRIED` is encoded by both: alone, doubled and between letters, after spaces. The suspects
-# are those that differ, and all that are not tried: private planes and what no version of Unicode has given out.
+# Both encode each code point of `TRIED`: single, doubled and between letters, after spaces. Suspects are those with different ids, and all that are not
+# tried: private planes and unassigned code points.
 #
-# Engines part where one has newer tables of Unicode. For a tokenizer that composes (NFC), a character is a suspect also where the reference's
-# normalizer and Python's disagree about it, or Python does not know it: the rules of Unicode promise that a composed text stays composed in later
-# versions if all its characters are known.
+# Engines differ if one has newer Unicode tables. For a tokenizer that composes (NFC), a character is also a suspect if the reference's normalizer and
+# Python's disagree about it, or if Python does not know it: Unicode guarantees that composed text stays composed in later versions only if all of its
+# characters are assigned.
 
 TRIED = ((0, 0xD800), (0xE000, 0x14680), (0x16800, 0x1FC00), (0x20000, 0x323B0), (0xE0000, 0xE01F0))
-"""Ranges of code points: all but surrogates that Unicode has given out, up to version 17."""
+"""Ranges of code points: all assigned ones up to Unicode 17, without surrogates."""
 _ALL = 0x110000
 _BLOCK = 64
 _SIGNS_END = "\u3000"
-"""Characters before this one are tried beside an apostrophe and between digits as well."""
+"""Characters before this one are also tried next to an apostrophe and between digits."""
 
 Table = npt.NDArray[np.bool_]
 Ranges = tuple[tuple[int, int], ...]
 
 
 def suspect_table(differing: Ranges) -> Table:
-    """Whether each code point is a suspect, shape (0x110000,), where those of `differing` (first, one past the last) are known to differ."""
+    """Whether each code point is a suspect, bool[0x110000]. `differing`: ranges (first, end) that are known to differ."""
     table = np.ones(_ALL, bool)
     for first, end in TRIED:
         table[first:end] = False
@@ -45,43 +45,43 @@ def suspect_table(differing: Ranges) -> Table:
 
 
 def differing(fast: Engine, reference: Engine, normalizer: Any, *, numerals: bool) -> Ranges:
-    """The code points of `TRIED` at which the two engines part.
+    """The code points of `TRIED` at which the two engines differ.
 
     Args:
-        normalizer: the reference's, where it composes; else `None`.
-        numerals: whether it matters which characters are numerals, which Python has to know then.
+        normalizer: the reference's normalizer if it composes; else `None`.
+        numerals: whether numerals matter, so that Python has to know every character.
     """
     tried = [chr(point) for first, end in TRIED for point in range(first, end)]
 
-    def forms(char: str) -> str:
+    def probe_text(char: str) -> str:
         if numerals and not char.isascii() and unicodedata.category(char).startswith("N"):
-            return f"x{char} x{char}b"  # what else there is of them does not come to the fast engine (`routed`)
-        shown = (char, char * 2, f"a{char}b", *((f"'{char}1{char}2",) if char < _SIGNS_END else ()))
-        # only composed text comes to an engine that does not compose
-        return " ".join(shown if normalizer is None else [text for text in shown if unicodedata.is_normalized("NFC", text)])
+            return f"x{char} x{char}b"  # numerals in other places are never routed to the fast engine
+        texts = (char, char * 2, f"a{char}b", *((f"'{char}1{char}2",) if char < _SIGNS_END else ()))
+        # an engine that does not compose gets composed text only
+        return " ".join(texts if normalizer is None else [text for text in texts if unicodedata.is_normalized("NFC", text)])
 
-    found = set(_parting(tried, forms, fast, reference))
+    suspects = set(_differing_chars(tried, probe_text, fast, reference))
     if normalizer is not None:
-        found.update(_otherwise_composed(tried, normalizer))
+        suspects.update(_composed_differently(tried, normalizer))
     if normalizer is not None or numerals:
-        found.update(char for char in tried if unicodedata.category(char) == "Cn")
-    runs = groupby(enumerate(sorted(map(ord, found))), key=lambda item: item[1] - item[0])
-    listed = [[point for _, point in run] for _, run in runs]
-    return tuple((run[0], run[-1] + 1) for run in listed)
+        suspects.update(char for char in tried if unicodedata.category(char) == "Cn")
+    runs = groupby(enumerate(sorted(map(ord, suspects))), key=lambda item: item[1] - item[0])
+    points_of_runs = [[point for _, point in run] for _, run in runs]
+    return tuple((run[0], run[-1] + 1) for run in points_of_runs)
 
 
-def _parting(chars: Sequence[str], forms: Callable[[str], str], fast: Engine, reference: Engine) -> Iterator[str]:
-    """The characters whose forms have other ids: first in blocks, then those of the blocks that differ one by one."""
+def _differing_chars(chars: Sequence[str], probe_text: Callable[[str], str], fast: Engine, reference: Engine) -> Iterator[str]:
+    """Yield the characters whose probe texts have different ids; compares blocks first, then the characters of unequal blocks."""
 
     def unequal(blocks: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-        texts = ["\n".join(map(forms, block)) for block in blocks]
+        texts = ["\n".join(map(probe_text, block)) for block in blocks]
         return [blocks[at] for at in unequal_texts(fast.encode(texts), reference.encode(texts))]
 
     blocks = unequal(_blocks(chars))
-    single = set(chain.from_iterable(unequal([[char] for block in blocks for char in block])))
-    yield from single
-    # a block may differ though none of its characters does alone
-    yield from chain.from_iterable(unequal([[char for char in block if char not in single] for block in blocks]))
+    unequal_chars = set(chain.from_iterable(unequal([[char] for block in blocks for char in block])))
+    yield from unequal_chars
+    # a block may differ although none of its characters does
+    yield from chain.from_iterable(unequal([[char for char in block if char not in unequal_chars] for block in blocks]))
 
 
 def _blocks(chars: Sequence[str]) -> list[Sequence[str]]:
@@ -89,16 +89,18 @@ def _blocks(chars: Sequence[str]) -> list[Sequence[str]]:
 
 
 def unequal_texts(a: Flat, b: Flat) -> list[int]:
-    """Numbers of the texts that have other ids in one result than in the other."""
+    """Numbers of the texts whose ids differ between two results."""
     bounds = zip(a.offsets[:-1], a.offsets[1:], b.offsets[:-1], b.offsets[1:], strict=True)
-    return [at for at, (i, j, k, m) in enumerate(bounds) if not np.array_equal(a.ids[i:j], b.ids[k:m])]
+    return [
+        at for at, (a_start, a_end, b_start, b_end) in enumerate(bounds) if not np.array_equal(a.ids[a_start:a_end], b.ids[b_start:b_end])
+    ]
 
 
-def _otherwise_composed(chars: Sequence[str], normalizer: Any) -> Iterator[str]:
-    """Characters on which the normalizer and Python differ: how they are composed, and whether they change places with marks."""
+def _composed_differently(chars: Sequence[str], normalizer: Any) -> Iterator[str]:
+    """Yield characters on which the normalizer and Python differ: in composition or in canonical reordering with marks."""
 
     def disagree(block: Sequence[str]) -> bool:
-        # decomposed and not, after a mark of high combining class and before one of the lowest
+        # composed and decomposed, after a mark of a high combining class and before one of the lowest
         text = "\n".join(f"{char}\n{unicodedata.normalize('NFD', char)}\na\u0315{char}\na{char}\u0334" for char in block)
         return bool(normalizer.normalize_str(text) != unicodedata.normalize("NFC", text))
 
@@ -108,7 +110,7 @@ def _otherwise_composed(chars: Sequence[str], normalizer: Any) -> Iterator[str]:
             yield from unicodedata.normalize("NFD", char)
 
 
-# Texts on which tokenizers are known to disagree: the gate that a fast engine must pass before it is used.
+# Texts on which tokenizers are known to disagree. A fast engine must encode them like the reference before it is used.
 
 _PIECES = (
     *(" ", "  ", "\n", "\n\n", "\t", "\r\n", "\u00a0", "\u0085", "\u2028", "\u3000", "\u200b", "\ufeff", "\x00", "\x7f", "\u00ad"),
@@ -124,7 +126,7 @@ _PIECES = (
 
 @cache
 def edge_set() -> tuple[str, ...]:
-    """About 4,500 short texts, the same on every machine: each piece alone and repeated, white-space runs, code points, random joins."""
+    """About 4,500 short texts, equal on every machine: single and repeated pieces, white-space runs, code points, random joins."""
     texts = [*_PIECES, *(piece * 3 for piece in _PIECES), *(f" {piece} " for piece in _PIECES)]
     texts += [
         char * count
@@ -139,5 +141,5 @@ def edge_set() -> tuple[str, ...]:
 
 
 def typed(tokens: Iterable[str]) -> tuple[str, ...]:
-    """Texts with a tokenizer's added tokens typed in them: alone, in a sentence, against a word, twice."""
+    """Texts with typed tokens: bare, in a sentence, attached to a word, doubled."""
     return tuple(text for token in tokens for text in (token, f"a {token} b", f"a{token}b\n", token * 2))

@@ -1,4 +1,4 @@
-"""Files of tokenizers: ``tokenizer.json``, SentencePiece, tiktoken, Tekken, plain files, and what stands beside them."""
+"""Files of tokenizers: ``tokenizer.json``, SentencePiece, tiktoken, Tekken, plain files, and the configurations next to them."""
 
 from __future__ import annotations
 
@@ -17,32 +17,31 @@ from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.stores.files import loads
 from prep_assets.text.ids import ALPHABET, HIDDEN, Flat
 
-# Limits for the files of a tokenizer, which are foreign and read by native code.
+# Limits for the files of a tokenizer, which are untrusted and read by native code.
 #
-# Native code cannot be interrupted, so what it is given is bounded instead: the size of each file, before it is opened; and each pattern is tried
-# on texts at which patterns blow up. The library ends such a search after ten million steps with a panic; that, and any other, becomes an error in
-# words.
+# Native code cannot be interrupted, so its input is bounded instead: the size of each file, before it is opened; and patterns are tried on texts that cause
+# catastrophic backtracking. The library ends such a search after ten million steps with a panic; panics become errors with a message.
 
 MOST_BYTES = 256 << 20
-"""Of one file of a tokenizer: eight times the largest that is known (a vocabulary of 262,144 tokens has 33 MB)."""
+"""Maximum size of a tokenizer file: eight times the largest known one (a vocabulary of 262,144 tokens has 33 MB)."""
 MOST_IDS = 1 << 24
-"""A vocabulary is written out with a place for each id up to the largest. The largest that are known have 262,144."""
-WORDS_BESIDE, WORDS_IN_CHARGE = 2048, 10_000
-"""Words that the library remembers of a tokenizer, in each of its threads: where another engine encodes most texts, and where it encodes all."""
+"""Limit for ids, since tables have an entry for each id up to the largest. The largest known vocabularies have 262,144."""
+FALLBACK_CACHED_WORDS, ENGINE_CACHED_WORDS = 2048, 10_000
+"""Words that the library caches per tokenizer and thread: if another engine encodes most texts, and if it encodes all."""
 _RUN = 48
 PROBES = tuple(
     f"{start}{unit * _RUN}{end}"
     for unit in ("a", "A", "1", " ", "\n", "'s", "é", "中", "_", "a ", "aA", "1.")
     for start, end in (("", "!"), ("x", "\0"))
 )
-"""A long run that nearly matches, and what it does not go on with: where a pattern can take a run apart in many ways, it tries them all here."""
+"""Long runs that nearly match, each with an end that does not: a pattern that can split a run in many ways tries them all."""
 
 
-def checked_size(path: Path) -> Path:
-    """The file, if it is not too large.
+def check_size(path: Path) -> Path:
+    """Return `path` if the file is not too large.
 
     Raises:
-        ConfigError: it is.
+        ConfigError: it is too large.
     """
     if (size := path.stat().st_size) > MOST_BYTES:
         raise ConfigError(
@@ -52,11 +51,11 @@ def checked_size(path: Path) -> Path:
 
 
 @contextmanager
-def in_words(what: str) -> Iterator[None]:
-    """Errors of the library, panics too, as errors that say `what` was done.
+def as_config_error(what: str) -> Iterator[None]:
+    """Turn errors and panics of the library into a `ConfigError` that begins with `what`.
 
     Raises:
-        ConfigError: what happens inside.
+        ConfigError: the block raised.
     """
     try:
         yield
@@ -69,38 +68,40 @@ def in_words(what: str) -> Iterator[None]:
         raise ConfigError(f"{what}: {kind}{str(error)[:300]}") from error
 
 
-def remember_words(backend: Any, most: int) -> None:
-    """Bound what the library remembers of a tokenizer. It keeps those words when the tokenizer is gone, some 300 bytes each, until the thread ends."""
+def limit_word_cache(backend: Any, most: int) -> None:
+    """Limit the words that the library caches for a tokenizer, some 300 bytes each. They outlive the tokenizer, until the thread ends."""
     if (resize := getattr(backend.model, "_resize_cache", None)) is not None:  # not in tokenizers 0.21.0
         resize(most)
 
 
-def try_out(path: Path, backend: Any) -> None:
-    """Encode what patterns blow up at.
+def check_patterns(path: Path, backend: Any) -> None:
+    """Encode the texts that cause backtracking.
 
     Raises:
-        ConfigError: one does, or the tokenizer encodes nothing.
+        ConfigError: the tokenizer fails on one of them.
     """
-    remember_words(backend, WORDS_BESIDE)
+    limit_word_cache(backend, FALLBACK_CACHED_WORDS)
     for probe in PROBES:
-        with in_words(f"{path}: this tokenizer does not encode {probe[:12]!r}… ({len(probe)} characters). Use one that reads any text"):
+        with as_config_error(
+            f"{path}: this tokenizer does not encode {probe[:12]!r}… ({len(probe)} characters). Use one that reads any text"
+        ):
             backend.encode(probe, add_special_tokens=False)
 
 
-# What stands beside a published tokenizer: names of special tokens and chat templates, as `transformers` reads them.
+# Files next to a published tokenizer: names of special tokens and chat templates, as `transformers` reads them.
 #
 #     tokenizer_config.json       bos_token, eos_token, …; chat_template: one, or several by name
-#     special_tokens_map.json     names that the configuration leaves out
-#     chat_template.jinja         the template, before that of the configuration
+#     special_tokens_map.json     names missing from the configuration
+#     chat_template.jinja         the template, preferred to that of the configuration
 #     additional_chat_templates/  further ones by name
-#     chat_template.json          the template of a processor, where there is no other
+#     chat_template.json          the template of a processor, if there is no other
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 DEFAULT = "default"
 
 
 def read_object(path: Path) -> Mapping[str, Any]:
-    """A file that holds a JSON object; empty where there is none.
+    """Read a JSON file that holds an object; empty if the file is missing.
 
     Raises:
         ConfigError: it holds something else.
@@ -108,68 +109,68 @@ def read_object(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
     try:
-        found = loads(checked_size(path).read_bytes())
+        content = loads(check_size(path).read_bytes())
     except ValueError as error:
         raise ConfigError(f"{path} is not JSON: {error}") from error
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"{path} holds {type(found).__name__}, needs an object")
-    return found
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{path} holds {type(content).__name__}, needs an object")
+    return content
 
 
 def special_tokens(folder: Path) -> dict[str, str]:
-    """Names and texts of special tokens, such as ``eos_token``; also those that one model alone has (``image_token``)."""
-    found: dict[str, str] = {}
+    """Names and texts of special tokens, such as ``eos_token``; also model-specific ones (``image_token``)."""
+    tokens: dict[str, str] = {}
     for file in ("tokenizer_config.json", "special_tokens_map.json"):
         config = read_object(folder / file)
-        own = [config.get(key) for key in ("extra_special_tokens", "model_specific_special_tokens")]
-        for names in (config, *(each for each in own if isinstance(each, Mapping))):
+        extra_names = [config.get(key) for key in ("extra_special_tokens", "model_specific_special_tokens")]
+        for names in (config, *(extra for extra in extra_names if isinstance(extra, Mapping))):
             for name, token in names.items():
                 text = token.get("content") if isinstance(token, Mapping) else token
                 if isinstance(text, str) and (name in NAMES or names is not config):
-                    found.setdefault(name, text)
-    return found
+                    tokens.setdefault(name, text)
+    return tokens
 
 
 def chat_templates(folder: Path) -> dict[str, str]:
-    """Chat templates by name; one without a name is ``default``."""
-    found = templates_by_name(read_object(folder / "tokenizer_config.json").get("chat_template"))
-    beside = folder / "chat_template.jinja"
-    if beside.is_file():
-        found[DEFAULT] = read_text(beside)
+    """Chat templates by name; an unnamed one is ``default``."""
+    templates = templates_by_name(read_object(folder / "tokenizer_config.json").get("chat_template"))
+    template_file = folder / "chat_template.jinja"
+    if template_file.is_file():
+        templates[DEFAULT] = read_text(template_file)
     for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
-        found[path.name.removesuffix(".jinja")] = read_text(path)
-    return found or templates_by_name(read_object(folder / "chat_template.json").get("chat_template"))
+        templates[path.name.removesuffix(".jinja")] = read_text(path)
+    return templates or templates_by_name(read_object(folder / "chat_template.json").get("chat_template"))
 
 
 def read_text(path: Path) -> str:
-    """A template.
+    """Read a template file.
 
     Raises:
-        ConfigError: it is too large, or no UTF-8.
+        ConfigError: it is too large, or not UTF-8.
     """
     try:
-        return checked_size(path).read_text("utf-8")
+        return check_size(path).read_text("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8 ({error.reason}); save the template as UTF-8") from error
 
 
 def templates_by_name(value: Any) -> dict[str, str]:
-    """One template, a list of ``{name, template}``, or a mapping of names to templates."""
+    """Templates by name, from one template, a list of ``{name, template}``, or a mapping."""
     if isinstance(value, str):
         return {DEFAULT: value}
     if isinstance(value, list):
-        pairs = [(each.get("name"), each.get("template")) for each in value if isinstance(each, Mapping)]
+        pairs = [(entry.get("name"), entry.get("template")) for entry in value if isinstance(entry, Mapping)]
     else:
         pairs = [*value.items()] if isinstance(value, Mapping) else []
     return {name: text for name, text in pairs if isinstance(name, str) and isinstance(text, str)}
 
 
-# Byte-pair encodings given as ranks of byte strings, as a ``tokenizer.json``: tiktoken's rank files (``NAME.tiktoken``), with the pattern and the special
-# tokens that such a file leaves out, and Mistral's Tekken.
+# Byte-pair encodings given as ranks of byte strings, converted to a ``tokenizer.json``: tiktoken's rank files (``NAME.tiktoken``), which lack the pattern
+# and the special tokens, and Mistral's Tekken.
 #
 # tiktoken splits a text by a regular expression, takes a piece that is a token as it is, and else merges the two neighbours whose joined bytes have the
-# lowest rank, the leftmost first. `tokenizers` does the same with a list of merges in the order of the ranks of what they make, each token with every split
-# into two tokens, and with ``ignore_merges``.
+# lowest rank, the leftmost first. `tokenizers` does the same with ``ignore_merges`` and a list of merges, by rank of the merged token: every split of each
+# token into two tokens.
 
 _GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 _END = "<|endoftext|>"
@@ -182,23 +183,23 @@ KNOWN: Mapping[str, Mapping[str, Any]] = {
         "special_tokens": {_END: 100257, **_FIM, "<|endofprompt|>": 100276},
     },
 }
-"""What OpenAI's r50k_base, p50k_base and cl100k_base leave out, by the sha256 of the rank file."""
+"""Pattern and special tokens of OpenAI's r50k_base, p50k_base and cl100k_base, by the sha256 of the rank file."""
 
 
 Spec = tuple[dict[str, Any], dict[str, str]]
-"""A ``tokenizer.json`` without the parts that have their defaults, and the names and texts of special tokens."""
+"""A ``tokenizer.json`` without parts that are default, and the names and texts of special tokens."""
 Encode = Callable[[Sequence[str]], list[list[int]]]
 
 
-def _rank_file(path: Path) -> Spec:
-    config = _beside(path)
+def _convert_ranks(path: Path) -> Spec:
+    config = _rank_file_config(path)
     special = {str(text): int(number) for text, number in config.get("special_tokens", {}).items()}
     names = {name: text for name, text in config.items() if name.endswith("_token") and isinstance(text, str)}
-    return from_ranks(_ranks(path), config["pattern"], special), names
+    return from_ranks(_read_ranks(path), config["pattern"], special), names
 
 
-def _beside(path: Path) -> Mapping[str, Any]:
-    """What a rank file does not say: the pattern and the special tokens, in a JSON or YAML file of its name."""
+def _rank_file_config(path: Path) -> Mapping[str, Any]:
+    """The pattern and the special tokens of a rank file, from a JSON or YAML file of the same name or from `KNOWN`."""
     for suffix in (".json", ".yaml"):
         if path.with_suffix(suffix).is_file():
             import yaml
@@ -214,7 +215,7 @@ def _beside(path: Path) -> Mapping[str, Any]:
     )
 
 
-def _ranks(path: Path) -> dict[bytes, int]:
+def _read_ranks(path: Path) -> dict[bytes, int]:
     lines = (line.split() for line in path.read_bytes().splitlines() if line.strip())
     try:
         return {base64.b64decode(token): int(rank) for token, rank in lines}
@@ -222,87 +223,89 @@ def _ranks(path: Path) -> dict[bytes, int]:
         raise ConfigError(f"{path}: a line is not the base64 form of a token and its rank: {error}") from error
 
 
-def _by_tiktoken(path: Path) -> Encode:
+def _tiktoken_encode(path: Path) -> Encode:
     import tiktoken
 
-    encoding = tiktoken.Encoding(path.stem, pat_str=_beside(path)["pattern"], mergeable_ranks=_ranks(path), special_tokens={})
+    encoding = tiktoken.Encoding(
+        path.stem, pat_str=_rank_file_config(path)["pattern"], mergeable_ranks=_read_ranks(path), special_tokens={}
+    )
     return lambda texts: [encoding.encode_ordinary(text) for text in texts]
 
 
-def _tekken(path: Path) -> Spec:
+def _convert_tekken(path: Path) -> Spec:
     spec = loads(path.read_bytes())
     config = spec["config"]
     reserved = int(config["default_num_special_tokens"])
-    if reserved > MOST_IDS:  # before each is given a name
+    if reserved > MOST_IDS:  # before naming each of them
         raise ConfigError(f"{path}: default_num_special_tokens is {reserved:,}; ids are below {MOST_IDS:,}. Is it what was meant?")
-    listed = spec.get("special_tokens")
-    if listed is None:  # files of 2024 leave them to the library
+    special_tokens = spec.get("special_tokens")
+    if special_tokens is None:  # files of 2024 lack them; the library has them
         from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
-        listed = Tekkenizer.DEPRECATED_SPECIAL_TOKENS
-    special = {f"<SPECIAL_{number}>": number for number in range(len(listed), reserved)}
-    special |= {token["token_str"]: int(token["rank"]) for token in listed}
+        special_tokens = Tekkenizer.DEPRECATED_SPECIAL_TOKENS
+    special = {f"<SPECIAL_{number}>": number for number in range(len(special_tokens), reserved)}
+    special |= {token["token_str"]: int(token["rank"]) for token in special_tokens}
     size = int(config["default_vocab_size"]) - reserved
     ranks = {base64.b64decode(token["token_bytes"]): int(token["rank"]) + reserved for token in spec["vocab"][:size]}
     names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
     return from_ranks(ranks, config["pattern"], special), {name: text for name, text in names.items() if text in special}
 
 
-def _by_mistral(path: Path) -> Encode:
+def _mistral_encode(path: Path) -> Encode:
     from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
-    opened = Tekkenizer.from_file(path)
-    return lambda texts: [opened.encode(text, bos=False, eos=False) for text in texts]
+    tokenizer = Tekkenizer.from_file(path)
+    return lambda texts: [tokenizer.encode(text, bos=False, eos=False) for text in texts]
 
 
 _POSSESSIVE = re.compile(r"(\\p\{\w+\}|\\[a-zA-Z]|\[(?:[^\]\\]|\\.)*\])(\{\d*,?\d*\})\+")
-"""``x{1,3}+``: possessive for tiktoken's engine; Oniguruma reads it as a repetition of the whole."""
+"""``x{1,3}+``: possessive for tiktoken's engine; Oniguruma reads it as a repetition of ``x{1,3}``."""
 
 
 def from_ranks(ranks: Mapping[bytes, int], pattern: str, special: Mapping[str, int]) -> dict[str, Any]:
-    """A ``tokenizer.json``.
+    """Build a ``tokenizer.json`` from the ranks of byte-level BPE.
 
     Args:
-        ranks: bytes of each token → its id; a lower one is merged first.
+        ranks: bytes of each token → its id; lower ids are merged first.
         pattern: the regular expression that splits words.
         special: texts of special tokens → ids.
     """
-    spelled, merges = {token: "".join(map(ALPHABET.__getitem__, token)) for token in sorted(ranks, key=ranks.__getitem__)}, []
-    for token in spelled:
+    token_texts, merges = {token: "".join(map(ALPHABET.__getitem__, token)) for token in sorted(ranks, key=ranks.__getitem__)}, []
+    for token in token_texts:
         splits = ((token[:at], token[at:]) for at in range(1, len(token)))
         pairs = [(ranks[left], ranks[right], left, right) for left, right in splits if left in ranks and right in ranks]
-        merges += [[spelled[left], spelled[right]] for *_, left, right in sorted(pairs)]
+        merges += [[token_texts[left], token_texts[right]] for *_, left, right in sorted(pairs)]
     split = {"type": "Split", "pattern": {"Regex": _POSSESSIVE.sub(r"(?>\1\2)", pattern)}, "behavior": "Isolated", "invert": False}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    vocab = {**{text: ranks[token] for token, text in spelled.items()}, **special}
+    vocab = {**{text: ranks[token] for token, text in token_texts.items()}, **special}
     return {
-        "added_tokens": _special(special),
+        "added_tokens": _added_tokens(special),
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
         "decoder": byte_level,
         "model": {"type": "BPE", "ignore_merges": True, "vocab": vocab, "merges": merges},
     }
 
 
-def _special(special: Mapping[str, int]) -> list[dict[str, Any]]:
-    """``added_tokens`` of a ``tokenizer.json``: special tokens, found as they are written, in the order of their ids."""
+def _added_tokens(special: Mapping[str, int]) -> list[dict[str, Any]]:
+    """``added_tokens`` of a ``tokenizer.json``: special tokens, matched verbatim, in the order of their ids."""
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     return [{"id": special[text], "content": text, **flags} for text in sorted(special, key=special.__getitem__)]
 
 
-# A SentencePiece ``.model`` as a ``tokenizer.json``.
+# A SentencePiece ``.model`` converted to a ``tokenizer.json``.
 #
-# The library normalizes a text, puts ``▁`` in front of it and for every space, and merges neighbours by the scores of what they make. `tokenizers` does the
-# same with a normalizer and with merges in the order of these scores. Models with user-defined pieces, which are matched inside of texts by rules of their
-# own, are refused.
+# The library normalizes a text, prepends ``▁`` and replaces spaces by it, and merges neighbours by the scores of the merged pieces. `tokenizers` does the
+# same with a normalizer and with merges in the order of these scores. Models with user-defined pieces, which follow other rules of matching, are not
+# supported.
 #
-# Of a Unigram model the two may pick other pieces of the same text where splits score nearly the same (one adds scores up as float32, the other as float64),
-# and they normalize some characters otherwise. So the library itself tokenizes; what is converted has the names of ids and decodes them.
+# With a Unigram model the two may choose different pieces if splits score nearly the same (one sums scores as float32, the other as float64), and they
+# normalize some characters differently. So the library itself tokenizes; the converted model names and decodes ids.
 
 _UNIGRAM, _BPE = 1, 2
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5
 
 
-def _sentencepiece(path: Path) -> Spec:
+def _convert_sentencepiece(path: Path) -> Spec:
     from transformers.utils import sentencepiece_model_pb2_new as proto
 
     model = proto.ModelProto.FromString(path.read_bytes())
@@ -310,9 +313,11 @@ def _sentencepiece(path: Path) -> Spec:
     if trainer.model_type not in (_UNIGRAM, _BPE):
         kind = {3: "word", 4: "char"}.get(trainer.model_type, trainer.model_type)
         raise ConfigError(f"{path} is a SentencePiece model of the kind {kind}; BPE and Unigram alone are read. Use its tokenizer.json")
-    own = [piece.piece for piece in pieces if piece.type == _USER_DEFINED]
-    if own:
-        raise ConfigError(f"{path} has {len(own)} user-defined pieces such as {own[0]!r}; use the tokenizer.json that is published with it")
+    user_defined = [piece.piece for piece in pieces if piece.type == _USER_DEFINED]
+    if user_defined:
+        raise ConfigError(
+            f"{path} has {len(user_defined)} user-defined pieces such as {user_defined[0]!r}; use the tokenizer.json that is published with it"
+        )
     normalizers: list[dict[str, Any]] = []
     if normal.precompiled_charsmap:
         normalizers.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(normal.precompiled_charsmap).decode()})
@@ -325,17 +330,17 @@ def _sentencepiece(path: Path) -> Spec:
     strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if normal.add_dummy_prefix else []
     spaces = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
     spec = {
-        "added_tokens": _special({piece.piece: number for number, piece in enumerate(pieces) if piece.type in (_CONTROL, _UNKNOWN)}),
+        "added_tokens": _added_tokens({piece.piece: number for number, piece in enumerate(pieces) if piece.type in (_CONTROL, _UNKNOWN)}),
         "normalizer": {"type": "Sequence", "normalizers": normalizers},
         "decoder": {"type": "Sequence", "decoders": [spaces, {"type": "ByteFallback"}, {"type": "Fuse"}, *strip]},
-        "model": (_unigram if trainer.model_type == _UNIGRAM else _bpe)(trainer, pieces),
+        "model": (_unigram_model if trainer.model_type == _UNIGRAM else _bpe_model)(trainer, pieces),
     }
     ids = {"unk_token": trainer.unk_id, "bos_token": trainer.bos_id, "eos_token": trainer.eos_id, "pad_token": trainer.pad_id}
     return spec, {name: pieces[number].piece for name, number in ids.items() if 0 <= number < len(pieces)}
 
 
-def _bpe(trainer: Any, pieces: list[Any]) -> dict[str, Any]:
-    """The pair whose joined piece has the highest score is merged first, so merges stand in the order of these scores."""
+def _bpe_model(trainer: Any, pieces: list[Any]) -> dict[str, Any]:
+    """A BPE model with merges by descending score of the merged piece."""
     ids = {piece.piece: number for number, piece in enumerate(pieces)}
     usable = {piece.piece: piece.score for piece in pieces if piece.type == _NORMAL}
     merges = []
@@ -346,26 +351,26 @@ def _bpe(trainer: Any, pieces: list[Any]) -> dict[str, Any]:
     return {"type": "BPE", **unknown, "vocab": ids, "merges": merges}
 
 
-def _unigram(trainer: Any, pieces: list[Any]) -> dict[str, Any]:
+def _unigram_model(trainer: Any, pieces: list[Any]) -> dict[str, Any]:
     entries = [[HIDDEN + piece.piece if piece.type == _UNUSED else piece.piece, piece.score] for piece in pieces]
     return {"type": "Unigram", "unk_id": trainer.unk_id, "vocab": entries, "byte_fallback": trainer.byte_fallback}
 
 
-def _by_sentencepiece(path: Path) -> Encode:
-    opened = sentencepiece_processor(path.read_bytes())
-    return lambda texts: [list(opened.encode(text)) for text in texts]
+def _sentencepiece_encode(path: Path) -> Encode:
+    processor = sentencepiece_processor(path.read_bytes())
+    return lambda texts: [list(processor.encode(text)) for text in texts]
 
 
 @bounded_cache("SentencePiece models", 4)
 def sentencepiece_processor(model: bytes) -> Any:
-    """The library with a model."""
+    """Open a SentencePiece model."""
     import sentencepiece
 
     return sentencepiece.SentencePieceProcessor(model_proto=model)
 
 
 class UnigramEngine:
-    """The `sentencepiece` library with a Unigram model: its ids, and where it says that they stand in the text."""
+    """The `sentencepiece` library with a Unigram model: its ids and their places in the text."""
 
     name = "sentencepiece"
 
@@ -377,48 +382,52 @@ class UnigramEngine:
         return Flat.of(self._library.Encode(list(texts), num_threads=1) if texts else [])
 
     def char_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Ids of one text and the character span ``(start, end)`` of each; whole characters, where a token is a part of one.
+        """Ids of one text and the character span ``(start, end)`` of each; a token inside a character has the span of that character.
 
         Raises:
-            ConfigError: its pieces are not what it made of the text.
+            ConfigError: the pieces do not add up to the normalized text.
         """
         ids: list[int] = self._library.Encode(text)
-        shown = zip(ids, self._library.Encode(text, out_type=str), strict=True)
-        lengths = [1 if self._library.IsByte(number) else len(piece.encode()) for number, piece in shown]
+        pieces = zip(ids, self._library.Encode(text, out_type=str), strict=True)
+        lengths = [1 if self._library.IsByte(number) else len(piece.encode()) for number, piece in pieces]
         normal, offsets = self._library.Normalize(text, with_offsets=True)
-        ends, borders = (
-            np.concatenate([[0], np.cumsum(each, dtype=np.int64)]) for each in (lengths, [len(char.encode()) for char in normal])
+        ends, char_ends = (
+            np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]) for counts in (lengths, [len(char.encode()) for char in normal])
         )
-        if ends[-1] != borders[-1]:
-            raise ConfigError(f"sentencepiece splits {text[:60]!r} into pieces of {ends[-1]:,} bytes, and makes {borders[-1]:,} of it")
-        first = np.searchsorted(borders, ends[:-1], "right") - 1
-        place = np.array(offsets, np.int64)
-        return ids, list(zip(place[first].tolist(), place[np.searchsorted(borders, ends[1:])].tolist(), strict=True))
+        if ends[-1] != char_ends[-1]:
+            raise ConfigError(f"sentencepiece splits {text[:60]!r} into pieces of {ends[-1]:,} bytes, and makes {char_ends[-1]:,} of it")
+        first = np.searchsorted(char_ends, ends[:-1], "right") - 1
+        char_offsets = np.array(offsets, np.int64)
+        return ids, list(zip(char_offsets[first].tolist(), char_offsets[np.searchsorted(char_ends, ends[1:])].tolist(), strict=True))
 
 
-# Vocabularies in plain files as a ``tokenizer.json``.
+# Vocabularies in plain files, converted to a ``tokenizer.json``.
 #
-# vocab.txt                   WordPiece, as BERT is published: a token a line, its id the number of the line vocab.json and merges.txt   byte-level BPE, as
-# GPT-2 is published: ids, and the pairs that are merged in their order
+# vocab.txt                   WordPiece, as published with BERT: one token per line, its id is the line number
+# vocab.json and merges.txt   byte-level BPE, as published with GPT-2: ids, and the merges in order
 #
-# Megatron's files have a prefix (``bert-large-uncased-vocab.txt``, ``gpt2-merges.txt``). How text is split stands in none of them: BERT's and GPT-2's own
-# ways are taken, and a folder whose ``tokenizer_config.json`` names another tokenizer's class is refused.
+# Megatron's files have a prefix (``bert-large-uncased-vocab.txt``, ``gpt2-merges.txt``). None of them says how text is split: it is split as for BERT and
+# GPT-2, and a folder whose ``tokenizer_config.json`` names the class of another tokenizer is an error.
 
 _BERT = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
 _GPT2_SPECIAL_TOKENS = {"eos_token": "<|endoftext|>"}
 
 
-def _settings(path: Path, own: str) -> Mapping[str, Any]:
-    """What ``tokenizer_config.json`` says, if it is of that class."""
+def _read_settings(path: Path, expected: str) -> Mapping[str, Any]:
+    """Read ``tokenizer_config.json``.
+
+    Raises:
+        ConfigError: it names another tokenizer class than `expected`.
+    """
     settings = read_object(path.parent / "tokenizer_config.json")
-    named = settings.get("tokenizer_class") or own
-    if named.removesuffix("Fast") != own:
-        raise ConfigError(f"{path} belongs to a {named}, which may split text otherwise than {own}. Use its tokenizer.json")
+    tokenizer_class = settings.get("tokenizer_class") or expected
+    if tokenizer_class.removesuffix("Fast") != expected:
+        raise ConfigError(f"{path} belongs to a {tokenizer_class}, which may split text otherwise than {expected}. Use its tokenizer.json")
     return settings
 
 
-def _wordpiece(path: Path) -> Spec:
-    settings = _settings(path, "BertTokenizer")
+def _convert_wordpiece(path: Path) -> Spec:
+    settings = _read_settings(path, "BertTokenizer")
     if not isinstance(settings.get("do_lower_case"), bool):
         raise ConfigError(
             f'{path} does not say whether text is lowercased. Write {{"do_lower_case": true}} (BertWordPieceLowerCase) or false '
@@ -434,54 +443,58 @@ def _wordpiece(path: Path) -> Spec:
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": False},
     }
-    return _complete(path, spec, {"type": "WordPiece", **model}, vocab, names), names
+    return _with_special_tokens(path, spec, {"type": "WordPiece", **model}, vocab, names), names
 
 
-def _by_bert(path: Path) -> Encode:
+def _bert_encode(path: Path) -> Encode:
     from transformers import BertTokenizer
 
-    settings = _settings(path, "BertTokenizer")
-    own = {name: settings[name] for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars") if name in settings}
-    return _by_backend(BertTokenizer(vocab=str(path), **own))
+    settings = _read_settings(path, "BertTokenizer")
+    options = {name: settings[name] for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars") if name in settings}
+    return _backend_encode(BertTokenizer(vocab=str(path), **options))
 
 
-def _merges(path: Path) -> Spec:
-    settings, place = _settings(path, "GPT2Tokenizer"), _vocabulary_of(path)
-    vocab = dict(read_object(place))
+def _convert_merges(path: Path) -> Spec:
+    settings, vocab_path = _read_settings(path, "GPT2Tokenizer"), _vocab_path(path)
+    vocab = dict(read_object(vocab_path))
     lines = [line for line in path.read_text("utf-8").split("\n") if line and not line.startswith("#version")]
     merges = [line.split(" ") for line in lines]
     if wrong := next((line for line, pair in zip(lines, merges, strict=True) if len(pair) != 2 or "".join(pair) not in vocab), None):
-        raise ConfigError(f"{path}: {wrong[:60]!r} merges no two tokens into one of {place.name}. The two files do not belong together")
+        raise ConfigError(
+            f"{path}: {wrong[:60]!r} merges no two tokens into one of {vocab_path.name}. The two files do not belong together"
+        )
     names = {**{name: text for name, text in _GPT2_SPECIAL_TOKENS.items() if text in vocab}, **special_tokens(path.parent)}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     prefix = {"add_prefix_space": bool(settings.get("add_prefix_space", False))}
     spec = {"pre_tokenizer": {**byte_level, **prefix}, "decoder": byte_level}
-    return _complete(path, spec, {"type": "BPE", "merges": merges}, vocab, names), names
+    return _with_special_tokens(path, spec, {"type": "BPE", "merges": merges}, vocab, names), names
 
 
-def _by_gpt2(path: Path) -> Encode:
+def _gpt2_encode(path: Path) -> Encode:
     from transformers import GPT2Tokenizer
 
-    prefix = _settings(path, "GPT2Tokenizer").get("add_prefix_space", False)
-    return _by_backend(GPT2Tokenizer(vocab=str(_vocabulary_of(path)), merges=str(path), add_prefix_space=prefix))
+    prefix = _read_settings(path, "GPT2Tokenizer").get("add_prefix_space", False)
+    return _backend_encode(GPT2Tokenizer(vocab=str(_vocab_path(path)), merges=str(path), add_prefix_space=prefix))
 
 
-def _by_backend(opened: Any) -> Encode:
-    """How a class of transformers encodes ordinary text."""
-    backend = opened.backend_tokenizer
+def _backend_encode(tokenizer: Any) -> Encode:
+    """The encode function of a tokenizer of transformers, for ordinary text."""
+    backend = tokenizer.backend_tokenizer
     backend.encode_special_tokens = True
-    return lambda texts: [each.ids for each in backend.encode_batch(list(texts), add_special_tokens=False)]
+    return lambda texts: [encoding.ids for encoding in backend.encode_batch(list(texts), add_special_tokens=False)]
 
 
-def _vocabulary_of(path: Path) -> Path:
-    place = path.with_name(path.name.removesuffix("merges.txt") + "vocab.json")
-    if not place.is_file():
-        raise ConfigError(f"{path} holds merges only, and there is no {place.name} beside it, which has the ids")
-    return place
+def _vocab_path(path: Path) -> Path:
+    vocab_path = path.with_name(path.name.removesuffix("merges.txt") + "vocab.json")
+    if not vocab_path.is_file():
+        raise ConfigError(f"{path} holds merges only, and there is no {vocab_path.name} beside it, which has the ids")
+    return vocab_path
 
 
-def _complete(path: Path, spec: dict[str, Any], model: dict[str, Any], vocab: dict[str, int], names: Mapping[str, str]) -> dict[str, Any]:
-    """With special tokens, which have the ids of the vocabulary, or of ``added_tokens.json``."""
+def _with_special_tokens(
+    path: Path, spec: dict[str, Any], model: dict[str, Any], vocab: dict[str, int], names: Mapping[str, str]
+) -> dict[str, Any]:
+    """`spec` with the model and the special tokens, whose ids come from the vocabulary or from ``added_tokens.json``."""
     ids = {**read_object(path.parent / "added_tokens.json"), **vocab}
     missing = sorted({text for text in names.values() if text not in ids})
     if missing:
@@ -489,50 +502,50 @@ def _complete(path: Path, spec: dict[str, Any], model: dict[str, Any], vocab: di
             f"{path}: tokenizer_config.json names {', '.join(missing)}, without an id in the vocabulary or in added_tokens.json"
         )
     special = {text: int(ids[text]) for text in names.values()}
-    return {**spec, "added_tokens": _special(special), "model": {**model, "vocab": {**vocab, **special}}}
+    return {**spec, "added_tokens": _added_tokens(special), "model": {**model, "vocab": {**vocab, **special}}}
 
 
-# Tokenizers that are published in other files than ``tokenizer.json``.
+# Tokenizers published in files other than ``tokenizer.json``.
 #
-# Each is converted into a ``tokenizer.json``, and the ids are compared with those of the library that the file was made for, on the edge set. A file whose
-# conversion is not exact is refused.
+# Each is converted to a ``tokenizer.json``, and the ids are compared on the edge set with those of the library that the file was made for. An inexact
+# conversion is an error.
 
 KINDS: Mapping[str, tuple[Callable[[Path], Spec], str, Callable[[Path], Encode]]] = {
-    "tekken*.json": (_tekken, "mistral-common", _by_mistral),
-    "*.tiktoken": (_rank_file, "tiktoken", _by_tiktoken),
-    "*.model": (_sentencepiece, "sentencepiece", _by_sentencepiece),
-    "*vocab.txt": (_wordpiece, "transformers", _by_bert),
-    "*merges.txt": (_merges, "transformers", _by_gpt2),
+    "tekken*.json": (_convert_tekken, "mistral-common", _mistral_encode),
+    "*.tiktoken": (_convert_ranks, "tiktoken", _tiktoken_encode),
+    "*.model": (_convert_sentencepiece, "sentencepiece", _sentencepiece_encode),
+    "*vocab.txt": (_convert_wordpiece, "transformers", _bert_encode),
+    "*merges.txt": (_convert_merges, "transformers", _gpt2_encode),
 }
-"""The files of each kind, what converts them, the package that they were made for, and how that reads them."""
+"""File name pattern → converter, package that reads such files, and the encode function of that package."""
 
 
-def other_file(folder: Path) -> Path | None:
-    """The file of a folder without ``tokenizer.json`` that a tokenizer can be made of; `None` where there is none.
+def convertible_file(folder: Path) -> Path | None:
+    """The convertible tokenizer file of a folder without ``tokenizer.json``, or `None`.
 
     Raises:
         ConfigError: there are several.
     """
-    found = [path for pattern in KINDS for path in sorted(folder.glob(pattern))]
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
+    paths = [path for pattern in KINDS for path in sorted(folder.glob(pattern))]
+    if len(paths) > 1:
+        names = ", ".join(path.name for path in paths)
         raise ConfigError(f"{folder} holds several tokenizers: {names}. Name the file instead of the folder")
-    return found[0] if found else None
+    return paths[0] if paths else None
 
 
 def convert(path: Path) -> Spec:
-    """A published file as a ``tokenizer.json``.
+    """Convert a published file to a ``tokenizer.json``.
 
     Raises:
-        ConfigError: it is of no known kind, or has no exact counterpart, or says too little.
+        ConfigError: the kind is unknown, it has no exact counterpart, or it lacks settings.
     """
-    for pattern, (converted, _, _) in KINDS.items():
+    for pattern, (converter, _, _) in KINDS.items():
         if path.match(pattern):
-            return converted(path)
+            return converter(path)
     kinds = "a SentencePiece .model, a .tiktoken file, a tekken.json, a vocab.txt or a merges.txt"
     raise ConfigError(f"{path}: a tokenizer is a tokenizer.json, {kinds}")
 
 
 def library_of(path: Path) -> tuple[str, Callable[[Path], Encode]]:
-    """The package that a file was made for, and what opens it there."""
-    return next((package, opened) for pattern, (_, package, opened) in KINDS.items() if path.match(pattern))
+    """The package that a file was made for, and its function that opens the file."""
+    return next((package, open_encoder) for pattern, (_, package, open_encoder) in KINDS.items() if path.match(pattern))

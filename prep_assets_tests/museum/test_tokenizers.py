@@ -135,7 +135,7 @@ def test_41_unicode_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["plain", f"new {emoji}", "old \U0001faa8"]
     found, expected = chosen.first.encode(texts), chosen.reference.encode(texts)
     assert found.ids.tolist() == expected.ids.tolist() and found.offsets.tolist() == expected.offsets.tolist()
-    assert isinstance(chosen.first, RoutedEngine) and chosen.first.odd(texts).tolist() == [False, True, False]
+    assert isinstance(chosen.first, RoutedEngine) and chosen.first.needs_reference(texts).tolist() == [False, True, False]
 
 
 def test_42_flag_that_eats_white_space(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_texts_of_one_beginning_are_not_copied(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_only_the_reference_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "_gated", None)
+    monkeypatch.setattr(engines, "_routed_or_reference", None)
     assert rows(ReferenceIds(SHIPPED).encode(TALE)) == whole(TALE)
 
 

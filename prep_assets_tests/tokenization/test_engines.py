@@ -413,20 +413,20 @@ def test_plain_text_is_for_the_fast_engine(of_kind: Engines) -> None:
         "\uac01\uc790 \U0001f44d",
     ]
     assert isinstance(of_kind.first, RoutedEngine)
-    assert of_kind.first.odd([*texts, "\U000f0000"]).tolist() == [False] * len(texts) + [True]
+    assert of_kind.first.needs_reference([*texts, "\U000f0000"]).tolist() == [False] * len(texts) + [True]
 
 
 def test_texts_that_are_not_composed_are_for_the_reference(shipped: Loaded) -> None:
     composing = choose_engine(variant(shipped.vocabulary, normalizer={"type": "NFC"})).first
     assert isinstance(composing, RoutedEngine)
     texts = ["e\u0301", "\u00e9", "q\u0301", "\u212b", "\u1100\u1161", "\uac00", "plain", "a\u0315\u0334"]
-    assert composing.odd(texts).tolist() == [not unicodedata.is_normalized("NFC", text) for text in texts]
+    assert composing.needs_reference(texts).tolist() == [not unicodedata.is_normalized("NFC", text) for text in texts]
 
 
 @settings(max_examples=examples(60))
 @given(texts=st.lists(st.text(), min_size=1, max_size=5))
 def test_the_check_for_composition_skips_only_composed_text(shipped_composing: RoutedEngine, texts: list[str]) -> None:
-    whole = [text for text, odd in zip(texts, shipped_composing.odd(texts), strict=True) if not odd]
+    whole = [text for text, odd in zip(texts, shipped_composing.needs_reference(texts), strict=True) if not odd]
     assert all(unicodedata.is_normalized("NFC", text) for text in whole)
 
 
@@ -491,11 +491,11 @@ def test_the_key_has_all_that_ids_depend_on(shipped: Loaded, monkeypatch: pytest
 def test_a_second_process_compares_nothing(shipped: Loaded, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suspects, "TRIED", ((0, 0x400),))
     first = choose_engine(shipped.vocabulary)
-    monkeypatch.delattr(engines, "_compared")
+    monkeypatch.delattr(engines, "_compare_engines")
     second = choose_engine(shipped.vocabulary)
     texts = ["Hello", "\u4e2d", "1 2"]
     assert second.verdict == first.verdict and second.first.encode(texts).ids.tolist() == first.first.encode(texts).ids.tolist()
-    assert isinstance(second.first, RoutedEngine) and second.first.odd(texts).tolist() == [False, True, False]
+    assert isinstance(second.first, RoutedEngine) and second.first.needs_reference(texts).tolist() == [False, True, False]
 
 
 # A control token that somebody typed is text, also for models that look words up in their vocabulary.

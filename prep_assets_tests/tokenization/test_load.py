@@ -25,8 +25,8 @@ from prep_assets.text.code_tokenizer import in_a_new_process
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.load_template import load_template
 from prep_assets.text.suspects import edge_set
-from prep_assets.text.tokenizer_files import MOST_BYTES, MOST_IDS, in_words
-from prep_assets.text.vocabulary import Vocabulary, folder_of, from_file, from_transformers, load_vocabulary, refuse_known_faults
+from prep_assets.text.tokenizer_files import MOST_BYTES, MOST_IDS, as_config_error
+from prep_assets.text.vocabulary import Vocabulary, check_known_faults, folder_of, from_file, from_transformers, load_vocabulary
 from prep_assets_tests.graph.workspaces import CONFIGS, build, domain, jsonl, minimal, workspace_in
 
 DIGITS = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}]}
@@ -267,8 +267,8 @@ def tekken(pattern: str) -> Vocabulary:
 def test_tekken_with_the_pattern_of_another_tokenizer_is_refused() -> None:
     """Hugging Face discussion 84 of Mistral-Small-3.1: `eBay` and `NaOH` came out in other pieces than in training."""
     with pytest.raises(ConfigError, match="Tekken vocabulary and the pattern of another tokenizer"):
-        refuse_known_faults(tekken(DEFAULT), Path("a"))
-    refuse_known_faults(tekken(TEKKEN), Path("a"))
+        check_known_faults(tekken(DEFAULT), Path("a"))
+    check_known_faults(tekken(TEKKEN), Path("a"))
 
 
 # A tokenizer's files have limits: their size, and patterns that blow up.
@@ -313,9 +313,9 @@ def test_a_tokenizer_that_cannot_read_a_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_only_errors_become_words() -> None:
-    with pytest.raises(KeyboardInterrupt), in_words("x"):
+    with pytest.raises(KeyboardInterrupt), as_config_error("x"):
         raise KeyboardInterrupt
-    with pytest.raises(ConfigError, match=r"^x: KeyError: 'a'$"), in_words("x"):
+    with pytest.raises(ConfigError, match=r"^x: KeyError: 'a'$"), as_config_error("x"):
         raise KeyError("a")
 
 
