@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prep_assets_tests.tokenization.expected import expected
 
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, TOOL, USER, Region, Sample, Turn, turn
@@ -19,6 +18,7 @@ from prep_assets_tests.masks import chatml
 from prep_assets_tests.masks.bound import SHIPPED, Bound, assert_proven, bind, trained, with_options
 from prep_assets_tests.masks.chatml import answer, weighted
 from prep_assets_tests.tokenization.loaded import load
+from prep_assets_tests.tokenization.test_encode import expected
 
 CHAT = Sample(
     (
