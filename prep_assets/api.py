@@ -1,4 +1,4 @@
-"""The public functions that are more than another name for something: see `prep_assets`."""
+"""Public functions that combine several modules; `prep_assets` exports them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RenderedChat(Rendered):
-    """A rendered chat, and what it was rendered with, so that `encode` needs nothing else.
+    """A rendered chat with its tokenizer and template, as `encode` takes it.
 
     Attributes:
-        vocabulary, template: the tokenizer and the template.
+        vocabulary, template: the tokenizer and the chat template.
     """
 
     vocabulary: Vocabulary = field(kw_only=True, repr=False)
@@ -44,7 +44,7 @@ class Tokens:
 
     Attributes:
         ids: int64[T].
-        loss_mask: float32[T]: the weight of each token in the loss; 0 where it is not trained.
+        loss_mask: float32[T]: loss weights; 0 where a token is not trained.
     """
 
     ids: npt.NDArray[np.int64]
@@ -52,28 +52,28 @@ class Tokens:
 
 
 def plan(workspace: Workspace, *assets: str, partition: str | None = None) -> list[Step]:
-    """What `build` would do, in which order and why. Nothing is built."""
+    """The steps that `build` would take, in order and with reasons. Nothing is built."""
     return planned(workspace, stores_of(workspace, assets, partition))
 
 
 def status(workspace: Workspace) -> dict[str, Status]:
-    """What every store is at this moment, by name: ``sft_packed``, ``sft_tokens[gsm8k]``."""
-    look = Statuses(workspace)
-    every = [(asset, each) for asset in assets_of(workspace).values() for each in asset.partitions(workspace)]
-    look.ahead(every)
-    return {workspace.place(asset.name, each).label: look.at(asset, each) for asset, each in every}
+    """Label of a store → its status: ``sft_packed``, ``sft_tokens[gsm8k]``."""
+    statuses = Statuses(workspace)
+    stores = [(asset, partition) for asset in assets_of(workspace).values() for partition in asset.partitions(workspace)]
+    statuses.ahead(stores)
+    return {workspace.place(asset.name, partition).label: statuses.at(asset, partition) for asset, partition in stores}
 
 
 def verify(workspace: Workspace, *assets: str, partition: str | None = None) -> dict[str, dict[str, Verdict]]:
-    """Run every check of published stores once more: by store and by check, what it says. It is remembered, as `prep-assets verify` does."""
+    """Run every check of published stores again, and record the verdicts: label of a store → check → verdict."""
     from prep_assets.engine.events import Checked
     from prep_assets.engine.execute import check
 
-    found: dict[str, dict[str, Verdict]] = {}
-    for asset, each in stores_of(workspace, assets, partition):
-        step = Step(asset, each, "current", "", requested=True)
-        found[step.label] = {event.check: event.verdict for event in check(workspace, step) if isinstance(event, Checked)}
-    return found
+    verdicts: dict[str, dict[str, Verdict]] = {}
+    for asset, key in stores_of(workspace, assets, partition):
+        step = Step(asset, key, "current", "", requested=True)
+        verdicts[step.label] = {event.check: event.verdict for event in check(workspace, step) if isinstance(event, Checked)}
+    return verdicts
 
 
 def load(path: Path | str, format: Any = None, keys: Sequence[str] | None = None) -> Store:
@@ -92,7 +92,7 @@ def render(
     revision: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> RenderedChat:
-    """One chat as text, with the place of every part of it.
+    """Render one chat as text, with the span of every part.
 
     Args:
         messages: ``{"role": …, "content": …}``, with reasoning and tool calls in the usual fields.
@@ -101,8 +101,8 @@ def render(
         options: further variables of the template.
 
     Raises:
-        TemplateError: no such template, or one whose render does not show where the parts are.
-        Refused: messages that cannot be rendered, with the reason.
+        TemplateError: no such template, or one whose render does not show where parts are.
+        Refused: the messages cannot be rendered, with the reason.
     """
     from prep_assets.samples import Sample
     from prep_assets.schemas.reader import apply
@@ -115,8 +115,10 @@ def render(
     assert isinstance(sample, Sample)
     vocabulary = _vocabulary(str(tokenizer), revision)
     bound = load_template(template, vocabulary, base=Path.cwd(), options=dict(options or {}))
-    found = rendered(sample, bound)
-    return RenderedChat(**{each.name: getattr(found, each.name) for each in fields(found)}, vocabulary=vocabulary, template=bound)
+    chat = rendered(sample, bound)
+    return RenderedChat(
+        **{attribute.name: getattr(chat, attribute.name) for attribute in fields(chat)}, vocabulary=vocabulary, template=bound
+    )
 
 
 def encode(
@@ -126,15 +128,15 @@ def encode(
     train_on_eos: Literal["turn", "last", "all", "none"] = "turn",
     max_seq_len: int | None = None,
 ) -> Tokens:
-    """What `render` gives as token ids and loss mask, by the same tokenizer and template; the tokens that the template writes are control tokens.
+    """Encode a rendered chat as token ids and loss mask; tokens that the template writes are control tokens.
 
     Args:
-        mask: role → ``train`` or ``mask``; the assistant is trained where it is left out.
+        mask: role → ``train`` or ``mask``; by default only the assistant is trained.
         train_on_eos: which stop tokens are trained: ``turn``, ``last``, ``all`` or ``none``.
-        max_seq_len: a longer chat is refused.
+        max_seq_len: tokens above which a chat is rejected.
 
     Raises:
-        Refused: the reason why the chat cannot be used.
+        Refused: the chat is rejected, with the reason.
     """
     import numpy as np
 
@@ -146,8 +148,8 @@ def encode(
     vocabulary = bind(rendered.vocabulary, rendered.template)
     policy = MaskPolicy(mask, train_on_eos=train_on_eos) if mask else MaskPolicy(train_on_eos=train_on_eos)
     encoded = Encoder(vocabulary, choose_engine(vocabulary, reference_only=True), policy, max_seq_len).encode([rendered])
-    for _, refusal in encoded.refused:
-        raise refusal
+    for _, rejection in encoded.refused:
+        raise rejection
     return Tokens(encoded.ids.astype(np.int64), encoded.loss)
 
 

@@ -1,1 +1,1 @@
-"""The command line: `prep-assets`. One file for each command; what is heavy to import is imported when a command runs."""
+"""The command line `prep-assets`. Heavy imports happen when a command runs."""

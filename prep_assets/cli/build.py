@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.stores.version_folders import Published
 
-# `prep-assets build`: bring assets up to date, from the command line.
+# `prep-assets build`: bring assets up to date.
 
 
 def build(
@@ -69,7 +69,7 @@ def _names(workspace: Workspace, assets: list[str], everything: bool) -> list[st
 
 
 def _with_options(workspace: Workspace, names: list[str], words: list[str]) -> Workspace:
-    """The workspace with the options of this run, which are those of the one family that is built."""
+    """The workspace with the options of this run, for the one family that is built."""
     from prep_assets.graph.graph import asset_named
 
     if not words:
@@ -113,32 +113,32 @@ def _show_plan(steps: list[Step], *, as_json: bool) -> None:
 
 def _show_built(built: list[Built], *, as_json: bool) -> None:
     if as_json:
-        found = [
+        stores = [
             {
-                "asset": each.asset,
-                "partition": each.partition,
-                "path": each.published.where,
-                "content_hash": each.published.manifest.content_hash,
-                "reused": each.published.reused,
-                "draft": each.draft,
-                "overrides": list(each.overrides),
+                "asset": store.asset,
+                "partition": store.partition,
+                "path": store.published.where,
+                "content_hash": store.published.manifest.content_hash,
+                "reused": store.published.reused,
+                "draft": store.draft,
+                "overrides": list(store.overrides),
             }
-            for each in built
+            for store in built
         ]
-        terminal.print_json(found)
+        terminal.print_json(stores)
         return
     console = terminal.out()
-    for each in built:
-        if each.draft:
+    for store in built:
+        if store.draft:
             console.print(
-                f"{each.published.manifest.label}: a draft with {', '.join(each.overrides)} in {terminal.near_url(each.published.where)}",
+                f"{store.published.manifest.label}: a draft with {', '.join(store.overrides)} in {terminal.near_url(store.published.where)}",
                 style="yellow",
             )
-    if any(each.draft for each in built):
+    if any(store.draft for store in built):
         console.print("current has not moved. Build again with --publish to make a draft current", style="dim")
 
 
-# `prep-assets demo`: from a fresh clone to a packed table, with a look at what is in it. `make demo` calls it.
+# `prep-assets demo`: from a fresh clone to a packed table and a look inside. `make demo` calls it.
 
 ASSET = "sft_packed"
 PREVIEW_TOKENS = 400
@@ -178,8 +178,8 @@ def _summary(console: Console, workspace: Workspace, published: Published, secon
 
     manifest = published.manifest
     counts, metrics = manifest.counts, manifest.metrics
-    made_from = [workspace.published(asset, domain) for domain in workspace.family(Sft).domains for asset in ("sft_raw", "sft_tokens")]
-    reasons = refused_counts(each for each in made_from if each)
+    upstream = [workspace.published(asset, domain) for domain in workspace.family(Sft).domains for asset in ("sft_raw", "sft_tokens")]
+    reasons = refused_counts(store for store in upstream if store)
     named = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
     size = terminal.size(sum(entry["bytes"] for entry in manifest.files.values()))
     grid = Table.grid(padding=(0, 2))
@@ -197,11 +197,11 @@ def _summary(console: Console, workspace: Workspace, published: Published, secon
     console.print(Panel(grid, title=ASSET, title_align="left", border_style="green", expand=False))
 
 
-# `prep-assets status`: what every store is, and what lies around.
+# `prep-assets status`: the state of every store, and leftovers.
 
 STYLES = {"current": "green", "unchecked": "yellow", "stale": "yellow", "missing": "dim", "failed": "bold red", "broken": "bold red"}
-Found = tuple[str, str, "Status"]
-"""Asset, partition and what its store is."""
+StoreStatus = tuple[str, str, "Status"]
+"""(asset, partition, status)."""
 
 
 def status(as_json: Annotated[bool, typer.Option("--json", help="Print the stores as JSON.")] = False) -> None:
@@ -213,104 +213,104 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print the store
 
     workspace = terminal.opened()
     faults: list[str] = []
-    found = list(_look(workspace, faults))
+    statuses = list(_store_statuses(workspace, faults))
     if as_json:
-        terminal.print_json([_as_json(*each) for each in found])
+        terminal.print_json([_as_json(*entry) for entry in statuses])
     else:
         console = terminal.out()
-        _show(console, workspace, found)
+        _show_statuses(console, workspace, statuses)
         absent = [f"{name}.yaml" for name in FAMILIES if not workspace.has(name)]
         if absent:
             console.print(f"no configuration in {terminal.near(workspace.configs)}: {', '.join(absent)}", style="dim")
         for fault in faults:
             console.print(fault, style="bold red")
-        _show_left(console, workspace, found)
-        states = [standing.state for _, _, standing in found]
+        _show_leftovers(console, workspace, statuses)
+        states = [store_status.state for _, _, store_status in statuses]
         counts = ", ".join(f"{states.count(state):,} {state}" for state in STYLES if state in states)
         console.print(f"{counts or 'no stores'} in {terminal.near_url(workspace.where)}")
-    if faults or any(standing.state in ("broken", "failed") or standing.refused for _, _, standing in found):
+    if faults or any(store_status.state in ("broken", "failed") or store_status.refused for _, _, store_status in statuses):
         raise typer.Exit(1)
 
 
-def _look(workspace: Workspace, faults: list[str]) -> Iterator[Found]:
+def _store_statuses(workspace: Workspace, faults: list[str]) -> Iterator[StoreStatus]:
     from prep_assets.engine import Status, Statuses
 
-    look = Statuses(workspace)
+    statuses = Statuses(workspace)
     stores = [(asset, partition) for asset in terminal.configured(workspace, faults) for partition in asset.partitions(workspace)]
-    look.ahead(stores)
+    statuses.ahead(stores)
     for asset, partition in stores:
         try:
-            yield asset.name, partition, look.at(asset, partition)
+            yield asset.name, partition, statuses.at(asset, partition)
         except PrepAssetsError as error:
             yield asset.name, partition, Status("broken", str(error))
 
 
-def _as_json(asset: str, partition: str, standing: Status) -> dict[str, Any]:
-    published = standing.published
+def _as_json(asset: str, partition: str, status: Status) -> dict[str, Any]:
+    published = status.published
     return {
         "asset": asset,
         "partition": partition,
-        "state": standing.state,
-        "why": standing.why,
+        "state": status.state,
+        "why": status.why,
         "counts": dict(published.manifest.counts) if published else {},
         "path": published.where if published else None,
-        "overrides": list(standing.overrides),
-        "made_from_overridden": list(standing.inherited),
-        "failed_checks": {name: result.summary for name, result in standing.failed.items()},
-        "refused_candidate": standing.candidate.where if standing.candidate else None,
-        "draft": standing.draft.where if standing.draft else None,
+        "overrides": list(status.overrides),
+        "made_from_overridden": list(status.inherited),
+        "failed_checks": {name: result.summary for name, result in status.failed.items()},
+        "refused_candidate": status.candidate.where if status.candidate else None,
+        "draft": status.draft.where if status.draft else None,
     }
 
 
-def _show(console: Console, workspace: Workspace, found: list[Found]) -> None:
+def _show_statuses(console: Console, workspace: Workspace, statuses: list[StoreStatus]) -> None:
     from prep_assets.pipeline.workspace import build_command
 
     shown = terminal.table("asset", "partition", "state", "rows", "tokens", numbers=("rows", "tokens"))
-    for asset, partition, standing in found:
-        counts = standing.published.manifest.counts if standing.published else {}
+    for asset, partition, status in statuses:
+        counts = status.published.manifest.counts if status.published else {}
         rows, tokens = counts.get("rows", counts.get("kept")), counts.get("tokens")
-        shown.add_row(asset, partition, Text(_state(standing), STYLES[standing.state]), terminal.number(rows), terminal.number(tokens))
+        shown.add_row(asset, partition, Text(_state(status), STYLES[status.state]), terminal.number(rows), terminal.number(tokens))
     console.print(shown)
-    # below the table, where no column folds them and they can be copied
+    # below the table, unfolded, to be copied
     for state in ("missing", "stale", "failed", "unchecked"):
-        commands = [build_command(asset, partition) for asset, partition, standing in found if standing.state == state]
+        commands = [build_command(asset, partition) for asset, partition, status in statuses if status.state == state]
         if commands:
             console.print(f"to build what is {state}:", *commands, sep="\n  ")
-    for asset, partition, standing in found:
-        for text, style in _remarks(standing):
+    for asset, partition, status in statuses:
+        for text, style in _remarks(status):
             console.print(Text(f"{workspace.place(asset, partition).label}: {text}", style))
 
 
-def _state(standing: Status) -> str:
-    changed = [*standing.overrides, *(["what it is made from"] if standing.inherited else [])]
-    return f"{standing.state} (overridden: {', '.join(changed)})" if changed else standing.state
+def _state(status: Status) -> str:
+    changed = [*status.overrides, *(["what it is made from"] if status.inherited else [])]
+    return f"{status.state} (overridden: {', '.join(changed)})" if changed else status.state
 
 
-def _remarks(standing: Status) -> Iterator[tuple[str, str]]:
-    if standing.state in ("broken", "stale", "unchecked"):
-        yield standing.why, "red" if standing.state == "broken" else "dim"
-    for name, result in standing.failed.items():
+def _remarks(status: Status) -> Iterator[tuple[str, str]]:
+    if status.state in ("broken", "stale", "unchecked"):
+        yield status.why, "red" if status.state == "broken" else "dim"
+    for name, result in status.failed.items():
         yield f"{name} does not hold: {result.summary}", "bold red"
-    if standing.candidate:
-        why = f"it fails {', '.join(standing.refused)}" if standing.refused else "its checks are not complete"
+    if status.candidate:
+        why = f"it fails {', '.join(status.refused)}" if status.refused else "its checks are not complete"
         yield (
-            f"a newer store is not published, because {why}: {terminal.near_url(standing.candidate.where)}",
-            "bold red" if standing.refused else "yellow",
+            f"a newer store is not published, because {why}: {terminal.near_url(status.candidate.where)}",
+            "bold red" if status.refused else "yellow",
         )
-    for each in standing.inherited:
-        yield f"made from a store with options of one run, {each}", "yellow"
-    if standing.draft:
-        yield f"there is a draft, which is not current: {terminal.near_url(standing.draft.where)}", "dim"
+    for label in status.inherited:
+        yield f"made from a store with options of one run, {label}", "yellow"
+    if status.draft:
+        yield f"there is a draft, which is not current: {terminal.near_url(status.draft.where)}", "dim"
 
 
-def _show_left(console: Console, workspace: Workspace, found: list[Found]) -> None:
-    """Stores of what the configuration no longer has, and what killed builds left."""
+def _show_leftovers(console: Console, workspace: Workspace, statuses: list[StoreStatus]) -> None:
+    """Print stores that are no longer configured, and leftovers of killed builds."""
     from prep_assets.engine.status import forgotten
 
     removed = forgotten(workspace)
     for place in removed:
         console.print(f"{place.label}: not in the configuration any more, {terminal.size(place.size)}", style="yellow")
-    for place in (*removed, *(workspace.place(asset, partition) for asset, partition, _ in found)):
+    for place in (*removed, *(workspace.place(asset, partition) for asset, partition, _ in statuses)):
         for name in place.leftovers():
             bytes_ = terminal.size(place.backend.size(name))
             text = (

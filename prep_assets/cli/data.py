@@ -1,4 +1,4 @@
-"""`prep-assets schemas`, `sniff`, `certify`, `doctor` and `preprocess`: data, templates and trainers, without a store."""
+"""Commands that need no store: `schemas`, `sniff`, `dataset-info`, `certify`, `doctor`, `preprocess` and `migrate`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from prep_assets.text.template import ChatTemplate
     from prep_assets.text.vocabulary import Vocabulary
 
-# `prep-assets schemas`: which forms of rows can be read, and with which options.
+# `prep-assets schemas` and `sniff`: the formats of rows that can be read.
 
 
 def schemas(name: Annotated[str | None, typer.Argument(show_default=False, help="A schema: show its options and a row.")] = None) -> None:
@@ -43,31 +43,31 @@ def schemas(name: Annotated[str | None, typer.Argument(show_default=False, help=
 
     known, console = registry.schemas(), terminal.out()
     if name is not None:
-        by_word = {word: found for found in known.values() for word in (found.name, *found.aliases)}
+        by_word = {word: schema for schema in known.values() for word in (schema.name, *schema.aliases)}
         if name not in by_word:
             raise ConfigError(f"no schema {name!r}{nearest(name, by_word) or '.'} Known: {', '.join(known)}")
-        _show_one(console, by_word[name])
+        _show_schema(console, by_word[name])
         return
-    listed = sorted(known.values(), key=lambda each: each.name.lower())
-    rows = [(found.name, gives(found.gives), Text(found.summary), "\n".join(found.aliases)) for found in listed]
+    listed = sorted(known.values(), key=lambda schema: schema.name.lower())
+    rows = [(schema.name, gives(schema.gives), Text(schema.summary), "\n".join(schema.aliases)) for schema in listed]
     shown = terminal.table("schema", "gives", "what it reads", "aliases", rows=rows)
-    shown.columns[0].no_wrap = True  # a name is copied, so it stays whole
+    shown.columns[0].no_wrap = True  # names stay whole, to be copied
     console.print(shown)
     console.print("prep-assets schemas NAME shows the options of one; prep-assets sniff FILE finds the ones that fit a file", style="dim")
 
 
 def gives(form: type | UnionType) -> str:
-    """The name of a form, or of each form of a union."""
-    return " | ".join(each.__name__ for each in get_args(form) or (form,))
+    """The name of a form, or of the members of a union."""
+    return " | ".join(member.__name__ for member in get_args(form) or (form,))
 
 
-def _show_one(console: Console, found: Schema) -> None:
-    also = f" (also called {', '.join(found.aliases)})" if found.aliases else ""
-    console.print(Text.assemble((found.name, "bold"), f"{also} gives {gives(found.gives)}"))
-    console.print(Text("\n" + (inspect.getdoc(found.factory) or "") + "\n"))
-    if found.options:
+def _show_schema(console: Console, schema: Schema) -> None:
+    aliases = f" (also called {', '.join(schema.aliases)})" if schema.aliases else ""
+    console.print(Text.assemble((schema.name, "bold"), f"{aliases} gives {gives(schema.gives)}"))
+    console.print(Text("\n" + (inspect.getdoc(schema.factory) or "") + "\n"))
+    if schema.options:
         shown = terminal.table("option", "type", "default", title="options")
-        for name, parameter in found.options.items():
+        for name, parameter in schema.options.items():
             kind: Any = "" if parameter.annotation is inspect.Parameter.empty else parameter.annotation
             default = "(required)" if parameter.default is inspect.Parameter.empty else repr(parameter.default)
             shown.add_row(name, Text(kind if isinstance(kind, str) else inspect.formatannotation(kind)), Text(default))
@@ -75,7 +75,7 @@ def _show_one(console: Console, found: Schema) -> None:
     else:
         console.print("It has no options.")
     console.print("a row that it reads:", style="bold")
-    console.print_json(data=dict(found.example), ensure_ascii=False)
+    console.print_json(data=dict(schema.example), ensure_ascii=False)
 
 
 def sniff(
@@ -100,38 +100,38 @@ def sniff(
     console = terminal.out()
     if fitting:
         headings = ("schema", "gives", "records", "fields it does not use", "first refusal")
-        lines = [_line(fit, gives(known[fit.schema].gives)) for fit in fitting]
+        lines = [_fit_row(fit, gives(known[fit.schema].gives)) for fit in fitting]
         console.print(terminal.table(*headings, rows=lines, numbers=("records",), title=f"fits {file}"))
-    others = [fit for fit in fits if not fit.fitting]
-    near = [fit for fit in others if every or not fit.refusal.startswith("missing_field: needs ")] or ([] if fitting else others)
-    if near:
-        rejected = [(fit.schema, Text(_reason(fit))) for fit in near]
-        console.print(terminal.table("schema", "first reason why not", rows=rejected, title="does not fit"))
-    if lacking := len(others) - len(near):
+    unfit = [fit for fit in fits if not fit.fitting]
+    shown = [fit for fit in unfit if every or not fit.refusal.startswith("missing_field: needs ")] or ([] if fitting else unfit)
+    if shown:
+        reasons = [(fit.schema, Text(_reason(fit))) for fit in shown]
+        console.print(terminal.table("schema", "first reason why not", rows=reasons, title="does not fit"))
+    if lacking := len(unfit) - len(shown):
         console.print(f"{lacking} more need a field that these records lack; --all lists them", style="dim")
     for detail in unreadable[:1]:
         console.print(f"{terminal.counted(len(unreadable), 'row')} could not be read; the first: {visible(detail)}", style="yellow")
     if not fitting:
         console.print("no schema fits; write one of your own and name it as package.module:function", style="bold")
         raise typer.Exit(1)
-    console.print(f"in the configuration:\n  a_name: {_entry(file, format, fitting[0])}")
+    console.print(f"in the configuration:\n  a_name: {_domain_yaml(file, format, fitting[0])}")
 
 
-def _line(fit: Fit, form: str) -> tuple[str | Text, ...]:
+def _fit_row(fit: Fit, form: str) -> tuple[str | Text, ...]:
     records = Text(f"{fit.fitting:,} of {fit.rows:,}", "bold green" if fit.fitting == fit.rows else "yellow")
     return fit.schema, form, records, Text(", ".join((*fit.unread, *fit.passed_over))), Text(_reason(fit))
 
 
-def _entry(file: str, format: str | None, fit: Fit) -> str:
-    """A whole domain, in YAML."""
+def _domain_yaml(file: str, format: str | None, fit: Fit) -> str:
+    """The domain as YAML, for the configuration."""
     from prep_assets.config.loading import config_dir
     from prep_assets.schemas.reader import in_one_line
 
-    more = {"format": format, "ignore": list(fit.unread)}
-    # a path is relative to the configuration where that is below this folder; absolute ones and addresses stay
+    optional = {"format": format, "ignore": list(fit.unread)}
+    # relative to the configuration folder where that is below the working directory; absolute paths and URLs stay
     if not ("://" in file or Path(file).expanduser().is_absolute()) and config_dir().is_relative_to(Path.cwd()):
         file = os.path.relpath(file, config_dir())
-    return in_one_line({"files": [file], "schema": fit.schema, **{key: value for key, value in more.items() if value}})
+    return in_one_line({"files": [file], "schema": fit.schema, **{key: value for key, value in optional.items() if value}})
 
 
 def _reason(fit: Fit) -> str:
@@ -151,18 +151,18 @@ def dataset_info(
     if not file.is_file():
         raise ConfigError(f"no file {file}")
     entries = read_dataset_info(file.read_text("utf-8"), str(file))
-    found = {name: domain_of(name, entries) for name in names or entries}
+    domains = {name: domain_of(name, entries) for name in names or entries}
     console = terminal.out()
-    for family in sorted({each.family for each in found.values()}):
+    for family in sorted({domain.family for domain in domains.values()}):
         console.print(f"# {family}.yaml, files relative to it\ndomains:")
-        for name, each in found.items():
-            if each.family == family:
-                for remark in each.remarks:
+        for name, domain in domains.items():
+            if domain.family == family:
+                for remark in domain.remarks:
                     console.print(f"  # {remark}")
-                console.print(f"  {name}: {in_one_line(each.domain)}")
+                console.print(f"  {name}: {in_one_line(domain.domain)}")
 
 
-# `prep-assets certify`: what a chat template can be trusted with, for one tokenizer.
+# `prep-assets certify`: what a chat template can be trusted with.
 
 
 def certify(
@@ -190,9 +190,9 @@ def certify(
     if against is not None:
         raise typer.Exit(int(report_against(loaded, against, vocabulary, as_json=as_json)))
     certificate = certified(loaded, vocabulary)
-    read_otherwise = agreement(vocabulary, folder).fault
-    if read_otherwise:
-        certificate = replace(certificate, findings=(*certificate.findings, f"others read this tokenizer otherwise: {read_otherwise}"))
+    disagreement = agreement(vocabulary, folder).fault
+    if disagreement:
+        certificate = replace(certificate, findings=(*certificate.findings, f"others read this tokenizer otherwise: {disagreement}"))
     faults = certificate.faults(train_on_eos="turn", train_headers=False)
     console = terminal.out()
     if as_json:
@@ -220,7 +220,7 @@ def _shown(value: object) -> str:
 
 
 def report_against(template: ChatTemplate, against: str, vocabulary: Vocabulary, *, as_json: bool) -> bool:
-    """Compare two templates on every probe, print where they part, and say whether they do."""
+    """Compare two templates on every probe and print the differences; return whether there are any."""
     from prep_assets.text.certify import compare
     from prep_assets.text.encode import Encoder
     from prep_assets.text.engines import choose_engine
@@ -230,38 +230,40 @@ def report_against(template: ChatTemplate, against: str, vocabulary: Vocabulary,
     from prep_assets.text.vocabulary import load_vocabulary
 
     base = Path.cwd()
-    if Path(against).is_dir():  # the template of the tokenizer in it, with its own special tokens
-        other = load_template("tokenizer", load_vocabulary(against, base=base), base=base)
+    if Path(against).is_dir():  # a tokenizer's folder: its own template and special tokens
+        second = load_template("tokenizer", load_vocabulary(against, base=base), base=base)
     else:
-        other = load_template(against, vocabulary, base=base)
-    vocabulary = bind(bind(vocabulary, template), other)
+        second = load_template(against, vocabulary, base=base)
+    vocabulary = bind(bind(vocabulary, template), second)
     policy = MaskPolicy({"assistant": "train"}, "mask")
-    found = list(compare(template, other, Encoder(vocabulary, choose_engine(vocabulary, reference_only=True), policy)))
+    comparisons = list(compare(template, second, Encoder(vocabulary, choose_engine(vocabulary, reference_only=True), policy)))
     if as_json:
-        terminal.print_json([each.as_dict() for each in found])
+        terminal.print_json([comparison.as_dict() for comparison in comparisons])
     else:
-        _show_comparison(found, template.name, against)
-    return any(each.differs for each in found)
+        _show_comparison(comparisons, template.name, against)
+    return any(comparison.differs for comparison in comparisons)
 
 
-def _show_comparison(found: Sequence[Comparison], first: str, second: str) -> None:
+def _show_comparison(comparisons: Sequence[Comparison], first: str, second: str) -> None:
     console = terminal.out()
-    said = {"refused": "both refuse", "text": "text differs", "mask": "mask differs"}
-    rows = [(each.chat, said.get(each.outcome, each.outcome)) for each in found]
+    words = {"refused": "both refuse", "text": "text differs", "mask": "mask differs"}
+    rows = [(comparison.chat, words.get(comparison.outcome, comparison.outcome)) for comparison in comparisons]
     console.print(terminal.table("chat", "", rows=rows, title=f"{first} and {second}"))
-    for each in found:
-        if each.differs:
-            console.print(f"{each.chat}\n  {first}: {each.first}\n  {second}: {each.second}")
-    differing = sum(each.differs for each in found)
-    console.print(f"{differing} of {len(found)} kinds of chat differ" if differing else f"equal in all {len(found)} kinds of chat")
+    for comparison in comparisons:
+        if comparison.differs:
+            console.print(f"{comparison.chat}\n  {first}: {comparison.first}\n  {second}: {comparison.second}")
+    differing = sum(comparison.differs for comparison in comparisons)
+    console.print(
+        f"{differing} of {len(comparisons)} kinds of chat differ" if differing else f"equal in all {len(comparisons)} kinds of chat"
+    )
 
 
 # `prep-assets doctor`: does my trainer train on what I think it does?
 
 BOTH, THEIRS, OURS = ("green", "⟦", "⟧"), ("bold red", "⟪+", "⟫"), ("bold yellow", "⟪-", "⟫")
-"""What both sides train, what only the trainer does, what only we do: colour, and signs where there is none."""
+"""Style and brackets of stretches trained by both sides, by the trainer only, and by us only."""
 HEAD, TAIL = 160, 80
-"""Characters that are shown of the ends of a long stretch on which both sides agree."""
+"""Characters to show of the ends of a long stretch on which both sides agree."""
 
 
 def doctor(
@@ -290,15 +292,15 @@ def doctor(
     theirs = _transformers(tokenizer, revision)
     theirs.chat_template = ours.template.source
     name, rows = _rows(dataset, schema, count)
-    found = diagnose(ours, theirs, trainer, rows, most=show)
+    diagnosis = diagnose(ours, theirs, trainer, rows, most=show)
     if as_json:
-        terminal.print_json({"schema": name, **_as_json(found)})
+        terminal.print_json({"schema": name, **_as_json(diagnosis)})
     else:
-        _show_diagnosis(found, name)
-    if not found.compared:
-        reasons = [reason for reason, _ in (*found.refused.most_common(1), *found.stopped.most_common(1))]
+        _show_diagnosis(diagnosis, name)
+    if not diagnosis.compared:
+        reasons = [reason for reason, _ in (*diagnosis.refused.most_common(1), *diagnosis.stopped.most_common(1))]
         raise PrepAssetsError(f"no row could be compared: {'; '.join(reasons) or 'the file has none that fits'}")
-    if found.equal < found.compared:
+    if diagnosis.equal < diagnosis.compared:
         raise typer.Exit(1)
 
 
@@ -309,14 +311,14 @@ def _transformers(tokenizer: str, revision: str | None) -> Any:
 
     folder = folder_of(tokenizer, base=Path.cwd(), revision=revision)
     try:
-        # False, and not left out: left out, transformers asks on the terminal whether to run the folder's code
+        # an explicit False: by default transformers asks on the terminal whether to run the folder's code
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (ValueError, OSError) as error:
         raise PrepAssetsError(f"{tokenizer}: transformers cannot open it, and code that comes with it is never run: {error}") from error
 
 
 def _rows(dataset: str, schema: str | None, count: int) -> tuple[str, list[tuple[str, Sample]]]:
-    """The schema that reads a file, and its chats with their ids; rows that it refuses are left out, and said."""
+    """The schema of a file, and its chats with their ids; rejected rows are left out with a note on stderr."""
     from prep_assets.data.files import find_files
     from prep_assets.errors import Refused
     from prep_assets.samples import Sample
@@ -345,72 +347,72 @@ def _rows(dataset: str, schema: str | None, count: int) -> tuple[str, list[tuple
     return schema, chats
 
 
-def _as_json(found: Diagnosis) -> dict[str, Any]:
+def _as_json(diagnosis: Diagnosis) -> dict[str, Any]:
     from dataclasses import asdict
 
     return {
-        "trainer": found.trainer,
-        "how": found.how,
-        "rows": found.rows,
-        "compared": found.compared,
-        "equal": found.equal,
-        "refused_by_us": dict(found.refused),
-        "stopped_by_the_trainer": dict(found.stopped),
+        "trainer": diagnosis.trainer,
+        "how": diagnosis.how,
+        "rows": diagnosis.rows,
+        "compared": diagnosis.compared,
+        "equal": diagnosis.equal,
+        "refused_by_us": dict(diagnosis.refused),
+        "stopped_by_the_trainer": dict(diagnosis.stopped),
         "reasons": [
-            {"trained_by": side, "reason": reason, "rows": rows, "tokens": found.tokens[side, reason]}
-            for (side, reason), rows in found.reasons.most_common()
+            {"trained_by": side, "reason": reason, "rows": rows, "tokens": diagnosis.tokens[side, reason]}
+            for (side, reason), rows in diagnosis.reasons.most_common()
         ],
-        "shown": [{"id": row.id, "differences": [asdict(each) for each in row.differences]} for row in found.shown],
+        "shown": [{"id": row.id, "differences": [asdict(difference) for difference in row.differences]} for row in diagnosis.shown],
     }
 
 
-def _show_diagnosis(found: Diagnosis, schema: str) -> None:
+def _show_diagnosis(diagnosis: Diagnosis, schema: str) -> None:
     console = terminal.out()
-    console.print(f"{found.trainer}: {found.how}", style="bold")
+    console.print(f"{diagnosis.trainer}: {diagnosis.how}", style="bold")
     console.print(f"rows are read with the schema {schema}", style="dim")
-    for row in found.shown:
+    for row in diagnosis.shown:
         console.print()
         console.print(_row(row, terminal.has_colour(console)))
     console.print()
-    if found.reasons:
+    if diagnosis.reasons:
         who = {"theirs": "the trainer", "ours": "us", "ids": "other ids"}
-        counts = [(who[key[0]], key[1], f"{rows:,}", f"{found.tokens[key]:,}") for key, rows in found.reasons.most_common()]
+        counts = [(who[key[0]], key[1], f"{rows:,}", f"{diagnosis.tokens[key]:,}") for key, rows in diagnosis.reasons.most_common()]
         console.print(terminal.table("trained by", "why they differ", "rows", "tokens", rows=counts, numbers=("rows", "tokens")))
-    for side, why in (("we refuse", found.refused), ("the trainer stops at", found.stopped)):
+    for side, why in (("we refuse", diagnosis.refused), ("the trainer stops at", diagnosis.stopped)):
         for reason, rows in why.most_common(5):
             console.print(Text(f"{side} {terminal.counted(rows, 'row')}: {visible(reason)[:400]}", "yellow"))
-    verdict = f"labels are equal on {found.equal:,} of {found.compared:,} rows that both sides take, of {found.rows:,}"
-    console.print(verdict, style="bold green" if found.equal == found.compared else "bold red")
+    verdict = f"labels are equal on {diagnosis.equal:,} of {diagnosis.compared:,} rows that both sides take, of {diagnosis.rows:,}"
+    console.print(verdict, style="bold green" if diagnosis.equal == diagnosis.compared else "bold red")
 
 
 def _row(row: Compared, colour: bool) -> Text:
-    """A row as text: what both train, what only one side does, and why."""
+    """A row as text, marked by the sides that train it, and the reasons for differences."""
     text = Text.assemble((f"│ {visible(row.id)}\n", "cyan"))
-    steps = [(each.start, each.end, each) for each in row.differences if each.side != "ids"]
-    places, low = row.ours, 0
+    steps = [(difference.start, difference.end, difference) for difference in row.differences if difference.side != "ids"]
+    places, start_of_run = row.ours, 0
     marks = [BOTH if weight else None for weight in (places.loss != 0).tolist()]
-    for start, end, each in steps:
-        marks[start:end] = [THEIRS if each.side == "theirs" else OURS] * (end - start)
-    for at in range(1, len(marks) + 1):
-        if at == len(marks) or marks[at] is not marks[low]:
-            shown = visible(row.rendered.text[int(places.starts[low]) : int(places.ends[at - 1])])
-            style, before, after = marks[low] or ("dim", "", "")
-            shown = shown if marks[low] in (THEIRS, OURS) or len(shown) <= HEAD + TAIL else f"{shown[:HEAD]} … {shown[-TAIL:]}"
+    for start, end, difference in steps:
+        marks[start:end] = [THEIRS if difference.side == "theirs" else OURS] * (end - start)
+    for index in range(1, len(marks) + 1):
+        if index == len(marks) or marks[index] is not marks[start_of_run]:
+            shown = visible(row.rendered.text[int(places.starts[start_of_run]) : int(places.ends[index - 1])])
+            style, before, after = marks[start_of_run] or ("dim", "", "")
+            shown = shown if marks[start_of_run] in (THEIRS, OURS) or len(shown) <= HEAD + TAIL else f"{shown[:HEAD]} … {shown[-TAIL:]}"
             text.append(shown if colour else f"{before}{shown}{after}", style)
-            low = at
+            start_of_run = index
     text.append("" if text.plain.endswith("\n") else "\n")
-    for each in row.differences:
-        who = {"theirs": "trained by the trainer only", "ours": "trained by us only", "ids": "other ids"}[each.side]
+    for difference in row.differences:
+        who = {"theirs": "trained by the trainer only", "ours": "trained by us only", "ids": "other ids"}[difference.side]
         text.append(f"  {who}: ", "bold")
-        text.append(f"{visible(each.text)[:80].replace(chr(10), '')!r} ", THEIRS[0] if each.side != "ours" else OURS[0])
-        text.append(f"{each.reason}\n")
+        text.append(f"{visible(difference.text)[:80].replace(chr(10), '')!r} ", THEIRS[0] if difference.side != "ours" else OURS[0])
+        text.append(f"{difference.reason}\n")
     return text
 
 
-# `prep-assets preprocess`: run an AstrAI pipeline JSON, or a command line of ModelLink, over some files, without Dagster.
+# `prep-assets preprocess` and `migrate`: run or convert an AstrAI pipeline JSON or a ModelLink command line, without Dagster.
 
 PARAMS = "params"
-"""Where AstrAI looks for a tokenizer when none is named."""
+"""AstrAI's default folder of the tokenizer."""
 
 
 def preprocess(
@@ -486,7 +488,7 @@ def preprocess(
 
 
 def _log(begun: float, counts: Counts) -> None:
-    """What one line of --log-interval says."""
+    """Print a line of ``--log-interval``."""
     pace = counts.read / max(1e-9, perf_counter() - begun)
     line = f"{counts.read:,} records read, {counts.kept:,} kept, {counts.tokens:,} tokens, {pace:,.0f} records/s"
     terminal.err().print(line)
@@ -556,14 +558,14 @@ def migrate(
 # -- ModelLink --------------------------------------------------------------------------------------------------------------------------
 
 SHOWN = 10
-"""Rows that are too long, of which the place is printed."""
+"""Most rows that are too long to name."""
 
 
 class AlsoModelLink(TyperCommand):
-    """`preprocess` and `migrate`: ModelLink's where the command line has the flags that ModelLink's needs, else AstrAI's."""
+    """`preprocess` and `migrate`: ModelLink's where the command line has its required flags, else AstrAI's."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
-        """The command that the words are meant for."""
+        """The context of ModelLink's or AstrAI's command, by the flags."""
         if {"--input", "--output-prefix"}.isdisjoint(word.partition("=")[0] for word in args):
             return super().make_context(info_name, args, parent, **extra)
         run = partial(_modellink if info_name == "preprocess" else _migrate_modellink, list(args))
@@ -575,12 +577,12 @@ def _modellink(words: list[str]) -> None:
     from prep_assets.compat.modellink import preprocess as run
 
     flags = parse_flags(words)
-    found = configuration(flags)
-    for note in found.notes:
+    settings = configuration(flags)
+    for note in settings.notes:
         terminal.err().print(f"note: {visible(note)}", style="dim")
     with terminal.Live(terminal.err()) as live:
         intervals = _Intervals(flags.log_interval, live) if flags.log_interval else live
-        outcome = run(flags, found, intervals)
+        outcome = run(flags, settings, intervals)
     _show_modellink(outcome, flags.seq_length)
 
 
@@ -591,7 +593,7 @@ def _migrate_modellink(words: list[str]) -> None:
 
 
 class _Intervals:
-    """Is called with each event of the engine, and passes it on; prints a line each time that about so many more rows are done."""
+    """A listener that forwards events of the engine, and prints a line about every `every` rows."""
 
     def __init__(self, every: int, live: terminal.Live) -> None:
         self._every, self._live, self._rows, self._what, self._last = every, live, 0, "", 0
@@ -635,5 +637,5 @@ def _show_modellink(outcome: modellink.Outcome, longest: int | None) -> None:
         console.print(f"{terminal.counted(long, 'row')} longer than --seq-length {longest}, left out:", style="yellow")
         for row in islice(outcome.too_long, SHOWN):
             console.print(f"  {visible(row.id)}: {visible(row.detail)}")
-    for asset in dict.fromkeys(each.manifest.asset for each in outcome.stores if each.manifest.counts.get("refused")):
+    for asset in dict.fromkeys(store.manifest.asset for store in outcome.stores if store.manifest.counts.get("refused")):
         console.print(f"all that {asset} left out: {shell_environment(outcome.workspace)} prep-assets quarantine {asset}", style="dim")

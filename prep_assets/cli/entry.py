@@ -1,4 +1,4 @@
-"""What the command `prep-assets` starts: the command line, or a word on how to install what it needs."""
+"""Entry point of the `prep-assets` command: runs the CLI, or says which extra to install."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXTRAS = {"typer": "cli", "click": "cli", "rich": "cli", "dagster": "dagster", "
 
 def main() -> None:
     """Run the command line."""
-    # transformers advises to install torch when it is loaded first, which nothing here needs
+    # silence the advice of transformers to install torch, which no command needs
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     try:
         from prep_assets.cli.main import app

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What would be deleted, and why: a version, what a killed build left, or a whole store."""
+    """A folder to delete, and why: a version, leftovers of a killed build, or a whole store."""
 
     place: Place
     name: str
@@ -33,9 +33,9 @@ class Deletion:
 
     @property
     def stays(self) -> bool:
-        """Whether it is still there."""
-        left = {*self.place.backend.names(), *self.place.leftovers()}
-        return self.name in left or (self.name == self.place.directory.name and bool(left))
+        """Whether it still exists."""
+        existing = {*self.place.backend.names(), *self.place.leftovers()}
+        return self.name in existing or (self.name == self.place.directory.name and bool(existing))
 
 
 def prune(
@@ -52,29 +52,29 @@ def prune(
     from prep_assets.engine.status import forgotten
 
     workspace = terminal.opened()
-    places = [workspace.place(*each) for each in terminal.named_stores(workspace, asset, partition)]
-    gone = [] if asset else forgotten(workspace)
-    deletions = [each for place in places for each in _deletions(place)]
-    deletions += [Deletion(place, place.directory.name, "not in the configuration", place.size) for place in gone if removed]
-    _show(deletions)
-    if gone and not removed:
-        _name(gone)
+    places = [workspace.place(*deletion) for deletion in terminal.named_stores(workspace, asset, partition)]
+    unconfigured = [] if asset else forgotten(workspace)
+    deletions = [deletion for place in places for deletion in _deletions(place)]
+    deletions += [Deletion(place, place.directory.name, "not in the configuration", place.size) for place in unconfigured if removed]
+    _show_deletions(deletions)
+    if unconfigured and not removed:
+        _show_unconfigured(unconfigured)
     if not deletions or dry_run:
         terminal.out().print(
-            f"{terminal.counted(len(deletions), 'folder')}, {terminal.size(sum(each.size for each in deletions))}, would be deleted"
+            f"{terminal.counted(len(deletions), 'folder')}, {terminal.size(sum(deletion.size for deletion in deletions))}, would be deleted"
         )
         return
     _confirm(deletions, yes=yes)
     for place in places:
         place.remove_unused()
-    for place in gone if removed else ():
+    for place in unconfigured if removed else ():
         place.remove()
-    left = [each for each in deletions if each.stays]
-    freed = sum(each.size for each in deletions) - sum(each.size for each in left)
-    terminal.out().print(f"{terminal.counted(len(deletions) - len(left), 'folder')}, {terminal.size(freed)}, deleted")
-    for each in left:
+    in_use = [deletion for deletion in deletions if deletion.stays]
+    freed = sum(deletion.size for deletion in deletions) - sum(deletion.size for deletion in in_use)
+    terminal.out().print(f"{terminal.counted(len(deletions) - len(in_use), 'folder')}, {terminal.size(freed)}, deleted")
+    for deletion in in_use:
         terminal.out().print(
-            f"{each.place.label}: {each.name} is being read and stays. Prune again when its readers have ended",
+            f"{deletion.place.label}: {deletion.name} is being read and stays. Prune again when its readers have ended",
             style="yellow",
         )
 
@@ -84,15 +84,15 @@ def _deletions(place: Place) -> list[Deletion]:
     return unused + [Deletion(place, name, "left by a killed build", place.backend.size(name)) for name in place.leftovers()]
 
 
-def _show(deletions: list[Deletion]) -> None:
+def _show_deletions(deletions: list[Deletion]) -> None:
     if deletions:
-        rows = [(each.place.label, each.name, each.why, terminal.size(each.size)) for each in deletions]
+        rows = [(deletion.place.label, deletion.name, deletion.why, terminal.size(deletion.size)) for deletion in deletions]
         terminal.out().print(terminal.table("store", "folder", "why", "size", rows=rows, numbers=("size",)))
 
 
-def _name(gone: list[Place]) -> None:
-    total = terminal.size(sum(place.size for place in gone))
-    names = ", ".join(place.label for place in gone)
+def _show_unconfigured(unconfigured: list[Place]) -> None:
+    total = terminal.size(sum(place.size for place in unconfigured))
+    names = ", ".join(place.label for place in unconfigured)
     terminal.out().print(f"not in the configuration any more, {total}, and deleted only with --removed: {names}", style="yellow")
 
 
@@ -103,12 +103,14 @@ def _confirm(deletions: list[Deletion], *, yes: bool) -> None:
         raise ConfigError(
             f"{terminal.counted(len(deletions), 'folder')} would be deleted, and there is no terminal to ask at. Delete them with --yes"
         )
-    if not typer.confirm(f"Delete {terminal.counted(len(deletions), 'folder')}, {terminal.size(sum(each.size for each in deletions))}?"):
+    if not typer.confirm(
+        f"Delete {terminal.counted(len(deletions), 'folder')}, {terminal.size(sum(deletion.size for deletion in deletions))}?"
+    ):
         terminal.err().print("nothing is deleted")
         raise typer.Exit(1)
 
 
-# `prep-assets forget`: take records out of everything, prove that they are gone, and keep them out.
+# `prep-assets forget`: remove records from every store, prove that they are gone, and keep them out.
 
 SHOWN = 5
 
@@ -127,52 +129,58 @@ def forget(
 
     Tombstones are lines of forgotten.jsonl in the configuration folder; no refresh undoes them. Exit code 1 where a store still holds a record.
     """
-    from prep_assets.explain.forget import forget as forgotten
+    from prep_assets.explain.forget import forget as forget_records
 
     workspace = terminal.opened()
     with terminal.Live(terminal.err() if as_json else terminal.out()) as live:
-        done = forgotten(workspace, records, reason=reason, prune=prune, tell=live)
+        outcome = forget_records(workspace, records, reason=reason, prune=prune, tell=live)
     if as_json:
-        terminal.print_json(_as_json(done))
+        terminal.print_json(_as_json(outcome))
     else:
-        _show_forgotten(terminal.out(), workspace, done, prune=prune)
-    if done.left:
+        _show_forgotten(terminal.out(), workspace, outcome, prune=prune)
+    if outcome.left:
         raise typer.Exit(1)
 
 
-def _as_json(done: Forgotten) -> dict[str, Any]:
+def _as_json(outcome: Forgotten) -> dict[str, Any]:
     return {
-        "tombstones": [msgspec.structs.asdict(each) for each in done.tombstones],
-        "held": list(done.held),
-        "left": {label: list(each) for label, each in done.left.items()},
-        "searched": done.searched,
-        "old_versions": [{"store": each.label, "path": each.published.where, "records": list(each.records)} for each in done.old],
-        "removed": list(done.removed),
+        "tombstones": [msgspec.structs.asdict(tombstone) for tombstone in outcome.tombstones],
+        "held": list(outcome.held),
+        "left": {label: list(records) for label, records in outcome.left.items()},
+        "searched": outcome.searched,
+        "old_versions": [
+            {"store": version.label, "path": version.published.where, "records": list(version.records)} for version in outcome.old
+        ],
+        "removed": list(outcome.removed),
     }
 
 
-def _show_forgotten(console: Console, workspace: Workspace, done: Forgotten, *, prune: bool) -> None:
+def _show_forgotten(console: Console, workspace: Workspace, outcome: Forgotten, *, prune: bool) -> None:
     from prep_assets.config.loading import FILE
 
-    for each in done.tombstones:
-        console.print(f"{each.family}: {each.domain}#{visible(each.record)} is forgotten, in {terminal.near(workspace.configs / FILE)}")
-    if not done.tombstones:
+    for tombstone in outcome.tombstones:
+        console.print(
+            f"{tombstone.family}: {tombstone.domain}#{visible(tombstone.record)} is forgotten, in {terminal.near(workspace.configs / FILE)}"
+        )
+    if not outcome.tombstones:
         console.print("every one of them has a tombstone already")
-    console.print(f"held by: {', '.join(done.held) or 'no store'}")
-    if done.left:
-        for label, records in done.left.items():
+    console.print(f"held by: {', '.join(outcome.held) or 'no store'}")
+    if outcome.left:
+        for label, records in outcome.left.items():
             more = f" and {len(records) - SHOWN:,} more" if len(records) > SHOWN else ""
-            named = ", ".join(visible(each) for each in records[:SHOWN])
-            console.print(f"{label} still holds it, or the same text: {named}{more}", style="bold red")
+            names = ", ".join(visible(record) for record in records[:SHOWN])
+            console.print(f"{label} still holds it, or the same text: {names}{more}", style="bold red")
     else:
-        console.print(f"searched {terminal.counted(done.searched, 'current store')}, by index and by text: no trace is left", style="green")
-    for path in done.removed:
+        console.print(
+            f"searched {terminal.counted(outcome.searched, 'current store')}, by index and by text: no trace is left", style="green"
+        )
+    for path in outcome.removed:
         console.print(f"deleted {path}")
-    for old in done.old:
+    for old in outcome.old:
         console.print(f"{old.label}: an old version still holds it: {terminal.near_url(old.published.where)}", style="yellow")
-    if done.old and prune:
+    if outcome.old and prune:
         console.print("another process reads them, so they were not deleted: wait for it, and run the command again")
-    elif done.old:
+    elif outcome.old:
         console.print("to delete them, drafts and refused candidates too: prep-assets forget … --prune")
     console.print(
         "the source file still has the row, and so may copies of exports elsewhere, and Dagster's history of previews",

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.stores.version_folders import Published
 
-# `prep-assets inspect`: one row of a store, with what is trained in it.
+# `prep-assets inspect`: one row of a store, with its trained tokens.
 
 LIMIT = 4096
-"""Tokens of a record that are shown; a pretraining document may have millions."""
+"""Most tokens of a record to show; a pretraining document may have millions."""
 MOST_COUNTED = 10_000_000
-"""Tokens of the largest store whose documents are counted by engine, which takes about half a second."""
+"""Tokens of the largest store whose documents are counted by engine, in about half a second."""
 
 
 def inspect(
@@ -52,7 +52,7 @@ def show_row(
     ids: bool = False,
     most: int | None = None,
 ) -> None:
-    """Print a row of a store; of a row of tokens, the first `most`.
+    """Print a row of a store, up to `most` tokens.
 
     Raises:
         ConfigError: no such row or stream.
@@ -122,8 +122,8 @@ def _show_files(console: Console, published: Published, sources: dict[str, Any])
     manifest = published.manifest
     rows = [
         (visible(entry["name"]), used, terminal.number(entry["rows"]), terminal.size(entry["size"]), entry["sha256"][:16])
-        for which, used in (("files", "training"), ("test_files", "testing"))
-        for entry in sources[which]
+        for key, used in (("files", "training"), ("test_files", "testing"))
+        for entry in sources[key]
     ]
     headings = ("file", "used for", "records", "size", "sha256")
     console.print(terminal.table(*headings, rows=rows, numbers=("records", "size"), title=manifest.label))
@@ -131,7 +131,7 @@ def _show_files(console: Console, published: Published, sources: dict[str, Any])
     console.print(f"── {' · '.join(counts)} · {terminal.near_url(published.where)}", style="dim")
 
 
-# `prep-assets stats`: what the manifests of an asset's stores say.
+# `prep-assets stats`: the figures in the manifests of an asset's stores.
 
 
 def stats(
@@ -142,7 +142,7 @@ def stats(
     """Show counts, metrics, refused records by reason, lineage and files; of all partitions and in total where none is named."""
     workspace = terminal.opened()
     published, missing = terminal.stores_of(workspace, asset, partition)
-    stores, total = [_facts(each) for each in published], _total(published)
+    stores, total = [_facts(store) for store in published], _total(published)
     if as_json:
         terminal.print_json({"asset": asset, "stores": stores, "total": total, "not_built": missing})
         return
@@ -177,14 +177,14 @@ def _facts(published: Published) -> dict[str, Any]:
 
 
 def _total(published: Sequence[Published]) -> dict[str, Any]:
-    """Counts and refusals added up. Metrics are ratios, which do not add up."""
+    """Summed counts, rejections and bytes. Metrics are ratios, so they are left out."""
     from prep_assets.explain.report import refused_counts, total_counts
 
     return {"counts": total_counts(published), "refused": refused_counts(published), "bytes": sum(map(_bytes, published))}
 
 
 def _show_numbers(console: Console, asset: str, stores: list[dict[str, Any]], total: dict[str, Any]) -> None:
-    """One store: a figure a line. Several: a store a line, the figures side by side, and a total."""
+    """Print one figure per line for one store; else one store per line, and a total."""
     if len(stores) == 1:
         shown = terminal.table(
             "figure", "value", numbers=("value",), title=asset + (f"[{stores[0]['partition']}]" if stores[0]["partition"] else "")
@@ -195,7 +195,7 @@ def _show_numbers(console: Console, asset: str, stores: list[dict[str, Any]], to
     else:
         counts = list(total["counts"])
         metrics = list(dict.fromkeys(key for facts in stores for key in facts["metrics"]))
-        # a narrow terminal folds them between words
+        # spaces, so that a narrow terminal folds them between words
         headings = tuple(key.replace("_", " ") for key in (*counts, "refused", *metrics))
         shown = terminal.table("partition", *headings, numbers=headings, title=asset)
         for facts in stores:
@@ -209,18 +209,24 @@ def _show_numbers(console: Console, asset: str, stores: list[dict[str, Any]], to
 
 
 def _show_places(console: Console, asset: str, published: list[Published]) -> None:
-    made = [(each, each.manifest) for each in published]
+    manifests = [(store, store.manifest) for store in published]
     rows = [
-        (m.partition, terminal.number(len(m.files)), terminal.size(_bytes(each)), m.content_hash[:16], terminal.near_url(each.where))
-        for each, m in made
+        (
+            manifest.partition,
+            terminal.number(len(manifest.files)),
+            terminal.size(_bytes(store)),
+            manifest.content_hash[:16],
+            terminal.near_url(store.where),
+        )
+        for store, manifest in manifests
     ]
     console.print(terminal.table("partition", "files", "size", "content", "store", rows=rows, numbers=("files", "size"), title="stores"))
     console.print(f"lineage and files of one: prep-assets stats {asset} -p {published[0].manifest.partition}", style="dim")
 
 
 def _show_lineage(console: Console, name: str, facts: dict[str, Any]) -> None:
-    said = {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in facts["recipe"].items()}
-    rows = [(key, visible(value)) for key, value in said.items()]
+    texts = {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in facts["recipe"].items()}
+    rows = [(key, visible(value)) for key, value in texts.items()]
     console.print(terminal.table("ingredient", "value", rows=rows, title=f"{name}: made from"))
 
 
@@ -238,7 +244,7 @@ def _bytes(published: Published) -> int:
     return sum(entry["bytes"] for entry in published.manifest.files.values())
 
 
-# `prep-assets quarantine`: the records that were refused.
+# `prep-assets quarantine`: rejected records.
 
 
 def quarantine(
@@ -262,56 +268,60 @@ def quarantine(
     if not counts:
         console.print(f"{asset}: no record was refused here" + "".join(f"; what feeds it: prep-assets quarantine {name}" for name in above))
         return
-    rows = [(name, which, f"{number:,}") for name, which, number in counts]
+    rows = [(name, stage_reason, f"{number:,}") for name, stage_reason, number in counts]
     console.print(terminal.table("store", "stage/reason", "records", rows=rows, numbers=("records",)))
-    for store, refusal in islice(_refusals(published, reason), count):
-        console.print(_described(store.manifest.label, refusal))
+    for store, rejection in islice(_rejections(published, reason), count):
+        console.print(_rejection_text(store.manifest.label, rejection))
     total = sum(number for _, _, number in counts)
     if total > count:
         console.print(f"… and {total - count:,} more: -n {total}", style="dim")
 
 
 def _counts(published: list[Published], reason: str | None) -> list[tuple[str, str, int]]:
-    """Store, stage/reason and number of the refused records that were asked for."""
-    every = [(each.manifest.label, which, count) for each in published for which, count in each.manifest.counts.get("refused", {}).items()]
-    chosen = [entry for entry in every if _fits(reason, entry[1])]
-    if every and not chosen:
-        known = list(dict.fromkeys(which for _, which, _ in every))
-        words = [*known, *(which.partition("/")[2] for which in known)]
+    """(store, stage/reason, count) of rejected records, for one reason or for all."""
+    by_reason = [
+        (store.manifest.label, stage_reason, count)
+        for store in published
+        for stage_reason, count in store.manifest.counts.get("refused", {}).items()
+    ]
+    matching = [entry for entry in by_reason if _matches_reason(reason, entry[1])]
+    if by_reason and not matching:
+        known = list(dict.fromkeys(stage_reason for _, stage_reason, _ in by_reason))
+        words = [*known, *(stage_reason.partition("/")[2] for stage_reason in known)]
         raise ConfigError(f"no record was refused for {reason!r}{nearest(str(reason), words) or '.'} Reasons: {', '.join(known)}")
-    return chosen
+    return matching
 
 
-def _fits(reason: str | None, which: str) -> bool:
-    return reason is None or reason in (which, which.partition("/")[2])
+def _matches_reason(reason: str | None, stage_reason: str) -> bool:
+    return reason is None or reason in (stage_reason, stage_reason.partition("/")[2])
 
 
-def _refusals(published: list[Published], reason: str | None) -> Iterator[tuple[Published, Refusal]]:
+def _rejections(published: list[Published], reason: str | None) -> Iterator[tuple[Published, Refusal]]:
     from prep_assets.data.quarantine import read_quarantine
 
-    for each in published:
-        if each.quarantine is None:
+    for store in published:
+        if store.quarantine is None:
             continue
-        if not each.quarantine.is_file():
+        if not store.quarantine.is_file():
             raise StoreError(
-                f"{each.manifest.label}: {each.quarantine} is gone, but the manifest counts refused records. Build the store again"
+                f"{store.manifest.label}: {store.quarantine} is gone, but the manifest counts refused records. Build the store again"
             )
-        for refusal in read_quarantine(each.quarantine):
-            if _fits(reason, f"{refusal.stage}/{refusal.reason}"):
-                yield each, refusal
+        for rejection in read_quarantine(store.quarantine):
+            if _matches_reason(reason, f"{rejection.stage}/{rejection.reason}"):
+                yield store, rejection
 
 
-def _described(name: str, refusal: Refusal) -> Text:
-    cut = "" if len(refusal.payload) >= refusal.payload_length else f" … ({refusal.payload_length:,} long)"
+def _rejection_text(name: str, rejection: Refusal) -> Text:
+    cut = "" if len(rejection.payload) >= rejection.payload_length else f" … ({rejection.payload_length:,} long)"
     return Text.assemble(
-        (f"{name} {visible(refusal.id)}", "bold"),
-        ("  " + f"{refusal.stage}/{refusal.reason}", "yellow"),
-        "\n  " + visible(refusal.detail),
-        ("\n  " + visible(refusal.payload) + cut + "\n", "dim"),
+        (f"{name} {visible(rejection.id)}", "bold"),
+        ("  " + f"{rejection.stage}/{rejection.reason}", "yellow"),
+        "\n  " + visible(rejection.detail),
+        ("\n  " + visible(rejection.payload) + cut + "\n", "dim"),
     )
 
 
-# `prep-assets report`: a page about stores, in one HTML file.
+# `prep-assets report` and `view`: HTML pages about stores.
 
 PAGES = Path("reports")
 """Default folder of the pages."""
@@ -367,8 +377,8 @@ def report(
 def _candidates(workspace: Workspace, asset: str, partition: str | None) -> tuple[list[Published], list[str]]:
     from prep_assets.graph.graph import asset_and_partitions
 
-    found, partitions = asset_and_partitions(workspace, asset, partition)
-    places = [workspace.place(found.name, each) for each in partitions]
+    definition, partitions = asset_and_partitions(workspace, asset, partition)
+    places = [workspace.place(definition.name, key) for key in partitions]
     stores = [store for store in (place.candidate() for place in places) if store is not None]
     if not stores:
         raise StoreError(f"{asset} has no store that waits for its checks: what was built last is published, or nothing was built")
@@ -403,7 +413,7 @@ def view(
 
 
 def _trace(workspace: Workspace, asset: str, partition: str, query: Mapping[str, str]) -> str:
-    """What `prep-assets trace` prints, as text."""
+    """The output of `prep-assets trace`, as text."""
     import io
 
     from prep_assets.cli.trace import show_trace
@@ -412,7 +422,7 @@ def _trace(workspace: Workspace, asset: str, partition: str, query: Mapping[str,
     numbers = {key: query.get(key, "0" if key == "row" else "") for key in ("row", "token")}
     if any(value and not value.isdecimal() for value in numbers.values()):
         raise ConfigError(f"a row and a token are numbers, counted from 0: {numbers}")
-    found = trace(workspace, asset, int(numbers["row"]), partition=partition or None, stream=query.get("stream") or None)
+    row_trace = trace(workspace, asset, int(numbers["row"]), partition=partition or None, stream=query.get("stream") or None)
     console = Console(file=io.StringIO(), record=True, width=COLUMNS, soft_wrap=True)
-    show_trace(console, found, int(numbers["token"]) if numbers["token"] else None)
+    show_trace(console, row_trace, int(numbers["token"]) if numbers["token"] else None)
     return console.export_text()

@@ -20,14 +20,14 @@ from prep_assets.cli.verify import scrub, selftest, verify
 from prep_assets.errors import PrepAssetsError
 
 INTERRUPTED = 130
-"""What a shell reports for a command that Ctrl-C ended: 128 + SIGINT."""
+"""Exit code after Ctrl-C: 128 + SIGINT."""
 
 
 class Commands(TyperGroup):
     """The commands. A `PrepAssetsError` is a message for the person at the keyboard, not a fault of the program: no traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; ``PREP_ASSETS_TRACEBACK=1`` lets its errors through."""
+        """Run a command and print its errors; ``PREP_ASSETS_TRACEBACK=1`` raises them."""
         try:
             return super().invoke(ctx)
         except PrepAssetsError as error:
@@ -74,7 +74,7 @@ GROUPS = {
     "Ship: to trainers and to others": (path, export, launch_snippet, describe, release, push),
     "Keep: damage, old versions, deletion": (scrub, selftest, prune, forget),
 }
-"""What people want → the commands for it, in the order of ``--help`` and of docs/cli.md."""
+"""Heading → commands, in the order of ``--help`` and docs/cli.md."""
 for group, commands in GROUPS.items():
     for command in commands:
         app.command(cls=AlsoModelLink if command in (preprocess, migrate) else None, rich_help_panel=group)(command)

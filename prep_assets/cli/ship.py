@@ -38,7 +38,7 @@ def export(
 ) -> None:
     """Write a store for a trainer, and show the lines that open it there. A store that is damaged is refused."""
     if listing:
-        _list()
+        _show_formats()
         return
     if asset is None or to is None or folder is None:
         missing = "ASSET" if asset is None else "--to" if to is None else "--out"
@@ -55,38 +55,38 @@ def _export(asset: str, to: str, folder: Path, partition: str | None, stream: st
 
     check_folder(folder)
     workspace = terminal.opened()
-    found, _ = asset_and_partitions(workspace, asset, partition)
-    each = exporting(exported(found.family, found.name), to, stream, format_options(to, words))
+    definition, _ = asset_and_partitions(workspace, asset, partition)
+    spec = exporting(exported(definition.family, definition.name), to, stream, format_options(to, words))
     published = terminal.one_store(workspace, asset, partition)
     with terminal.reading(published), terminal.bar(MofNCompleteColumn()) as shown:
         task = shown.add_task(f"export {asset} to {to}", total=None)
-        source = export_store(each, workspace, published, folder, lambda done, total: shown.update(task, completed=done, total=total))
+        source = export_store(spec, workspace, published, folder, lambda done, total: shown.update(task, completed=done, total=total))
     files = [path for path in folder.rglob("*") if path.is_file()]
     console = terminal.out()
     console.print(
         f"{terminal.near(folder.resolve())}: {terminal.counted(len(files), 'file')}, {terminal.size(sum(path.stat().st_size for path in files))}"
     )
-    trainer, lines = opening(to, folder.resolve(), source, each.all_options(workspace))
+    trainer, lines = opening(to, folder.resolve(), source, spec.all_options(workspace))
     console.print(f"{trainer}:", style="dim")
     console.print(lines)
 
 
 def format_options(format: str, words: list[str]) -> dict[str, Any]:
-    """``key=value`` words as the format's options, each read as the type that the option has."""
+    """Parse ``key=value`` words as options of a format, by their types."""
     from pydantic import TypeAdapter, ValidationError
 
     from prep_assets.exports.registry import export_named
 
-    found = export_named(format)
-    hints = found.types
+    export_format = export_named(format)
+    hints = export_format.types
     options: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or key in options:
             raise ConfigError(f"--option {word}: {'given twice' if key in options else 'needs the form KEY=VALUE, e.g. split=train'}")
-        if key not in found.options:
-            allowed = ", ".join(found.options) or "none"
-            raise ConfigError(f"export {format!r} has no option {key!r}{nearest(key, found.options) or '.'} Allowed: {allowed}")
+        if key not in export_format.options:
+            allowed = ", ".join(export_format.options) or "none"
+            raise ConfigError(f"export {format!r} has no option {key!r}{nearest(key, export_format.options) or '.'} Allowed: {allowed}")
         try:
             options[key] = TypeAdapter(hints[key]).validate_strings(value)
         except ValidationError as error:
@@ -94,21 +94,21 @@ def format_options(format: str, words: list[str]) -> dict[str, Any]:
     return options
 
 
-def _list() -> None:
+def _show_formats() -> None:
     from prep_assets.exports import exports
 
     words = {"PackedStore": "packed table", "TokenStore": "token stream", "Pairs": "pairs", "GroupStore": "groups", "Lines": "JSONL"}
     shown = terminal.table("format", "takes", "read by", "options")
-    for name, each in exports().items():
-        kinds = [taken.__name__ for taken in each.takes]
-        options = [key if option.default is option.empty else f"{key}={option.default}" for key, option in each.options.items()]
-        shown.add_row(name, ", ".join(word for kind, word in words.items() if kind in kinds), each.read_by, ", ".join(options))
+    for name, export_format in exports().items():
+        kinds = [taken.__name__ for taken in export_format.takes]
+        options = [key if option.default is option.empty else f"{key}={option.default}" for key, option in export_format.options.items()]
+        shown.add_row(name, ", ".join(word for kind, word in words.items() if kind in kinds), export_format.read_by, ", ".join(options))
     console = terminal.out()
     console.print(shown)
     console.print("a page for each: docs/formats", style="dim")
 
 
-# `prep-assets describe`, `release` and `push`: what a store is, and an export for others, in a folder or on the Hugging Face Hub.
+# `prep-assets describe`, `release` and `push`: describe a store; publish an export in a folder or on the Hugging Face Hub.
 
 
 def release(
@@ -121,10 +121,10 @@ def release(
     from prep_assets.neighbours.hub import write_release
 
     check_folder(folder)
-    found = _release(asset, partition)
-    write_release(found, folder)
+    bundle = _release(asset, partition)
+    write_release(bundle, folder)
     console = terminal.out()
-    console.print(f"{terminal.near(folder.resolve())}: {terminal.counted(len(found.files), 'file')}, {_size(found)}")
+    console.print(f"{terminal.near(folder.resolve())}: {terminal.counted(len(bundle.files), 'file')}, {_size(bundle)}")
     console.print(f'from datasets import load_dataset\ndataset = load_dataset("{folder.resolve()}")')
 
 
@@ -140,24 +140,26 @@ def push(
     meanwhile. The token is that of `hf auth login`, or HF_TOKEN."""
     from prep_assets.neighbours.hub import UNKNOWN, licence_of, push, release_in
 
-    found = release_in(Path(source)) if "/" in source or Path(source).is_dir() else _release(source, partition)
-    licence, console = licence_of(found), terminal.out()
+    bundle = release_in(Path(source)) if "/" in source or Path(source).is_dir() else _release(source, partition)
+    licence, console = licence_of(bundle), terminal.out()
     if dry_run:
-        rows = [(name, terminal.size(found.size(name)), found.manifest.files.get(name, {}).get("sha256", "")[:16]) for name in found.files]
-        title = f"{found.where}: what would be uploaded"
+        rows = [
+            (name, terminal.size(bundle.size(name)), bundle.manifest.files.get(name, {}).get("sha256", "")[:16]) for name in bundle.files
+        ]
+        title = f"{bundle.where}: what would be uploaded"
         console.print(terminal.table("file", "size", "sha256", rows=rows, numbers=("size",), title=title))
         console.print(f"licence: {licence}")
         return
     if licence == UNKNOWN and not unknown_licence:
         raise ConfigError(
-            f"{found.where}: the licence is unknown, so what is published could not be used. Say it in the configuration (licence: of each "
+            f"{bundle.where}: the licence is unknown, so what is published could not be used. Say it in the configuration (licence: of each "
             "domain, or of the family), or add --unknown-licence"
         )
-    done = push(found, repository, private=private)
-    for name in done.removed:
+    pushed = push(bundle, repository, private=private)
+    for name in pushed.removed:
         console.print(f"removed {name}, of an earlier push")
-    console.print(f"{repository} holds {found.where}: {terminal.counted(len(found.files), 'file')}, {_size(found)}")
-    console.print(done.url)
+    console.print(f"{repository} holds {bundle.where}: {terminal.counted(len(bundle.files), 'file')}, {_size(bundle)}")
+    console.print(pushed.url)
 
 
 def _release(asset: str, partition: str | None) -> Release:
@@ -165,16 +167,16 @@ def _release(asset: str, partition: str | None) -> Release:
     from prep_assets.neighbours.hub import release_of
 
     workspace = terminal.opened()
-    found, each = one_partition(workspace, asset, partition)
-    return release_of(workspace, found.name, each)
+    definition, key = one_partition(workspace, asset, partition)
+    return release_of(workspace, definition.name, key)
 
 
-def _size(found: Release) -> str:
-    return terminal.size(sum(found.size(name) for name in found.files))
+def _size(bundle: Release) -> str:
+    return terminal.size(sum(bundle.size(name) for name in bundle.files))
 
 
 class Form(StrEnum):
-    """What a description is printed as."""
+    """Output form of a description."""
 
     json = "json"
     card = "card"
@@ -192,8 +194,8 @@ def describe(
     from prep_assets.neighbours.description import describe
 
     workspace = terminal.opened()
-    found, each = one_partition(workspace, asset, partition)
-    description, _ = describe(workspace, found.name, each)
+    definition, key = one_partition(workspace, asset, partition)
+    description, _ = describe(workspace, definition.name, key)
     match form:
         case Form.json:
             text = json.dumps(asdict(description), indent=1, ensure_ascii=False)
@@ -215,12 +217,12 @@ def describe(
     typer.echo(text.removesuffix("\n"))
 
 
-# `prep-assets path` and `launch-snippet`: where a trainer finds a store, and what makes it read one.
+# `prep-assets path` and `launch-snippet`: the folder of a store, and the configuration of a trainer that reads it.
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a trainer gets a store: the asset that it is given where none is named, a format, and its options."""
+    """How a trainer gets a store: default asset, export format, and options of the format."""
 
     asset: str
     format: str
@@ -263,22 +265,22 @@ def launch_snippet(
         raise ConfigError(f"no trainer {trainer!r}{nearest(trainer, TRAINERS) or '.'} There are: {', '.join(TRAINERS)}")
     launch, workspace = TRAINERS[trainer], terminal.opened()
     name = asset or launch.asset
-    found, partitions = asset_and_partitions(workspace, name, partition)
+    definition, partitions = asset_and_partitions(workspace, name, partition)
     if asset is None and partition is None:
         partition = partitions[0] or None
     place = folder or Path("exports") / trainer / (f"{name}-{partition}" if partition else name)
-    reader, lines = _lines(workspace, launch, found, partition, place)
+    reader, lines = _reader_lines(workspace, launch, definition, partition, place)
     options = "".join(f" --option {key}={value}" for key, value in launch.options.items())
-    which = f" -p {partition}" if partition else ""
+    option = f" -p {partition}" if partition else ""
     console = terminal.out()
     console.print(
-        f"# write it, once for each version of the store\nprep-assets export {name}{which} --to {launch.format}{options} --out {place}\n",
+        f"# write it, once for each version of the store\nprep-assets export {name}{option} --to {launch.format}{options} --out {place}\n",
     )
-    console.print(f"# {reader} reads it\n{_padding(workspace, found)}{lines}")
+    console.print(f"# {reader} reads it\n{_padding(workspace, definition)}{lines}")
 
 
 def _padding(workspace: Workspace, asset: Asset) -> str:
-    """What to tell a trainer of the model's vocabulary, where that has more ids than the tokenizer."""
+    """A comment on the size of the model's vocabulary, where it is padded."""
     from prep_assets.config.models import FAMILIES
 
     family = workspace.family(FAMILIES[asset.family])
@@ -287,16 +289,16 @@ def _padding(workspace: Workspace, asset: Asset) -> str:
     return f"# the model has {family.pad_vocab_to:,} ids (pad_vocab_to), the tokenizer {workspace.vocabulary(family).size:,}\n"
 
 
-def _lines(workspace: Workspace, launch: Launch, asset: Asset, partition: str | None, place: Path) -> tuple[str, str]:
+def _reader_lines(workspace: Workspace, launch: Launch, asset: Asset, partition: str | None, place: Path) -> tuple[str, str]:
     from prep_assets.exports.registry import opening
     from prep_assets.graph.exports import exporting, open_export_source
     from prep_assets.graph.graph import exported
 
     words = [f"{key}={value}" for key, value in launch.options.items()]
-    each = exporting(exported(asset.family, asset.name), launch.format, None, format_options(launch.format, words))
+    spec = exporting(exported(asset.family, asset.name), launch.format, None, format_options(launch.format, words))
     published = terminal.one_store(workspace, asset.name, partition)
     with terminal.reading(published):
-        return opening(launch.format, place.resolve(), open_export_source(each, published), each.all_options(workspace))
+        return opening(launch.format, place.resolve(), open_export_source(spec, published), spec.all_options(workspace))
 
 
 def path(
@@ -313,8 +315,8 @@ def path(
     from prep_assets.graph.graph import one_partition
 
     workspace = terminal.opened()
-    found, each = one_partition(workspace, asset, partition)
-    place = workspace.place(found.name, each)
+    definition, partition_key = one_partition(workspace, asset, partition)
+    place = workspace.place(definition.name, partition_key)
     if draft:
         store = place.draft()
         if store is None:
@@ -322,11 +324,11 @@ def path(
         typer.echo(store.directory)
         return
     published = terminal.one_store(workspace, asset, partition)
-    standing = Statuses(workspace).at(found, each)
-    if standing.failed and not even_if_failed:
-        reasons = "\n".join(f"  {name}: {result.summary}" for name, result in standing.failed.items())
+    status = Statuses(workspace).at(definition, partition_key)
+    if status.failed and not even_if_failed:
+        reasons = "\n".join(f"  {name}: {result.summary}" for name, result in status.failed.items())
         raise StoreError(f"{place.label} fails its checks. Build it again, or add --even-if-failed\n{reasons}")
-    for note in (standing.why, *(f"it has options of one run: {key}" for key in (*standing.overrides, *standing.inherited))):
+    for note in (status.why, *(f"it has options of one run: {key}" for key in (*status.overrides, *status.inherited))):
         if note:
             terminal.err().print(f"{place.label}: {note}", style="yellow")
     # a file system without links has a pointer file there

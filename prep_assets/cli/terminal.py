@@ -1,4 +1,4 @@
-"""The terminal: where commands write, how rows of tokens are shown, and which stores a command is about."""
+"""Output of commands on the terminal, rows of tokens as text, and the stores that arguments name."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from prep_assets.stores.version_folders import Published
     from prep_assets.text.vocabulary import Vocabulary
 
-# Where the commands write: results to stdout, everything else to stderr.
+# Consoles: results go to stdout, everything else to stderr.
 
 PIPED_WIDTH = 160
-"""Columns of a table that is written to a file or a pipe, which have no width of their own."""
+"""Width in columns of tables written to a file or a pipe."""
 
 
 def out() -> Console:
@@ -49,8 +49,8 @@ def err() -> Console:
 def _console(*, stderr: bool) -> Console:
     from rich.console import Console
 
-    # what is printed comes from data sets and file names, in which [x] and :x: are plain text
-    # a line is never folded, so that a path or a command in it can be copied; tables fold their columns by themselves
+    # no markup: in data sets and file names [x] and :x: are plain text
+    # soft wrap: paths and commands stay on one line to be copied; tables fold their own columns
     console = Console(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPED_WIDTH
@@ -58,37 +58,37 @@ def _console(*, stderr: bool) -> Console:
 
 
 def has_colour(console: Console) -> bool:
-    """Whether colour reaches the reader: a terminal that has it, and no ``NO_COLOR``."""
+    """Whether a console shows colour: a terminal with colours, and no ``NO_COLOR``."""
     return console.is_terminal and console.color_system is not None and not console.no_color
 
 
 def print_json(value: Any) -> None:
-    """A value as JSON on stdout."""
+    """Print a value as JSON on stdout."""
     print(json.dumps(value, indent=1, ensure_ascii=False, default=str))
 
 
 def complain(message: str) -> None:
-    """An error, in red on stderr."""
+    """Print an error in red on stderr."""
     from rich.text import Text
 
     err().print(Text.assemble(("error: ", "bold red"), (message, "red")))
 
 
 def table(*headings: str, rows: Iterable[Sequence[RenderableType]] = (), numbers: tuple[str, ...] = (), title: str | None = None) -> Table:
-    """A table; the columns named in `numbers` are aligned to the right, and no column is cut short."""
+    """A table; columns named in `numbers` are right-aligned, and long cells fold."""
     from rich import box
     from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    grid = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
     for heading in headings:
-        made.add_column(heading, justify="right" if heading in numbers else "left", overflow="fold")
+        grid.add_column(heading, justify="right" if heading in numbers else "left", overflow="fold")
     for row in rows:
-        made.add_row(*row)
-    return made
+        grid.add_row(*row)
+    return grid
 
 
 def number(value: object) -> str:
-    """A figure as a person reads it: thousands separated, fractions to four digits; nothing for `None`."""
+    """Format a figure: thousands separators, four decimals; empty for `None`."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -102,7 +102,7 @@ def counted(count: int, thing: str) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes in the largest unit that leaves a digit before the point."""
+    """Format a number of bytes in the largest unit of at least 1."""
     value, units = float(count), ["B", "kB", "MB", "GB", "TB"]
     while value >= 1000 and len(units) > 1:
         value /= 1000
@@ -111,30 +111,30 @@ def size(count: int) -> str:
 
 
 def near(path: Path) -> str:
-    """A path as seen from the working directory, where that is shorter."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+    """A path, relative to the working directory where it is inside."""
+    cwd = Path.cwd()
+    return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
 
 
 def near_url(url: str) -> str:
-    """The place of a file: a path as `near`, any other address as it is."""
+    """A path as by `near`; a URL unchanged."""
     return url if "://" in url else near(Path(url))
 
 
-def bar(*more: ProgressColumn) -> Progress:
-    """A bar on stderr, with columns beside it; nothing where stderr is not a terminal."""
-    return _bar(err(), *more)
+def bar(*columns: ProgressColumn) -> Progress:
+    """A progress bar on stderr with extra columns; hidden where stderr is not a terminal."""
+    return _bar(err(), *columns)
 
 
-def _bar(console: Console, *more: ProgressColumn) -> Progress:
+def _bar(console: Console, *extra_columns: ProgressColumn) -> Progress:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *more, TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *extra_columns, TimeElapsedColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 class Live:
-    """Is called with each event of the engine; prints lines, and shows a bar while it is open."""
+    """A listener for events of the engine, which prints lines, and shows a bar while it is open."""
 
     def __init__(self, console: Console) -> None:
         from rich.progress import TaskProgressColumn
@@ -161,7 +161,7 @@ class Live:
         self._tally.add(event)
         match event:
             case Planned(steps):
-                self._planned(steps)
+                self._show_plan(steps)
             case Started(step):
                 self._show(step.label)
             case Progress(what, done, total):
@@ -176,7 +176,7 @@ class Live:
                     self._line("  ✗", f"{step.label} {check}", "bold red")
             case Accepted(step, _, verdicts):
                 if step.why:
-                    self._line("✓", f"{step.label}: {self._accepted(event)}, {counted(len(verdicts), 'check')} hold", "green")
+                    self._line("✓", f"{step.label}: {self._summary_of(event)}, {counted(len(verdicts), 'check')} hold", "green")
                 elif step.requested:
                     self._line("✓", f"{step.label} is up to date: nothing to do", "green")
             case Refused(step):
@@ -184,12 +184,12 @@ class Live:
             case Skipped(step, because):
                 self._line("-", f"{step.label} is not built, because {because.label} is not", "dim")
 
-    def _planned(self, steps: tuple[Step, ...]) -> None:
+    def _show_plan(self, steps: tuple[Step, ...]) -> None:
         wanted = [step for step in steps if step.why]
         if len(wanted) > 1:
             self._console.print(f"{counted(len(wanted), 'store')} to build", style="dim")
 
-    def _accepted(self, event: Event) -> str:
+    def _summary_of(self, event: Event) -> str:
         from prep_assets.engine.events import Accepted
 
         assert isinstance(event, Accepted)
@@ -199,8 +199,8 @@ class Live:
         figures += [counted(counts["tokens"], "token")] if "tokens" in counts else []
         refused = sum(counts.get("refused", {}).values())
         figures += [f"{refused:,} refused"] if refused else []
-        what = "draft" if event.draft else "sound as it was" if event.published.reused else f"built in {event.seconds:.1f} s"
-        return ", ".join([what, *figures])
+        outcome = "draft" if event.draft else "sound as it was" if event.published.reused else f"built in {event.seconds:.1f} s"
+        return ", ".join([outcome, *figures])
 
     def _show(self, what: str, done: int = 0, total: int | None = None) -> None:
         self._bar.update(self._task, description=what, completed=done, total=total, visible=True)
@@ -211,10 +211,10 @@ class Live:
         self._console.print(Text.assemble((mark, style), f" {text}"))
 
 
-# A row of tokens on a terminal: trained ones bold and green, masked ones dim, those that are not attended struck through, a bar where a document begins.
+# A row of tokens on a terminal: trained tokens bold green, masked ones dim, unattended ones struck through, a bar at the start of a document.
 #
-# Where there is no colour, trained tokens stand in ⟦ ⟧, those that are not attended in ⟪ ⟫. White space that could be overlooked and control characters are
-# made visible; so text from a data set cannot steer the terminal.
+# Without colour, trained tokens are in ⟦ ⟧, unattended ones in ⟪ ⟫. White space and control characters are made visible, so that text from a data set
+# cannot steer the terminal.
 
 TRAINED, MASKED, UNATTENDED, BORDER = "bold green", "dim", "dim strike", "cyan"
 OPEN, CLOSE, HIDE, SHOW, BAR = "⟦", "⟧", "⟪", "⟫", "│"
@@ -223,7 +223,7 @@ _NO_BRACKETS = str.maketrans("", "", "⟨⟩")
 
 
 def joined(tokens: Sequence[str]) -> str:
-    """The tokens' texts end to end; the bytes of a character that lies in several tokens, each shown as ``⟨f0⟩``, become that character."""
+    """Join the texts of tokens; bytes shown as ``⟨f0⟩`` become characters again where tokens split one."""
     return _BYTES.sub(_character, "".join(tokens))
 
 
@@ -233,9 +233,9 @@ def _character(shown: re.Match[str]) -> str:
 
 
 def runs(weights: Sequence[float], count: int, borders: Mapping[int, str]) -> Iterator[tuple[int, int, int]]:
-    """First and last-plus-one token of each stretch that has no border inside and is throughout trained (1), masked (0) or not attended (-1).
+    """Yield (start, end, state) of stretches of one state without a border inside: trained (1), masked (0) or unattended (-1).
 
-    `weights` may be empty: then nothing has a mask and every stretch counts as masked.
+    Without `weights` all is masked.
     """
     start = 0
     for i in range(1, count + 1):
@@ -249,7 +249,7 @@ def _state(weights: Sequence[float], at: int) -> int:
 
 
 def _styled(shown: str, state: int, *, masked: bool, colour: bool) -> tuple[str, str]:
-    """What is shown of tokens, and its style."""
+    """Text and style of a stretch of tokens."""
     style = {1: TRAINED, 0: MASKED if masked else "", -1: UNATTENDED}[state]
     opening, closing = ("", "") if colour else {1: (OPEN, CLOSE), 0: ("", ""), -1: (HIDE, SHOW)}[state]
     return f"{opening}{shown}{closing}", style
@@ -259,9 +259,9 @@ def flowing(tokens: Sequence[str], weights: Sequence[float], borders: Mapping[in
     """The tokens as running text.
 
     Args:
-        weights: loss weight of each token, below 0 where it is not attended; empty without a mask, and then nothing is dim either.
-        borders: what to write where a document begins, by its first token.
-        colour: whether colour marks what is trained, else brackets do.
+        weights: loss weights, below 0 where a token is not attended; empty without a mask, and then no token is dim.
+        borders: first token of a document → its heading.
+        colour: mark trained tokens by colour, else by brackets.
     """
     text = Text()
     for start, end, state in runs(weights, len(tokens), borders):
@@ -281,7 +281,7 @@ def listed(
     *,
     colour: bool,
 ) -> Text:
-    """One token a line: its place in the row, its position in its document, its id, its loss weight, its text."""
+    """One token per line: index in the row, position in the document, id, loss weight, text."""
     text = Text(f"{'place':>7}{'position':>10}{'id':>9}{'weight':>8}  token\n", "bold")
     for i, token in enumerate(tokens):
         if i in borders:
@@ -296,7 +296,7 @@ def listed(
 
 
 def texts_of(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
-    """The text of each id, as `token_texts`; an id that is outside the vocabulary, as in a damaged store, is shown as a number."""
+    """The texts of ids, as `token_texts`; a number for ids outside the vocabulary, as in a damaged store."""
     from prep_assets.graph.previews import token_texts
 
     known = [token for token in ids if 0 <= token < vocabulary.size]
@@ -304,7 +304,7 @@ def texts_of(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
     return tuple(next(texts) if 0 <= token < vocabulary.size else f"⟨no token {token}⟩" for token in ids)
 
 
-# Which stores a command is about.
+# The stores that arguments of commands name.
 
 AssetName = Annotated[str, typer.Argument(metavar="ASSET", show_default=False, help="An asset, e.g. sft_packed.")]
 Partition = Annotated[
@@ -318,29 +318,29 @@ Draft = Annotated[bool, typer.Option("--draft", help="The last store that option
 
 
 def opened() -> Workspace:
-    """The workspace that the environment names, or that of this folder."""
+    """Open the workspace of the environment variables, or of the working directory."""
     from prep_assets.pipeline.workspace import Workspace
 
     return Workspace.open()
 
 
 def one_store(workspace: Workspace, name: str, partition: str | None) -> Published:
-    """The one store that an asset and a partition name; a partition may be left out where there is only one.
+    """The current store of an asset and partition; the partition may be omitted where there is only one.
 
     Raises:
-        ConfigError: no such asset or partition, or a choice among several is needed.
+        ConfigError: no such asset or partition, or several partitions to choose from.
         StoreError: it is not built; the message has the command that builds it.
     """
     from prep_assets.graph.graph import one_partition
     from prep_assets.pipeline.workspace import build_command
     from prep_assets.stores.published import open_published
 
-    asset, each = one_partition(workspace, name, partition)
-    return open_published(workspace.stores, asset.name, each, remedy=build_command(asset.name, each))
+    asset, key = one_partition(workspace, name, partition)
+    return open_published(workspace.stores, asset.name, key, remedy=build_command(asset.name, key))
 
 
 def stores_of(workspace: Workspace, name: str, partition: str | None) -> tuple[list[Published], list[str]]:
-    """The stores of an asset, and the labels of those that are not built.
+    """The current stores of an asset, and the labels of missing ones.
 
     Raises:
         ConfigError: no such asset or partition.
@@ -349,39 +349,39 @@ def stores_of(workspace: Workspace, name: str, partition: str | None) -> tuple[l
     from prep_assets.graph.graph import asset_and_partitions
 
     asset, partitions = asset_and_partitions(workspace, name, partition)
-    found, missing = [], []
-    for each in partitions:
-        published = workspace.published(asset.name, each)
+    stores, missing = [], []
+    for key in partitions:
+        published = workspace.published(asset.name, key)
         if published is None:
-            missing.append(workspace.place(asset.name, each).label)
+            missing.append(workspace.place(asset.name, key).label)
         else:
-            found.append(published)
-    if not found:
-        remedy = build_commands([(asset.name, each) for each in partitions])
+            stores.append(published)
+    if not stores:
+        remedy = build_commands([(asset.name, key) for key in partitions])
         raise StoreError(f"{', '.join(missing)}: no store in {workspace.where}. Build with:\n{remedy}")
-    return found, missing
+    return stores, missing
 
 
 def named_stores(workspace: Workspace, name: str | None, partition: str | None) -> list[tuple[str, str]]:
-    """Asset and partition of each store that a command is about, built or not: those of one asset, or of all that are configured.
+    """(asset, partition) of the stores of one asset, or of all configured ones; built or not.
 
     Raises:
-        ConfigError: no such asset or partition, or a partition of no asset.
+        ConfigError: no such asset or partition, or a partition without an asset.
     """
     from prep_assets.graph.graph import asset_and_partitions
 
     if name is None and partition is not None:
         raise ConfigError(f"--partition {partition} of which asset? Name it: ASSET --partition {partition}")
     names = [name] if name else [asset.name for asset in configured(workspace)]
-    found = [asset_and_partitions(workspace, each, partition) for each in names]
-    return [(asset.name, each) for asset, partitions in found for each in partitions]
+    selections = [asset_and_partitions(workspace, asset_name, partition) for asset_name in names]
+    return [(asset.name, key) for asset, partitions in selections for key in partitions]
 
 
 def built(workspace: Workspace) -> dict[str, list[Published]]:
-    """The stores of every asset that has any, in the order of the graph.
+    """Asset → current stores, in the order of the graph.
 
     Raises:
-        StoreError: there is none.
+        StoreError: no store is built.
     """
     stores = every_store(workspace)
     if not stores:
@@ -390,41 +390,44 @@ def built(workspace: Workspace) -> dict[str, list[Published]]:
 
 
 def every_store(workspace: Workspace) -> dict[str, list[Published]]:
-    """The same, where there may be none."""
-    found = {asset.name: [workspace.published(asset.name, each) for each in asset.partitions(workspace)] for asset in configured(workspace)}
-    stores = {name: [each for each in every if each is not None] for name, every in found.items()}
-    return {name: every for name, every in stores.items() if every}
+    """Asset → current stores, in the order of the graph; empty where none is built."""
+    by_asset = {
+        asset.name: [workspace.published(asset.name, partition) for partition in asset.partitions(workspace)]
+        for asset in configured(workspace)
+    }
+    stores = {name: [store for store in published if store is not None] for name, published in by_asset.items()}
+    return {name: published for name, published in stores.items() if published}
 
 
 def build_commands(stores: Sequence[tuple[str, str]]) -> str:
-    """The command that builds each asset and partition, indented, one a line."""
+    """The build commands of stores, one indented line each."""
     from prep_assets.pipeline.workspace import build_command
 
     return "\n".join(f"  {build_command(asset, partition)}" for asset, partition in stores)
 
 
 def configured(workspace: Workspace, faults: list[str] | None = None) -> list[Asset]:
-    """Every asset whose family has a configuration file, in the order of the graph.
+    """The assets of families with a configuration file, in the order of the graph.
 
     Args:
-        faults: collects what is wrong with a family, which is then left out; without this list, the first fault is raised.
+        faults: collects the errors of families, which are then left out; without it, the first error is raised.
     """
     from prep_assets.config.models import FAMILIES
     from prep_assets.graph.graph import family_assets
 
-    found: list[Asset] = []
+    assets: list[Asset] = []
     for family in filter(workspace.has, FAMILIES):
         try:
-            found += family_assets(workspace, family).values()
+            assets += family_assets(workspace, family).values()
         except PrepAssetsError as error:
             if faults is None:
                 raise
             faults.append(str(error))
-    return found
+    return assets
 
 
 def first_rows(files: Sequence[SourceFile], count: int) -> tuple[list[tuple[str, dict[str, Any]]], list[str]]:
-    """Id and payload of the first readable rows, and what is wrong with the unreadable ones between them."""
+    """(id, payload) of the first readable rows, and the faults of unreadable rows among them."""
     from prep_assets.data.files import record_id
     from prep_assets.data.read import read_blocks
 
@@ -441,22 +444,22 @@ def first_rows(files: Sequence[SourceFile], count: int) -> tuple[list[tuple[str,
 
 @contextmanager
 def reading(published: Published) -> Iterator[None]:
-    """Whatever goes wrong while a payload is read is about the payload.
+    """Turn errors of reading a payload into `StoreError`.
 
     Raises:
-        StoreError: in place of what h5py, numpy or json raise on damaged files, and of what readers say, with the command that looks into it.
+        StoreError: in place of errors of h5py, numpy or json on damaged files, and of readers, with the command that verifies the store.
     """
     try:
         yield
     except StoreError as error:
-        if "prep-assets build" in str(error):  # it says already what to do
+        if "prep-assets build" in str(error):  # it has a remedy already
             raise
         raise StoreError(f"{error}. See what is wrong with it:\n  {_verify_command(published)}") from error
     except PrepAssetsError:
         raise
     except (OSError, ValueError, LookupError, RuntimeError, EOFError) as error:
-        what = f"{published.manifest.label} in {published.where} cannot be read ({type(error).__name__}: {error})"
-        raise StoreError(f"{what}. See what is wrong with it:\n  {_verify_command(published)}") from error
+        message = f"{published.manifest.label} in {published.where} cannot be read ({type(error).__name__}: {error})"
+        raise StoreError(f"{message}. See what is wrong with it:\n  {_verify_command(published)}") from error
 
 
 def _verify_command(published: Published) -> str:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.text.vocabulary import Vocabulary
 
-# `prep-assets trace` and `where`: a row, or one token of it, back to the row of its source; and every store that holds a record, or why none does.
+# `prep-assets trace` and `where`: from a stored row or token to its source row, and from a record to every store that holds it.
 
 SHOWN = 2000
-"""Characters of a raw row that are printed; `--json` has all."""
+"""Most characters of a raw row to print; `--json` has all."""
 RecordName = Annotated[
     str, typer.Argument(metavar="DOMAIN#RECORD", show_default=False, help="A record, e.g. gsm8k#gsm8k.jsonl:17, or gsm8k#17 of one file.")
 ]
@@ -48,18 +48,18 @@ def trace(
     The source rows are read again, and made into tokens once more. Exit code 1 where the store holds something else.
     """
     from prep_assets.explain.trace import token_as_json, token_of, trace_as_json
-    from prep_assets.explain.trace import trace as traced
+    from prep_assets.explain.trace import trace as trace_row
 
     workspace = terminal.opened()
-    found = traced(workspace, asset, row, partition=partition, stream=stream, draft=draft)
+    row_trace = trace_row(workspace, asset, row, partition=partition, stream=stream, draft=draft)
     if not as_json:
-        show_trace(terminal.out(), found, token)
+        show_trace(terminal.out(), row_trace, token)
     elif token is None:
-        terminal.print_json(trace_as_json(found))
+        terminal.print_json(trace_as_json(row_trace))
     else:
-        shown = {key: value for key, value in trace_as_json(found).items() if key != "pieces"}
-        terminal.print_json({**shown, "token": token_as_json(*token_of(found, token))})
-    if found.differs:
+        shown = {key: value for key, value in trace_as_json(row_trace).items() if key != "pieces"}
+        terminal.print_json({**shown, "token": token_as_json(*token_of(row_trace, token))})
+    if row_trace.differs:
         raise typer.Exit(1)
 
 
@@ -80,11 +80,11 @@ def _show_row(console: Console, trace: Trace) -> None:
         style="bold",
     )
     shown = terminal.table("tokens", "record", "tokens of the record", "by way of")
-    for each in trace.pieces:
-        piece = each.piece
-        way = ", ".join(f"{step.asset} {step.stream} {step.row:,}".replace("  ", " ") for step in piece.path if step != place)
+    for traced in trace.pieces:
+        piece = traced.piece
+        path = ", ".join(f"{step.asset} {step.stream} {step.row:,}".replace("  ", " ") for step in piece.path if step != place)
         part = f"{piece.first:,}–{piece.first + piece.end - piece.start:,}" if piece.end else ""
-        shown.add_row(f"{piece.start:,}–{piece.end:,}" if piece.end else "", _record(each), part, way)
+        shown.add_row(f"{piece.start:,}–{piece.end:,}" if piece.end else "", _record(traced), part, path)
     console.print(shown)
     if len(trace.pieces) == 1:
         _show_source(console, trace.pieces[0])
@@ -105,14 +105,14 @@ def _show_token(console: Console, trace: Trace, token: Token, traced: Traced | N
 
 def _facts(trace: Trace, token: Token, traced: Traced | None) -> Iterator[tuple[str, Text | str]]:
     why = token.why
-    yield "token", _named(token.token)
+    yield "token", _token_text(token.token)
     if token.expected is not None:
-        yield "its source gives", Text(_named(token.expected), "bold red")
+        yield "its source gives", Text(_token_text(token.expected), "bold red")
     state = Text("trained", "bold green") if token.weight > 0 else Text("not attended" if token.weight < 0 else "not trained", "yellow")
     yield "loss weight", Text.assemble(f"{max(token.weight, 0.0):g}, ", state)
     yield "because", why.because
     yield "predicted at", _predicted_at(token)
-    yield "label there", "none: the next token is not trained" if token.predicts is None else _named(token.predicts)
+    yield "label there", "none: the next token is not trained" if token.predicts is None else _token_text(token.predicts)
     if traced is None:
         return
     if why.turn is not None or why.role is not None:
@@ -140,7 +140,7 @@ def _predicted_at(token: Token) -> str:
     return "nowhere: it is the first token of the row" if token.weight > 0 else "nowhere: it is not trained"
 
 
-def _named(token: Named) -> str:
+def _token_text(token: Named) -> str:
     return f"{token.id}  {visible(token.text)!r}"
 
 
@@ -173,13 +173,13 @@ def _show_source(console: Console, traced: Traced) -> None:
 
 def _show_stores(console: Console, trace: Trace, traced: Traced | None = None) -> None:
     for label, hashes in (trace.hashes if traced is None else trace.hashes_of(traced)).items():
-        text = ", ".join(f"{name} {_short(value)}" for name, value in hashes.items())
+        text = ", ".join(f"{name} {_shorten(value)}" for name, value in hashes.items())
         console.print(f"{label}: {text}", style="dim")
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_short(each)}" for key, each in value.items())
+        return ", ".join(f"{key} {_shorten(item)}" for key, item in value.items())
     text = str(value)
     return f"{text[:16]}…" if len(text) == 64 else text
 
@@ -197,44 +197,44 @@ def where(
     as_json: Annotated[bool, typer.Option("--json", help="Print the places as JSON.")] = False,
 ) -> None:
     """Show every row, pair, prompt, group and export that holds a record; where it was refused, or a duplicate, the reason and who won."""
-    from prep_assets.explain.where import where as found_at
+    from prep_assets.explain.where import where as find_record
 
     workspace = terminal.opened()
-    found = found_at(workspace, record, drafts=draft)
+    locations = find_record(workspace, record, drafts=draft)
     if as_json:
-        terminal.print_json([asdict(each) for each in found])
+        terminal.print_json([asdict(location) for location in locations])
         return
     console = terminal.out()
-    for each in found:
-        _show_places(console, each)
+    for location in locations:
+        _show_places(console, location)
 
 
 def _show_places(console: Console, whereabouts: Whereabouts) -> None:
     console.print(f"{whereabouts.domain}#{whereabouts.id} in {whereabouts.family}", style="bold")
     shown = terminal.table("store", "stream", "row", "tokens", "of the record", numbers=("row",))
-    for each in whereabouts.found:
-        store = _named_store(each)
-        tokens = f"{each.start:,}–{each.end:,}" if each.end else ""
-        part = f"{each.first:,}–{each.first + each.end - each.start:,}" if each.end else ""
-        shown.add_row(store, each.stream, f"{each.row:,}", tokens, part + (f" of part {each.part + 1}" if each.part else ""))
+    for place in whereabouts.found:
+        store = _store_label(place)
+        tokens = f"{place.start:,}–{place.end:,}" if place.end else ""
+        part = f"{place.first:,}–{place.first + place.end - place.start:,}" if place.end else ""
+        shown.add_row(store, place.stream, f"{place.row:,}", tokens, part + (f" of part {place.part + 1}" if place.part else ""))
     if whereabouts.found:
         console.print(shown)
-    for gone in whereabouts.not_here:
-        console.print(f"  {_named_store(gone)}: {gone.reason}: {visible(gone.detail)}", style="yellow")
-        if gone.winner:
-            console.print(f"    the one that came first: prep-assets where '{whereabouts.domain}#{visible(gone.winner)}'")
+    for absence in whereabouts.not_here:
+        console.print(f"  {_store_label(absence)}: {absence.reason}: {visible(absence.detail)}", style="yellow")
+        if absence.winner:
+            console.print(f"    the one that came first: prep-assets where '{whereabouts.domain}#{visible(absence.winner)}'")
     for label, why in whereabouts.unknown:
         console.print(f"  {label} cannot say: {why}", style="dim")
 
 
-def _named_store(each: Found | NotHere) -> str:
-    return each.asset + (f"[{each.partition}]" if each.partition else "") + (" (draft)" if each.draft else "")
+def _store_label(place: Found | NotHere) -> str:
+    return place.asset + (f"[{place.partition}]" if place.partition else "") + (" (draft)" if place.draft else "")
 
 
 # `prep-assets diff`: what differs between two versions of a store.
 
 LONGEST = 300
-"""Tokens of a record that are shown."""
+"""Most tokens of a record to show."""
 
 
 def diff(
@@ -252,29 +252,34 @@ def diff(
     as_json: Annotated[bool, typer.Option("--json", help="Print the difference as JSON.")] = False,
 ) -> None:
     """Compare the current store with another version: records in, out and changed, tokens by domain, and rows side by side with their masks."""
-    from prep_assets.explain.changes import diff as compared
+    from prep_assets.explain.changes import diff as compare_versions
     from prep_assets.graph.graph import one_partition
 
     workspace = terminal.opened()
-    found, each = one_partition(workspace, asset, partition)
-    difference = compared(workspace, found.name, version, partition=each, examples=count)
+    definition, key = one_partition(workspace, asset, partition)
+    difference = compare_versions(workspace, definition.name, version, partition=key, examples=count)
     if as_json:
         terminal.print_json(difference_as_json(difference))
     else:
         show_difference(terminal.out(), workspace, difference)
 
 
-def difference_as_json(found: Difference) -> dict[str, Any]:
+def difference_as_json(difference: Difference) -> dict[str, Any]:
     """A difference as a JSON value."""
     return {
-        "before": found.before.where,
-        "after": found.after.where,
-        "recipe": list(found.recipe),
-        "records": {"same": found.same, "in": found.came, "out": found.went, "changed": found.changed},
-        "domains": {name: {"before": _amount(before), "after": _amount(after)} for name, (before, after) in found.amounts.items()},
+        "before": difference.before.where,
+        "after": difference.after.where,
+        "recipe": list(difference.recipe),
+        "records": {"same": difference.same, "in": difference.came, "out": difference.went, "changed": difference.changed},
+        "domains": {name: {"before": _amount(before), "after": _amount(after)} for name, (before, after) in difference.amounts.items()},
         "examples": [
-            {"record": "#".join(each.key[1:]), "stream": each.key[0], "before": _held(each.before), "after": _held(each.after)}
-            for each in found.examples
+            {
+                "record": "#".join(example.key[1:]),
+                "stream": example.key[0],
+                "before": _record_as_json(example.before),
+                "after": _record_as_json(example.after),
+            }
+            for example in difference.examples
         ],
     }
 
@@ -283,73 +288,79 @@ def _amount(amount: Amount) -> dict[str, int]:
     return {"records": amount.records, "tokens": amount.tokens, "trained_tokens": amount.trained}
 
 
-def _held(held: StoredRecord | None) -> Any:
-    if held is None:
+def _record_as_json(record: StoredRecord | None) -> Any:
+    if record is None:
         return None
-    return json.loads(held.line) if held.line and not len(held.ids) else {"ids": held.ids.tolist(), "weights": held.weights.tolist()}
+    return (
+        json.loads(record.line) if record.line and not len(record.ids) else {"ids": record.ids.tolist(), "weights": record.weights.tolist()}
+    )
 
 
-def show_difference(console: Console, workspace: Workspace, found: Difference, *, title: str = "") -> None:
-    """Print a difference; in place of the two folders, a title."""
-    folders = f"{found.after.manifest.label}: {terminal.near_url(found.before.where)} → {terminal.near_url(found.after.where)}"
+def show_difference(console: Console, workspace: Workspace, difference: Difference, *, title: str = "") -> None:
+    """Print a difference, under `title` or the two folders."""
+    folders = (
+        f"{difference.after.manifest.label}: {terminal.near_url(difference.before.where)} → {terminal.near_url(difference.after.where)}"
+    )
     console.print(title or folders, style="bold")
-    console.print(f"made otherwise: {', '.join(found.recipe)}" if found.recipe else "made from and with the same")
-    changes = f"{terminal.counted(found.came, 'record')} in, {found.went:,} out, {found.changed:,} changed, {found.same:,} the same"
+    console.print(f"made otherwise: {', '.join(difference.recipe)}" if difference.recipe else "made from and with the same")
+    changes = f"{terminal.counted(difference.came, 'record')} in, {difference.went:,} out, {difference.changed:,} changed, {difference.same:,} the same"
     console.print(changes, style="bold")
     figures = ("records", "tokens", "trained")
     shown = terminal.table("domain", *figures, numbers=figures)
-    for name, sides in found.amounts.items():
-        pairs = [[getattr(side, each) for side in sides] for each in figures]
+    for name, amounts in difference.amounts.items():
+        pairs = [[getattr(amount, figure) for amount in amounts] for figure in figures]
         shown.add_row(name, *(terminal.number(new) if old == new else f"{old:,} → {new:,}" for old, new in pairs))
     console.print(shown)
-    before, after = _vocabulary(workspace, found.before), _vocabulary(workspace, found.after)
-    for each in found.examples:
-        _show_record(console, before, after, each)
+    before, after = _vocabulary(workspace, difference.before), _vocabulary(workspace, difference.after)
+    for example in difference.examples:
+        _show_record(console, before, after, example)
 
 
 def _vocabulary(workspace: Workspace, published: Any) -> Vocabulary | None:
-    """The tokenizer of a version; `None` where the configuration has another one by now."""
+    """The tokenizer of a version; `None` where the configuration has changed it since."""
     from prep_assets.errors import PrepAssetsError
     from prep_assets.explain.streams import family_of
     from prep_assets.pipeline.asset import tokenizer_recipe
 
     family = family_of(workspace, published.manifest.asset)
     try:
-        made = published.manifest.recipe.get("tokenizer")
-        return workspace.vocabulary(family) if made in (None, json.loads(json.dumps(tokenizer_recipe(workspace, family)))) else None
+        recipe = published.manifest.recipe.get("tokenizer")
+        return workspace.vocabulary(family) if recipe in (None, json.loads(json.dumps(tokenizer_recipe(workspace, family)))) else None
     except PrepAssetsError:
         return None
 
 
-def _show_record(console: Console, old: Vocabulary | None, new: Vocabulary | None, each: Changed) -> None:
-    stream, domain, identity = each.key
+def _show_record(console: Console, old: Vocabulary | None, new: Vocabulary | None, changed: Changed) -> None:
+    stream, domain, identity = changed.key
     title = f"{domain}#{visible(identity)}" + ("" if stream == domain else f" ({stream})")
     shown = terminal.table("before", "after", title=title)
     for column in shown.columns:
         column.ratio, column.overflow = 1, "fold"
     shown.expand = True
     colour = terminal.has_colour(console)
-    shown.add_row(_text(each.before, old, colour=colour), _text(each.after, new, colour=colour))
+    shown.add_row(_record_text(changed.before, old, colour=colour), _record_text(changed.after, new, colour=colour))
     console.print(shown)
 
 
-def _text(held: StoredRecord | None, vocabulary: Vocabulary | None, *, colour: bool) -> Text:
-    if held is None:
+def _record_text(record: StoredRecord | None, vocabulary: Vocabulary | None, *, colour: bool) -> Text:
+    if record is None:
         return Text("not here", "dim")
-    if not len(held.ids):
-        return Text(visible(held.line.decode("utf-8", "replace").rstrip("\n")))
+    if not len(record.ids):
+        return Text(visible(record.line.decode("utf-8", "replace").rstrip("\n")))
     if vocabulary is None:
-        return Text(f"{terminal.counted(len(held.ids), 'token')} of another tokenizer", "dim")
-    text = terminal.flowing(terminal.texts_of(vocabulary, held.ids[:LONGEST].tolist()), held.weights[:LONGEST].tolist(), {}, colour=colour)
-    if len(held.ids) > LONGEST:
-        text.append(f"\n… and {len(held.ids) - LONGEST:,} tokens more", "dim")
+        return Text(f"{terminal.counted(len(record.ids), 'token')} of another tokenizer", "dim")
+    text = terminal.flowing(
+        terminal.texts_of(vocabulary, record.ids[:LONGEST].tolist()), record.weights[:LONGEST].tolist(), {}, colour=colour
+    )
+    if len(record.ids) > LONGEST:
+        text.append(f"\n… and {len(record.ids) - LONGEST:,} tokens more", "dim")
     return text
 
 
-# `prep-assets impact`: what a change of the configuration would change. It builds aside and writes nothing.
+# `prep-assets impact`: the effects of a configuration change, by a trial build in a temporary folder.
 
 NAMED = 3
-"""Refused records that are named of each reason."""
+"""Rejected records to name per reason."""
 OUTCOMES = {
     "changed": ("built again, with other content", "yellow"),
     "equal": ("built again, with the same content", "dim"),
@@ -359,7 +370,7 @@ OUTCOMES = {
     "blocked": ("not built", ""),
     "waits": ("built again", "yellow"),
 }
-"""What becomes of a store, in words, and their style."""
+"""Outcome → words and style."""
 
 
 def impact(
@@ -390,17 +401,17 @@ def impact(
         workspace = Workspace.open(progress=lambda what, done, total: live(Progress(what, done, total)))
         changed = _changed(workspace, options or [], configs)
         limit = 1 << 62 if full else LONG
-        found = list(effects_of(workspace, changed, examples=count, sample=sample or SAMPLE, long=limit))
+        effects = list(effects_of(workspace, changed, examples=count, sample=sample or SAMPLE, long=limit))
     if as_json:
-        terminal.print_json([_as_json(each) for each in found])
+        terminal.print_json([_as_json(effect) for effect in effects])
     else:
-        _show(console, workspace, found)
-    if any(each.outcome == "fails" for each in found):
+        _show_effects(console, workspace, effects)
+    if any(effect.outcome == "fails" for effect in effects):
         raise typer.Exit(1)
 
 
 def _changed(workspace: Workspace, words: list[str], configs: Path | None) -> Workspace:
-    """The workspace as it would be."""
+    """The workspace with the change."""
     from dataclasses import replace
 
     from prep_assets.config.models import FAMILIES
@@ -416,10 +427,10 @@ def _changed(workspace: Workspace, words: list[str], configs: Path | None) -> Wo
             known = f"{nearest(family, FAMILIES) or '.'} There are: {', '.join(FAMILIES)}"
             raise ConfigError(f"--set {word}: begins with a family, e.g. sft.template=chatml{known}")
         put_option(options.setdefault(family, {}), rest)
-    found = workspace if configs is None else replace(workspace, configs=configs)
-    for family, each in options.items():
-        found = found.overriding(family, each)
-    return found
+    changed = workspace if configs is None else replace(workspace, configs=configs)
+    for family, overrides in options.items():
+        changed = changed.overriding(family, overrides)
+    return changed
 
 
 def _as_json(effect: Effect) -> dict[str, Any]:
@@ -430,39 +441,44 @@ def _as_json(effect: Effect) -> dict[str, Any]:
         "why": effect.why,
         "sample": effect.sample,
         "difference": effect.difference and difference_as_json(effect.difference),
-        "newly_refused": [{"id": each.id, "reason": f"{each.stage}/{each.reason}", "detail": each.detail} for each in effect.refused],
+        "newly_refused": [
+            {"id": rejection.id, "reason": f"{rejection.stage}/{rejection.reason}", "detail": rejection.detail}
+            for rejection in effect.refused
+        ],
         "newly_accepted": effect.accepted,
     }
 
 
-def _show(console: Console, workspace: Workspace, effects: list[Effect]) -> None:
+def _show_effects(console: Console, workspace: Workspace, effects: list[Effect]) -> None:
     from prep_assets.explain.changes import STALE
 
-    stale = [each for each in effects if each.outcome in STALE]
-    for each in effects:
-        if each.difference is not None:
-            tried = f", tried on the first {each.sample:,} rows of each domain" if each.sample else ""
-            show_difference(console, workspace, each.difference, title=each.label + tried)
-        _show_refused(console, each)
-    rows = [(each.label, Text(*OUTCOMES[each.outcome]), visible(each.why)) for each in effects if each.outcome in OUTCOMES]
+    stale = [effect for effect in effects if effect.outcome in STALE]
+    for effect in effects:
+        if effect.difference is not None:
+            sampled = f", tried on the first {effect.sample:,} rows of each domain" if effect.sample else ""
+            show_difference(console, workspace, effect.difference, title=effect.label + sampled)
+        _show_rejections(console, effect)
+    rows = [(effect.label, Text(*OUTCOMES[effect.outcome]), visible(effect.why)) for effect in effects if effect.outcome in OUTCOMES]
     if rows:
         console.print(terminal.table("store", "would be", "because", rows=rows))
-    same, absent = (sum(each.outcome == outcome for each in effects) for outcome in ("same", "absent"))
-    same_domains, other_domains = ({each.partition for each in effects if (each.outcome == "same") == stays} for stays in (True, False))
-    left = same_domains - other_domains - {""}
+    same, absent = (sum(effect.outcome == outcome for effect in effects) for outcome in ("same", "absent"))
+    same_domains, other_domains = (
+        {effect.partition for effect in effects if (effect.outcome == "same") == is_same} for is_same in (True, False)
+    )
+    unaffected = same_domains - other_domains - {""}
     summary = f"{terminal.counted(len(stale), 'store')} would be built again, {same:,} stay" + (
         f", {absent:,} have no store yet" if absent else ""
     )
-    console.print(f"{summary}; domains left alone: {', '.join(sorted(left)) or 'none'}")
+    console.print(f"{summary}; domains left alone: {', '.join(sorted(unaffected)) or 'none'}")
     console.print("nothing was written", style="dim")
 
 
-def _show_refused(console: Console, effect: Effect) -> None:
-    reasons = Counter(f"{each.stage}/{each.reason}" for each in effect.refused)
-    for reason, number in reasons.most_common():
-        named = [each for each in effect.refused if f"{each.stage}/{each.reason}" == reason][:NAMED]
-        console.print(f"{effect.label} would refuse {terminal.counted(number, 'record')} more: {reason}", style="red")
-        for each in named:
-            console.print(f"  {visible(each.id)}: {visible(each.detail)}", style="dim")
+def _show_rejections(console: Console, effect: Effect) -> None:
+    reasons = Counter(f"{rejection.stage}/{rejection.reason}" for rejection in effect.refused)
+    for reason, count in reasons.most_common():
+        examples = [rejection for rejection in effect.refused if f"{rejection.stage}/{rejection.reason}" == reason][:NAMED]
+        console.print(f"{effect.label} would refuse {terminal.counted(count, 'record')} more: {reason}", style="red")
+        for rejection in examples:
+            console.print(f"  {visible(rejection.id)}: {visible(rejection.detail)}", style="dim")
     if effect.accepted:
         console.print(f"{effect.label} would accept {terminal.counted(effect.accepted, 'record')} that it refuses now", style="green")

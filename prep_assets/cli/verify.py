@@ -1,4 +1,4 @@
-"""`prep-assets verify`: every check of the published stores, once more."""
+"""`prep-assets verify`, `scrub` and `selftest`: check published stores again."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from prep_assets.proofs.verdict import Verdict, Worst
 
 MOST_TOKENS = 2048
-"""Tokens of a failing row that are shown."""
+"""Most tokens of a failing row to show."""
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30, "TI": 1 << 40}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one check says of one store."""
+    """The verdict of one check on one store."""
 
     asset: str
     partition: str
@@ -59,15 +59,15 @@ def verify(
 
 
 def _stores(workspace: Workspace, name: str | None, partition: str | None) -> tuple[list[tuple[str, str]], list[str]]:
-    """Asset and partition of each store that there is, and the labels of those that are not built."""
-    every = terminal.named_stores(workspace, name, partition)
-    found = [(asset, each) for asset, each in every if workspace.place(asset, each).exists]
-    missing = [workspace.place(*each).label for each in every if each not in found]
-    if not found:
+    """(asset, partition) of existing stores, and the labels of missing ones."""
+    stores = terminal.named_stores(workspace, name, partition)
+    existing = [(asset, key) for asset, key in stores if workspace.place(asset, key).exists]
+    missing = [workspace.place(*store).label for store in stores if store not in existing]
+    if not existing:
         of = f" of {', '.join(missing)}" if name else ""
-        remedy = terminal.build_commands(every if name else [("sft_packed", "")])
+        remedy = terminal.build_commands(stores if name else [("sft_packed", "")])
         raise StoreError(f"there is no store{of} in {workspace.where}, so nothing to verify. Build with:\n{remedy}")
-    return found, missing
+    return existing, missing
 
 
 def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcome]:
@@ -96,7 +96,7 @@ def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcom
 
 
 def _unreadable(refused: Refused) -> Verdict:
-    """A store whose manifest cannot be read fails every check."""
+    """The failed verdict, for every check, on a store whose manifest cannot be read."""
     from prep_assets.pipeline.workspace import build_command
     from prep_assets.proofs.verdict import Verdict, Worst
 
@@ -108,8 +108,8 @@ def _show(console: Console, outcomes: list[Outcome]) -> None:
     shown = terminal.table("asset", "partition", "check", "verdict", "summary")
     for outcome in outcomes:
         verdict = Text("passed", "green") if outcome.verdict.passed else Text("FAILED", "bold red")
-        summary, more, _ = outcome.verdict.summary.partition("\n")
-        shown.add_row(outcome.asset, outcome.partition, outcome.check, verdict, Text(visible(summary + (" …" if more else ""))))
+        summary, rest, _ = outcome.verdict.summary.partition("\n")
+        shown.add_row(outcome.asset, outcome.partition, outcome.check, verdict, Text(visible(summary + (" …" if rest else ""))))
     console.print(shown)
 
 
@@ -126,7 +126,7 @@ def _show_failure(console: Console, workspace: Workspace, outcome: Outcome) -> N
 
 
 def _paragraphs(verdict: Verdict) -> Iterator[str]:
-    """The summary, and the worst row's note where the summary does not hold it already."""
+    """The lines of the summary, and of the worst row's note unless the summary contains it."""
     yield from verdict.summary.splitlines()
     worst = verdict.worst
     if worst is not None and worst.note not in verdict.summary:
@@ -163,26 +163,26 @@ def scrub(
     from prep_assets.engine.scrub import scrub as read_again
 
     workspace = terminal.opened()
-    found = read_again(workspace, _bytes(budget), remote=remote)
+    result = read_again(workspace, _bytes(budget), remote=remote)
     console = terminal.out()
     console.print(
-        f"read {terminal.size(found.read)} of {terminal.size(found.total)}, {terminal.counted(len(found.damaged), 'file')} damaged"
+        f"read {terminal.size(result.read)} of {terminal.size(result.total)}, {terminal.counted(len(result.damaged), 'file')} damaged"
     )
-    for why in found.unreached:
+    for why in result.unreached:
         console.print(f"not looked at: {why}", style="yellow")
-    for each in found.damaged:
-        console.print(f"✗ {workspace.place(each.asset, each.partition).label}: {each.what}", style="red")
-        if each.built:
-            console.print(f"  made from it, to be built again: {', '.join(each.built)}")
-    stores = dict.fromkeys((each.asset, each.partition) for each in found.damaged if not each.source)
+    for damage in result.damaged:
+        console.print(f"✗ {workspace.place(damage.asset, damage.partition).label}: {damage.what}", style="red")
+        if damage.built:
+            console.print(f"  made from it, to be built again: {', '.join(damage.built)}")
+    stores = dict.fromkeys((damage.asset, damage.partition) for damage in result.damaged if not damage.source)
     if rebuild and stores:
         with terminal.Live(terminal.err()) as live:
             for asset, partition in stores:
                 build(workspace, asset, partition=partition or None, tell=live)
-            for label in dict.fromkeys(label for each in found.damaged if not each.source for label in each.built):
+            for label in dict.fromkeys(label for damage in result.damaged if not damage.source for label in damage.built):
                 asset, _, partition = label.rstrip("]").partition("[")
                 build(workspace, asset, partition=partition or None, tell=live)
-    if any(each.source for each in found.damaged) or (stores and not rebuild):
+    if any(damage.source for damage in result.damaged) or (stores and not rebuild):
         raise typer.Exit(1)
 
 
@@ -192,10 +192,10 @@ def _bytes(text: str) -> int:
     """
     if text == "all":
         return 1 << 62
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?i?)B?", text, re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?i?)B?", text, re.IGNORECASE)
+    if match is None:
         raise ConfigError(f"--bytes {text}: needs a number and a unit, e.g. 500MB or 20GiB, or 'all'")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
+    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def selftest(
@@ -210,11 +210,11 @@ def selftest(
     """
     from prep_assets.graph.graph import asset_and_partitions, assets_of
     from prep_assets.graph.selftest import TESTED
-    from prep_assets.graph.selftest import selftest as tried
+    from prep_assets.graph.selftest import selftest as run_selftest
 
     workspace = terminal.opened()
     console = terminal.out()
-    missed = stores = done = 0
+    uncaught = stores = tried = 0
     for name in (asset,) if asset else [name for name in TESTED if name in assets_of(workspace)]:
         node, partitions = asset_and_partitions(workspace, name, partition)
         for key in partitions:
@@ -222,11 +222,11 @@ def selftest(
             if published is None:
                 continue
             stores += 1
-            trials = tried(workspace, published)
+            trials = run_selftest(workspace, published)
             shown = terminal.table("corruption", "must be caught by", "caught", "what the check says", title=published.manifest.label)
             for trial in trials:
-                missed += not trial.passed
-                done += bool(trial.mutation and trial.tried)
+                uncaught += not trial.passed
+                tried += bool(trial.mutation and trial.tried)
                 style = "bold red" if not trial.passed else None if trial.tried else "dim"
                 label = trial.mutation or "none (the clean rows)"
                 caught = f"{trial.caught} of {trial.tried}" if trial.mutation else "passes" if trial.passed else "fails"
@@ -235,7 +235,7 @@ def selftest(
             console.print(shown)
     if not stores:
         raise StoreError("no store with tokens or lines is built. Build one with:\n  prep-assets build sft_packed")
-    if missed:
-        console.print(f"{missed} corruptions were not caught", style="bold red")
+    if uncaught:
+        console.print(f"{uncaught} corruptions were not caught", style="bold red")
         raise typer.Exit(1)
-    console.print(f"each of {done:,} corruptions was caught by its check, and the clean rows pass", style="bold green")
+    console.print(f"each of {tried:,} corruptions was caught by its check, and the clean rows pass", style="bold green")

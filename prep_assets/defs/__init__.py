@@ -1,1 +1,1 @@
-"""Dagster and nothing else: what the graph of assets looks like there, and how events of the engine become Dagster's."""
+"""The only package that imports Dagster: definitions of assets, sensors and schedules, and events of the engine as events of Dagster."""

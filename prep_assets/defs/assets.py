@@ -24,16 +24,16 @@ ABOUT_PAGES = """Pages about the family's stores: what they hold, rows with mask
 
 Each page is one file that holds its data and needs no network. `prep-assets report` writes the same."""
 PAGES = ".reports"
-"""Folder of pages among the stores."""
+"""Folder of pages in the folder of stores."""
 SINGLE_RUN = dg.BackfillPolicy.single_run()
 WHERE = dg.DagsterType(lambda context, value: True, "Where", typing_type=Place)
-"""Where the stores upstream are: the engine opens them, after it built what is missing."""
+"""Type of inputs: the place of upstream stores, which the engine opens after it built what is missing."""
 POOL = "prep_assets"
-"""The pool of every step that builds: each may use all cores and gigabytes of memory, so that a limit on it keeps runs from piling up."""
+"""The pool of steps that build: a step may use all cores and gigabytes of memory, so a limit on the pool keeps runs from piling up."""
 
 
 def report_asset(site: Site, family: str, assets: Sequence[Asset]) -> dg.AssetsDefinition:
-    """The asset ``<family>_report``. Nothing is built for it: it shows the stores that are current."""
+    """The asset ``<family>_report``: pages of the current stores; it builds no store."""
 
     @dg.asset(
         key=site.key(f"{family}_report"),
@@ -52,7 +52,7 @@ def report_asset(site: Site, family: str, assets: Sequence[Asset]) -> dg.AssetsD
         stores = {asset.name: _stores(workspace, asset) for asset in assets}
         pages: list[Path] = []
         folder = workspace.stores / PAGES / family
-        write_site(workspace, {name: each for name, each in stores.items() if each}, folder, written=pages.append)
+        write_site(workspace, {name: published for name, published in stores.items() if published}, folder, written=pages.append)
         return dg.MaterializeResult(
             metadata={
                 "report": dg.MetadataValue.url((folder / INDEX).resolve().as_uri()),
@@ -65,14 +65,14 @@ def report_asset(site: Site, family: str, assets: Sequence[Asset]) -> dg.AssetsD
 
 
 def _stores(workspace: Workspace, asset: Asset) -> list[Published]:
-    found = (workspace.published(asset.name, each) for each in asset.partitions(workspace))
-    return [each for each in found if each is not None]
+    stores = (workspace.published(asset.name, partition) for partition in asset.partitions(workspace))
+    return [store for store in stores if store is not None]
 
 
 def family_definitions(site: Site, family: str) -> list[dg.AssetsDefinition]:
-    """The assets of one family, and their report.
+    """The assets of one family, and its report.
 
-    A configuration that means nothing gives the same assets, each of which says what is wrong: other families stand as they are.
+    An invalid configuration gives the same assets, each of which shows the error, so that other families load.
     """
     workspace = site.declared()
     try:
@@ -81,27 +81,27 @@ def family_definitions(site: Site, family: str) -> list[dg.AssetsDefinition]:
         return [*(_asset(site, workspace, asset, partitions) for asset in assets), report_asset(site, family, assets)]
     except PrepAssetsError as error:
         logging.getLogger("prep_assets").error("%s", error)
-        return [_broken(site, workspace, asset, str(error)) for asset in ASSETS.values() if asset.family == family]
+        return [_broken_asset(site, workspace, asset, str(error)) for asset in ASSETS.values() if asset.family == family]
 
 
-def _spec(site: Site, asset: Asset, **more: Any) -> dg.AssetSpec:
+def _spec(site: Site, asset: Asset, **options: Any) -> dg.AssetSpec:
     return dg.AssetSpec(
         site.key(asset.name),
         group_name=site.group or asset.family,
         kinds={"python", asset.kind},
         owners=list(site.owners),
         tags={"prep_assets/family": asset.family, **site.tags},
-        **more,
+        **options,
     )
 
 
-def _foreign(site: Site, asset: Asset) -> list[dg.AssetKey]:
-    """Assets of the project that the source files of an asset come from."""
+def _project_assets(site: Site, asset: Asset) -> list[dg.AssetKey]:
+    """Assets of the project that write the source files of an asset."""
     return list(dict.fromkeys(key for keys in site.upstream.values() for key in keys)) if asset.name.endswith("_raw") else []
 
 
 def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: Partitions) -> dg.AssetsDefinition:
-    own_partitions = partitions if asset.partitioned else None
+    partitions_def = partitions if asset.partitioned else None
     columns = [dg.TableColumn(name, kind, description=description) for name, kind, description in asset.columns]
     spec = _spec(
         site,
@@ -112,7 +112,7 @@ def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: Partition
         automation_condition=_automation(asset),
         freshness_policy=_freshness(workspace, asset),
     )
-    # Dagster 1.13 cannot load an input of a partitioned asset in a run that names no partition, such as one of its checks alone
+    # Dagster 1.13 cannot load inputs of a partitioned asset in a run without partitions, such as one of checks only
     inputs = () if asset.partitioned else asset.upstream
     Options = options(asset.family) if asset.name in EVERY else Nothing
 
@@ -120,14 +120,14 @@ def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: Partition
         name=site.named(asset.name),
         outs={asset.name: dg.AssetOut.from_spec(spec, io_manager_key=site.io_manager_key, is_required=False)},
         ins={name: dg.AssetIn(site.key(name), dagster_type=WHERE) for name in inputs},
-        deps=[*(site.key(name) for name in asset.upstream if name not in inputs), *_foreign(site, asset)],
+        deps=[*(site.key(name) for name in asset.upstream if name not in inputs), *_project_assets(site, asset)],
         check_specs=[
-            dg.AssetCheckSpec(check.name, asset=spec.key, description=check.description, blocking=True, partitions_def=own_partitions)
+            dg.AssetCheckSpec(check.name, asset=spec.key, description=check.description, blocking=True, partitions_def=partitions_def)
             for check in asset.checks
         ],
-        # so that checks can run alone, without materializing
+        # so that checks can run without materializing
         can_subset=True,
-        partitions_def=own_partitions,
+        partitions_def=partitions_def,
         backfill_policy=SINGLE_RUN,
         required_resource_keys={site.resource, site.io_manager_key},
         pool=POOL,
@@ -137,7 +137,7 @@ def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: Partition
             yield from materialize(context, config, site, asset, upstream)
         else:
             yield from check_only(context, site, asset)
-        # what they say is recorded by partition; that they were carried out is an output of each
+        # evaluations are recorded by partition; an output per check says that it ran
         for key in context.op_execution_context.selected_asset_check_keys:
             yield dg.Output(None, f"{spec.key.to_python_identifier()}_{key.name}")
 
@@ -145,10 +145,10 @@ def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: Partition
 
 
 def _automation(asset: Asset) -> dg.AutomationCondition[Any] | None:
-    """Rebuild when what an asset is made from has changed and none of its blocking checks fails. Sources are the sensors' affair.
+    """Rebuild when upstream assets have changed and none of their blocking checks fails. Sensors handle sources.
 
-    `all_deps_blocking_checks_passed` would let a packed table be built as soon as the checks of one domain hold; here none may fail. What Dagster's
-    history does not know is no reason to wait: it was built on the command line, or is built first.
+    `all_deps_blocking_checks_passed` would build a packed table as soon as the checks of one domain pass; here none may fail. Upstream assets that
+    Dagster has not recorded are no reason to wait: they were built on the command line, or are built first.
     """
     if not asset.upstream:
         return None
@@ -163,13 +163,13 @@ def _freshness(workspace: Workspace, asset: Asset) -> dg.FreshnessPolicy | None:
     return None if hours is None else dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=hours))
 
 
-def _broken(site: Site, workspace: Workspace, asset: Asset, fault: str) -> dg.AssetsDefinition:
-    """An asset of a family whose configuration means nothing: it stays in the graph, and says so."""
+def _broken_asset(site: Site, workspace: Workspace, asset: Asset, fault: str) -> dg.AssetsDefinition:
+    """An asset of a family with an invalid configuration: it stays in the graph, and shows the error."""
     spec = _spec(site, asset, description=f"**The configuration means nothing.**\n\n```\n{fault}\n```")
 
     @dg.multi_asset(
         name=site.named(asset.name),
-        specs=[spec.replace_attributes(deps=[*map(site.key, asset.upstream), *_foreign(site, asset)])],
+        specs=[spec.replace_attributes(deps=[*map(site.key, asset.upstream), *_project_assets(site, asset)])],
         partitions_def=_listed_domains(site, workspace, asset.family) if asset.partitioned else None,
         backfill_policy=SINGLE_RUN,
     )
@@ -180,13 +180,13 @@ def _broken(site: Site, workspace: Workspace, asset: Asset, fault: str) -> dg.As
 
 
 def _listed_domains(site: Site, workspace: Workspace, family: str) -> Partitions | None:
-    """The domains that a faulty configuration lists, as far as it can be read."""
+    """The domains of an invalid configuration, as far as it can be parsed."""
     try:
         listed = yaml.safe_load((workspace.configs / f"{family}.yaml").read_text("utf-8"))["domains"]
         if any("domains" in domain for domain in listed.values()):
             return found_domains(site, family)
         return dg.StaticPartitionsDefinition([str(name) for name in listed]) if listed else None
-    except Exception:  # whatever is wrong with the file, its family's assets say so; they must stand all the same
+    except Exception:  # assets of the family show the error; they must load all the same
         return None
 
 

@@ -33,12 +33,12 @@ class TrainingDataScaffolder(Scaffolder[Any]):
         folder = request.target_path
         folder.mkdir(parents=True, exist_ok=True)
         shipped = _shipped()
-        found = yaml.safe_load((shipped / "sft.yaml").read_text("utf-8"))
-        sample = found["domains"][STARTER]
+        config = yaml.safe_load((shipped / "sft.yaml").read_text("utf-8"))
+        sample = config["domains"][STARTER]
         options = {
-            "tokenizer": str((shipped / found["tokenizer"]).resolve()),
+            "tokenizer": str((shipped / config["tokenizer"]).resolve()),
             "packing": {"row_len": 1024},
-            "domains": {STARTER: {**sample, "files": [str((shipped / each).resolve()) for each in sample["files"]]}},
+            "domains": {STARTER: {**sample, "files": [str((shipped / file).resolve()) for file in sample["files"]]}},
         }
         (folder / "sft.yaml").write_text(yaml.safe_dump(options, sort_keys=False, allow_unicode=True), "utf-8")
         # relative to the folder of defs.yaml
@@ -88,14 +88,14 @@ class TrainingData(dg.Component, dg.Model, dg.Resolvable):
             upstream={domain: (dg.AssetKey(key),) for domain, key in self.upstream.items()},
         )
         known = site.open().family_domains(self.family)
-        foreign = [domain for domain in self.upstream if known is not None and domain not in known]
-        if foreign:
-            raise ConfigError(f"upstream: no domain {foreign[0]!r} in {self.family}. There are: {', '.join(known or ())}")
+        unknown = [domain for domain in self.upstream if known is not None and domain not in known]
+        if unknown:
+            raise ConfigError(f"upstream: no domain {unknown[0]!r} in {self.family}. There are: {', '.join(known or ())}")
         return definitions(site, only=(self.family,), whole_project=False)
 
-    def _configs(self, here: Path, stores: Path) -> Path:
-        """A folder in which the configuration is called as the family is. Paths in it stay relative to where the component is."""
-        folder = here if here.is_dir() else here.parent
+    def _configs(self, location: Path, stores: Path) -> Path:
+        """A folder with the configuration as ``<family>.yaml``. Its relative paths refer to the component's own files."""
+        folder = location if location.is_dir() else location.parent
         if isinstance(self.config, str):
             path = (folder / self.config).resolve()
             if not path.is_file():
@@ -112,7 +112,7 @@ class TrainingData(dg.Component, dg.Model, dg.Resolvable):
 
 
 def _written(values: Mapping[str, Any], base: Path, family: str, stores: Path) -> Path:
-    """Inline keys as a file of their own; its relative paths are made absolute, for the file stands beside the stores."""
+    """Write inline keys to a file in the folder of stores, with absolute paths; return its folder."""
     domains, benchmarks = values.get("domains"), values.get("decontaminate")
     absolute = _absolute(values, base, "tokenizer", "template", "training_template")
     if isinstance(domains, Mapping):
@@ -121,7 +121,7 @@ def _written(values: Mapping[str, Any], base: Path, family: str, stores: Path) -
         absolute["decontaminate"] = _absolute(benchmarks, base)
     folder = stores / ".configs" / digest(json.loads(json.dumps(absolute, default=str)))[:10]
     folder.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError):  # what is forgotten stays so when the keys change, and with them the folder
+    with suppress(FileExistsError):  # tombstones outlive a change of keys, which changes the folder
         (folder / TOMBSTONES).symlink_to(f"../{TOMBSTONES}")
     path = folder / f"{family}.yaml"
     text = yaml.safe_dump(absolute, sort_keys=False, allow_unicode=True)
@@ -131,17 +131,17 @@ def _written(values: Mapping[str, Any], base: Path, family: str, stores: Path) -
 
 
 def _absolute(values: Any, base: Path, *keys: str) -> Any:
-    """Keys of a configuration with absolute paths: its files and folder of images, and what `keys` name where that is there."""
+    """Make paths of a configuration absolute: files, the folder of images, and existing paths under `keys`."""
     if not isinstance(values, Mapping):
         return values
     paths = {key: base / values[key] for key in ("image_dir", *keys) if isinstance(values.get(key), str)}
-    there = {key: str(path.resolve()) for key, path in paths.items() if key == "image_dir" or path.exists()}
+    resolved = {key: str(path.resolve()) for key, path in paths.items() if key == "image_dir" or path.exists()}
     lists = {key: values[key] for key in ("files", "test_files") if isinstance(values.get(key), list | tuple)}
-    files = {key: [each if "://" in str(each) else str(base / str(each)) for each in listed] for key, listed in lists.items()}
-    return {**values, **there, **files}
+    files = {key: [file if "://" in str(file) else str(base / str(file)) for file in listed] for key, listed in lists.items()}
+    return {**values, **resolved, **files}
 
 
 def _shipped() -> Path:
-    """The shipped configuration: beside the package where it is installed, in the checkout else."""
+    """The folder of the shipped configuration, in the installed package or in the checkout."""
     installed = PACKAGE / "_configs"
     return installed if installed.is_dir() else PACKAGE.parent / "configs"

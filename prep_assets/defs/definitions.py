@@ -11,28 +11,28 @@ from prep_assets.defs.assets import families, family_definitions
 from prep_assets.defs.sensors import automation, failures, recorder, schedules, scrubber, sound, sources_sensor
 from prep_assets.defs.site import Site, register_at_load
 
-# backfill policies and partitioned checks are marked as beta, and each use would say so on every command
+# backfill policies and partitioned checks are beta, and would warn on every command
 warnings.filterwarnings("ignore", category=BetaWarning)
 warnings.filterwarnings("ignore", category=PreviewWarning)
 
 
 def definitions(site: Site, only: tuple[str, ...] = (), *, whole_project: bool = True) -> dg.Definitions:
-    """Assets with their checks, sensors and schedules of the families that have a configuration file, or of some of them.
+    """The assets, checks, sensors and schedules of families with a configuration file, or only of some.
 
     Args:
-        whole_project: whether the project has nothing else, so that one automation sensor may follow all assets and the executor is ours.
+        whole_project: whether these are all definitions of the project, so that sensors of all assets and the executor are included.
     """
     workspace = site.declared()
     chosen = [family for family in families(workspace) if not only or family in only]
-    whole = sound(site, chosen)
-    register_at_load(site, whole)
+    valid = sound(site, chosen)
+    register_at_load(site, valid)
     return dg.Definitions(
         assets=[asset for family in chosen for asset in family_definitions(site, family)],
         sensors=[
-            *(sources_sensor(site, family) for family in whole),
-            *([automation(site), failures(site), scrubber(site, whole), recorder(site, whole)] if whole_project else []),
+            *(sources_sensor(site, family) for family in valid),
+            *([automation(site), failures(site), scrubber(site, valid), recorder(site, valid)] if whole_project else []),
         ],
-        schedules=schedules(site, whole),
+        schedules=schedules(site, valid),
         resources={site.resource: site.workspace, site.io_manager_key: site.stores},
         # steps share one process: a run of many small steps is not dominated by starting interpreters
         executor=dg.in_process_executor if whole_project else None,

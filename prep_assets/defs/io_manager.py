@@ -1,4 +1,4 @@
-"""The IO manager: assets hand their stores to it, which publishes them, and assets below get them from it, opened."""
+"""The IO manager: publishes the stores that assets return, and opens them for downstream assets."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from prep_assets.stores.tokens import TokenStore
 IO_MANAGER_KEY = "prep_assets_stores"
 """Resource key of the IO manager of `definitions`."""
 ROWS = "rows"
-"""Stem of the file of rows, or of arrays, that an asset of the project's own returned."""
+"""Stem of the file of rows that an asset of the project returned."""
 
 
 @dataclass(frozen=True)
 class Stores:
-    """What the function of an asset returns: the stores that it built and whose checks hold.
+    """The output of an asset: the stores that it built and whose checks hold.
 
     Attributes:
-        workspace: where they are.
-        built: one for each partition of the run; a `Candidate` is not current yet.
-        describe: metadata of a published store.
-        record: an event for each store, where Dagster's own would not tell the partitions of a range apart; `None`: Dagster's own.
+        workspace: their workspace.
+        built: one per partition of the run; a `Candidate` is not current yet.
+        describe: returns the metadata of a published store.
+        record: returns the event of a store, for runs over a range, whose partitions Dagster's own event would merge; `None`: Dagster records the output.
     """
 
     workspace: Workspace
@@ -86,7 +86,7 @@ class StoreIOManager(dg.ConfigurableIOManager):
         return local_root(located(self.store_dir) if self.store_dir else store_dir())
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> Iterator[dg.AssetMaterialization]:  # type: ignore[override]
-        """Publish what an asset made."""
+        """Publish the stores of an asset, or write a store of its rows."""
         if not isinstance(obj, Stores):
             context.add_output_metadata(self._write(context, obj))
             return
@@ -100,7 +100,7 @@ class StoreIOManager(dg.ConfigurableIOManager):
                 context.add_output_metadata(obj.describe(accepted))
 
     def load_input(self, context: dg.InputContext) -> Any:
-        """Open what an asset above made.
+        """Open the store of an upstream asset.
 
         Raises:
             dagster.Failure: there is no such store, or it is damaged; with the command that builds it.
@@ -114,13 +114,13 @@ class StoreIOManager(dg.ConfigurableIOManager):
                 return self._open(name, "", wanted, options)
             if context.has_partition_key and len(context.asset_partition_keys) == 1:
                 return self._open(name, context.asset_partition_key, wanted, options)
-            each = get_args(wanted)[-1] if get_origin(wanted) is dict else Any
-            return {partition: self._open(name, partition, each, options) for partition in sorted(context.asset_partition_keys)}
+            element_type = get_args(wanted)[-1] if get_origin(wanted) is dict else Any
+            return {partition: self._open(name, partition, element_type, options) for partition in sorted(context.asset_partition_keys)}
         except PrepAssetsError as error:
             raise dg.Failure(f"input {context.name}: {error}", allow_retries=False) from error
 
     def _open(self, name: str, partition: str, wanted: Any, options: Mapping[str, Any]) -> Any:
-        """One store of an asset, as the annotation of an argument asks for it."""
+        """Open one store as the annotation `wanted` asks for."""
         published = open_published(self.root, name, partition, remedy=build_command(name, partition))
         if wanted is Path or family_of_export(name):
             if self.verify == "full":
@@ -134,12 +134,14 @@ class StoreIOManager(dg.ConfigurableIOManager):
             raise ConfigError(f"{name} has no stream {stream!r}{nearest(stream, streams) or '.'} It has: {', '.join(streams)}")
         stem = streams[stream].stem
         if _is_dataset(wanted):
-            return _dataset(published.directory, streams[stream].kind, stem and stem.format(partition=partition), self.verify, options)
+            return _torch_dataset(
+                published.directory, streams[stream].kind, stem and stem.format(partition=partition), self.verify, options
+            )
         opened = open_source(published, stem and stem.format(partition=partition), Guards(self.verify))
-        return _as(wanted, opened, f"{name}[{partition}]" if partition else name)
+        return _convert(wanted, opened, f"{name}[{partition}]" if partition else name)
 
     def _write(self, context: dg.OutputContext, rows: Any) -> Mapping[str, Any]:
-        """Make a store of the rows that an asset of the project returned, and publish it."""
+        """Write rows that an asset of the project returned to a store, and publish it."""
         name, partition = context.asset_key.path[-1], context.partition_key if context.has_partition_key else ""
         if name in EVERY or isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
             raise dg.Failure(
@@ -163,8 +165,8 @@ class StoreIOManager(dg.ConfigurableIOManager):
         return {"path": dg.MetadataValue.path(published.where), "dagster/row_count": published.manifest.counts["rows"]}
 
 
-def _as(wanted: Any, opened: Source, label: str) -> Any:
-    """An opened store as an annotation asks for it."""
+def _convert(wanted: Any, opened: Source, label: str) -> Any:
+    """Convert an opened store to the type of an annotation."""
     if get_origin(wanted) is dict or wanted is np.ndarray:
         arrays = (
             {"tokens": opened.tokens, "loss_mask": opened.loss_mask} if isinstance(opened, PackedStore) else getattr(opened, "arrays", None)
@@ -186,7 +188,7 @@ def _is_dataset(wanted: Any) -> bool:
     return any(base.__module__.startswith("torch.utils.data") for base in getattr(get_origin(wanted) or wanted, "__mro__", ()))
 
 
-def _dataset(folder: Path, kind: type, stem: str | None, verify: Verify, options: Mapping[str, Any]) -> Any:
+def _torch_dataset(folder: Path, kind: type, stem: str | None, verify: Verify, options: Mapping[str, Any]) -> Any:
     """The torch data set over one stream of a store."""
     from prep_assets.training import DatasetFactory, PackedDataset, RowDataset
 

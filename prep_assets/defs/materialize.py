@@ -1,4 +1,4 @@
-"""Runs in Dagster: what sensors start, what a step does, what its log says, and what is gone or rotted."""
+"""Dagster runs: jobs of sensors, steps that build and check, their logs, dead runs and lost stores."""
 
 from __future__ import annotations
 
@@ -28,44 +28,44 @@ from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Place
 
-# What sensors and schedules start, and where they record the checks of stores that are gone, have rotted or were built elsewhere.
+# Jobs of sensors and schedules, and the run that records checks of stores that are lost, damaged or built elsewhere.
 
 SECONDS = 30
-"""Between two looks of a sensor."""
+"""Between two ticks of a sensor."""
 
 
 def family_job(site: Site, name: str, family: str, *, partitioned: bool = False) -> Any:
-    """All assets of a family, or those that have a store for each domain. Assets of several families have no partitions in common, so no job has them all."""
+    """A job of all assets of a family, or of its partitioned ones. Families share no partitions, so no job spans them."""
     assets = (asset for asset in family_assets(site.declared(), family).values() if asset.partitioned or not partitioned)
-    # without checks, which each step says of what it builds: Dagster would plan one for each partition, and want to be told of all
+    # without checks: steps report those of what they build, while Dagster would plan and expect one per partition
     selection = dg.AssetSelection.assets(*(site.key(asset.name) for asset in assets)).without_checks()
     return dg.define_asset_job(site.named(f"{name}_{family}"), selection=selection, tags={"prep_assets/family": family})
 
 
 def damaged(site: Site, asset: str, partition: str, why: str) -> dg.AssetCheckEvaluation:
-    """That a store is not what it was."""
+    """A failed integrity check of a store."""
     return dg.AssetCheckEvaluation(
         asset_key=site.key(asset), check_name=INTEGRITY.name, passed=False, description=why, partition=partition or None
     )
 
 
 class OutsideRun:
-    """A run that has ended, to which evaluations of checks belong that no step made; it is there once there is one.
+    """A finished run that holds check evaluations of no step; it is created with the first one.
 
-    Dagster 1.13 keeps one evaluation of a check and partition for each run, and counts all that a sensor returns as those of one run: the
-    second failure of a partition would end the sensor with an `IntegrityError`, at this and each later look.
+    Dagster 1.13 keeps one evaluation per check, partition and run, and assigns all evaluations that a sensor returns to one run: the
+    second failure of a partition would stop the sensor with an `IntegrityError`, at this and every later tick.
     """
 
     def __init__(self, instance: dg.DagsterInstance, name: str) -> None:
         self._instance, self._name, self._id = instance, name, ""
 
     def record(self, evaluations: Iterable[dg.AssetCheckEvaluation]) -> None:
-        """Record what checks say."""
+        """Record evaluations of checks."""
         for evaluation in evaluations:
             if not self._id:
-                by = {"dagster/sensor_name": self._name}
-                self._id = self._instance.add_run(dg.DagsterRun(job_name=self._name, run_id=str(uuid4()), tags=by)).run_id
-                # ended before anything is recorded, so that a sensor which dies leaves no run under way
+                tags = {"dagster/sensor_name": self._name}
+                self._id = self._instance.add_run(dg.DagsterRun(job_name=self._name, run_id=str(uuid4()), tags=tags)).run_id
+                # finished before anything is recorded, so that a killed sensor leaves no running run
                 self._report(dg.DagsterEventType.RUN_START)
                 self._report(dg.DagsterEventType.RUN_SUCCESS)
             self._report(dg.DagsterEventType.ASSET_CHECK_EVALUATION, evaluation)
@@ -75,14 +75,14 @@ class OutsideRun:
         self._instance.report_dagster_event(event, run_id=self._id)
 
 
-# What a run's log says while the engine works.
+# The run's log.
 
 LONG, SECONDS_BETWEEN = 1 << 24, 300.0
-"""Bytes of work for which progress is logged, and the longest silence in seconds."""
+"""Bytes of work from which progress is logged, and the longest silence in seconds."""
 
 
 def log_event(context: dg.AssetExecutionContext, event: Event) -> None:
-    """The gist of an event, in the run's log."""
+    """Log an event of the engine to the run's log."""
     match event:
         case Planned(steps):
             first = [step for step in steps if not step.requested]
@@ -112,7 +112,7 @@ def log_event(context: dg.AssetExecutionContext, event: Event) -> None:
 
 
 class LogProgress:
-    """Reports long work to the run's log, at each further tenth and every few minutes."""
+    """Logs progress of long work, at every tenth and every few minutes."""
 
     def __init__(self, context: dg.AssetExecutionContext) -> None:
         self._log, self._reported = context.log, dict[str, tuple[int, float]]()
@@ -127,19 +127,19 @@ class LogProgress:
         self._reported[work] = share // 10, before
 
 
-# What Dagster remembers and what is gone: runs whose process ended without a word, and stores that were moved away or deleted by hand.
+# Dagster's records without their objects: runs whose process died, and stores that were moved or deleted by hand.
 
 PROCESS = "prep_assets/process"
 RUNNING = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.CANCELING]
 
 
 def sign(context: dg.AssetExecutionContext) -> None:
-    """Write down, as a tag of the run, in which process it runs."""
+    """Tag the run with its process."""
     context.instance.add_run_tags(context.run.run_id, {PROCESS: _process(os.getpid())})
 
 
 def close_gone(instance: dg.DagsterInstance) -> list[str]:
-    """Mark as failed every run of this machine that says it is running and whose process is gone; return their ids."""
+    """Mark running runs of this machine as failed whose process is gone; return their ids."""
     closed = []
     for run in instance.get_runs(dg.RunsFilter(statuses=RUNNING)):
         host, _, rest = run.tags.get(PROCESS, "").rpartition(" ")[0].rpartition(" ")
@@ -150,7 +150,7 @@ def close_gone(instance: dg.DagsterInstance) -> list[str]:
 
 
 def _process(pid: int) -> str:
-    """Host, process id, and when the process started: an id is given again, a start is not. Where there is no `/proc`, whether it runs."""
+    """Host, process id, and start time, since ids are reused; without `/proc`, whether the process runs."""
     started = "gone"
     try:
         # the 22nd field; the second is a name in parentheses, which may hold spaces
@@ -167,17 +167,17 @@ def _process(pid: int) -> str:
 def lost_stores(
     site: Site, workspace: Workspace, instance: dg.DagsterInstance, family: str, known: set[str]
 ) -> tuple[list[dg.AssetCheckEvaluation], set[str]]:
-    """A failed check for each store of a family that is gone since the last look, and the labels of all that are gone.
+    """Failed checks for stores of a family that are gone since the last tick, and the labels of all that are gone.
 
     Args:
-        known: labels of those that were gone at the last look: their failure is on record.
+        known: labels of stores that were gone at the last tick, whose failures are recorded.
     """
     events, gone = [], set[str]()
     for asset in family_assets(workspace, family).values():
         key, partitions = site.key(asset.name), asset.partitions(workspace)
         if asset.partitioned:
             materialized = instance.get_materialized_partitions(key)
-            partitions = tuple(each for each in partitions if each in materialized)
+            partitions = tuple(domain for domain in partitions if domain in materialized)
         elif not instance.get_latest_materialization_event(key):
             continue
         for partition in partitions:
@@ -192,14 +192,14 @@ def lost_stores(
     return events, gone
 
 
-# A run's step: the engine brings an asset and what it is made from up to date, and its events become Dagster's.
+# Steps: the engine brings an asset and its upstream up to date, and its events become Dagster's.
 
 NOBODY_WAITS = ("dagster/schedule_name", "dagster/sensor_name", "dagster/auto_materialize", "dagster/from_automation_condition")
-"""Tags of runs that no person started: in these, a store that is current is not checked again."""
-_LOOKS: dict[str, Statuses] = {}
-"""By run: what its steps so far have seen of the stores, while they built none."""
+"""Tags of runs that no person started, in which current stores are not checked again."""
+_STATUSES: dict[str, Statuses] = {}
+"""Run id → statuses of stores seen by its earlier steps, as long as none built anything."""
 RETRIES, SECONDS_TO_WAIT = 2, 20
-"""Of a step whose sources did not answer."""
+"""Retries of a step whose sources were unavailable."""
 
 
 def materialize(
@@ -207,91 +207,91 @@ def materialize(
 ) -> Iterator[Any]:
     """Bring the partitions of this run up to date, and hand their stores to the IO manager, which publishes them.
 
-    What a store is made from is published when it is built; of a run that dies, stores whose checks held are taken up by the next one.
+    Upstream stores are published as soon as they are built; after a killed run, the next one reuses stores whose checks held.
 
     Args:
-        upstream: where the IO manager has the stores that the asset is made from.
+        upstream: upstream asset → place of its stores, by the IO manager.
     """
     sign(context)
-    for lost in close_gone(context.instance):
-        context.log.warning(f"Run {lost} is closed as failed: its process is gone.")
+    for run_id in close_gone(context.instance):
+        context.log.warning(f"Run {run_id} is closed as failed: its process is gone.")
     workspace = site.in_run(context, LogProgress(context))
-    _check_place(workspace, asset, upstream)
+    _check_one_io_manager(workspace, asset, upstream)
     try:
         register(context.instance, site, workspace, asset.family)
         partitions = _partitions(context, workspace, asset)
     except PrepAssetsError as error:
-        ending = _ending(asset, str(error), isinstance(error, SourceUnavailable))
-        raise ending from ending.__cause__  # `from None` would take the reason away from one that is tried again
+        failure = _step_failure(asset, str(error), isinstance(error, SourceUnavailable))
+        raise failure from failure.__cause__  # `from None` would drop the cause of a retry
     if not partitions:
         context.log.info(f"{asset.name} has no store for {', '.join(context.partition_keys)}: nothing to do")
         return
     workspace = workspace.overriding(asset.family, chosen(config))
     recheck = not any(tag in context.run.tags for tag in NOBODY_WAITS)
-    planned = context.op_execution_context.selected_asset_check_keys
-    known = {} if recheck or planned else known_versions(context.instance, site, workspace, asset, partitions)
-    record = _Record(context, site, workspace, asset, partitions, known)
+    checks_planned = context.op_execution_context.selected_asset_check_keys
+    versions = {} if recheck or checks_planned else known_versions(context.instance, site, workspace, asset, partitions)
+    record = _Record(context, site, workspace, asset, partitions, versions)
     try:
-        steps = _planned(context, workspace, [(asset, partition) for partition in partitions], record)
+        steps = _plan_steps(context, workspace, [(asset, partition) for partition in partitions], record)
         tally = Tally()
         for event in run(workspace, steps, recheck=recheck, publish=publishes(config), hand_over=True):
             tally.add(event)
-            if record.leaves(event):
+            if record.is_unchanged(event):
                 continue
             log_event(context, event)
             yield from record.events(event)
     except PrepAssetsError as error:
         yield from record.unchanged()
-        ending = _ending(asset, str(error), isinstance(error, SourceUnavailable))
-        raise ending from ending.__cause__
+        failure = _step_failure(asset, str(error), isinstance(error, SourceUnavailable))
+        raise failure from failure.__cause__
     if str(tally):
         context.log.info(str(tally))
     if record.untouched:
         context.log.info(f"{asset.name}: {record.untouched:,} of {len(partitions):,} stores are as they were, and as they are recorded")
     yield from record.end()
     if record.reasons:
-        raise _ending(asset, "\n".join(record.reasons), record.passing)
+        raise _step_failure(asset, "\n".join(record.reasons), record.transient)
 
 
-def _planned(context: dg.AssetExecutionContext, workspace: Workspace, stores: list[Store], record: _Record) -> list[Step]:
-    """The plan of a step. What an earlier step of the run saw is enough where nothing is to be done and Dagster knows all stores as they were seen; where
-    it does not, somebody else may have built them meanwhile."""
-    seen = _LOOKS.pop(context.run.run_id, None)
-    steps = plan(workspace, stores, look=seen) if seen else []
-    if not seen or not all(record.knows(step) for step in steps):
-        seen = Statuses(workspace)
-        steps = plan(workspace, stores, look=seen)
+def _plan_steps(context: dg.AssetExecutionContext, workspace: Workspace, stores: list[Store], record: _Record) -> list[Step]:
+    """Plan a step. Statuses of earlier steps are reused while nothing is to be built and Dagster knows all stores as they are; else somebody may have
+    built them meanwhile, and statuses are read again."""
+    statuses = _STATUSES.pop(context.run.run_id, None)
+    steps = plan(workspace, stores, look=statuses) if statuses else []
+    if not statuses or not all(record.knows(step) for step in steps):
+        statuses = Statuses(workspace)
+        steps = plan(workspace, stores, look=statuses)
     if not any(step.why for step in steps):
-        _LOOKS.clear()
-        _LOOKS[context.run.run_id] = seen
+        _STATUSES.clear()
+        _STATUSES[context.run.run_id] = statuses
     return steps
 
 
 def check_only(context: dg.AssetExecutionContext, site: Site, asset: Asset) -> Iterator[Any]:
-    """Run the checks of the stores that there are once more, and build nothing.
+    """Run the checks of existing stores again, and build nothing.
 
-    Those that fail are recorded after all others: the page of a check shows what was recorded last, whichever partition that is of.
+    Failures are recorded last, since the page of a check shows the latest evaluation of any partition.
     """
     workspace = site.in_run(context, LogProgress(context))
     wanted = {key.name for key in context.op_execution_context.selected_asset_check_keys}
-    # a run of checks that names no partition looks at every store that there is
-    named = context.has_partition_key or context.run.tags.get("dagster/asset_partition_range_start") or not asset.partitioned
-    there = [each for each in asset.partitions(workspace) if workspace.place(asset.name, each).exists]
-    every = _partitions(context, workspace, asset) if named else there or list(asset.partitions(workspace))
-    record = _Record(context, site, workspace, asset, every)
-    found: list[tuple[Step, dict[str, Verdict]]] = []
-    for partition in every:
+    # a run of checks without partitions covers every existing store
+    names_partitions = context.has_partition_key or context.run.tags.get("dagster/asset_partition_range_start") or not asset.partitioned
+    existing = [domain for domain in asset.partitions(workspace) if workspace.place(asset.name, domain).exists]
+    partitions = _partitions(context, workspace, asset) if names_partitions else existing or list(asset.partitions(workspace))
+    record = _Record(context, site, workspace, asset, partitions)
+    results: list[tuple[Step, dict[str, Verdict]]] = []
+    for partition in partitions:
         for event in check(workspace, Step(asset, partition, "current", "", requested=True)):
             log_event(context, event)
             if isinstance(event, Accepted | Refused):
                 verdicts = event.verdicts or {name: Verdict(False, getattr(event, "reason", "")) for name in wanted}
-                found.append((event.step, {name: verdict for name, verdict in verdicts.items() if name in wanted}))
-    for step, verdicts in sorted(found, key=lambda each: not all(verdict.passed for verdict in each[1].values())):
+                results.append((event.step, {name: verdict for name, verdict in verdicts.items() if name in wanted}))
+    for step, verdicts in sorted(results, key=lambda entry: not all(verdict.passed for verdict in entry[1].values())):
         yield from record.checks(step, verdicts)
 
 
-def _check_place(workspace: Workspace, asset: Asset, upstream: Mapping[str, Any]) -> None:
-    """Stop where another IO manager reads what is upstream than stores this asset: the engine would build it a second time."""
+def _check_one_io_manager(workspace: Workspace, asset: Asset, upstream: Mapping[str, Any]) -> None:
+    """Raise where upstream stores belong to another IO manager: the engine would build them a second time."""
     for name, place in upstream.items():
         if isinstance(place, Place) and place.root != workspace.stores:
             raise _failure(asset, f"{name} is stored in {place.root}, this asset in {workspace.stores}: bind both to one IO manager")
@@ -301,31 +301,31 @@ def _partitions(context: dg.AssetExecutionContext, workspace: Workspace, asset: 
     partitions = list(context.partition_keys) if asset.partitioned else [""]
     if not partitions:
         raise _failure(asset, f"the range holds no partition. Their order is {', '.join(asset.partitions(workspace))}")
-    # assets of one job have one set of partitions; a domain of scored groups has no prompts, and the other way round
-    own = set(asset.partitions(workspace))
-    return [each for each in partitions if each in own]
+    # assets of a job share partitions, but a domain of scored groups has no prompts, and vice versa
+    declared = set(asset.partitions(workspace))
+    return [partition for partition in partitions if partition in declared]
 
 
 def _failure(asset: Asset, text: str) -> dg.Failure:
     return dg.Failure(text if text.startswith(asset.name) else f"{asset.name}: {text}", allow_retries=False)
 
 
-def _ending(asset: Asset, text: str, passing: bool) -> Exception:
-    """How a step ends that did not do all it was asked for. One whose sources did not answer is tried again by Dagster."""
+def _step_failure(asset: Asset, text: str, transient: bool) -> Exception:
+    """The exception that ends a failed step; a transient failure, such as an unavailable source, makes Dagster retry."""
     failure = _failure(asset, text)
-    if not passing:
+    if not transient:
         return failure
-    again = dg.RetryRequested(max_retries=RETRIES, seconds_to_wait=SECONDS_TO_WAIT)
-    again.__cause__ = failure
-    return again
+    retry = dg.RetryRequested(max_retries=RETRIES, seconds_to_wait=SECONDS_TO_WAIT)
+    retry.__cause__ = failure
+    return retry
 
 
 class _Record:
     """Turns events of the engine into events of Dagster.
 
-    The stores asked for are the step's output, which the IO manager publishes; Dagster records it, with one data version. So where a run has several
-    partitions, the IO manager records each with a version of its own. One that Dagster knows as it is, by its data version, is not recorded
-    again: the history of a thousand domains does not grow in nights in which nothing happens.
+    Requested stores are the step's output, which the IO manager publishes; Dagster records an output with one data version, so in a run of several
+    partitions the IO manager records each of them. Stores whose data version Dagster knows are not recorded again, so that nightly runs
+    without changes do not grow the history.
     """
 
     def __init__(
@@ -343,16 +343,16 @@ class _Record:
         self._seen: set[tuple[str, str]] = set()
         self.untouched = 0
         self.reasons: list[str] = []
-        self.passing = False
+        self.transient = False
 
-    def leaves(self, event: Event) -> bool:
-        """Whether an event says of a store that it is as Dagster knows it; it is counted."""
+    def is_unchanged(self, event: Event) -> bool:
+        """Whether an event is about a store that Dagster knows as it is; counts them in `untouched`."""
         same = isinstance(event, Accepted) and not event.draft and self.knows(event.step)
         self.untouched += same
         return same
 
     def knows(self, step: Step) -> bool:
-        """Whether nothing is to be done for a store, and Dagster knows it as it is."""
+        """Whether a store needs no build and Dagster knows its data version."""
         published = step.standing.published if step.standing else None
         known = published is not None and self._known.get(step.partition) == data_version(published)
         return known and step.asset is self._asset and not step.why
@@ -362,7 +362,7 @@ class _Record:
             case Accepted(draft=False) if event.step.requested:
                 self._accepted.append(event)
             case Accepted() if event.step.requested:
-                # a draft is seen and not materialized: what is downstream, and what Dagster takes for the asset's version, stay as they are
+                # a draft is an observation, no materialization: downstream assets and the asset's version stay as they are
                 key, partition = self._site.key(event.step.asset.name), event.step.partition or None
                 yield dg.AssetObservation(key, partition=partition, metadata=self._metadata(event))
             case Accepted():
@@ -370,21 +370,21 @@ class _Record:
                 yield from self.checks(event.step, event.verdicts)
             case Refused():
                 self.reasons.append(event.reason)
-                self.passing |= isinstance(event.error, SourceUnavailable)
+                self.transient |= isinstance(event.error, SourceUnavailable)
                 yield from self.checks(event.step, event.verdicts)
             case _:
                 pass
 
     def end(self) -> Iterator[Any]:
-        """Hand over what was asked for. A run of one partition that was refused has no output, so that what is downstream waits."""
+        """Hand over the requested stores. A run of one partition that failed has no output, so that downstream assets wait."""
         if self._accepted or (self.untouched and not self.reasons):
-            # of a run over a range, of which this asset may have one domain only, Dagster would record the output for each partition
+            # in a run over a range, Dagster would record the output for every partition, though this asset may have only one of them
             planned = len(self._context.partition_keys) if self._asset.partitioned else 1
             whole = planned == 1 and bool(self._accepted)
             name = self._context.assets_def.get_output_name_for_asset_key(self._site.key(self._asset.name))
             stores = Stores(self._workspace, tuple(self._accepted), self._metadata, None if whole else self._materialization)
             if whole:
-                # what the asset was made from may have been built by this very step, after Dagster noted the versions of its inputs
+                # this step may have built upstream assets, after Dagster read the versions of its inputs
                 self._context.get_step_execution_context().fetch_external_input_asset_version_info()
                 yield dg.Output(stores, name, data_version=dg.DataVersion(data_version(self._accepted[0].published)))
             else:
@@ -394,9 +394,9 @@ class _Record:
         yield from self.unchanged()
 
     def unchanged(self) -> Iterator[dg.AssetCheckEvaluation]:
-        """What is known of the stores that this run was to check and did not touch.
+        """The recorded results of stores that this run was to check and did not touch.
 
-        Where Dagster planned checks when the run started, it takes one that says nothing for failed: what is downstream would wait for no reason.
+        Dagster takes a planned check without a result for failed, and downstream assets would wait for no reason.
         """
         if not self._context.op_execution_context.selected_asset_check_keys:
             return
@@ -413,7 +413,7 @@ class _Record:
             yield from self.checks(step, {name: Verdict(*result) for name, result in known.items()})
 
     def checks(self, step: Step, verdicts: Mapping[str, Verdict]) -> Iterator[dg.AssetCheckEvaluation]:
-        """A result for each check of one store."""
+        """The evaluations of the checks of one store."""
         if verdicts:
             self._seen.add((step.asset.name, step.partition))
         yield from evaluations(self._context.instance, self._site, self._workspace, step, verdicts)

@@ -1,4 +1,4 @@
-"""What Dagster shows of a store and of a check; a row of tokens as its web UI can show it; events of a store."""
+"""Metadata of stores and checks for Dagster's web UI, and events of stores."""
 
 from __future__ import annotations
 
@@ -35,34 +35,32 @@ from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.manifest import digest, file_hash
 from prep_assets.stores.version_folders import Published
 
-# What Dagster shows.
-#
-# Of a store: counts and metrics (plotted over time), where it is, a look inside. Of a check: its figures; where it fails, the wrong token in its
-# row, both derivations, and what looks closer.
+# Metadata of a store: counts and metrics (plotted over time), its path, a preview. Of a check: its figures; where it fails, the wrong token in its row, both
+# derivations, and links to details.
 
-# A row of tokens as Dagster's web UI can show it: a diff block on the asset page, a picture of coloured boxes behind a click.
+# A row of tokens in Dagster's web UI: a diff block on the asset page, and a picture of coloured boxes behind a click.
 #
-# The UI's Markdown strips HTML and styles and shows text inline below 1,000 characters only; a fenced ``diff`` block and an embedded SVG are what it renders
-# in colour.
+# The UI's Markdown strips HTML and styles, and shows text inline only below 1,000 characters; a fenced ``diff`` block and an embedded SVG are all that it
+# renders in colour.
 
 INLINE_CHARACTERS = 960
 LINE_CHARACTERS = 44
-"""What a window of 1,440 pixels shows of a line."""
+"""Characters of a line that fit a window of 1,440 pixels."""
 TITLE_CHARACTERS = 240
 SVG_TOKENS = 320
 TRAINED, MASKED, WRONG = ("#1a7f37", "#ffffff"), ("#d0d7de", "#24292f"), ("#cf222e", "#ffffff")
-# control characters, line separators, marks that turn the direction of writing, halves of surrogate pairs, noncharacters
+# control characters, line separators, bidirectional marks, lone surrogates, noncharacters
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 WIDTH, ROW, BAR, FIGURES = 336, 24, 144, 220
 NAME_CHARACTERS = 24
 HEIGHT, BINS = 60, 28
 FILL, INK, ASKED = "#218bff", "#818b98", "#cf222e"
-"""Colours that can be seen on a light page and on a dark one."""
+"""Colours that are visible on light and dark pages."""
 
 
 def diff_block(preview: Preview, wrong: int = -1) -> str:
     """Markdown: trained tokens on ``+`` lines (green), masked ones on plain lines, a wrong one on a ``-`` line (red); cut to what the asset page
-    shows inline. A line ends where the text's own does, and where it grows long."""
+    shows inline. Lines break where the text does, and where they grow long."""
     lines: list[str] = []
     title = _title(preview)
     room = INLINE_CHARACTERS - len(title)
@@ -111,7 +109,7 @@ def _svg(preview: Preview, wrong: int) -> str:
 
 
 def embedded(parts: Iterable[str], width: int, height: int) -> str:
-    """SVG elements as a picture's address in Markdown."""
+    """SVG elements as a data URI for Markdown."""
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">{"".join(parts)}</svg>'
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
@@ -123,24 +121,24 @@ def _title(preview: Preview) -> str:
 
 
 def _one_line(text: str) -> str:
-    """White space and control characters made visible, and nothing that would end the code block or is not allowed in XML."""
-    return _UNSEEN.sub(_seen, text.replace("\n", "⏎").replace("\r", "␍").replace("\t", "⇥").replace("`", "ˋ"))
+    """Text on one line, with white space and control characters made visible, safe in a code block and in XML."""
+    return _UNSEEN.sub(_visible_character, text.replace("\n", "⏎").replace("\r", "␍").replace("\t", "⇥").replace("`", "ˋ"))
 
 
-def _seen(found: re.Match[str]) -> str:
-    return chr(0x2400 + ord(found[0])) if found[0] < " " else f"⟨{ord(found[0]):x}⟩"
+def _visible_character(match: re.Match[str]) -> str:
+    return chr(0x2400 + ord(match[0])) if match[0] < " " else f"⟨{ord(match[0]):x}⟩"
 
 
 def mixture_picture(shares: Mapping[str, float], weights: Mapping[str, float]) -> str:
     """Markdown with an embedded SVG: a bar for each domain, largest first.
 
     Args:
-        shares: domain to its share of the tokens in the rows, 0 to 1.
-        weights: domain to the weight asked for, in any unit; empty where none were.
+        shares: domain → its share of the tokens in the rows, 0 to 1.
+        weights: domain → configured weight, in any unit; empty where none are.
     """
     total = sum(weights.values())
     bars, texts, lines = [], [], []
-    for number, (name, share) in enumerate(sorted(shares.items(), key=lambda each: (-each[1], each[0]))):
+    for number, (name, share) in enumerate(sorted(shares.items(), key=lambda item: (-item[1], item[0]))):
         y = number * ROW
         wanted = weights[name] / total if name in weights and total else None
         shown = name if len(name) <= NAME_CHARACTERS else name[: NAME_CHARACTERS - 1] + "…"
@@ -155,7 +153,7 @@ def mixture_picture(shares: Mapping[str, float], weights: Mapping[str, float]) -
 
 
 def lengths_picture(lengths: npt.NDArray[np.int64], unit: str) -> str:
-    """Markdown with an embedded SVG: a histogram, with the shortest and the longest at its ends."""
+    """Markdown with an embedded SVG: a histogram, labelled with the shortest and longest length."""
     counts, _, wide = binned(lengths, BINS)
     step, top = WIDTH // len(counts), int(counts.max())
     heights = [max(round(HEIGHT * count / top), 1) if count else 0 for count in counts.tolist()]
@@ -181,19 +179,18 @@ SHOWN_FILES = 20
 SHOWN_REFUSED, SHOWN_CHARACTERS = 10, 160
 SHOWN_DOMAINS = 200
 MEASURED_TOKENS = 200_000_000
-"""Most tokens of a store whose lengths and trained tokens are counted by domain, and documents by engine, each time."""
+"""Most tokens of a store whose lengths and trained tokens are counted by domain, and documents by engine, for every event."""
 SHOWN_TOKENS, SHOWN_BEFORE = 600, 24
-"""Tokens of a row that fails, and how many of these stand before the wrong one."""
+"""Tokens to show of a failing row, and of these before the wrong one."""
 SHOWN_STRETCHES = 12
 
 
 def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]:
-    """Metadata of a materialization, what people look at first: what is trained, what was refused, its report, a row, what it is made of; then
-    figures."""
+    """Metadata of a materialization, most important first: trained share, rejected records, report, a row, mixture; then figures."""
 
     manifest = published.manifest
-    every = {key: value for key, value in {**manifest.counts, **manifest.metrics}.items() if isinstance(value, int | float)}
-    numbers = {key: round(value, 4) for key, value in every.items() if not key.removeprefix("dev_").startswith("share_")}
+    figures = {key: value for key, value in {**manifest.counts, **manifest.metrics}.items() if isinstance(value, int | float)}
+    numbers = {key: round(value, 4) for key, value in figures.items() if not key.removeprefix("dev_").startswith("share_")}
     rows = numbers.get("rows", numbers.get("kept"))
     share = numbers.pop("trained_fraction", None)
     if share is None and numbers.get("tokens") and "trained_tokens" in numbers:
@@ -206,8 +203,8 @@ def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]
         "refused_records": sum(reasons.values()),
         **({"refused_by_reason": dg.MetadataValue.json(reasons)} if reasons else {}),
         "report": dg.MetadataValue.md(report_link(manifest.asset, manifest.partition)),
-        **_look_inside(workspace, published),
-        **(_refused(published, chain) if reasons else {}),
+        **_preview(workspace, published),
+        **(_rejected_records(published, chain) if reasons else {}),
         **({"mixture": dg.MetadataValue.md(mixture_picture(realised, weights))} if realised else {}),
         **_by_domain(workspace, published),
         **_by_engine(workspace, published),
@@ -222,72 +219,72 @@ def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]
 
 
 def report_link(asset: str, partition: str) -> str:
-    """Markdown: the page of a store, and the command that writes it as a file."""
+    """Markdown: a link to the page of a store, and the command that writes it as a file."""
     return f"[open]({page_address(asset, partition)}) while `prep-assets view` runs\n\n`prep-assets report {which(asset, partition)}`"
 
 
 def which(asset: str, partition: str) -> str:
-    """How commands name a store."""
+    """The arguments of commands that name a store."""
     return f"{asset} -p {partition}" if partition else asset
 
 
-def _refused(published: Published, chain: Sequence[tuple[Asset, list[Published]]]) -> dict[str, Any]:
-    """The first records that were refused between the sources and this store."""
+def _rejected_records(published: Published, chain: Sequence[tuple[Asset, list[Published]]]) -> dict[str, Any]:
+    """The first records rejected between the sources and this store."""
 
     first = [
         dg.TableRecord(
             {
-                "record (from 0)": one_line(each.id),
-                "reason": one_line(f"{each.stage}/{each.reason}"),
-                "detail": one_line(each.detail)[:SHOWN_CHARACTERS],
-                "payload": one_line(each.payload)[:SHOWN_CHARACTERS],
+                "record (from 0)": one_line(rejection.id),
+                "reason": one_line(f"{rejection.stage}/{rejection.reason}"),
+                "detail": one_line(rejection.detail)[:SHOWN_CHARACTERS],
+                "payload": one_line(rejection.payload)[:SHOWN_CHARACTERS],
                 "store": store,
             }
         )
-        for store, each in islice(refusals(chain), SHOWN_REFUSED)
+        for store, rejection in islice(refusals(chain), SHOWN_REFUSED)
     ]
     quarantine = {"quarantine": dg.MetadataValue.path(str(published.quarantine))} if published.quarantine else {}
     return {"refused": dg.MetadataValue.table(first), **quarantine}
 
 
 def _by_domain(workspace: Workspace, published: Published) -> dict[str, Any]:
-    """A table of the domains, and a picture of the lengths of their documents. Masks are read for it, so not of the largest stores."""
+    """A table of the domains and a histogram of document lengths; not for the largest stores, since masks are read."""
     if published.manifest.asset not in EVERY or published.manifest.counts.get("tokens", 0) > MEASURED_TOKENS:
         return {}
 
     try:
-        opened = streams(published)
+        row_streams = streams(published)
     except PrepAssetsError:
         return {}
-    measured = [each for each in measure(opened) if each.documents]
+    measured = [row for row in measure(row_streams) if row.documents]
     if not measured:
         return {}
-    several = len(opened) > 1
+    several = len(row_streams) > 1
     records = [
-        dg.TableRecord({"domain": each.domain, **({"stream": each.stream} if several else {}), each.unit: each.total,
-                        "trained": f"{each.share:.1%}" if each.share is not None else "", "documents": each.documents, "median": each.median,
-                        "longest": each.longest})
-        for each in measured[:SHOWN_DOMAINS]
+        dg.TableRecord({"domain": row.domain, **({"stream": row.stream} if several else {}), row.unit: row.total,
+                        "trained": f"{row.share:.1%}" if row.share is not None else "", "documents": row.documents, "median": row.median,
+                        "longest": row.longest})
+        for row in measured[:SHOWN_DOMAINS]
     ]  # fmt: skip
-    lengths = np.concatenate([part.lengths for stream in opened for part in stream.parts()])
-    return {"lengths": dg.MetadataValue.md(lengths_picture(lengths, opened[0].unit)), "by_domain": dg.MetadataValue.table(records)}
+    lengths = np.concatenate([part.lengths for stream in row_streams for part in stream.parts()])
+    return {"lengths": dg.MetadataValue.md(lengths_picture(lengths, row_streams[0].unit)), "by_domain": dg.MetadataValue.table(records)}
 
 
 def _by_engine(workspace: Workspace, published: Published) -> dict[str, int]:
-    """How many documents are for which engine."""
+    """Documents by engine."""
     try:
-        found = by_engine(store_of(workspace, published), MEASURED_TOKENS) if published.manifest.asset in EVERY else {}
+        counts = by_engine(store_of(workspace, published), MEASURED_TOKENS) if published.manifest.asset in EVERY else {}
     except PrepAssetsError:
         return {}
-    return {f"documents_by_{name}": count for name, count in found.items()}
+    return {f"documents_by_{name}": count for name, count in counts.items()}
 
 
 def data_version(published: Published) -> str:
-    """The data version of a store: it follows its content and nothing else."""
+    """The data version of a store, which depends only on its content."""
     return published.manifest.content_hash[:32]
 
 
-def _look_inside(workspace: Workspace, published: Published) -> dict[str, Any]:
+def _preview(workspace: Workspace, published: Published) -> dict[str, Any]:
     if published.manifest.asset not in EVERY or not (published.manifest.counts.get("rows") or published.manifest.counts.get("kept")):
         return {}
     try:
@@ -296,13 +293,15 @@ def _look_inside(workspace: Workspace, published: Published) -> dict[str, Any]:
         return {}
     if isinstance(shown, Preview):
         return {"preview": dg.MetadataValue.md(diff_block(shown)), "preview_row": dg.MetadataValue.md(picture(shown))}
-    # a source may have many thousands of files, and metadata is a row of the event log
-    return {"preview": dg.MetadataValue.json({key: each[:SHOWN_FILES] if isinstance(each, list) else each for key, each in shown.items()})}
+    # a source may have thousands of files, and metadata is a row of the event log
+    return {
+        "preview": dg.MetadataValue.json({key: value[:SHOWN_FILES] if isinstance(value, list) else value for key, value in shown.items()})
+    }
 
 
 def check_metadata(workspace: Workspace, asset: Asset, verdict: Verdict, partition: str = "") -> dict[str, Any]:
-    """Metadata of a check: its figures, and where it fails, the row that fails most plainly, with its tokens as they are and the wrong one in red,
-    both derivations, and what looks closer: a page of the store that was not published, with both derivations of every mask."""
+    """Metadata of a check: its figures; where it fails, also the worst row with the wrong token in red, both derivations of it, and the page of
+    the candidate, with both derivations of every mask."""
     if verdict.passed or verdict.worst is None:
         return dict(verdict.numbers)
 
@@ -321,7 +320,7 @@ def _worst_row(workspace: Workspace, asset: Asset, worst: Worst) -> dict[str, An
         return {"worst_row": dg.MetadataValue.text(f"{worst.where}: {worst.note}"), **derivations}
     first = max(0, worst.at - SHOWN_BEFORE)
     ids = worst.ids[first : first + SHOWN_TOKENS]
-    texts = tuple(token_texts(vocabulary, [each])[0] if 0 <= each < vocabulary.size else f"⟨id {each}⟩" for each in ids)
+    texts = tuple(token_texts(vocabulary, [token_id])[0] if 0 <= token_id < vocabulary.size else f"⟨id {token_id}⟩" for token_id in ids)
     known = 0 <= worst.at < len(worst.ids)
     wrong = worst.at - first if known else -1
     token = f"token {worst.at:,} of {len(worst.ids):,}: {texts[wrong]!r}, id {ids[wrong]}" if known else ""
@@ -338,7 +337,7 @@ def _worst_row(workspace: Workspace, asset: Asset, worst: Worst) -> dict[str, An
 
 
 def _derivations(worst: Worst) -> dict[str, Any]:
-    """What is stored beside what the source says, stretch by stretch, from the first that differs on."""
+    """A table of stored and derived stretches, from the first difference on."""
     if not worst.derivations:
         return {}
     differs = next((at for at, (stored, source) in enumerate(worst.derivations) if stored != source), 0)
@@ -350,11 +349,11 @@ def _derivations(worst: Worst) -> dict[str, Any]:
     return {"derivations": dg.MetadataValue.table(rows)}
 
 
-# A store as events of Dagster: its materialization, what its checks say, and the code version of its asset.
+# Events of a store: its materialization, evaluations of its checks, and the code version of its asset.
 #
-# Dagster compares versions of a store's content, its code and its inputs to tell whether it is in sync, and writes them itself for what a step is known to
-# materialize. There is more than that: what a step builds upstream because it is missing, each partition of a range with a version of its own, and stores
-# that were built outside Dagster. So the tags are written here.
+# Dagster compares versions of content, code and inputs to tell whether an asset is in sync, and tags them itself for declared outputs. Here are more
+# materializations: missing upstream stores that a step builds, partitions of a range with their own versions, and stores built outside Dagster. So the tags
+# are written here.
 
 SHOWN_SUMMARY = 2000
 UNRECORDED = {SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True}
@@ -364,7 +363,7 @@ UNRECORDED = {SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True}
 def materialization(
     instance: dg.DagsterInstance, site: Site, workspace: Workspace, step: Step, published: Published, metadata: Mapping[str, Any]
 ) -> dg.AssetMaterialization:
-    """That a store was built, from which versions of what it is made from."""
+    """The materialization of a store, with the versions of its inputs."""
     tags = {
         "dagster/data_version": data_version(published),
         "dagster/data_version_is_user_provided": "true",
@@ -387,11 +386,11 @@ def materialization(
 def evaluations(
     instance: dg.DagsterInstance, site: Site, workspace: Workspace, step: Step, verdicts: Mapping[str, Verdict]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """What each check says of a store that was recorded last. One of a partition counts only while it names that record."""
+    """The evaluations of a store's checks, which target its latest materialization; without it, Dagster ignores those of a partition."""
     key = site.key(step.asset.name)
-    seen = latest(instance, key, step.partition)
-    target = seen and AssetCheckEvaluationTargetMaterializationData(
-        storage_id=seen.storage_id, run_id=seen.run_id, timestamp=seen.timestamp
+    recorded = latest(instance, key, step.partition)
+    target = recorded and AssetCheckEvaluationTargetMaterializationData(
+        storage_id=recorded.storage_id, run_id=recorded.run_id, timestamp=recorded.timestamp
     )
     for name, verdict in verdicts.items():
         yield dg.AssetCheckEvaluation(
@@ -410,9 +409,9 @@ def evaluations(
 def known_versions(
     instance: dg.DagsterInstance, site: Site, workspace: Workspace, asset: Asset, partitions: Sequence[str]
 ) -> dict[str, str]:
-    """Partition → data version, of those stores that Dagster knows to be made by this code, and whose checks it knows to hold.
+    """Partition → data version, for stores that Dagster has recorded with this code version and with checks that hold.
 
-    Where the UI is to show that no run came for hours, one partition is left out, so that each run is seen.
+    With a freshness policy one partition is left out, so that every run is recorded.
     """
     if workspace.family(FAMILIES[asset.family]).refresh.fresh_for is not None:
         partitions = partitions[1:]
@@ -429,52 +428,52 @@ def known_versions(
     ids = [latest[partition] for partition in partitions if holding[partition] == len(checks)]
     if not ids:
         return {}
-    code, found = code_version(workspace.plain, asset), dict[str, str]()
+    code, versions = code_version(workspace.plain, asset), dict[str, str]()
     for record in instance.fetch_materializations(dg.AssetRecordsFilter(asset_key=key, storage_ids=ids), limit=len(ids)).records:
         tags = (record.asset_materialization.tags if record.asset_materialization else None) or {}
         if tags.get("dagster/code_version") == code:
-            found[record.partition_key or ""] = tags.get("dagster/data_version", "")
-    return found
+            versions[record.partition_key or ""] = tags.get("dagster/data_version", "")
+    return versions
 
 
 def latest(instance: dg.DagsterInstance, key: dg.AssetKey, partition: str) -> dg.EventLogRecord | None:
-    """The record of a store's latest materialization."""
+    """The record of the latest materialization of a store."""
     chosen = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition]) if partition else key
     return next(iter(instance.fetch_materializations(chosen, limit=1).records), None)
 
 
 def recorded_version(record: dg.EventLogRecord | None) -> str:
     """The data version of a materialization; empty where there is none."""
-    found = record.asset_materialization if record else None
-    return ((found.tags if found else None) or {}).get("dagster/data_version", "")
+    event = record.asset_materialization if record else None
+    return ((event.tags if event else None) or {}).get("dagster/data_version", "")
 
 
 FILES = ("tokenizer", "template")
-"""Options that may name a folder or a file beside the configuration, whose content counts."""
+"""Options that may name a file or folder, whose content counts."""
 
 
 def code_version(workspace: Workspace, asset: Asset) -> str:
-    """The asset's code version and a hash over the options that it depends on, files that these name included.
+    """The asset's version, and a hash of the options that it depends on and of the files that these name.
 
-    What one domain says is left out where each domain has a store of its own: a code version is of the whole asset, and another
-    filter in one domain must not mark all others. `prep-assets status` tells them apart.
+    Options of domains are left out: a code version is of the whole asset, and a change of one domain must not mark the others as stale.
+    `prep-assets status` tells them apart.
     """
     family = workspace.family(FAMILIES[asset.family])
-    said = family.model_dump(mode="json", by_alias=True, exclude={"domains"})
+    declared = family.model_dump(mode="json", by_alias=True, exclude={"domains"})
     options: dict[str, Any] = {}
     for option in asset.options:
-        value: Any = said
+        value: Any = declared
         for key in option.split("."):
             value = value.get(key) if isinstance(value, dict) else None
         options[option] = value
         if option in FILES:
             path = workspace.configs / str(value)
-            files = [each for each in (sorted(path.iterdir()) if path.is_dir() else [path]) if each.is_file()]
-            options[option] = [value, [[each.name, _hash(each, each.stat().st_size, each.stat().st_mtime_ns)] for each in files]]
+            files = [file for file in (sorted(path.iterdir()) if path.is_dir() else [path]) if file.is_file()]
+            options[option] = [value, [[file.name, _hash(file, file.stat().st_size, file.stat().st_mtime_ns)] for file in files]]
     return f"{asset.version}-{digest(options)[:10]}" if options else asset.version
 
 
 @bounded_cache("hashes of files", 4096)
 def _hash(file: Path, size: int, changed: int) -> str:
-    """sha256 of a file, which is read again only where it looks changed."""
+    """sha256 of a file, cached by size and time of change."""
     return file_hash(file)

@@ -1,7 +1,7 @@
-"""OpenLineage events of Dagster's runs, with what was written and what it was made from.
+"""OpenLineage events of Dagster's runs, with the content and inputs of stores.
 
-`dagster_openlineage` turns Dagster's events into OpenLineage's. It knows neither a store's content nor, since no event names it, what an asset was
-made from; both are put in here, through its two doors: the adapter that its event log takes, and the emitter that its adapter takes.
+`dagster_openlineage` turns Dagster's events into OpenLineage's. It knows neither the content of a store nor, since no event names them, its inputs; both
+are added here, through its two extension points: the adapter of its event log, and the emitter of its adapter.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from prep_assets.graph.graph import EVERY
 from prep_assets.neighbours.openlineage import facets_of
 from prep_assets.stores.manifest import Manifest
 
-_ADDED: ContextVar[Mapping[str, Any] | None] = ContextVar("facets of the store in the event", default=None)
+_FACETS: ContextVar[Mapping[str, Any] | None] = ContextVar("facets of the store in the event", default=None)
 
 
 class StoreEvents(OpenLineageEventLogStorage):  # type: ignore[misc]
     """`dagster_openlineage.OpenLineageEventLogStorage`, for ``event_log_storage`` in ``dagster.yaml``; it takes the same settings."""
 
     def __init__(self, wrapped: Any, *, adapter: Any = None, **settings: Any) -> None:
-        own = {name: value for name, value in settings.items() if name != "inst_data"}
-        super().__init__(wrapped, adapter=adapter or StoreAdapter(**own), **settings)
+        adapter_settings = {name: value for name, value in settings.items() if name != "inst_data"}
+        super().__init__(wrapped, adapter=adapter or StoreAdapter(**adapter_settings), **settings)
 
 
 class StoreAdapter(OpenLineageAdapter):  # type: ignore[misc]
-    """Tells of each materialization of a store what its manifest says."""
+    """Adds facts of the manifest to materializations of stores."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(emitter=settings.pop("emitter", None) or StoreEmitter(client=OpenLineageClient()), **settings)
@@ -47,39 +47,41 @@ class StoreAdapter(OpenLineageAdapter):  # type: ignore[misc]
         *,
         metadata: Mapping[str, Any] | None = None,
         upstream_asset_keys: Sequence[dg.AssetKey] | None = None,
-        **more: Any,
+        **options: Any,
     ) -> None:
-        """Emit the end of a run that wrote an asset; of one that is not ours nothing else than without this class."""
+        """Emit the materialization of an asset; with facets and inputs where it is a store of ours."""
         manifest = _manifest(metadata or {})
         if manifest is None:
-            super().asset_materialization(asset_key, run_id, timestamp, metadata=metadata, upstream_asset_keys=upstream_asset_keys, **more)
+            super().asset_materialization(
+                asset_key, run_id, timestamp, metadata=metadata, upstream_asset_keys=upstream_asset_keys, **options
+            )
             return
         above = upstream_asset_keys or [dg.AssetKey([*asset_key.path[:-1], name]) for name in _upstream(manifest)]
-        with _adding(facets_of(manifest)):
-            super().asset_materialization(asset_key, run_id, timestamp, metadata=metadata, upstream_asset_keys=above, **more)
+        with _with_facets(facets_of(manifest)):
+            super().asset_materialization(asset_key, run_id, timestamp, metadata=metadata, upstream_asset_keys=above, **options)
 
 
 class StoreEmitter(OpenLineageEmitter):  # type: ignore[misc]
-    """Puts the facets of the store into the event."""
+    """Adds the facets of the store to the event."""
 
     def emit(self, event: Any) -> None:
         """Send an event."""
         for output in getattr(event, "outputs", None) or ():
-            output.facets.update(_ADDED.get() or {})
+            output.facets.update(_FACETS.get() or {})
         super().emit(event)
 
 
 @contextmanager
-def _adding(facets: Mapping[str, Any]) -> Iterator[None]:
-    token = _ADDED.set(facets)
+def _with_facets(facets: Mapping[str, Any]) -> Iterator[None]:
+    token = _FACETS.set(facets)
     try:
         yield
     finally:
-        _ADDED.reset(token)
+        _FACETS.reset(token)
 
 
 def _manifest(metadata: Mapping[str, Any]) -> Manifest | None:
-    """The manifest of the version that an event tells of; `None` where the asset is not ours, or the version is in a bucket or gone."""
+    """The manifest of the version in an event; `None` where the asset is not ours, or the version is in a bucket or gone."""
     content, path = (getattr(metadata.get(name), "value", None) for name in ("content_hash", "path"))
     try:
         manifest = Manifest.read(Path(str(path))) if content and path else None

@@ -1,4 +1,4 @@
-"""Sensors and schedules: of source files, of stores that were built elsewhere, of runs that fail."""
+"""Sensors and schedules: changed sources, nightly rebuilds, scrubbing, stores built elsewhere, failed runs."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.bucket import bucket_of
 from prep_assets.stores.manifest import digest
 
-# A sensor per family that watches its source files.
+# A sensor per family watches its source files.
 
 LOST, FOUND = ":lost", ":found"
-"""Where the cursor remembers what is lost, and how files look in which domains are found; no domain has such a name."""
+"""Cursor keys of lost stores, and of the signs of files that name domains; no domain has such a name."""
 
 
 def silent(note: str) -> None:
-    """Notes that are dropped."""
+    """Drop a note."""
 
 
 def sources_sensor(site: Site, family: str) -> dg.SensorDefinition:
-    """The sensor of one family. It also notices stores that are gone, and closes runs whose process is."""
-    known = domains(site, family)
-    partitions = known.get_partition_keys() if isinstance(known, dg.StaticPartitionsDefinition) else None
+    """The sensor of a family's sources. It also records lost stores, and closes runs whose process is gone."""
+    domain_partitions = domains(site, family)
+    partitions = domain_partitions.get_partition_keys() if isinstance(domain_partitions, dg.StaticPartitionsDefinition) else None
 
     @dg.sensor(
         name=site.named(f"{family}_sources"),
@@ -54,39 +54,39 @@ def sources_sensor(site: Site, family: str) -> dg.SensorDefinition:
     )
     def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         close_gone(context.instance)
-        before = json.loads(context.cursor or "{}")
-        workspace, signs = settled(site.open(), family, before.get(FOUND, ""))
+        memory = json.loads(context.cursor or "{}")
+        workspace, signs = settled(site.open(), family, memory.get(FOUND, ""))
         register(context.instance, site, workspace, family)
-        found = look(workspace, family, context.cursor, partitions=partitions, tell=context.log.warning)
-        failures, gone = lost_stores(site, workspace, context.instance, family, set(before.get(LOST, ())))
-        cursor = {**json.loads(found.cursor or "{}"), LOST: sorted(gone), **({FOUND: signs} if signs else {})}
+        result = look(workspace, family, context.cursor, partitions=partitions, tell=context.log.warning)
+        failures, lost = lost_stores(site, workspace, context.instance, family, set(memory.get(LOST, ())))
+        cursor = {**json.loads(result.cursor or "{}"), LOST: sorted(lost), **({FOUND: signs} if signs else {})}
         OutsideRun(context.instance, site.named(f"{family}_sources")).record(failures)
-        return found._replace(cursor=json.dumps(cursor, sort_keys=True))
+        return result._replace(cursor=json.dumps(cursor, sort_keys=True))
 
     return watch
 
 
 def sign_of(file: SourceFile) -> str:
-    """A cheap sign of a file's change: what a list says of an object in a bucket, else what the file itself says."""
+    """A cheap fingerprint of a file: from the listing of a bucket, else from the file itself."""
     return file.listed or fingerprint(file)
 
 
 def settled(workspace: Workspace, family: str, before: str) -> tuple[Workspace, str]:
-    """The workspace, and how the files look in which it finds domains; empty where there are none.
+    """The workspace, and a hash of the signs of files that name its domains; empty where no files do.
 
-    It looks for domains only in files that look as they did the last time, and in no remote file that no run has read as it is now.
+    The workspace reads domains only from files that are unchanged since the last tick, and from remote files only as a run has read them.
 
     Args:
-        before: how these files looked at the last look.
+        before: that hash at the last tick.
     """
     signs, unread = dict[str, str](), False
     for label, domain in workspace.declared(FAMILIES[family]).domains.items():
         try:
-            found = [workspace.files(domain, fetch=False), workspace.test_files(domain, fetch=False)] if domain.domains else []
-            for files in found:
-                known = {(pin.name, pin.fingerprint) for pin in workspace.remembered(files)}
+            file_sets = [workspace.files(domain, fetch=False), workspace.test_files(domain, fetch=False)] if domain.domains else []
+            for files in file_sets:
+                pinned = {(pin.name, pin.fingerprint) for pin in workspace.remembered(files)}
                 signs.update({file.url: sign_of(file) for file in files})
-                unread |= any(is_remote(file.url) and (file.name, signs[file.url]) not in known for file in files)
+                unread |= any(is_remote(file.url) and (file.name, signs[file.url]) not in pinned for file in files)
         except PrepAssetsError as error:
             signs[label] = str(error)
     now = digest(signs) if signs else ""
@@ -101,17 +101,17 @@ def look(
     partitions: Collection[str] | None = None,
     tell: Callable[[str], None] = silent,
 ) -> dg.SensorResult:
-    """Compare the source files with what the cursor remembers.
+    """Compare the source files with the cursor, and request runs of changed domains.
 
-    The cursor holds, for each domain, the content that was last asked to be built (``done``), a hash of the files' signs at the last look
-    (``seen``), and how many looks in a row did not reach a source (``missed``). A domain is rebuilt when its files look the same on two looks
-    in a row, so one that is being written waits, and when their content differs from what was built, so a file that was only touched does not
-    count. A source that cannot be looked at changes nothing: it is named, and looked at again.
+    The cursor holds, by domain, the content that was last requested (``done``), a hash of the files' signs at the last tick (``seen``), and the
+    number of ticks in a row that failed to reach a source (``missed``). A domain is rebuilt when its signs are equal on two ticks in a row, so
+    a file that is being written waits, and when its content differs from what was built, so a touched file does not count. An unreachable
+    source changes nothing: it is named, and tried again.
 
     Args:
-        sign: cheap sign of a file's change; an empty one means that there is none, and the content is hashed at each look.
-        partitions: the domains that the code location has loaded; another one waits until it is loaded again. `None`: all.
-        tell: is given what a look that asks for runs has to say of other domains.
+        sign: cheap fingerprint of a file; empty where there is none, and the content is hashed at every tick.
+        partitions: domains that the code location has loaded; others wait until it is reloaded. `None`: all.
+        tell: called with the notes on other domains where runs are requested.
     """
     before: dict[str, Any] = json.loads(cursor) if cursor else {}
     now: dict[str, Any] = {}
@@ -128,7 +128,7 @@ def look(
             notes.append(f"{name}: new in the configuration, waits until the code location is reloaded")
             continue
         try:
-            now[name] = _look_at(workspace, configured, domain, known, sign)
+            now[name] = _domain_memory(workspace, configured, domain, known, sign)
         except PrepAssetsError as error:
             missed = known.get("missed", 0) + 1
             notes.append(
@@ -154,11 +154,11 @@ def look(
     return dg.SensorResult(run_requests=requests, skip_reason=skip, cursor=json.dumps(now, sort_keys=True))
 
 
-def _look_at(
+def _domain_memory(
     workspace: Workspace, family: Family, domain: Domain, known: Mapping[str, Any], sign: Callable[[SourceFile], str]
 ) -> dict[str, Any]:
-    """What to remember of a domain. Its files and its images have ``settled`` when they look as they did the last time; only then are they
-    hashed, once. The files of benchmarks count as files of every domain."""
+    """The cursor's entry of a domain. Its files and images have ``settled`` when their signs are those of the last tick; only then are they
+    hashed, once. Files of benchmarks count as files of every domain."""
     files, test_files = workspace.files(domain, fetch=False), workspace.test_files(domain, fetch=False)
     benchmarks, images = workspace.benchmarks(family, fetch=False), workspace.image_folder(domain)
     signs = {file.url: sign(file) for file in (*files, *test_files, *benchmarks)}
@@ -167,49 +167,49 @@ def _look_at(
     if known.get("seen") != seen:
         return memory
     if known.get("settled") != seen or not all(signs.values()):
-        contents = [each for found in (files, test_files, benchmarks) for each in _contents(workspace, found, signs)]
+        contents = [content for file_set in (files, test_files, benchmarks) for content in _contents(workspace, file_set, signs)]
         memory["done"] = digest([*contents, *([workspace.image_pin(domain)] if images is not None else [])])
     return {**memory, "settled": seen}
 
 
 def _contents(workspace: Workspace, files: tuple[SourceFile, ...], signs: Mapping[str, str]) -> list[dict[str, str | int]]:
-    """What goes into a build's identity of each file. A remote file is not read for it, which may take hours: unless it was pinned with the sign
-    that it has now, the sign stands for its content, and the run that is asked for finds out."""
-    away = {file.url for file in files if is_remote(file.url) and signs[file.url]}
-    known = {(pin.name, pin.fingerprint): pin for pin in workspace.remembered(files)} if away else {}
-    here = {pin.name: pin for pin in workspace.pins(tuple(file for file in files if file.url not in away))}
-    pins = (known.get((file.name, signs[file.url])) if file.url in away else here[file.name] for file in files)
+    """The part of a build's identity that comes from files. Remote files are not read, which may take hours: unless one was pinned with its
+    current sign, the sign stands for its content, and the requested run finds out."""
+    remote = {file.url for file in files if is_remote(file.url) and signs[file.url]}
+    remembered = {(pin.name, pin.fingerprint): pin for pin in workspace.remembered(files)} if remote else {}
+    local_pins = {pin.name: pin for pin in workspace.pins(tuple(file for file in files if file.url not in remote))}
+    pins = (remembered.get((file.name, signs[file.url])) if file.url in remote else local_pins[file.name] for file in files)
     return [pin.identity if pin else {"name": file.name, "sign": signs[file.url]} for file, pin in zip(files, pins, strict=True)]
 
 
 def _is_pinned(workspace: Workspace, family: str, name: str, content: str) -> bool:
-    """Whether the raw asset already holds exactly this content."""
+    """Whether the raw asset already pins this content."""
     raw = workspace.published(f"{family}_raw", name)
     if raw is None:
         return False
     recipe = raw.manifest.recipe
-    beside = [*recipe.get("benchmarks", {}).get("files", ()), *([recipe["images"]] if "images" in recipe else [])]
-    return digest([*recipe["files"], *recipe["test_files"], *beside]) == content
+    additional = [*recipe.get("benchmarks", {}).get("files", ()), *([recipe["images"]] if "images" in recipe else [])]
+    return digest([*recipe["files"], *recipe["test_files"], *additional]) == content
 
 
-# Refresh without anybody asking: sensors on sources, a nightly schedule per family, automation inside the graph, and a scrub by the hour.
+# Automatic refresh: a nightly schedule per family, automation inside the graph, and an hourly scrub.
 
 HOUR = 3600
 SCRUB_SECONDS = 30
-"""How long one look reads; a sensor may take a minute."""
+"""Seconds that one tick reads; a sensor may take a minute."""
 
 
 def sound(site: Site, families: Sequence[str]) -> list[str]:
-    """The families whose configuration means something; the others have assets that say what is wrong, and nothing starts them."""
-    found = []
+    """The families with a valid configuration; the others get assets that show the error, and no jobs."""
+    valid = []
     for family in families:
         with suppress(PrepAssetsError):
-            found += [family] if family_assets(site.declared(), family) else []
-    return found
+            valid += [family] if family_assets(site.declared(), family) else []
+    return valid
 
 
 def schedules(site: Site, families: Sequence[str]) -> list[dg.ScheduleDefinition]:
-    """A schedule for each family: rebuild what its sources and options ask for. What has not changed is not built again."""
+    """A schedule per family that rebuilds what changed in sources or options."""
     return [_schedule(site, family) for family in families]
 
 
@@ -238,7 +238,7 @@ def _schedule(site: Site, family: str) -> dg.ScheduleDefinition:
 
 
 def automation(site: Site) -> dg.SensorDefinition:
-    """Follows the assets' automation conditions (see `prep_assets.defs.assets`)."""
+    """The sensor that evaluates automation conditions (see `prep_assets.defs.assets`)."""
     return dg.AutomationConditionSensorDefinition(
         site.named("rebuild_downstream"),
         target=dg.AssetSelection.all() if not site.prefix else dg.AssetSelection.key_prefixes(list(site.prefix)),
@@ -248,8 +248,8 @@ def automation(site: Site) -> dg.SensorDefinition:
 
 
 def scrubber(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
-    """Damage to a store becomes a failed check of it and of those made from it, and a run that builds them again; damage to a source only failed checks."""
-    # what is built again is chosen from all assets of a family
+    """The sensor of damage: a damaged store fails its check and those of stores made from it, and all are rebuilt; a damaged source only fails checks."""
+    # jobs of all assets of a family, of which runs select some
     jobs = {family: family_job(site, "mend", family) for family in families}
     job_of = {asset: jobs[family].name for family in families for asset in family_assets(site.declared(), family)}
 
@@ -260,41 +260,41 @@ def scrubber(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
         description="Reads 1 GiB of stores, in buckets too, and of sources on this machine again each hour, in rotation; builds again what has rotted.",
     )
     def read_again(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        found = scrub(site.open(), BYTES, SCRUB_SECONDS)
+        result = scrub(site.open(), BYTES, SCRUB_SECONDS)
         failures = [
-            damaged(site, *store, ("made from what is damaged: " if at else "") + damage.what)
-            for damage in found.damaged
-            for at, store in enumerate(_stores(damage))
+            damaged(site, *store, ("made from what is damaged: " if index else "") + damage.what)
+            for damage in result.damaged
+            for index, store in enumerate(_stores(damage))
         ]
         OutsideRun(context.instance, site.named("scrub")).record(failures)
-        # what is built again is checked and looked at again, so the same damage may be asked about twice
-        again = digest([context.cursor, *(damage.what for damage in found.damaged)])[:16]
+        # the cursor is in the run key, since the same damage may recur after a rebuild
+        occurrence = digest([context.cursor, *(damage.what for damage in result.damaged)])[:16]
         requests = [
             dg.RunRequest(
-                f"scrub:{asset}:{partition}:{again}",
+                f"scrub:{asset}:{partition}:{occurrence}",
                 job_name=job_of[asset],
                 asset_selection=[site.key(asset)],
                 partition_key=partition or None,
             )
-            for asset, partition in dict.fromkeys(store for damage in found.damaged if not damage.source for store in _stores(damage))
+            for asset, partition in dict.fromkeys(store for damage in result.damaged if not damage.source for store in _stores(damage))
         ]
-        summary = f"read {found.read:,} of {found.total:,} bytes, {len(found.damaged)} files damaged"
+        summary = f"read {result.read:,} of {result.total:,} bytes, {len(result.damaged)} files damaged"
         return dg.SensorResult(requests, skip_reason=None if requests else summary, cursor=str(int(context.cursor or 0) + 1))
 
     return read_again
 
 
 def _stores(damage: Damage) -> list[tuple[str, str]]:
-    """Asset and partition of what is damaged, and of what is made from it where that is a store."""
+    """(asset, partition) of a damaged store and of the stores made from it."""
     built = () if damage.source else (label.rstrip("]").partition("[") for label in damage.built)
     return [(damage.asset, damage.partition), *((asset, partition) for asset, _, partition in built)]
 
 
-# A sensor that records stores which were built outside Dagster: on the command line, from Python, by another instance.
+# A sensor that records stores built outside Dagster: on the command line, from Python, by another instance.
 
 NAME = "built_elsewhere"
 AT_ONCE = 100
-"""Stores that one look records: a sensor may take a minute, and each store has pictures drawn of it."""
+"""Most stores that one tick records: a sensor may take a minute, and charts are drawn of every store."""
 UNDER_WAY = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -305,7 +305,7 @@ UNDER_WAY = [
 
 
 def recorder(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
-    """The sensor. It starts no run, so it is on from the beginning: what `prep-assets build` made stands in the graph half a minute later."""
+    """The sensor. It starts no runs, so it is on by default: what `prep-assets build` built is in the graph half a minute later."""
 
     @dg.sensor(
         name=site.named(NAME),
@@ -336,11 +336,11 @@ def recorder(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
 
 
 def changed_stores(workspace: Workspace, families: Sequence[str], since: int) -> list[tuple[int, Step]]:
-    """The stores on disk whose `current` was replaced at a time or later, in the order in which that happened.
+    """(time, step) of stores whose `current` was replaced at `since` or later, in ns, ascending.
 
-    So what a store was made from comes before it, as it did when it was built. The first of each pair is the time, in nanoseconds.
+    So upstream stores come first, as they were built.
     """
-    found = []
+    changed = []
     for family in families:
         for asset in family_assets(workspace, family).values():
             for partition in asset.partitions(workspace):
@@ -350,12 +350,12 @@ def changed_stores(workspace: Workspace, families: Sequence[str], since: int) ->
                 except OSError:
                     continue
                 if when >= since:
-                    found.append((when, Step(asset, partition, "current", "", requested=True)))
-    return sorted(found, key=lambda each: each[0])
+                    changed.append((when, Step(asset, partition, "current", "", requested=True)))
+    return sorted(changed, key=lambda entry: entry[0])
 
 
 def record(instance: dg.DagsterInstance, site: Site, workspace: Workspace, step: Step, checks: OutsideRun) -> bool:
-    """Record a store and its checks, unless Dagster knows it; whether it did."""
+    """Record a store and its checks, unless Dagster knows it; return whether it was recorded."""
     try:
         published = workspace.published(step.asset.name, step.partition)
     except PrepAssetsError:
@@ -369,34 +369,34 @@ def record(instance: dg.DagsterInstance, site: Site, workspace: Workspace, step:
     return True
 
 
-# Notifications of runs that fail: by a webhook as Slack has them, or by e-mail.
+# Notifications of failed runs, by Slack-compatible webhook or e-mail.
 
 TELL, SMTP = "PREP_ASSETS_TELL", "PREP_ASSETS_SMTP"
-"""Environment variables: whom to tell, addresses divided by commas (``https://…`` of a webhook, ``mailto:NAME@HOST``); and the mail server, as
-``smtp://USER:PASSWORD@HOST:PORT``, or ``smtps://`` for one that speaks TLS from the start."""
+"""Environment variables: recipients, separated by commas (``https://…`` of a webhook, ``mailto:NAME@HOST``); and the mail server, as
+``smtp://USER:PASSWORD@HOST:PORT``, or ``smtps://`` for implicit TLS."""
 UI = "PREP_ASSETS_UI_URL"
-"""Where the web UI is, for a link to the run."""
+"""Environment variable with the address of the web UI, for links to runs."""
 SECONDS = 20
 SHOWN = 2000
 
 
 def failures(site: Site) -> dg.SensorDefinition:
-    """The sensor that follows all runs of the code location."""
+    """The sensor that reports failed runs of the code location."""
 
     @dg.run_failure_sensor(
         name=site.named("tell_of_failures"),
         description=f"Tells of runs that fail, to the webhooks and e-mail addresses in {TELL}.",
     )
     def tell_of_failures(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
-        whom = [each.strip() for each in os.environ.get(TELL, "").split(",") if each.strip()]
-        if not whom:
+        addresses = [part.strip() for part in os.environ.get(TELL, "").split(",") if part.strip()]
+        if not addresses:
             return dg.SkipReason(f"{TELL} names nobody")
         subject = f"prep-assets: run {context.dagster_run.run_id[:8]} of {context.dagster_run.job_name} failed"
         reasons = [f"{event.step_key}: {_reason(event)}" for event in context.get_step_failure_events()]
         server = os.environ.get(UI)
         link = [f"{server.rstrip('/')}/runs/{context.dagster_run.run_id}"] if server else []
         text = "\n\n".join([*(reasons or [context.failure_event.message or "no reason is given"]), *link])
-        for address in whom:
+        for address in addresses:
             tell(address, subject, text)
         return None
 
@@ -407,7 +407,7 @@ def tell(address: str, subject: str, text: str) -> None:
     """Send a message.
 
     Raises:
-        ConfigError: the address is of another kind, or there is no mail server for it.
+        ConfigError: the address has another scheme, or there is no mail server for it.
         OSError: the message was not accepted.
     """
     scheme, _, rest = address.partition(":")
@@ -439,7 +439,7 @@ def _mail(to: str, subject: str, text: str) -> None:
 
 
 def _reason(event: dg.DagsterEvent) -> str:
-    """The last cause of a failed step, which is the sentence that helps."""
+    """The message of the root cause of a failed step."""
     error = event.step_failure_data.error
     while error is not None and error.cause is not None:
         error = error.cause

@@ -19,30 +19,30 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.defs.io_manager import IO_MANAGER_KEY, StoreIOManager
 from prep_assets.pipeline.workspace import Progress, Workspace
 
-# Where a workspace stands in a Dagster project: its resource, and how its assets are called there.
+# A workspace in a Dagster project: its resource, and the keys of its assets.
 
 
 class WorkspaceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     """One folder of configuration files."""
 
     configs: str = ""
-    """Folder of the families' YAML files; empty: as `PREP_ASSETS_CONFIG_DIR` says, else `configs`."""
+    """Folder of the families' YAML files; empty: `PREP_ASSETS_CONFIG_DIR`, else `configs`."""
 
     def open(self, stores: Path, progress: Progress | None = None) -> Workspace:
-        """The workspace, as its files are at this moment."""
+        """Open the workspace from its files as they are now."""
         return Workspace(Path(self.configs).resolve() if self.configs else config_dir(), stores, progress=progress)
 
 
 @dataclass(frozen=True)
 class Site:
-    """How the assets of a workspace stand in a project.
+    """The place of a workspace's assets in a Dagster project.
 
     Attributes:
-        workspace: what they are made from.
-        stores: publishes and opens their stores.
-        resource, io_manager_key: the keys of these two in runs.
-        prefix: put before every asset key.
-        group: the group of all assets; their family where it is empty.
+        workspace: the resource with their configuration.
+        stores: the IO manager that publishes and opens their stores.
+        resource, io_manager_key: resource keys of these two.
+        prefix: prefix of every asset key.
+        group: group of all assets; empty: the family.
         owners: of every asset.
         tags: of every asset.
         upstream: domain → assets of the project that its source files come from.
@@ -63,11 +63,11 @@ class Site:
         return self.workspace.open(self.stores.root)
 
     def declared(self) -> Workspace:
-        """The workspace for definitions: no source is looked at, so that none can keep them from loading."""
+        """The workspace for definitions, which reads no source, so that none can keep definitions from loading."""
         return replace(self.open(), looks=False)
 
     def in_run(self, context: dg.AssetExecutionContext, progress: Progress | None = None) -> Workspace:
-        """The workspace of a run, whose resources may be others than those of the definitions."""
+        """The workspace of a run, from the run's own resources."""
         stores = getattr(context.resources, self.io_manager_key)
         if not isinstance(stores, StoreIOManager):
             raise dg.Failure(
@@ -83,76 +83,75 @@ class Site:
         return dg.AssetKey([*self.prefix, asset])
 
     def named(self, name: str) -> str:
-        """A name of an op, a job, a sensor or a schedule, which must differ from those of other sites."""
+        """A name of an op, job, sensor or schedule, unique among sites."""
         return "_".join([*self.prefix, name])
 
 
 # Domains as partitions: static where the configuration names them, dynamic where files do (``domains: auto``).
 #
-# The instance keeps dynamic partitions, so they survive a restart. They are made anew when definitions load, by each look of a sensor or a schedule, and by
-# each run.
+# The instance keeps dynamic partitions across restarts. They are updated when definitions load, by every tick of a sensor or schedule, and by every run.
 
 Partitions = dg.StaticPartitionsDefinition | dg.DynamicPartitionsDefinition
 
 
 def domains(site: Site, family: str) -> Partitions:
-    """The domains of a family; those that its configuration names, in its order."""
+    """The domains of a family as partitions; static ones in the order of the configuration."""
     declared = site.declared().declared(FAMILIES[family])
     return found_domains(site, family) if declared.finds_domains else dg.StaticPartitionsDefinition(list(declared.domains))
 
 
 def found_domains(site: Site, family: str) -> dg.DynamicPartitionsDefinition:
-    """The domains that the files of a family name."""
+    """The dynamic partitions of a family whose files name its domains."""
     return dg.DynamicPartitionsDefinition(name=site.named(f"{family}_domains"))
 
 
 def register(instance: dg.DagsterInstance, site: Site, workspace: Workspace, family: str) -> None:
-    """Let the instance's partitions of a family be the domains that its files name: add new ones, take out those that are gone."""
+    """Update a family's dynamic partitions to the domains that its files name: add new ones, delete removed ones."""
     if not workspace.declared(FAMILIES[family]).finds_domains:
         return
     now = workspace.family(FAMILIES[family])
     if now.finds_domains:
-        return  # not looked up yet
+        return  # not resolved yet
     name = found_domains(site, family).name
     assert name is not None
-    there = instance.get_dynamic_partitions(name)
-    if new := [each for each in now.domains if each not in there]:
+    registered = instance.get_dynamic_partitions(name)
+    if new := [domain for domain in now.domains if domain not in registered]:
         instance.add_dynamic_partitions(name, new)
-    for each in there:
-        if each not in now.domains:
-            instance.delete_dynamic_partition(name, each)
+    for domain in registered:
+        if domain not in now.domains:
+            instance.delete_dynamic_partition(name, domain)
 
 
 def register_at_load(site: Site, families: Sequence[str]) -> None:
-    """Register what files name when definitions load, so that the first command and the UI find their partitions. What is wrong with files, or with
-    the history, keeps no definitions from loading: runs say it."""
+    """Register dynamic domains when definitions load, so that the first command and the UI find their partitions. Errors of files or of the
+    instance are logged, so that definitions load; runs raise them."""
     for family in families:
         try:
             workspace = site.open()
-            if workspace.declared(FAMILIES[family]).finds_domains and (history := _history()):
+            if workspace.declared(FAMILIES[family]).finds_domains and (history := _persistent_instance()):
                 with history as instance:
                     register(instance, site, workspace, family)
-        except Exception as error:  # a database may fail in many ways
+        except Exception as error:  # databases fail in many ways
             logging.getLogger("prep_assets").error("%s: domains are not looked for yet: %s", family, error)
 
 
-def _history() -> dg.DagsterInstance | None:
-    """The instance that commands here use, where it lasts longer than they do."""
+def _persistent_instance() -> dg.DagsterInstance | None:
+    """The persistent Dagster instance, if there is one."""
     if os.environ.get("DAGSTER_HOME"):
         return dg.DagsterInstance.get()
     return dg.DagsterInstance.from_config(str(Path.cwd())) if Path("dagster.yaml").is_file() else None
 
 
-# The options of `configs/*.yaml` as typed Dagster config: what the launchpad shows, and what overrides the file for one run.
+# The options of `configs/*.yaml` as typed Dagster config, for the launchpad; they override the file for one run.
 #
-# The classes are made from the models themselves, so an option is declared once. Each field is optional: null, or `as_configured` where there is a choice of
-# words, means "as the file says", so a run that sets nothing always follows the file as it is at that moment.
+# The classes are generated from the pydantic models, so an option is declared once. Every field is optional: null, or `as_configured` for literals, means the
+# file's value, so a run that sets nothing follows the file as it is at run time.
 
 AS_CONFIGURED = "as_configured"
 PUBLISH = "publish"
 NOT_FOR_ONE_RUN = ("domains", "refresh", "exports", "image_tokens")
-"""Domains are partitions, the schedule is a definition and exports are assets: all are fixed when the code location loads. How many tokens an image
-has is a matter of the model."""
+"""Domains are partitions, the schedule is a definition, exports are assets: all are fixed when the code location loads. Tokens per image are a property of
+the model."""
 
 
 @bounded_cache("run configs", len(FAMILIES))
@@ -169,14 +168,14 @@ class Nothing(dg.Config):
 
 
 def chosen(config: dg.Config) -> dict[str, Any]:
-    """What a run config sets, as the nested mapping that overrides the file."""
+    """The options that a run config sets, as nested overrides of the file."""
     values = _set_values(config)
     values.pop(PUBLISH, None)
     return values
 
 
 def publishes(config: dg.Config) -> bool:
-    """Whether a run config asks for what its options give to be made current."""
+    """Whether a run config asks to publish the store instead of keeping a draft."""
     return bool(getattr(config, PUBLISH, False))
 
 
@@ -190,26 +189,26 @@ def _optional(model: type[BaseModel], name: str) -> type[dg.Config]:
             nested = _optional(annotation, f"{name}{annotation.__name__}")
             fields[key] = (nested, Field(default_factory=nested, description=(annotation.__doc__ or "").split("\n")[0]))
         elif get_origin(annotation) is Literal:
-            # Dagster has no optional choice of words, so "not set" is one of the words
+            # Dagster has no optional literals, so "not set" is one of the choices
             fields[key] = (Literal[(AS_CONFIGURED, *get_args(annotation))], Field(default=AS_CONFIGURED, description=description))
         else:
-            fields[key] = (Optional[_simple(annotation)], Field(default=None, description=description))  # noqa: UP045  (built at run time)
+            fields[key] = (Optional[_dagster_type(annotation)], Field(default=None, description=description))  # noqa: UP045  (built at run time)
     doc = f"Options of one run; null means as the configuration file says ({name})."
     return create_model(name, __base__=dg.Config, __doc__=doc, **fields)
 
 
-def _simple(annotation: Any) -> Any:
-    """The nearest type that Dagster's config system has: literals inside mappings, and numbers beside words, become text, tuples become lists."""
+def _dagster_type(annotation: Any) -> Any:
+    """The nearest type of Dagster's config system: unions and literals inside mappings become strings, tuples become lists."""
     arguments = [part for part in get_args(annotation) if part is not type(None)]
     if get_origin(annotation) in (Union, UnionType) and len(arguments) > 1:
-        return str  # a number or a word; the model reads either
+        return str  # the model parses it
     if len(arguments) == 1 and get_origin(annotation) is not tuple:
-        return _simple(arguments[0])
+        return _dagster_type(arguments[0])
     origin = get_origin(annotation)
     if origin is dict:
         values = arguments[1]
         if isinstance(values, type) and issubclass(values, BaseModel):
-            values = Any  # the model reads them
+            values = Any  # the model validates them
         return dict.__class_getitem__((str, str if get_origin(values) is Literal else values))
     if origin is tuple:
         return list[str]

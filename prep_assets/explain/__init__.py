@@ -1,1 +1,1 @@
-"""Where each token comes from, where each record went, what a change would change, and pages about it all. Nothing here writes a store."""
+"""Provenance of tokens and records, effects of changes, trainers' labels, and pages about stores."""

@@ -23,7 +23,7 @@ from prep_assets.stores.manifest import build_key, differences
 from prep_assets.stores.published import Place, version_named, versions
 from prep_assets.stores.version_folders import Published
 
-# What differs between two versions of a store: records in, out and changed, and tokens by domain.
+# Two versions of a store compared: records added, removed and changed, and tokens by domain.
 
 Key = tuple[str, str, str]
 """Stream, domain and id of a record."""
@@ -37,16 +37,16 @@ class Amount:
     tokens: int = 0
     trained: int = 0
 
-    def add(self, held: StoredRecord) -> None:
+    def add(self, record: StoredRecord) -> None:
         """Count one record."""
         self.records += 1
-        self.tokens += len(held.ids)
-        self.trained += int(np.count_nonzero(held.weights > 0))
+        self.tokens += len(record.ids)
+        self.trained += int(np.count_nonzero(record.weights > 0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changed:
-    """A record in two versions; `None` where one has it not."""
+    """A record in two versions; `None` in a version that lacks it."""
 
     key: Key
     before: StoredRecord | None
@@ -59,11 +59,11 @@ class Difference:
 
     Attributes:
         before, after: the versions.
-        recipe: keys at which what they were made from and with differs.
-        same: records that both hold, to the token and its weight.
-        came, went, changed: records that only the later one holds, only the earlier one, and both with another content.
-        amounts: domain → what the earlier and the later version hold of it.
-        examples: some of these records: changed ones first.
+        recipe: recipe keys that differ.
+        same: count of records with equal tokens and weights.
+        came, went, changed: count of records only in the later version, only in the earlier one, and in both with different content.
+        amounts: domain → its amounts in the earlier and the later version.
+        examples: differing records, changed ones first.
     """
 
     before: Published
@@ -78,84 +78,83 @@ class Difference:
 
 
 def diff(workspace: Workspace, asset: str, version: str | None = None, *, partition: str = "", examples: int = 10) -> Difference:
-    """The current store against another version of it: what came since an old one, or what a draft or a refused candidate would bring.
+    """Compare the current store with another version of it: an older one, a draft or a rejected candidate.
 
     Args:
-        version: ``draft``, ``candidate``, or the beginning of its folder's name; the one written last apart from the current one, where left out.
+        version: ``draft``, ``candidate``, or a prefix of its folder's name; by default the latest one that is not current.
         examples: how many records to show.
 
     Raises:
-        ConfigError: no such version; or no store at all.
+        ConfigError: no such version, or no current store.
     """
     place = workspace.place(asset, partition)
     current = place.current()
     if current is None:
         raise ConfigError(f"{place.label} has no current store to compare with")
-    other = _other(place, current) if version is None else version_named(place, version)
-    newer = {each.version for each in (place.draft(), place.candidate()) if each is not None}
+    other = _latest_other(place, current) if version is None else version_named(place, version)
+    newer = {store.version for store in (place.draft(), place.candidate()) if store is not None}
     before, after = (current, other) if other.version in newer else (other, current)
     return compare(workspace, before, after, examples=examples)
 
 
-def _other(place: Place, current: Published) -> Published:
-    others = [each for each in versions(place) if each.version != current.version]
+def _latest_other(place: Place, current: Published) -> Published:
+    others = [store for store in versions(place) if store.version != current.version]
     if not others:
         raise ConfigError(f"{place.label} has one version only, the current one: {current.where}")
     return others[0]
 
 
 def compare(workspace: Workspace, before: Published, after: Published, *, examples: int = 10) -> Difference:
-    """Two versions of a store. Memory holds a hash for each record, and the records that are shown."""
-    left, right = _Side(workspace, before), _Side(workspace, after)
-    same = sum((left.digests & right.digests).values())
-    gone, come = left.only(right.digests), right.only(left.digests)
-    changed = gone.keys() & come.keys()
-    amounts = {name: (left.amount(name), right.amount(name)) for name in sorted({*left.amounts, *right.amounts})}
-    chosen = [*sorted(changed), *sorted(come.keys() - changed), *sorted(gone.keys() - changed)][:examples]
-    held = left.take(gone.keys() & set(chosen)), right.take(come.keys() & set(chosen))
-    shown = tuple(Changed(key, held[0].get(key), held[1].get(key)) for key in chosen)
+    """Compare two versions of a store. Memory holds one hash per record, and the records that are shown."""
+    old, new = _VersionRecords(workspace, before), _VersionRecords(workspace, after)
+    same = sum((old.digests & new.digests).values())
+    removed, added = old.only(new.digests), new.only(old.digests)
+    changed = removed.keys() & added.keys()
+    amounts = {name: (old.amount(name), new.amount(name)) for name in sorted({*old.amounts, *new.amounts})}
+    chosen = [*sorted(changed), *sorted(added.keys() - changed), *sorted(removed.keys() - changed)][:examples]
+    records = old.take(removed.keys() & set(chosen)), new.take(added.keys() & set(chosen))
+    shown = tuple(Changed(key, records[0].get(key), records[1].get(key)) for key in chosen)
     recipe = differences(before.manifest.recipe, after.manifest.recipe)
-    # of a record that is in one version several times, one is the changed one
-    came, went = (keys.total() - len(changed) for keys in (come, gone))
+    # a changed key counts once, however often a version has its record
+    came, went = (keys.total() - len(changed) for keys in (added, removed))
     return Difference(before, after, recipe, same, came, went, len(changed), amounts, shown)
 
 
-class _Side:
-    """A version, read once for its hashes, and once more for the records that are shown."""
+class _VersionRecords:
+    """The records of a version, read once for hashes, and again for records to show."""
 
     def __init__(self, workspace: Workspace, published: Published) -> None:
         self.read: Callable[[], Iterator[StoredRecord]] = lambda: contents(workspace, published)
         self.digests: Counter[bytes] = Counter()
         self.amounts: dict[str, Amount] = {}
-        for held in self.read():
-            self.digests[held.digest] += 1
-            self.amounts.setdefault(held.domain, Amount()).add(held)
+        for record in self.read():
+            self.digests[record.digest] += 1
+            self.amounts.setdefault(record.domain, Amount()).add(record)
 
     def amount(self, domain: str) -> Amount:
         return self.amounts.get(domain, Amount())
 
-    def only(self, other: Counter[bytes]) -> Counter[Key]:
-        """The records that are here more often than in the other version."""
-        surplus, found = self.digests - other, Counter[Key]()
-        for held in self.read() if surplus else ():
-            if surplus[held.digest] > 0:
-                surplus[held.digest] -= 1
-                found[held.stream, held.domain, held.id] += 1
-        return found
+    def only(self, other_digests: Counter[bytes]) -> Counter[Key]:
+        """Keys of the records that this version has more often than the other one."""
+        surplus, keys = self.digests - other_digests, Counter[Key]()
+        for record in self.read() if surplus else ():
+            if surplus[record.digest] > 0:
+                surplus[record.digest] -= 1
+                keys[record.stream, record.domain, record.id] += 1
+        return keys
 
     def take(self, wanted: Collection[Key]) -> dict[Key, StoredRecord]:
-        """The records of these keys."""
-        return {key: held for held in (self.read() if wanted else ()) if (key := (held.stream, held.domain, held.id)) in wanted}
+        """The records with the wanted keys."""
+        return {key: record for record in (self.read() if wanted else ()) if (key := (record.stream, record.domain, record.id)) in wanted}
 
 
-# `impact`: what a change of the configuration would change, found by building it aside. Nothing in the folder of stores is written.
+# `impact`: the effects of a configuration change, found by a trial build. Nothing is written to the folder of stores.
 #
-# Every store whose recipe changes is built in a temporary folder, unchecked; what has the same content as the current store changes nothing further on, as in
-# a real build. A domain that is long is built from its first rows, before and after the change, and so is what else reads its sources; what is made from a
-# sample counts as changed where the sample does.
+# A store whose recipe changes is built in a temporary folder, without checks; equal content stops the change there, as in a real build. Large domains, and
+# all that reads their sources, are built from their first rows, before and after the change; stores made from a sample wait where the sample changes.
 
 LONG = 64 << 20
-"""Bytes of source files from which on a domain is tried on a sample."""
+"""Bytes of source files above which a domain is tried on a sample."""
 SAMPLE = 2000
 """Rows of that sample."""
 Outcome = Literal["same", "equal", "changed", "new", "removed", "fails", "blocked", "waits", "absent"]
@@ -169,21 +168,21 @@ STALE = ("equal", "changed", "new", "fails", "blocked", "waits")
 
 
 _FOLLOWS: Mapping[Outcome, Outcome] = {"fails": "blocked", "blocked": "blocked", "waits": "waits", "absent": "absent"}
-"""Outcomes that decide about what is made from a store."""
+"""Outcome of a store → outcome of what is made from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What the change does to one store.
+    """The effect of a change on one store.
 
     Attributes:
-        asset, partition: which.
+        asset, partition: the store.
         outcome: see `Outcome`.
         why: the keys of its recipe that change, or what stops it.
         sample: how many rows of each domain it was tried on; `None` for all.
-        difference: the records and tokens that change, where it was built and holds records.
-        refused: records that it refuses then and does not refuse now, and those that it refuses for another reason.
-        accepted: how many records it refuses now and would not refuse then.
+        difference: records and tokens that change, where it was built and holds records.
+        refused: records that would be newly rejected, or for another reason.
+        accepted: count of records that would no longer be rejected.
     """
 
     asset: str
@@ -197,22 +196,22 @@ class Effect:
 
     @property
     def label(self) -> str:
-        """How messages call it."""
+        """The label of the store in messages."""
         return f"{self.asset}[{self.partition}]" if self.partition else self.asset
 
 
 def impact(workspace: Workspace, changed: Workspace, *, examples: int = 3, sample: int = SAMPLE, long: int = LONG) -> Iterator[Effect]:
-    """What every store would become, one after another, what feeds others first.
+    """Yield the effect on every store, upstream stores first.
 
     Args:
         workspace: the stores as they are.
         changed: the same with other options, or with another folder of configurations.
         examples: records that are shown of each store.
-        sample: rows of a domain that is tried on a sample.
-        long: bytes of sources from which on a domain is.
+        sample: rows of a sample of a domain.
+        long: bytes of sources above which a domain is sampled.
 
     Raises:
-        ConfigError: a configuration that means nothing.
+        ConfigError: the configuration is invalid.
     """
     with tempfile.TemporaryDirectory(prefix="prep-assets-") as folder:
         trial = _Trial(workspace.plain, changed, Overlay(workspace.stores, Path(folder)), examples, sample, long)
@@ -233,35 +232,35 @@ class _Trial:
         self.outcomes: dict[tuple[str, str], Effect] = {}
 
     def effect(self, asset: Asset, partition: str) -> Effect:
-        """What the change does to a store; it is then in the overlay, unless it fails, or waits."""
-        found = self._effect(asset, partition)
-        self.outcomes[asset.name, partition] = found
-        return found
+        """The effect on one store, which is then in the overlay, unless it fails or waits."""
+        effect = self._effect(asset, partition)
+        self.outcomes[asset.name, partition] = effect
+        return effect
 
     def _effect(self, asset: Asset, partition: str) -> Effect:
-        above = [self.outcomes[each.name, key] for each, key in upstream_of(self._then, asset, partition)]
-        for each in above:
-            if (follows := _FOLLOWS.get(each.outcome)) is not None:
-                return Effect(asset.name, partition, follows, f"it is made from {each.label}")
-            if each.sample is not None and each.outcome == "changed":
-                return Effect(asset.name, partition, "waits", f"it is made from {each.label}, which changes and was tried on a sample")
+        inputs = [self.outcomes[upstream.name, key] for upstream, key in upstream_of(self._then, asset, partition)]
+        for upstream in inputs:
+            if (follows := _FOLLOWS.get(upstream.outcome)) is not None:
+                return Effect(asset.name, partition, follows, f"it is made from {upstream.label}")
+            if upstream.sample is not None and upstream.outcome == "changed":
+                return Effect(asset.name, partition, "waits", f"it is made from {upstream.label}, which changes and was tried on a sample")
         current = self._now.published(asset.name, partition)
         try:
-            if current is None and self._was_there(asset, partition):
+            if current is None and self._is_configured_now(asset, partition):
                 return Effect(asset.name, partition, "absent", "it has no store yet")
             recipe = asset.recipe(self._then, partition)
             if current is not None and current.manifest.build_key == build_key(recipe):
                 self._aside.link(asset.name, partition)
                 return Effect(asset.name, partition, "same")
-            return self._built(asset, partition, current, recipe)
+            return self._build_and_compare(asset, partition, current, recipe)
         except (PrepAssetsError, OSError) as error:
             return Effect(asset.name, partition, "fails", str(error))
 
-    def _was_there(self, asset: Asset, partition: str) -> bool:
+    def _is_configured_now(self, asset: Asset, partition: str) -> bool:
         known = assets_of(self._now)
         return asset.name in known and partition in known[asset.name].partitions(self._now)
 
-    def _built(self, asset: Asset, partition: str, current: Published | None, recipe: Mapping[str, Any]) -> Effect:
+    def _build_and_compare(self, asset: Asset, partition: str, current: Published | None, recipe: Mapping[str, Any]) -> Effect:
         rows = self._rows(asset, partition)
         why = ", ".join(differences(current.manifest.recipe, recipe)) if current else "the configuration has it now"
         then = self._build(self._then, asset, partition, rows)
@@ -269,10 +268,10 @@ class _Trial:
             return Effect(asset.name, partition, "new", why, rows)
         before = current if rows is None else self._before(asset, partition, rows)
         equal = before.manifest.content_hash == then.manifest.content_hash
-        if rows is not None and equal:  # what is made from it finds the store that is there
+        if rows is not None and equal:  # so that downstream builds read the real store
             self._relink(asset.name, partition)
         compared = None if equal or not has_records(then) else compare(self._now, before, then, examples=self._examples)
-        refused, accepted = _refusals(before, then)
+        refused, accepted = _rejections(before, then)
         return Effect(asset.name, partition, "equal" if equal else "changed", why, rows, compared, refused, accepted)
 
     def _build(self, workspace: Workspace, asset: Asset, partition: str, rows: int | None) -> Published:
@@ -281,11 +280,11 @@ class _Trial:
         return built
 
     def _before(self, asset: Asset, partition: str, rows: int) -> Published:
-        """The current configuration's store of a sample."""
-        beside = Overlay(self._aside.real, self._aside.folder / ".before" / f"{asset.name}-{partition}")
-        now = Workspace(self._now.configs, beside.folder, {}, self._now.progress)
+        """Build the sample with the current configuration."""
+        overlay = Overlay(self._aside.real, self._aside.folder / ".before" / f"{asset.name}-{partition}")
+        now = Workspace(self._now.configs, overlay.folder, {}, self._now.progress)
         for above, key in upstream_of(now, asset, partition):
-            beside.link(above.name, key)
+            overlay.link(above.name, key)
         return self._build(now, asset, partition, rows)
 
     def _relink(self, asset: str, partition: str) -> None:
@@ -294,31 +293,33 @@ class _Trial:
         self._aside.link(asset, partition)
 
     def _rows(self, asset: Asset, partition: str) -> int | None:
-        """How many rows of each domain are tried; all where the sources are short, and of what reads no sources."""
-        raw = [key for above, key in upstream_of(self._then, asset, partition) if above.name.endswith("_raw")]
-        sizes = [self._then.published(f"{asset.family}_raw", key) for key in raw]
-        total = sum(each.manifest.counts.get("bytes", 0) for each in sizes if each is not None)
+        """Rows to try per domain; `None` (all) where sources are small or none are read."""
+        domains = [key for above, key in upstream_of(self._then, asset, partition) if above.name.endswith("_raw")]
+        stores = [self._then.published(f"{asset.family}_raw", key) for key in domains]
+        total = sum(store.manifest.counts.get("bytes", 0) for store in stores if store is not None)
         return self._sample if total > self._long else None
 
 
 def _limited(workspace: Workspace, asset: Asset, rows: int) -> Workspace:
-    """The workspace with the first rows of each domain."""
+    """The workspace limited to the first rows of its domains."""
     options = dict(workspace.overrides.get(asset.family, {}))
-    given: Mapping[str, Any] = options.get("domains", {})
-    limits = {name: min(rows, each.max_items or rows) for name, each in workspace.declared(FAMILIES[asset.family]).domains.items()}
-    options["domains"] = {**given, **{name: {**given.get(name, {}), "max_items": limit} for name, limit in limits.items()}}
+    domains: Mapping[str, Any] = options.get("domains", {})
+    limits = {name: min(rows, domain.max_items or rows) for name, domain in workspace.declared(FAMILIES[asset.family]).domains.items()}
+    options["domains"] = {**domains, **{name: {**domains.get(name, {}), "max_items": limit} for name, limit in limits.items()}}
     return workspace.overriding(asset.family, options)
 
 
-def _refusals(before: Published, then: Published) -> tuple[tuple[Refusal, ...], int]:
-    """What is refused then and not now, or for another reason; and how many records are refused now and not then."""
-    old, new = ({each.id: each for each in read_quarantine(one.quarantine)} if one.quarantine else {} for one in (before, then))
-    fresh = tuple(each for key, each in new.items() if key not in old or old[key].reason != each.reason)
+def _rejections(before: Published, then: Published) -> tuple[tuple[Refusal, ...], int]:
+    """The rejections that are new or have another reason, and the count of records that are no longer rejected."""
+    old, new = (
+        {rejection.id: rejection for rejection in read_quarantine(store.quarantine)} if store.quarantine else {} for store in (before, then)
+    )
+    fresh = tuple(rejection for key, rejection in new.items() if key not in old or old[key].reason != rejection.reason)
     return fresh, len(old.keys() - new.keys())
 
 
 class Overlay:
-    """A folder of stores over another one. Nothing is ever written to that one."""
+    """A folder of stores on top of the real one, which is never written to."""
 
     def __init__(self, real: Path, folder: Path) -> None:
         self.real, self.folder = real, folder
@@ -327,7 +328,7 @@ class Overlay:
             shutil.copytree(hashes, folder / ".hashes")
 
     def link(self, asset: str, partition: str) -> None:
-        """Let a store be the real one."""
-        here = Place(self.folder, asset, partition).directory
-        here.parent.mkdir(parents=True, exist_ok=True)
-        here.symlink_to(Place(self.real, asset, partition).directory.absolute(), target_is_directory=True)
+        """Link a store to the real one."""
+        link = Place(self.folder, asset, partition).directory
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(Place(self.real, asset, partition).directory.absolute(), target_is_directory=True)

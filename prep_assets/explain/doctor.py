@@ -1,4 +1,4 @@
-"""`doctor`: a trainer's labels of a chat beside ours."""
+"""`doctor`: compare a trainer's labels of chats with ours."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from prep_assets.text.spans import MaskPolicy, Rendered
 from prep_assets.text.template import ChatTemplate, bind
 from prep_assets.text.vocabulary import load_vocabulary
 
-# Trainers' rules for what is trained of a chat, read from their code and written anew: which ids a trainer gets, and which of them are labels.
+# Trainers' labelling rules, reimplemented from their code: the ids of a chat, and which of them are labels.
 #
-# Each rule is given the messages and the tokenizer as transformers opens it, and shares no code with what makes our masks. Where a project is installed,
-# its own code is used instead (see `trl`); what a version of it does otherwise than here is that version's.
+# A rule gets the messages and the transformers tokenizer, and shares no code with our masks. TRL's own code is used where it is installed (see
+# `prepared_by_trl`), whose versions may differ from the rule here.
 
 Messages = Sequence[Mapping[str, Any]]
 Labelled = tuple[list[int], list[bool]]
@@ -36,7 +36,7 @@ _DUMMY = "[[dummy_message]]"
 
 
 class Stops(PrepAssetsError):
-    """The trainer itself refuses the row, or cannot mask with this template."""
+    """The trainer rejects the row, or cannot mask with this template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +49,16 @@ class Chat:
         """The render.
 
         Raises:
-            Stops: the template refuses these messages.
+            Stops: the template raises on these messages.
         """
         try:
-            found: str = self.tokenizer.apply_chat_template(list(messages), tools=tools, tokenize=False, add_generation_prompt=prompt)
-        except Exception as error:  # a template raises whatever it likes
+            rendered: str = self.tokenizer.apply_chat_template(list(messages), tools=tools, tokenize=False, add_generation_prompt=prompt)
+        except Exception as error:  # templates may raise anything
             raise Stops(f"the chat template refuses these messages: {error}") from error
-        return found
+        return rendered
 
     def ids(self, text: str) -> list[int]:
-        """The ids of a text, no special token added."""
+        """The ids of a text, without added special tokens."""
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def rendered(self, messages: Messages, tools: Any = None, *, prompt: bool = False) -> list[int]:
@@ -70,19 +70,19 @@ Rule = Callable[[Chat, Messages, Any], Labelled]
 
 
 def trl(chat: Chat, messages: Messages, tools: Any) -> Labelled:
-    """`SFTTrainer` with ``assistant_only_loss=True``: what stands between the template's ``{% generation %}`` tags."""
+    """`SFTTrainer` with ``assistant_only_loss=True``: trains the text between the template's ``{% generation %}`` tags."""
     if "{% generation %}" not in chat.tokenizer.chat_template.replace("{%- ", "{% ").replace(" -%}", " %}"):
         raise Stops(
             "the chat template has no {% generation %} tags, so that TRL cannot tell what the assistant says; it stops, or takes its own template"
         )
-    found = chat.tokenizer.apply_chat_template(
+    encoded = chat.tokenizer.apply_chat_template(
         list(messages), tools=tools, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
     )
-    return list(found["input_ids"]), [bool(each) for each in found["assistant_masks"]]
+    return list(encoded["input_ids"]), [bool(flag) for flag in encoded["assistant_masks"]]
 
 
 def axolotl(chat: Chat, messages: Messages, tools: Any) -> Labelled:
-    """``type: chat_template`` with ``roles_to_train: [assistant]``, ``train_on_eos: turn``: where a render parts from one with a dummy in its place."""
+    """``type: chat_template`` with ``roles_to_train: [assistant]``, ``train_on_eos: turn``: trains where a render differs from one with a dummy answer."""
     ids = chat.rendered(messages, tools)
     labels = [False] * len(ids)
     eos = chat.tokenizer.eos_token_id
@@ -91,7 +91,7 @@ def axolotl(chat: Chat, messages: Messages, tools: Any) -> Labelled:
             continue
         dummy = chat.rendered([*messages[:at], {"role": "assistant", "content": _DUMMY}], tools)
         full = chat.rendered(messages[: at + 1], tools)
-        start, end = _parting(dummy, full)
+        start, end = _differing_range(dummy, full)
         if start < 0:
             continue
         labels[start:end] = [True] * (min(end, len(ids)) - start)
@@ -101,8 +101,8 @@ def axolotl(chat: Chat, messages: Messages, tools: Any) -> Labelled:
     return ids, labels
 
 
-def _parting(dummy: Sequence[int], full: Sequence[int]) -> tuple[int, int]:
-    """Where two renders part from the front, and from the back, in the second; -1 where one is the beginning of the other."""
+def _differing_range(dummy: Sequence[int], full: Sequence[int]) -> tuple[int, int]:
+    """The range (start, end) of `full` that differs from `dummy`; (-1, -1) where one is a prefix of the other."""
     shortest = min(len(dummy), len(full))
     start = next((at for at in range(shortest) if dummy[at] != full[at]), -1)
     end = next((len(full) - at for at in range(shortest) if dummy[-1 - at] != full[-1 - at]), -1)
@@ -110,7 +110,7 @@ def _parting(dummy: Sequence[int], full: Sequence[int]) -> tuple[int, int]:
 
 
 def llamafactory(chat: Chat, messages: Messages, tools: Any) -> Labelled:
-    """A template taken from the tokenizer: prompts and answers are tokenized one by one, and a whole answer slot is trained."""
+    """A template parsed from the tokenizer: prompts and answers are tokenized separately, and whole answer slots are trained."""
     ids: list[int] = []
     labels: list[bool] = []
     done = ""
@@ -129,7 +129,7 @@ def llamafactory(chat: Chat, messages: Messages, tools: Any) -> Labelled:
 
 
 def torchtune(chat: Chat, messages: Messages, tools: Any) -> Labelled:
-    """``train_on_input: false``: whole messages are trained or masked, an answer with its header."""
+    """``train_on_input: false``: trains whole assistant messages, headers included."""
     ids: list[int] = []
     labels: list[bool] = []
     for at, message in enumerate(messages):
@@ -142,7 +142,7 @@ def torchtune(chat: Chat, messages: Messages, tools: Any) -> Labelled:
 
 
 def open_instruct(chat: Chat, messages: Messages, tools: Any) -> Labelled:
-    """``sft_tulu_tokenize_and_truncate``: everything is trained but the messages of others, which are masked by the lengths of growing renders."""
+    """``sft_tulu_tokenize_and_truncate``: trains all but the messages of other roles, masked by lengths of partial renders."""
     ids = chat.rendered(messages, tools)
     labels = [True] * len(ids)
     for at, message in enumerate(messages):
@@ -156,26 +156,26 @@ def open_instruct(chat: Chat, messages: Messages, tools: Any) -> Labelled:
 
 
 def verl(chat: Chat, messages: Messages, tools: Any) -> Labelled:
-    """`MultiTurnSFTDataset`: each message is rendered alone; of an answer, as many tokens as the generation prompt has are masked."""
+    """`MultiTurnSFTDataset`: renders messages separately, and masks the length of the generation prompt at the start of answers."""
     system = _system_prompt(chat)
     probe = [{"role": "user", "content": ""}]
     header = len(chat.rendered(probe, prompt=True)) - len(chat.rendered(probe))
     ids: list[int] = []
     labels: list[bool] = []
-    for at, message in enumerate(messages):
-        own = chat.rendered([message], tools if at == 0 else None)
-        own = own if at == 0 or message["role"] == "system" else own[len(system) :]
-        ids += own
+    for number, message in enumerate(messages):
+        message_ids = chat.rendered([message], tools if number == 0 else None)
+        message_ids = message_ids if number == 0 or message["role"] == "system" else message_ids[len(system) :]
+        ids += message_ids
         trained = message["role"] == "assistant"
-        labels += [trained and place >= header for place in range(len(own))]
+        labels += [trained and place >= header for place in range(len(message_ids))]
     return ids, labels
 
 
 def _system_prompt(chat: Chat) -> list[int]:
-    """What the template writes before a lone message: one message less than two messages say twice."""
+    """The ids that the template writes before a single message: its render without what a second message adds."""
     probe = {"role": "user", "content": ""}
-    one, two = chat.rendered([probe]), chat.rendered([probe, probe])
-    return one[: len(one) - (len(two) - len(one))]
+    single, double = chat.rendered([probe]), chat.rendered([probe, probe])
+    return single[: len(single) - (len(double) - len(single))]
 
 
 RULES: Mapping[str, tuple[str, Rule]] = {
@@ -186,12 +186,12 @@ RULES: Mapping[str, tuple[str, Rule]] = {
     "open-instruct": ("open-instruct, sft_tulu_tokenize_and_truncate", open_instruct),
     "verl": ("verl, MultiTurnSFTDataset", verl),
 }
-"""Trainer → what is meant, and its rule."""
+"""Trainer → its description and rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """Our side: the answers of the assistant are trained, each with the token that ends it."""
+    """Our labels: assistant answers are trained, stop tokens included."""
 
     template: ChatTemplate
     encoder: Encoder
@@ -211,20 +211,20 @@ class Ours:
         """The render of a chat, its ids and their weights.
 
         Raises:
-            Refused: why it is not used.
+            Refused: the chat is rejected.
         """
         rendered = render(InlineReasoning("auto", REASONING_TAGS, self.template.shows_thinking).read(sample), self.template)
-        for _, refusal in self.encoder.encode([rendered]).refused:
-            raise refusal
+        for _, rejection in self.encoder.encode([rendered]).refused:
+            raise rejection
         return rendered, self.encoder.places(rendered)
 
     def messages(self, sample: Sample) -> list[Mapping[str, Any]]:
-        """The chat as messages, reasoning where the source has it."""
+        """The chat as messages, with reasoning as in the source."""
         form = self.template.form
         return [*messages(sample, pieces(sample, image=self.template.image_token, form=form), form=form)]
 
 
-# Two labellings of one chat: the stretches on which they differ, and why.
+# Differences between two labellings of one chat, with reasons.
 
 Side = Literal["theirs", "ours", "ids"]
 AFTER_STOP = "white space after the stop token is trained; a model that has stopped is asked for nothing more"
@@ -240,13 +240,13 @@ TYPED = "a control token that is typed in a text becomes the control token"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A stretch that only one side trains, or from which on the ids are others.
+    """A stretch that only one side trains, or whose ids differ.
 
     Attributes:
-        side: who trains it; ``ids`` where the tokens themselves differ.
-        start, end: tokens, of our ids (theirs, where theirs are others).
-        text: what it says.
-        reason: why, in a sentence that is the same for the same fault.
+        side: the side that trains it; ``ids`` where the ids differ.
+        start, end: tokens of our ids; of theirs where the ids differ.
+        text: its text.
+        reason: why, in one fixed sentence per fault.
     """
 
     side: Side
@@ -257,18 +257,18 @@ class Difference:
 
 
 def compare(rendered: Rendered, ours: Places, ids: Sequence[int], labels: Sequence[bool], decoded: str, why: str) -> list[Difference]:
-    """Everything on which two labellings differ.
+    """The differences between two labellings.
 
     Args:
-        ids, labels: theirs.
-        decoded: their ids from where they part from ours to where they meet again, as text.
-        why: the reason, where ids differ.
+        ids, labels: those of the trainer.
+        decoded: text of the trainer's ids between the common prefix and suffix.
+        why: the reason why ids differ.
     """
     trained = ours.loss != 0
     low, high = meeting(ours.ids, ids)
-    found: list[Difference] = []
+    differences: list[Difference] = []
     if low + high < max(len(ids), len(trained)):
-        found.append(Difference("ids", low, len(ids) - high, decoded, why))
+        differences.append(Difference("ids", low, len(ids) - high, decoded, why))
     theirs = np.zeros(len(trained), bool)
     theirs[:low] = labels[:low]
     if high:
@@ -276,22 +276,22 @@ def compare(rendered: Rendered, ours: Places, ids: Sequence[int], labels: Sequen
     known = np.zeros(len(trained), bool)
     known[:low] = True
     known[len(trained) - high :] = True
-    found += _runs("theirs", theirs & ~trained & known, rendered, ours)
-    found += _runs("ours", trained & ~theirs & known, rendered, ours)
-    return sorted(found, key=lambda each: (each.start, each.side))
+    differences += _runs("theirs", theirs & ~trained & known, rendered, ours)
+    differences += _runs("ours", trained & ~theirs & known, rendered, ours)
+    return sorted(differences, key=lambda difference: (difference.start, difference.side))
 
 
 def meeting(ours: npt.NDArray[np.uint32], theirs: Sequence[int]) -> tuple[int, int]:
-    """How many ids are equal from the front, and how many of the others from the back."""
-    one, other = ours.astype(np.int64), np.asarray(theirs, np.int64)
-    shortest = min(len(one), len(other))
-    front = _equal(one[:shortest], other[:shortest])
-    left = shortest - front
-    return front, _equal(one[::-1][:left], other[::-1][:left])
+    """Lengths of the common prefix, and of the common suffix of the rest."""
+    our_ids, their_ids = ours.astype(np.int64), np.asarray(theirs, np.int64)
+    shortest = min(len(our_ids), len(their_ids))
+    front = _common_prefix_length(our_ids[:shortest], their_ids[:shortest])
+    rest = shortest - front
+    return front, _common_prefix_length(our_ids[::-1][:rest], their_ids[::-1][:rest])
 
 
-def _equal(one: npt.NDArray[np.int64], other: npt.NDArray[np.int64]) -> int:
-    differs = one != other
+def _common_prefix_length(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> int:
+    differs = first != second
     return int(differs.argmax()) if differs.any() else len(differs)
 
 
@@ -328,12 +328,12 @@ def _trained_by_us(rendered: Rendered, low: int, high: int) -> str:
     return NOTHING if all(low <= span.start and span.end <= high for span in touched) else PART
 
 
-# A trainer's preparation and ours on the rows of a file.
+# A trainer's labels and ours for the rows of a file.
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One row on both sides: our render, our tokens, and how the trainer's labels differ."""
+    """One row: our render and tokens, and how the trainer's labels differ."""
 
     id: str
     rendered: Rendered
@@ -343,17 +343,17 @@ class Compared:
 
 @dataclass
 class Diagnosis:
-    """What was found.
+    """The result of a comparison.
 
     Attributes:
         how: whose code prepared the trainer's side.
-        rows: how many were looked at.
-        compared, equal: rows that both sides take, and those of them whose labels are all equal.
-        refused: why we refuse rows, with how many.
-        stopped: why the trainer does, with how many.
+        rows: count of rows read.
+        compared, equal: rows that both sides accept, and those with equal labels.
+        refused: our reasons to reject rows → rows.
+        stopped: the trainer's reasons → rows.
         reasons: (side, reason) → rows.
         tokens: (side, reason) → tokens.
-        shown: rows that differ, the first of each reason first.
+        shown: differing rows to show.
     """
 
     trainer: str
@@ -368,26 +368,26 @@ class Diagnosis:
     shown: list[Compared] = field(default_factory=list)
 
     def add(self, row: Compared, most: int) -> None:
-        """Count a row; it is shown where it differs in a way that was not seen before, or there is room."""
+        """Count a row, and keep it to show where it has a new reason, or fewer than `most` are kept."""
         self.compared += 1
         self.equal += not row.differences
-        kinds = dict.fromkeys((each.side, each.reason) for each in row.differences)
+        kinds = dict.fromkeys((difference.side, difference.reason) for difference in row.differences)
         is_new = bool(kinds.keys() - self.reasons.keys())
         self.reasons.update(kinds.keys())
-        for each in row.differences:
-            self.tokens[each.side, each.reason] += each.end - each.start
+        for difference in row.differences:
+            self.tokens[difference.side, difference.reason] += difference.end - difference.start
         if row.differences and most and (is_new or len(self.shown) < most):
             self.shown.append(row)
 
 
 def diagnose(ours: Ours, tokenizer: Any, trainer: str, rows: Iterable[tuple[str, Sample]], *, most: int = 3) -> Diagnosis:
-    """Compare on every row.
+    """Compare the labels of every row.
 
     Args:
-        tokenizer: as transformers opens it, with the chat template that the trainer is given.
+        tokenizer: a transformers tokenizer with the trainer's chat template.
         trainer: a key of `RULES`.
         rows: record id and chat.
-        most: how many rows that differ are kept to be shown; more where there are more reasons.
+        most: how many differing rows to keep; more where there are more reasons.
 
     Raises:
         ConfigError: no such trainer.
@@ -397,20 +397,22 @@ def diagnose(ours: Ours, tokenizer: Any, trainer: str, rows: Iterable[tuple[str,
     version = trl_version() if trainer == "trl" else None
     name, _ = RULES[trainer]
     how = f"its own code, version {version}" if version else "rules read from its code; the trainer itself is not run"
-    found = Diagnosis(name, how)
-    taken = list(_taken(ours, rows, found))
-    for (identity, rendered, places, _), labelled in zip(taken, _theirs(tokenizer, trainer, version, taken, found), strict=True):
+    diagnosis = Diagnosis(name, how)
+    accepted = list(_accepted_rows(ours, rows, diagnosis))
+    for (identity, rendered, places, _), labelled in zip(
+        accepted, _trainer_labels(tokenizer, trainer, version, accepted, diagnosis), strict=True
+    ):
         if labelled is None:
             continue
         ids, labels = labelled
         low, high = meeting(places.ids, ids)
-        why = "" if low + high == max(len(ids), len(places.ids)) else _why_other_ids(ours, tokenizer, rendered, places)
+        why = "" if low + high == max(len(ids), len(places.ids)) else _why_ids_differ(ours, tokenizer, rendered, places)
         differences = compare(rendered, places, ids, labels, tokenizer.decode(ids[low : len(ids) - high]), why)
-        found.add(Compared(identity, rendered, places, tuple(differences)), most)
-    return found
+        diagnosis.add(Compared(identity, rendered, places, tuple(differences)), most)
+    return diagnosis
 
 
-def _why_other_ids(ours: Ours, tokenizer: Any, rendered: Rendered, places: Places) -> str:
+def _why_ids_differ(ours: Ours, tokenizer: Any, rendered: Rendered, places: Places) -> str:
     whole = list(tokenizer(rendered.text, add_special_tokens=False)["input_ids"])
     if whole == places.ids.tolist():
         return PIECES
@@ -421,39 +423,41 @@ def _why_other_ids(ours: Ours, tokenizer: Any, rendered: Rendered, places: Place
 Taken = tuple[str, Rendered, Places, Mapping[str, Any]]
 
 
-def _taken(ours: Ours, rows: Iterable[tuple[str, Sample]], found: Diagnosis) -> Iterator[Taken]:
-    """The rows that we do not refuse, with the messages of each."""
+def _accepted_rows(ours: Ours, rows: Iterable[tuple[str, Sample]], diagnosis: Diagnosis) -> Iterator[Taken]:
+    """Yield the rows that we accept, with their messages; count the others."""
     for identity, sample in rows:
-        found.rows += 1
+        diagnosis.rows += 1
         try:
             rendered, places = ours.row(sample)
-            given = {"messages": ours.messages(sample), **({"tools": [*sample.tools]} if sample.tools else {})}
-        except Refused as refusal:
-            found.refused[f"{refusal.reason}: {refusal.detail}"] += 1
+            example = {"messages": ours.messages(sample), **({"tools": [*sample.tools]} if sample.tools else {})}
+        except Refused as rejection:
+            diagnosis.refused[f"{rejection.reason}: {rejection.detail}"] += 1
             continue
-        yield identity, rendered, places, given
+        yield identity, rendered, places, example
 
 
-def _theirs(tokenizer: Any, trainer: str, version: str | None, taken: Sequence[Taken], found: Diagnosis) -> Iterator[Labelled | None]:
-    """The trainer's ids and labels of each row; `None` where it stops."""
+def _trainer_labels(
+    tokenizer: Any, trainer: str, version: str | None, accepted: Sequence[Taken], diagnosis: Diagnosis
+) -> Iterator[Labelled | None]:
+    """Yield the trainer's ids and labels by row; `None` where it stops."""
     if version:
         try:
-            yield from prepared_by_trl(tokenizer, [given for *_, given in taken])
+            yield from prepared_by_trl(tokenizer, [example for *_, example in accepted])
         except Stops as error:
-            found.stopped[str(error)] += len(taken)
-            yield from [None] * len(taken)
+            diagnosis.stopped[str(error)] += len(accepted)
+            yield from [None] * len(accepted)
         return
     chat, (_, rule) = Chat(tokenizer), RULES[trainer]
-    for *_, given in taken:
+    for *_, example in accepted:
         try:
-            yield rule(chat, given["messages"], given.get("tools"))
+            yield rule(chat, example["messages"], example.get("tools"))
         except Stops as error:
-            found.stopped[str(error)] += 1
+            diagnosis.stopped[str(error)] += 1
             yield None
 
 
 def trl_version() -> str | None:
-    """The version of TRL; `None` where it, or what its trainer needs, cannot be imported."""
+    """The version of TRL; `None` where its trainer cannot be imported."""
     try:
         import datasets  # noqa: F401
         import trl
@@ -464,10 +468,10 @@ def trl_version() -> str | None:
 
 
 def prepared_by_trl(tokenizer: Any, rows: Sequence[Mapping[str, Any]]) -> list[Labelled]:
-    """Ids and labels of every row, as `SFTTrainer` with ``assistant_only_loss`` has them.
+    """Prepare rows with `SFTTrainer` and ``assistant_only_loss``.
 
     Raises:
-        Stops: the trainer refuses the data set.
+        Stops: the trainer rejects the data set.
     """
     from datasets import Dataset, disable_progress_bars
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -481,7 +485,7 @@ def prepared_by_trl(tokenizer: Any, rows: Sequence[Mapping[str, Any]]) -> list[L
         try:
             config = SFTConfig(assistant_only_loss=True, max_length=None, packing=False, **options)
             trainer = SFTTrainer(model=model, args=config, train_dataset=Dataset.from_list([*map(dict, rows)]), processing_class=tokenizer)
-        except Exception as error:  # whatever it says, it is TRL's answer
+        except Exception as error:  # TRL may raise anything
             raise Stops(f"TRL stops: {type(error).__name__}: {error}") from error
         return [_labelled(trainer.data_collator([row])) for row in trainer.train_dataset]
 

@@ -1,4 +1,4 @@
-"""`forget`: take a record out of everything that holds it, prove that it is gone, and keep it out whatever is fetched again."""
+"""`forget`: remove records from every store, prove that they are gone, and keep them out of later builds."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from prep_assets.stores.published import Place, versions
 from prep_assets.stores.version_folders import Published
 
 SHORTEST = 4
-"""Characters of a text that is looked for; shorter ones stand in every store."""
+"""Characters of the shortest text that is searched for; shorter ones are in every store."""
 BATCH = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Old:
-    """A version that is not current and still holds a record: its folder, and the records of it that say the same."""
+    """A version that is not current and still holds a record, with the ids of the matching records."""
 
     label: str
     published: Published
@@ -44,14 +44,14 @@ class Old:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What became of records that were to be forgotten.
+    """The outcome of `forget`.
 
     Attributes:
-        tombstones: what was written; none where all were there already.
-        held: stores that held one of them, and were built again.
-        left: current stores that still hold one, by id or by text, and which records of them; empty where the proof holds.
-        searched: how many current stores were searched, exports among them.
-        old: versions on disk that are not current and hold one.
+        tombstones: new tombstones; empty where all existed already.
+        held: stores that held a record, and were built again.
+        left: label → ids of matching records, for current stores that still hold one by id or by text; empty where the proof holds.
+        searched: count of current stores that were searched, exports included.
+        old: versions on disk that are not current and hold a record.
         removed: folders of such versions that were deleted.
     """
 
@@ -71,60 +71,60 @@ def forget(
     prune: bool = False,
     tell: Callable[[Event], None] = lambda event: None,
 ) -> Forgotten:
-    """Forget records: write tombstones, build again what held them, search every current store for them.
+    """Forget records: write tombstones, rebuild the stores that held them, and search every current store for them.
 
     Args:
-        records: as `where` names them.
-        reason: why; it is written into the tombstone.
-        prune: delete the versions that nothing uses of stores that held them, and drafts and candidates that hold them.
+        records: names as `where` takes them.
+        reason: written into the tombstones.
+        prune: delete unused versions of stores that held them, and drafts and candidates that hold them.
 
     Raises:
         ConfigError: no such record, or one that cannot be read.
-        PrepAssetsError: a store that held one cannot be built without it. Its tombstone stays, so that nothing builds it with the record.
+        PrepAssetsError: a store that held one cannot be built without it. The tombstone stays, so no build brings the record back.
     """
-    found = [each for record in records for each in where(workspace, record)]
-    known = [each for each in found if each.payload != ""]
-    for each in known:
-        if isinstance(each.payload, str):
-            raise ConfigError(f"{each.domain}#{each.id} cannot be read, so nothing is made of it. Take it out of its file")
-    digests = {record: payload_digest(each.payload) for record in records for each in known if _names(record, each)}
-    # a family whose store of the domain is not built yet must not be built with the record either
-    named = ((each, next(record for record in records if _names(record, each))) for each in found)
-    stones = (Tombstone(each.family, each.domain, each.id, digests[record], reason) for each, record in named)
+    locations = [location for record in records for location in where(workspace, record)]
+    readable = [location for location in locations if location.payload != ""]
+    for location in readable:
+        if isinstance(location.payload, str):
+            raise ConfigError(f"{location.domain}#{location.id} cannot be read, so nothing is made of it. Take it out of its file")
+    digests = {record: payload_digest(location.payload) for record in records for location in readable if _matches_name(record, location)}
+    # families whose store of the domain is not built yet get a tombstone too
+    named = ((location, next(record for record in records if _matches_name(record, location))) for location in locations)
+    stones = (Tombstone(location.family, location.domain, location.id, digests[record], reason) for location, record in named)
     fresh = add_tombstones(workspace.configs, stones)
     after = Workspace(workspace.configs, workspace.stores, progress=workspace.progress)
-    needles = [words for each in known for words in needles_of(workspace, each)]
-    search = _Search(after, {(each.family, each.domain) for each in found}, needles)
+    needles = [words for location in readable for words in needles_of(workspace, location)]
+    search = _Search(after, {(location.family, location.domain) for location in locations}, needles)
     for asset, place in list(search.stores()):
         build(after, asset.name, partition=place.partition or None, tell=tell)
-    left, searched = search.left(known)
-    # one that is being read is not deleted: before old versions are searched, and after what `where` opened is let go
+    remaining, searched = search.left(readable)
+    # versions with open readers are not deleted, so free what `where` opened, and delete before old versions are searched
     gc.collect()
     if prune:
         search.let_go()
         gc.collect()
     pruned = search.stores() if prune else ()
     removed = tuple(f"{place.backend.where}/versions/{name}" for _, place in pruned for name in place.remove_unused())
-    places: Iterable[Found | NotHere] = chain.from_iterable((*each.found, *each.not_here) for each in known)
+    places: Iterable[Found | NotHere] = chain.from_iterable((*location.found, *location.not_here) for location in readable)
     held = dict.fromkeys(f"{place.asset}[{place.partition}]" if place.partition else place.asset for place in places)
-    return Forgotten(fresh, tuple(held), left, searched, tuple(search.old()), removed)
+    return Forgotten(fresh, tuple(held), remaining, searched, tuple(search.old()), removed)
 
 
-def _names(record: str, found: Whereabouts) -> bool:
+def _matches_name(record: str, location: Whereabouts) -> bool:
     domain, _, rest = record.partition("#")
-    return domain == found.domain and found.id.endswith(rest)
+    return domain == location.domain and location.id.endswith(rest)
 
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """What is looked for in the stores of some families' domains."""
+    """A search for texts in the stores of some (family, domain) pairs."""
 
     workspace: Workspace
     domains: set[tuple[str, str]]
     needles: Sequence[Sequence[str]]
 
     def stores(self) -> Iterator[tuple[Asset, Place]]:
-        """The stores on disk that may hold a record, what feeds others first."""
+        """The stores on disk that may hold a record, upstream stores first."""
         for family in dict.fromkeys(family for family, _ in sorted(self.domains)):
             for asset in family_assets(self.workspace, family).values():
                 for partition in asset.partitions(self.workspace):
@@ -133,42 +133,44 @@ class _Search:
                         yield asset, place
 
     def left(self, known: Sequence[Whereabouts]) -> tuple[dict[str, tuple[str, ...]], int]:
-        """What current stores still hold, by their indexes and by their text; and how many were searched."""
-        found: dict[str, list[str]] = {}
-        for each in known:
-            name = f"{each.domain}#{each.id}"
-            for again in (one for one in where(self.workspace, name) if one.family == each.family):
-                for held in again.found:
-                    found.setdefault(held.asset, []).append(name)
-                if any(gone.reason != f"records/{FORGOTTEN}" for gone in again.not_here):
-                    found.setdefault("quarantine", []).extend(f"{gone.asset}: {gone.reason}" for gone in again.not_here)
+        """Label → ids of records that current stores still hold, by index or by text; and the count of stores searched."""
+        holders: dict[str, list[str]] = {}
+        for location in known:
+            name = f"{location.domain}#{location.id}"
+            for current in (candidate for candidate in where(self.workspace, name) if candidate.family == location.family):
+                for occurrence in current.found:
+                    holders.setdefault(occurrence.asset, []).append(name)
+                if any(absence.reason != f"records/{FORGOTTEN}" for absence in current.not_here):
+                    holders.setdefault("quarantine", []).extend(f"{absence.asset}: {absence.reason}" for absence in current.not_here)
         stores = list(self.stores())
         for asset, place in stores:
             published, source = place.current(), self._source(asset, place)
             if published is not None and asset.name in EVERY:
                 if records := records_with(self.workspace, published, self.needles):
-                    found.setdefault(place.label, []).extend(records)
+                    holders.setdefault(place.label, []).extend(records)
             elif published is None or published.manifest.recipe["source"] != source:
-                # an export is sound where it was made from the store that is searched
+                # an export is covered by the search of the store that it was made from
                 above = asset.upstream[0]
                 raise StoreError(f"{place.label} was not made from the current {above}, so it may hold what is forgotten. Build it again")
-        return {label: tuple(dict.fromkeys(each)) for label, each in found.items()}, len(stores)
+        return {label: tuple(dict.fromkeys(ids)) for label, ids in holders.items()}, len(stores)
 
     def let_go(self) -> None:
-        """Take drafts and candidates that hold a record off their pointers, so that nothing uses them."""
+        """Unlink drafts and candidates that hold a record, so that they count as unused."""
         for asset, place in self.stores():
-            for old in self._holding(asset, place, (each for each in (place.draft(), place.candidate()) if each is not None)):
+            for old in self._versions_holding(asset, place, (store for store in (place.draft(), place.candidate()) if store is not None)):
                 place.let_go(old.published.version)
 
     def old(self) -> Iterator[Old]:
-        """The versions that are not current and hold a record."""
+        """Versions that hold a record and are not current."""
         for asset, place in self.stores():
             current = place.current()
-            yield from self._holding(asset, place, (each for each in versions(place) if current is None or each.version != current.version))
+            yield from self._versions_holding(
+                asset, place, (store for store in versions(place) if current is None or store.version != current.version)
+            )
 
-    def _holding(self, asset: Asset, place: Place, among: Iterable[Published]) -> Iterator[Old]:
+    def _versions_holding(self, asset: Asset, place: Place, candidates: Iterable[Published]) -> Iterator[Old]:
         source = self._source(asset, place)
-        for version in among:
+        for version in candidates:
             records = records_with(self.workspace, version, self.needles)
             if asset.name not in EVERY and version.manifest.recipe["source"] != source:
                 records = ["made from a version that is not current"]
@@ -176,21 +178,21 @@ class _Search:
                 yield Old(place.label, version, tuple(records))
 
     def _source(self, asset: Asset, place: Place) -> str | None:
-        """The content of the current store that an export is made from."""
+        """The content hash of the current store that an export is made from."""
         return None if asset.name in EVERY else self.workspace.content(asset.upstream[0], place.partition)
 
 
-def needles_of(workspace: Workspace, found: Whereabouts) -> list[tuple[str, ...]]:
-    """What a store that holds a record says: sets of texts; one of each must be there whole. The row's own strings, as a line or a quarantine has
-    them; and the words of its turns, as they are rendered: a prompt with each of its answers."""
-    domain = workspace.family(FAMILIES[found.family]).domains[found.domain]
-    sets = [_long(strings_in(found.payload))]
+def needles_of(workspace: Workspace, location: Whereabouts) -> list[tuple[str, ...]]:
+    """Sets of texts of a record; a store that contains all texts of one set holds it. One set has the strings of the raw row, as in lines and
+    quarantines; the others have the turns as they are rendered, a prompt with one answer per set."""
+    domain = workspace.family(FAMILIES[location.family]).domains[location.domain]
+    sets = [_searchable(strings_in(location.payload))]
     for form in (Sample, Pair, Prompt, Group):
         with suppress(Refused, ConfigError):
-            example = apply(converter(domain, form), found.payload)  # type: ignore[arg-type]
-            sets += [_long(_words(turns)) for turns in _conversations(example)]
+            example = apply(converter(domain, form), location.payload)  # type: ignore[arg-type]
+            sets += [_searchable(_words(turns)) for turns in _conversations(example)]
             break
-    return list(dict.fromkeys(each for each in sets if each))
+    return list(dict.fromkeys(texts for texts in sets if texts))
 
 
 def _conversations(example: Example) -> list[tuple[Turn, ...]]:
@@ -208,33 +210,35 @@ def _conversations(example: Example) -> list[tuple[Turn, ...]]:
 
 
 def _words(turns: Sequence[Turn]) -> Iterator[str]:
-    """The texts of regions that a template writes as they are."""
+    """The texts that a template writes verbatim."""
     return (region.text for turn in turns for region in turn.regions if region.kind not in (IMAGE, TOOL_CALL) and not region.drop)
 
 
-def _long(texts: Iterable[str]) -> tuple[str, ...]:
+def _searchable(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text.strip() for text in texts if len(text.strip()) >= SHORTEST))
 
 
 def records_with(workspace: Workspace, published: Published, sets: Sequence[Sequence[str]]) -> list[str]:
-    """Ids of the records of a version whose text holds all texts of one of the sets; tokens are decoded, lines are read, the quarantine is searched."""
-    found: list[str] = []
+    """Ids of a version's records that contain all texts of one of the sets: decoded tokens, lines, and the quarantine."""
+    ids: list[str] = []
     if not sets:
-        return found
+        return ids
     records = contents(workspace, published) if has_records(published) else iter(())
     while batch := list(islice(records, BATCH)):
-        held = [each for each in batch if not len(each.ids) and _has(" ".join(strings_in(json.loads(each.line))), sets)]
-        if encoded := [each for each in batch if len(each.ids)]:
+        matches = [
+            record for record in batch if not len(record.ids) and _contains_any_set(" ".join(strings_in(json.loads(record.line))), sets)
+        ]
+        if encoded := [record for record in batch if len(record.ids)]:
             vocabulary = workspace.vocabulary(family_of(workspace, published.manifest.asset))
-            texts = vocabulary.decode_batch([each.ids.tolist() for each in encoded])
-            held += [each for each, text in zip(encoded, texts, strict=True) if _has(text, sets)]
-        found += [f"{each.domain}#{each.id}" for each in held]
-    for refusal in read_quarantine(published.quarantine) if published.quarantine else ():
-        payload = refusal.payload
+            texts = vocabulary.decode_batch([record.ids.tolist() for record in encoded])
+            matches += [record for record, text in zip(encoded, texts, strict=True) if _contains_any_set(text, sets)]
+        ids += [f"{record.domain}#{record.id}" for record in matches]
+    for rejection in read_quarantine(published.quarantine) if published.quarantine else ():
+        payload = rejection.payload
         if any(all(text in payload or json.dumps(text, ensure_ascii=False)[1:-1] in payload for text in texts) for texts in sets):
-            found.append(f"{refusal.id} in quarantine")
-    return found
+            ids.append(f"{rejection.id} in quarantine")
+    return ids
 
 
-def _has(text: str, sets: Sequence[Sequence[str]]) -> bool:
-    return any(all(each in text for each in texts) for texts in sets)
+def _contains_any_set(text: str, sets: Sequence[Sequence[str]]) -> bool:
+    return any(all(needle in text for needle in texts) for texts in sets)

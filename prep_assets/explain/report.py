@@ -1,4 +1,4 @@
-"""`report` and `view`: what is known of stores, as one HTML page each."""
+"""`report` and `view`: HTML pages about stores."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.vocabulary import Vocabulary
 
-# What is known of stores without looking at a row: counts from the sources on, lineage, checks, and how to build them again.
+# Facts about stores that need no rows: counts from the sources on, and lineage.
 
 Steps = list[tuple[str, str, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One domain of one stream in figures."""
+    """Figures of one domain of a stream; lengths are in `unit`."""
 
     stream: str
     domain: str
@@ -72,30 +72,32 @@ class Measured:
 
     @property
     def share(self) -> float | None:
-        """How much of it is trained."""
+        """The trained share, 0 to 1."""
         return None if self.trained is None else self.trained / max(1, self.total)
 
 
 def measure(streams: Sequence[Stream]) -> list[Measured]:
-    """Every domain of every stream."""
-    found = []
+    """Measure every domain of every stream."""
+    measured = []
     for stream in streams:
         for part in stream.parts():
             lengths = np.sort(part.lengths)
             last = len(lengths) - 1
-            middle, most, longest = (int(lengths[int(last * at)]) if last >= 0 else 0 for at in (0.5, 0.95, 1))
+            middle, most, longest = (int(lengths[int(last * quantile)]) if last >= 0 else 0 for quantile in (0.5, 0.95, 1))
             trained = None if part.trained is None else int(part.trained.sum())
-            found.append(Measured(stream.name, part.domain, stream.unit, len(lengths), int(lengths.sum()), trained, middle, most, longest))
-    return found
+            measured.append(
+                Measured(stream.name, part.domain, stream.unit, len(lengths), int(lengths.sum()), trained, middle, most, longest)
+            )
+    return measured
 
 
 def made_from(workspace: Workspace, stores: Sequence[Published]) -> list[tuple[Asset, list[Published]]]:
-    """Every asset that stores are made from and their own, what feeds others first, with the current stores of each."""
-    found: dict[str, dict[str, Published]] = {}
+    """The assets of `stores` and of everything upstream, upstream first, each with its current stores."""
+    stores_by_asset: dict[str, dict[str, Published]] = {}
 
     def visit(published: Published) -> None:
         manifest = published.manifest
-        if manifest.partition in found.get(manifest.asset, {}):
+        if manifest.partition in stores_by_asset.get(manifest.asset, {}):
             return
         for above, partition in upstream_of(workspace, asset_named(manifest.asset, workspace), manifest.partition):
             try:
@@ -104,24 +106,24 @@ def made_from(workspace: Workspace, stores: Sequence[Published]) -> list[tuple[A
                 store = None
             if store is not None:
                 visit(store)
-        found.setdefault(manifest.asset, {})[manifest.partition] = published
+        stores_by_asset.setdefault(manifest.asset, {})[manifest.partition] = published
 
     for published in stores:
         visit(published)
-    return [(asset_named(name, workspace), list(each.values())) for name, each in found.items()]
+    return [(asset_named(name, workspace), list(by_partition.values())) for name, by_partition in stores_by_asset.items()]
 
 
 def refusals(chain: Sequence[tuple[Asset, list[Published]]]) -> Iterator[tuple[str, Refusal]]:
-    """Every record that was refused on the way, with the store that refused it."""
+    """Yield every rejected record, with the label of the store that rejected it."""
     for _, stores in chain:
         for published in stores:
             if published.quarantine:
-                for refusal in read_quarantine(published.quarantine):
-                    yield published.manifest.label, refusal
+                for rejection in read_quarantine(published.quarantine):
+                    yield published.manifest.label, rejection
 
 
 def accounting(chain: Sequence[tuple[Asset, list[Published]]]) -> Steps:
-    """From the records that were read to the rows that are stored: (kind, label, records)."""
+    """Steps from records read to rows stored: (kind, label, records)."""
     steps: Steps = []
     for asset, stores in chain:
         counts = total_counts(stores)
@@ -136,30 +138,30 @@ def accounting(chain: Sequence[tuple[Asset, list[Published]]]) -> Steps:
 
 
 def total_counts(stores: Iterable[Published]) -> dict[str, int]:
-    """The counts of several stores, added up."""
-    return _added_up(published.manifest.counts for published in stores)
+    """The counts of several stores, summed."""
+    return _sum_counts(published.manifest.counts for published in stores)
 
 
 def refused_counts(stores: Iterable[Published]) -> dict[str, int]:
-    """How many records several stores refused, by reason."""
-    return _added_up(published.manifest.counts.get("refused", {}) for published in stores)
+    """Rejected records of several stores, by reason."""
+    return _sum_counts(published.manifest.counts.get("refused", {}) for published in stores)
 
 
-def _added_up(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def _sum_counts(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     total = Counter[str]()
-    for each in counts:
-        total.update({key: value for key, value in each.items() if isinstance(value, int)})
+    for entry in counts:
+        total.update({key: value for key, value in entry.items() if isinstance(value, int)})
     return dict(total)
 
 
 def _files(asset: Asset, stores: Sequence[Published]) -> list[tuple[str, int, int, str]]:
-    """Name, rows, bytes and hash of each source file that raw stores pin."""
-    entries = (entry for each in stores for entry in source_files(each)) if asset.name.endswith("_raw") and not asset.upstream else ()
+    """Name, rows, bytes and hash of the source files that raw stores pin."""
+    entries = (entry for store in stores for entry in source_files(store)) if asset.name.endswith("_raw") and not asset.upstream else ()
     return [(entry["name"], int(entry["rows"]), int(entry["size"]), entry["sha256"]) for entry in entries]
 
 
 def shares(published: Published) -> tuple[dict[str, float], dict[str, float]]:
-    """What each domain is of a packed table, and the weights that were asked for."""
+    """The token shares of a packed table by domain, and the configured weights."""
     manifest = published.manifest
     realised = {key.removeprefix("share_"): float(value) for key, value in manifest.metrics.items() if key.startswith("share_")}
     return realised, dict(manifest.recipe["packing"]["weights"] or {}) if realised else {}
@@ -172,7 +174,7 @@ _LABEL, _ROW = 170, 26
 
 
 def histogram(lengths: npt.NDArray[np.int64], unit: str) -> Markup:
-    """How many rows have which length. Bins are equally wide; of lengths that differ more than fifty times, equally wide on a log scale."""
+    """A histogram of lengths, on a log scale where they differ more than fiftyfold."""
     low, high = int(lengths.min()), int(lengths.max())
     counts, edges, wide = binned(lengths, BINS)
     top, step = int(counts.max()), WIDTH / len(counts)
@@ -198,7 +200,7 @@ def histogram(lengths: npt.NDArray[np.int64], unit: str) -> Markup:
 
 
 def binned(lengths: npt.NDArray[np.int64], bins: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], bool]:
-    """How many lengths are in each of at most `bins` bins, the edges of these, and whether they are wide on a log scale."""
+    """Counts of lengths in at most `bins` bins, the bin edges, and whether the scale is logarithmic."""
     low, high = int(lengths.min()), int(lengths.max())
     wide = high > 50 * max(1, low)
     edges = np.geomspace(max(1, low), high + 1, bins + 1) if wide else np.linspace(low, high + 1, min(bins, high - low + 1) + 1)
@@ -207,13 +209,13 @@ def binned(lengths: npt.NDArray[np.int64], bins: int) -> tuple[npt.NDArray[np.in
 
 
 def mixture(shares: Mapping[str, float], weights: Mapping[str, float]) -> Markup:
-    """A bar for each domain, and a line where its weight asks for another share."""
+    """A bar chart of shares by domain, with a line at the share that the weights ask for."""
     total, width, parts = sum(weights.values()), WIDTH - _LABEL - 190, list[Markup]()
     largest = max([*shares.values(), *(weight / total for weight in weights.values())], default=1.0) or 1.0
-    for number, (name, share) in enumerate(sorted(shares.items(), key=lambda each: (-each[1], each[0]))):
+    for number, (name, share) in enumerate(sorted(shares.items(), key=lambda item: (-item[1], item[0]))):
         y, wanted = 4 + number * _ROW, weights[name] / total if name in weights and total else None
         figures = f"{share:.1%}" + (f", asked {wanted:.1%}" if wanted is not None else "")
-        parts.append(_text(_LABEL - 8, y + 15, _short(name), "end"))
+        parts.append(_text(_LABEL - 8, y + 15, _shorten(name), "end"))
         parts.append(_bar("bar", _LABEL, y, width * share / largest))
         if wanted is not None:
             parts.append(_bar("asked", _LABEL + width * wanted / largest - 1, y - 2, 2, 24))
@@ -223,13 +225,13 @@ def mixture(shares: Mapping[str, float], weights: Mapping[str, float]) -> Markup
 
 
 def waterfall(steps: Sequence[tuple[str, str, int]]) -> Markup:
-    """(kind, label, records) from top to bottom; kinds are ``read``, ``refused`` and ``kept``. What is refused hangs from the end of what was."""
+    """A waterfall chart of (kind, label, records); kinds are ``read``, ``refused`` and ``kept``. Rejected records hang from the end of the last bar."""
     largest, width, parts, at = max((count for _, _, count in steps), default=1) or 1, WIDTH - 330, list[Markup](), 0
     for number, (kind, label, count) in enumerate(steps):
         y, size = 4 + number * _ROW, width * count / largest
         at = at - count if kind == "refused" else count
         x = 240 + (width * at / largest if kind == "refused" else 0)
-        parts.append(_text(232, y + 15, _short(label, 34), "end"))
+        parts.append(_text(232, y + 15, _shorten(label, 34), "end"))
         parts.append(_bar(kind, x, y, max(size, 2)))
         parts.append(_text(x + size + 8, y + 15, f"−{count:,}" if kind == "refused" else f"{count:,}", "start"))
     caption = "; ".join(f"{label}: {count:,}" for _, label, count in steps)
@@ -244,7 +246,7 @@ def _text(x: float, y: float, text: str, anchor: str) -> Markup:
     return Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(f"{x:.1f}", y, anchor, one_line(text))
 
 
-def _short(name: str, most: int = 24) -> str:
+def _shorten(name: str, most: int = 24) -> str:
     shown = one_line(name)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
@@ -254,39 +256,39 @@ def _svg(parts: Sequence[Markup], width: int, height: int, caption: str) -> Mark
     return Markup("").join([head, *parts, Markup("</svg>")])
 
 
-# One page: facts, pictures and rows of stores as one HTML file without a link to anything.
+# Pages: facts, charts and rows of stores as one self-contained HTML file.
 
 
 def render(page: Mapping[str, Any], data: Mapping[str, Any], chunks: Iterable[Any], served: Filter | None = None) -> str:
-    """The page as HTML. Its one script is named by its hash in the page's own security policy, so that no other can run.
+    """Render a page. Its security policy allows only its one script, by hash.
 
     Args:
-        page: what the template shows: see `report`, which gathers it.
-        data: name → JSON value, packed into the page.
-        chunks: rows, packed one by one.
-        served: what a server was asked for; `None` for a page that stands alone.
+        page: variables of the template, see `report`.
+        data: name → JSON value to embed.
+        chunks: chunks of rows to embed.
+        served: the filter of a served page; `None` for a standalone file.
     """
     script = _file("page.js")
-    held = {name: packed(value) for name, value in (*data.items(), *((f"rows-{at}", chunk) for at, chunk in enumerate(chunks)))}
+    packed_data = {name: packed(value) for name, value in (*data.items(), *((f"rows-{at}", chunk) for at, chunk in enumerate(chunks)))}
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _filled("page", page={**page, "served": served}, data=held, script=Markup(script), script_hash=digest)
+    return _render_template("page", page={**page, "served": served}, data=packed_data, script=Markup(script), script_hash=digest)
 
 
 def trace_page(title: str, shown: str) -> str:
-    """The page of a trace, which is a text whose characters can all be seen."""
-    return _filled("trace", title=title, shown=escape(shown))
+    """The page of a trace, given as visible text."""
+    return _render_template("trace", title=title, shown=escape(shown))
 
 
 def first_page(assets: Mapping[str, Sequence[Published]], link: str = "{}.html") -> str:
-    """The page that lists assets and links theirs; `link` is given the name of each."""
-    return _filled("index", lines=[_line(name, stores, link) for name, stores in assets.items() if stores])
+    """The index page; `link` is a format string for the address of an asset's page."""
+    return _render_template("index", lines=[_asset_line(name, stores, link) for name, stores in assets.items() if stores])
 
 
-def _line(name: str, stores: Sequence[Published], link: str) -> dict[str, Any]:
-    """An asset in the list of the first page."""
+def _asset_line(name: str, stores: Sequence[Published], link: str) -> dict[str, Any]:
+    """An asset's line of the index page."""
     counts = total_counts(stores)
     tokens, trained = counts.get("tokens"), counts.get("trained_tokens")
-    results = [result for each in stores for result in (each.results or {}).values()]
+    results = [result for store in stores for result in (store.results or {}).values()]
     failed = sum(not result.passed for result in results)
     return {
         "name": name,
@@ -300,7 +302,7 @@ def _line(name: str, stores: Sequence[Published], link: str) -> dict[str, Any]:
     }
 
 
-def _filled(name: str, **values: Any) -> str:
+def _render_template(name: str, **values: Any) -> str:
     template = _environment().get_template(f"{name}.html.jinja")
     return template.render(**values, style=Markup(_file("page.css")), version=__version__)
 
@@ -313,7 +315,7 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_finalized,
+        finalize=_make_visible,
     )
     environment.filters["number"] = _number
     environment.filters["percent"] = lambda value: "" if value is None else f"{value:.1%}"
@@ -321,8 +323,8 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _finalized(value: Any) -> Any:
-    """Whatever a template writes is free of characters that cannot be seen; jinja2 escapes it after that."""
+def _make_visible(value: Any) -> Any:
+    """Make what a template writes visible, before jinja2 escapes it."""
     return value if isinstance(value, Markup) else one_line(str(value))
 
 
@@ -343,18 +345,18 @@ def _size(count: int) -> str:
     return f"{value:,.1f} TB"
 
 
-# A report: the page of an asset's stores, gathered from their files, their manifests and, for the second derivation, their sources.
+# A report: the page of an asset's stores, from their files, manifests and, for the second derivation of masks, sources.
 
 ROWS = 1000
 """Rows on a page by default."""
 TOKENS = 4_000_000
-"""Tokens that a page holds at most; of longer rows it holds fewer."""
+"""Most tokens of a page; it holds fewer rows where they are long."""
 REFUSED = 1000
-"""Refused records that a page holds."""
+"""Most rejected records of a page."""
 
 
 class _Shown(NamedTuple):
-    """A stream, the store that it is of, and what calls that store's records by name."""
+    """A stream, its store, and the function that names its records."""
 
     published: Published
     stream: Stream
@@ -368,42 +370,42 @@ def report(
 
     Args:
         stores: at least one, all of one asset.
-        rows: how many rows it holds at most.
-        served: a server answers what the page asks for, and this is what it was asked for; rows are of the whole store then.
-        candidate: the stores are not published, so nothing can trace their rows.
+        rows: most rows of the page.
+        served: the filter of a served page, whose rows are searched in the whole store; `None` for a standalone file with a sample.
+        candidate: whether the stores are unpublished, so that their rows cannot be traced.
 
     Raises:
         StoreError: a payload cannot be read.
     """
-    asset, only = stores[0].manifest.asset, stores[0].manifest.partition if len(stores) == 1 else ""
-    every = [_Shown(each, stream, name) for each in stores for name in (record_names(workspace, each),) for stream in streams(each)]
+    asset, partition = stores[0].manifest.asset, stores[0].manifest.partition if len(stores) == 1 else ""
+    entries = [_Shown(store, stream, name) for store in stores for name in (record_names(workspace, store),) for stream in streams(store)]
     notes: list[str] = []
-    vocabulary = _vocabulary(workspace, asset, every, notes)
-    shown = list(islice(matching(_all_rows(every), served, vocabulary), rows) if served else _sample(every, rows))
-    chunks = list(row_chunks(shown, _proofs(workspace, stores, every, shown, vocabulary, notes)))
-    columns = {**index(shown, [each.stream for each in every]), "chunks": np.cumsum([0, *map(len, chunks[:-1])]).tolist()}
+    vocabulary = _vocabulary(workspace, asset, entries, notes)
+    shown = list(islice(matching(_all_rows(entries), served, vocabulary), rows) if served else _sample(entries, rows))
+    chunks = list(row_chunks(shown, _proofs(workspace, stores, entries, shown, vocabulary, notes)))
+    columns = {**index(shown, [entry.stream for entry in entries]), "chunks": np.cumsum([0, *map(len, chunks[:-1])]).tolist()}
     chain = made_from(workspace, stores)
     steps, refused = accounting(chain), list(refusals(chain))
     page = {
-        "title": f"{asset}[{only}]" if only else asset,
+        "title": f"{asset}[{partition}]" if partition else asset,
         "summary": _summary(stores),
         "figures": _figures(stores),
-        "checks": [(each.manifest.label, name, *result) for each in stores for name, result in (each.results or {}).items()],
-        "measured": measure([each.stream for each in every]),
-        "pictures": list(_pictures(stores, [each.stream for each in every])),
+        "checks": [(store.manifest.label, name, *result) for store in stores for name, result in (store.results or {}).items()],
+        "measured": measure([entry.stream for entry in entries]),
+        "pictures": list(_pictures(stores, [entry.stream for entry in entries])),
         "steps": steps,
         "waterfall": waterfall(steps),
         "stages": [
-            (each.name, _files(each, made), [(store.manifest.partition, store.manifest.content_hash) for store in made])
-            for each, made in chain
+            (source.name, _files(source, versions), [(version.manifest.partition, version.manifest.content_hash) for version in versions])
+            for source, versions in chain
         ],
-        "files": [(name, entry["bytes"], entry["sha256"]) for each in stores for name, entry in each.manifest.files.items()],
+        "files": [(name, file["bytes"], file["sha256"]) for store in stores for name, file in store.manifest.files.items()],
         "recipe": [
-            (each.manifest.label, json.dumps(each.manifest.recipe, indent=1, ensure_ascii=False, sort_keys=True)) for each in stores
+            (store.manifest.label, json.dumps(store.manifest.recipe, indent=1, ensure_ascii=False, sort_keys=True)) for store in stores
         ],
-        "commands": _commands(asset, only),
+        "commands": _commands(asset, partition),
         "shown": len(shown),
-        "total": sum(len(each.stream.lengths) for each in every),
+        "total": sum(len(entry.stream.lengths) for entry in entries),
         "refused": min(REFUSED, len(refused)),
         "refused_total": len(refused),
         "notes": notes,
@@ -412,23 +414,23 @@ def report(
         "index": columns,
         "streams": [
             {
-                "name": one_line(_stream_name(each)),
-                "unit": each.stream.unit,
-                **({} if candidate else _trace(each, served=served is not None)),
+                "name": one_line(_stream_name(entry)),
+                "unit": entry.stream.unit,
+                **({} if candidate else _trace(entry, served=served is not None)),
             }
-            for each in every
+            for entry in entries
         ],
         "vocabulary": vocabulary_of(shown, vocabulary),
         "refused": [
-            [store, *map(one_line, (each.id, f"{each.stage}/{each.reason}", each.detail)), visible(each.payload), each.payload_length]
-            for store, each in refused[:REFUSED]
+            [label, *map(one_line, (row.id, f"{row.stage}/{row.reason}", row.detail)), visible(row.payload), row.payload_length]
+            for label, row in refused[:REFUSED]
         ],
     }
     return render(page, data, chunks, served)
 
 
-def _vocabulary(workspace: Workspace, asset: str, every: Sequence[_Shown], notes: list[str]) -> Vocabulary | None:
-    if not any(each.stream.unit == "tokens" for each in every):
+def _vocabulary(workspace: Workspace, asset: str, entries: Sequence[_Shown], notes: list[str]) -> Vocabulary | None:
+    if not any(entry.stream.unit == "tokens" for entry in entries):
         return None
     try:
         return workspace.vocabulary(family_of(workspace, asset))
@@ -437,48 +439,48 @@ def _vocabulary(workspace: Workspace, asset: str, every: Sequence[_Shown], notes
         return None
 
 
-def _sample(every: Sequence[_Shown], rows: int) -> Iterator[Row]:
-    """The rows that a page holds of whole stores."""
-    total = sum(len(each.stream.lengths) for each in every)
-    means = (float(each.stream.lengths.mean()) for each in every if len(each.stream.lengths) and each.stream.unit == "tokens")
+def _sample(entries: Sequence[_Shown], rows: int) -> Iterator[Row]:
+    """The sampled rows of a standalone page."""
+    total = sum(len(entry.stream.lengths) for entry in entries)
+    means = (float(entry.stream.lengths.mean()) for entry in entries if len(entry.stream.lengths) and entry.stream.unit == "tokens")
     want = min(rows, max(20, int(TOKENS / max(1.0, max(means, default=1.0))))) if total else 0
-    for number, numbers in sampled({number: len(each.stream.lengths) for number, each in enumerate(every)}, want).items():
-        yield from _named(every, number, numbers)
+    for number, numbers in sampled({number: len(entry.stream.lengths) for number, entry in enumerate(entries)}, want).items():
+        yield from _name_records(entries, number, numbers)
 
 
-def _all_rows(every: Sequence[_Shown]) -> Iterator[Row]:
-    for number, each in enumerate(every):
-        for low in range(0, len(each.stream.lengths), ROWS_READ_AT_ONCE):
-            yield from _named(every, number, range(low, min(low + ROWS_READ_AT_ONCE, len(each.stream.lengths))))
+def _all_rows(entries: Sequence[_Shown]) -> Iterator[Row]:
+    for number, entry in enumerate(entries):
+        for low in range(0, len(entry.stream.lengths), ROWS_READ_AT_ONCE):
+            yield from _name_records(entries, number, range(low, min(low + ROWS_READ_AT_ONCE, len(entry.stream.lengths))))
 
 
-def _named(every: Sequence[_Shown], stream: int, numbers: Sequence[int]) -> Iterator[Row]:
-    """Rows of one stream, with the names of their records."""
-    for row in every[stream].stream.rows(numbers):
-        yield replace(row, stream=stream, pieces=tuple(replace(each, name=every[stream].name(each.origin)) for each in row.pieces))
+def _name_records(entries: Sequence[_Shown], stream: int, numbers: Sequence[int]) -> Iterator[Row]:
+    """Read rows of one stream and name their records."""
+    for row in entries[stream].stream.rows(numbers):
+        yield replace(row, stream=stream, pieces=tuple(replace(piece, name=entries[stream].name(piece.origin)) for piece in row.pieces))
 
 
 def _proofs(
     workspace: Workspace,
     stores: Sequence[Published],
-    every: Sequence[_Shown],
+    entries: Sequence[_Shown],
     shown: Sequence[Row],
     vocabulary: Vocabulary | None,
     notes: list[str],
 ) -> dict[Origin, Proof]:
-    found: dict[Origin, Proof] = {}
+    by_origin: dict[Origin, Proof] = {}
     if vocabulary is None:
-        return found
+        return by_origin
     for published in stores:
-        origins = [piece.origin for row in shown if every[row.stream].published is published for piece in row.pieces]
-        more, missing = proofs(workspace, published, origins, vocabulary)
-        found |= more
+        origins = [piece.origin for row in shown if entries[row.stream].published is published for piece in row.pieces]
+        derived, missing = proofs(workspace, published, origins, vocabulary)
+        by_origin |= derived
         notes += [f"The second derivation is not shown for {reason}" for reason in missing]
-    return found
+    return by_origin
 
 
 def _trace(shown: _Shown, *, served: bool) -> dict[str, str]:
-    """How a row of a stream is traced: the address that a server answers to, which the page adds the row to, or the command."""
+    """How to trace a row of a stream: an address to which the page adds the row, or a command."""
     manifest, stream = shown.published.manifest, shown.stream.name
     if served:
         return {
@@ -510,19 +512,19 @@ def _figures(stores: Sequence[Published]) -> list[tuple[str, str]]:
         "trained_tokens": "trained tokens",
         "files": "source files",
     }
-    found = [(name, f"{counts[key]:,}") for key, name in names.items() if key in counts]
+    figures = [(name, f"{counts[key]:,}") for key, name in names.items() if key in counts]
     if counts.get("tokens") and "trained_tokens" in counts:
-        found.append(("trained share", f"{counts['trained_tokens'] / counts['tokens']:.1%}"))
+        figures.append(("trained share", f"{counts['trained_tokens'] / counts['tokens']:.1%}"))
     fill = stores[0].manifest.metrics.get("fill_rate")
     if fill is not None:
-        found.append(("rows are full to", f"{fill:.1%}"))
-    size = sum(entry["bytes"] for each in stores for entry in each.manifest.files.values())
+        figures.append(("rows are full to", f"{fill:.1%}"))
+    size = sum(entry["bytes"] for store in stores for entry in store.manifest.files.values())
     shown = f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
-    return [*found, ("refused here", f"{sum(refused_counts(stores).values()):,}"), ("size", shown)]
+    return [*figures, ("refused here", f"{sum(refused_counts(stores).values()):,}"), ("size", shown)]
 
 
 def _pictures(stores: Sequence[Published], every: Sequence[Stream]) -> Iterator[tuple[str, Markup, str]]:
-    """Heading, SVG and note of each."""
+    """Yield heading, SVG and note of every chart."""
     for unit in dict.fromkeys(stream.unit for stream in every):
         parts = [part.lengths for stream in every if stream.unit == unit for part in stream.parts()]
         lengths = np.concatenate(parts) if parts else np.zeros(0, np.int64)
@@ -538,27 +540,27 @@ def _pictures(stores: Sequence[Published], every: Sequence[Stream]) -> Iterator[
 
 
 def _commands(asset: str, partition: str) -> list[tuple[str, str]]:
-    which = f" -p {partition}" if partition else ""
+    option = f" -p {partition}" if partition else ""
     dagster = f" --partition {partition}" if partition else ""
     return [
-        ("build", f"prep-assets build {asset}{which}"),
+        ("build", f"prep-assets build {asset}{option}"),
         ("in Dagster", f"dagster asset materialize --select {asset}{dagster}"),
-        ("prove again", f"prep-assets verify {asset}{which}"),
-        ("this page", f"prep-assets report {asset}{which}"),
+        ("prove again", f"prep-assets verify {asset}{option}"),
+        ("this page", f"prep-assets report {asset}{option}"),
     ]
 
 
-# Pages of all stores from a server on this machine. It answers GET from this machine only, and writes nothing.
+# A local server of the pages of all stores. It answers only GET requests from this machine, and writes nothing.
 
 Stores = Callable[[Workspace], Mapping[str, Sequence[Published]]]
-"""What can be shown at this moment: the stores of each asset."""
+"""Returns the current stores by asset."""
 Trace = Callable[[Workspace, str, str, Mapping[str, str]], str]
-"""The trace of a row or a token, as text: given an asset, a partition, and ``row``, ``token`` and ``stream`` as they were asked for."""
+"""Returns a trace as text, given asset, partition, and ``row``, ``token`` and ``stream`` of the query."""
 INDEX = "index.html"
 
 
 def server(open_workspace: Callable[[], Workspace], stores: Stores, port: int, *, rows: int, trace: Trace) -> ThreadingHTTPServer:
-    """A server that is ready to run; `port` 0 takes one that is free.
+    """Create the server; `port` 0 takes a free one.
 
     Raises:
         PrepAssetsError: the port is taken.
@@ -578,7 +580,7 @@ def server(open_workspace: Callable[[], Workspace], stores: Stores, port: int, *
 
         def _page(self) -> tuple[HTTPStatus, str]:
             host = (self.headers.get("Host") or "").rsplit(":", 1)[0]
-            if host not in (HOST, "localhost"):  # a foreign name that points here would let its pages read these
+            if host not in (HOST, "localhost"):  # DNS rebinding: a foreign name for this address would let its pages read these
                 return HTTPStatus.FORBIDDEN, f"this server answers to {HOST} and localhost"
             try:
                 workspace = open_workspace()
@@ -600,10 +602,10 @@ def _answer(
 ) -> tuple[HTTPStatus, str]:
     if address.path == "/":
         return HTTPStatus.OK, first_page(stores, STORES + "{}")
-    prefix = next((each for each in (STORES, CANDIDATES, TRACES) if address.path.startswith(each)), "")
+    prefix = next((folder for folder in (STORES, CANDIDATES, TRACES) if address.path.startswith(folder)), "")
     asset, _, partition = unquote(address.path.removeprefix(prefix)).partition("/")
-    every = (_candidates(workspace, asset) if prefix == CANDIDATES else stores.get(asset, ())) if prefix else ()
-    chosen = [each for each in every if partition in ("", each.manifest.partition)]
+    available = (_candidates(workspace, asset) if prefix == CANDIDATES else stores.get(asset, ())) if prefix else ()
+    chosen = [store for store in available if partition in ("", store.manifest.partition)]
     if not chosen:
         return HTTPStatus.NOT_FOUND, f"no store at {address.path}" + (", so none fails its checks" if prefix == CANDIDATES else "")
     query = {key: values[-1].strip() for key, values in parse_qs(address.query).items()}
@@ -614,12 +616,12 @@ def _answer(
 
 
 def _candidates(workspace: Workspace, name: str) -> list[Published]:
-    """Stores that were built and are not published, because a check fails."""
+    """Candidates of an asset: stores that are not published because a check fails."""
     try:
-        places = [workspace.place(name, each) for each in asset_named(name, workspace).partitions(workspace)]
+        places = [workspace.place(name, partition) for partition in asset_named(name, workspace).partitions(workspace)]
     except ConfigError:
         return []
-    return [each for each in (place.candidate() for place in places) if each is not None]
+    return [store for store in (place.candidate() for place in places) if store is not None]
 
 
 def write_site(
@@ -633,8 +635,8 @@ def write_site(
     """Write ``<asset>.html`` for the stores of each asset, and ``index.html``.
 
     Args:
-        rows: how many rows each page holds at most.
-        written: told about each page.
+        rows: most rows of a page.
+        written: called with the path of every page.
 
     Raises:
         StoreError: a payload cannot be read.
@@ -647,7 +649,7 @@ def write_site(
 
 
 def write_page(path: Path, html: str) -> None:
-    """Write a file in one step."""
+    """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}-{os.getpid()}")
     temporary.write_text(html, "utf-8")

@@ -1,4 +1,4 @@
-"""The rows of a store in one form for pages, with both derivations of their masks, and a page's data."""
+"""Rows of any store in one form for pages, both derivations of their masks, and the data of a page."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.vocabulary import Vocabulary
 
-# The rows of a store's streams, all of one form, whatever the store holds.
+# Rows of streams, in one form for every kind of store.
 
 MOST_TOKENS = 4096
-"""Tokens of a row that a page holds."""
+"""Most tokens of a row on a page."""
 MOST_LINE_CHARACTERS = 20_000
-"""Characters of a line that a page holds."""
+"""Most characters of a line on a page."""
 BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A record of a token store: the domain, the stream and the number there."""
+    """A record of a token store: domain, stream and number in the stream."""
 
     domain: str
     stream: str
@@ -65,7 +65,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of a row that comes from one record: its first token in the row, its first token in the record, which record that is, and its name."""
+    """A stretch of a row that comes from one record: its first token in the row and in the record, the record, a note, and the record's name."""
 
     start: int
     offset: int
@@ -77,7 +77,7 @@ class Piece:
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row: `ids` and `weights` of at most `MOST_TOKENS` tokens (no weights where the store has no mask), and its pieces; or the text of a
-    line. `stream` is the number of its stream on a page."""
+    line. `stream` is the index of its stream on the page."""
 
     number: int
     ids: Sequence[int] = ()
@@ -89,7 +89,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one domain has in a stream: the length of each of its documents, and how many tokens of each are trained."""
+    """One domain of a stream: lengths and trained tokens by document, int64[n]."""
 
     domain: str
     lengths: Int64s
@@ -97,17 +97,20 @@ class Part:
 
 
 def parts_by_domain(domains: Sequence[str], domain: npt.NDArray[Any], lengths: Int64s, trained: Int64s | None) -> list[Part]:
-    """The documents of each domain; `domain` has the number of each document's."""
-    chosen = [np.asarray(domain) == number for number in range(len(domains))]
-    return [Part(name, lengths[its], None if trained is None else trained[its]) for name, its in zip(domains, chosen, strict=True)]
+    """Split documents by domain; `domain` has the index of the domain of each document: int[n]."""
+    selections = [np.asarray(domain) == number for number in range(len(domains))]
+    return [
+        Part(name, lengths[selected], None if trained is None else trained[selected])
+        for name, selected in zip(domains, selections, strict=True)
+    ]
 
 
 class Stream(ABC):
     """Rows of one kind.
 
     Attributes:
-        name: as its store calls it.
-        lengths, trained: of all rows: int64[n]; tokens, or what `unit` says. `trained` is `None` where there is no mask.
+        name: its name in the store.
+        lengths, trained: int64[n], by row; tokens, or what `unit` says. `trained` is `None` where there is no mask.
     """
 
     unit = "tokens"
@@ -117,7 +120,7 @@ class Stream(ABC):
 
     @abstractmethod
     def rows(self, numbers: Sequence[int]) -> Iterator[Row]:
-        """The rows with these numbers, which ascend."""
+        """Read the rows with these ascending numbers."""
 
     @abstractmethod
     def parts(self) -> list[Part]:
@@ -125,7 +128,7 @@ class Stream(ABC):
 
 
 class TokenRows(Stream):
-    """A ragged token stream of one domain, or of one whose records are lines of several."""
+    """A ragged token stream, of one domain or merged from several."""
 
     def __init__(self, name: str, domain: str, store: TokenStore) -> None:
         self.domain, self.store = domain, store
@@ -142,7 +145,7 @@ class TokenRows(Stream):
 
 
 class PackedRows(Stream):
-    """A packed table, made of the records of one stream of every domain."""
+    """A packed table."""
 
     def __init__(self, name: str, store: PackedStore) -> None:
         self.store, self.documents = store, {key: np.asarray(values) for key, values in store.documents.items()}
@@ -167,24 +170,24 @@ class PackedRows(Stream):
         trained = np.zeros(len(rows), np.int64)
         for first, _, mask in self.store.blocks():
             low, high = np.searchsorted(rows, [first, first + len(mask)])
-            so_far = _so_far(mask.reshape(-1))
+            cumulative = _cumulative_trained(mask.reshape(-1))
             start = (rows[low:high] - first) * self.store.row_len + self.documents["row_offset"][low:high]
-            trained[low:high] = so_far[start + lengths[low:high]] - so_far[start]
+            trained[low:high] = cumulative[start + lengths[low:high]] - cumulative[start]
         return parts_by_domain(self.store.sources, self.documents["source"], lengths, trained)
 
 
 class GroupRows(Stream):
-    """Scored groups: a row is a prompt with its responses, one after another."""
+    """Scored groups: a row is a prompt followed by its responses."""
 
     def __init__(self, name: str, store: GroupStore) -> None:
         self.store = store
         trained = trained_tokens(store.responses)
-        lengths = store.prompts.lengths + self._added_up(store.responses.lengths)
-        super().__init__(name, lengths, None if trained is None else self._added_up(trained))
+        lengths = store.prompts.lengths + self._sum_by_group(store.responses.lengths)
+        super().__init__(name, lengths, None if trained is None else self._sum_by_group(trained))
 
-    def _added_up(self, of_responses: Int64s) -> Int64s:
-        so_far = np.concatenate([np.zeros(1, np.int64), np.cumsum(of_responses)])
-        return np.diff(so_far[self.store.rewards.ends], prepend=0)
+    def _sum_by_group(self, counts: Int64s) -> Int64s:
+        cumulative = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        return np.diff(cumulative[self.store.rewards.ends], prepend=0)
 
     def rows(self, numbers: Sequence[int]) -> Iterator[Row]:
         for number in numbers:
@@ -223,30 +226,30 @@ class LineRows(Stream):
 
 
 def weight_runs(weights: Sequence[float]) -> list[tuple[int, int, float]]:
-    """Start, end and weight of each run of tokens of one weight."""
+    """Start, end and weight of the runs of tokens with equal weight."""
     values = np.asarray(weights, np.float64)
     edges = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)] if len(values) else []
     return [(start, end, float(values[start])) for start, end in pairwise(edges)]
 
 
 def trained_tokens(store: TokenStore) -> Int64s | None:
-    """How many tokens of each record are trained: int64[n]; `None` where the store has no mask."""
+    """Trained tokens by record: int64[n]; `None` where the store has no mask."""
     if "loss_mask" not in store.arrays:
         return None
     counts = np.zeros(len(store), np.int64)
     for records, tokens in store.blocks(BLOCK):
-        so_far = _so_far(np.asarray(store.arrays["loss_mask"][tokens]))
-        counts[records] = np.diff(so_far[store.ends[records] - tokens.start], prepend=0)
+        cumulative = _cumulative_trained(np.asarray(store.arrays["loss_mask"][tokens]))
+        counts[records] = np.diff(cumulative[store.ends[records] - tokens.start], prepend=0)
     return counts
 
 
-def _so_far(mask: npt.NDArray[Any]) -> Int64s:
-    """How many tokens are trained before each: int64[n + 1]."""
+def _cumulative_trained(mask: npt.NDArray[Any]) -> Int64s:
+    """Trained tokens before each token: int64[n + 1]."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(mask != 0)])
 
 
 def sampled(counts: Mapping[int, int], want: int, seed: int = 0) -> dict[int, list[int]]:
-    """Which rows of each stream a page holds: all where they fit, else the first, the last and rows drawn by `seed`, about `want` altogether."""
+    """Stream → numbers of the rows on a page: all where they fit, else the first, the last and a random sample, about `want` in total."""
     total = sum(counts.values())
     if total <= want:
         return {stream: list(range(count)) for stream, count in counts.items()}
@@ -260,7 +263,7 @@ def sampled(counts: Mapping[int, int], want: int, seed: int = 0) -> dict[int, li
 
 
 def streams(published: Published) -> list[Stream]:
-    """The streams of rows in a store, those held out last; none in a store of sources, of a certificate, or of a trainer's files.
+    """The row streams of a store, held-out ones last; none for raw stores, certificates and exports.
 
     Raises:
         StoreError: the payload cannot be read.
@@ -268,12 +271,12 @@ def streams(published: Published) -> list[Stream]:
     partition, asset = published.manifest.partition, EVERY.get(published.manifest.asset)
     if asset is None:
         return []
-    declared = [each.stem.format(partition=partition) for each in asset.streams.values() if each.kind is TokenStore and each.stem]
+    declared = [stream.stem.format(partition=partition) for stream in asset.streams.values() if stream.kind is TokenStore and stream.stem]
     names = sorted(names_of_streams(published), key=lambda name: declared.index(name) if name in declared else 0)
-    return [_opened(name, partition, open_stream(published, name)) for name in names]
+    return [_row_stream(name, partition, open_stream(published, name)) for name in names]
 
 
-def _opened(name: str, partition: str, store: PackedStore | TokenStore | Lines | GroupStore) -> Stream:
+def _row_stream(name: str, partition: str, store: PackedStore | TokenStore | Lines | GroupStore) -> Stream:
     match store:
         case PackedStore():
             return PackedRows(name, store)
@@ -286,36 +289,36 @@ def _opened(name: str, partition: str, store: PackedStore | TokenStore | Lines |
 
 
 def record_names(workspace: Workspace, published: Published) -> Callable[[Origin], str]:
-    """Record → its name, ``<domain>/<file>:<row>``; its number, where what it was made from is not there any more."""
+    """Return a function that names records, ``<domain>/<file>:<row>``; by number, where their source store is gone."""
     asset, partition = EVERY.get(published.manifest.asset), published.manifest.partition
 
     def row_names_of(domain: str) -> RowName:
         assert asset is not None
         raw = workspace.published(f"{asset.family}_raw", domain)
-        if raw is None:  # questions that are made, not read
+        if raw is None:  # generated, so there is no raw store
             return lambda file, row: f"{domain}:{row}"
         name = row_names(raw)
         return lambda file, row: f"{domain}/{name(file, row)}"
 
     def lines_named(name: str, file: str) -> Lines:
-        found = workspace.published(name, partition)
-        if found is None:
+        store = workspace.published(name, partition)
+        if store is None:
             raise LookupError(file)
-        return open_lines(found.directory, file)
+        return open_lines(store.directory, file)
 
     def store_of_records(domain: str, stream: str) -> AnyStream:
         return open_stream(tokens_of(workspace, published, domain) if published.manifest.asset == "sft_packed" else published, stream)
 
-    # they go with the page that asks for names
-    naming, lines, opened = cache(row_names_of), cache(lines_named), cache(store_of_records)
+    # caches that live as long as the returned function
+    naming, lines, open_records = cache(row_names_of), cache(lines_named), cache(store_of_records)
 
     def named(origin: Origin) -> str:
         assert asset is not None
-        store, answer = opened(origin.domain, origin.stream), ""
+        store, answer = open_records(origin.domain, origin.stream), ""
         assert not isinstance(store, PackedStore)
         rows, record = source_rows(store, origin.domain), origin.record
-        if isinstance(store, TokenStore) and (made_of := lines_of(asset.name, origin.stream)) is not None:
-            rows, record = source_rows(lines(*made_of), origin.domain), int(store.row[record])
+        if isinstance(store, TokenStore) and (line_stream := lines_of(asset.name, origin.stream)) is not None:
+            rows, record = source_rows(lines(*line_stream), origin.domain), int(store.row[record])
         elif isinstance(store, TokenStore) and (part := store.part(record))[1] > 1:
             answer = ", answer {} of {}".format(*part)
         domain, file, row = rows.of(record)
@@ -331,44 +334,46 @@ def record_names(workspace: Workspace, published: Published) -> Callable[[Origin
 
 
 def tokens_of(workspace: Workspace, packed: Published, domain: str) -> Published:
-    """The very store of a domain's tokens that a packed table was made from.
+    """The token store of a domain that a packed table was made from.
 
     Raises:
-        LookupError: it is not there, or another one is.
+        LookupError: it is gone or was built again.
     """
-    found = workspace.published("sft_tokens", domain)
-    made_from: Mapping[str, str] = packed.manifest.recipe["tokens"]
-    if found is None or found.manifest.content_hash != made_from.get(domain):
+    tokens = workspace.published("sft_tokens", domain)
+    content_hashes: Mapping[str, str] = packed.manifest.recipe["tokens"]
+    if tokens is None or tokens.manifest.content_hash != content_hashes.get(domain):
         raise LookupError(f"sft_tokens[{domain}] was built again since this table")
-    return found
+    return tokens
 
 
-# The two derivations of a record's mask, stretch by stretch: what the store trains, and what its source says must be trained.
+# Both derivations of a record's mask, stretch by stretch: what the store trains, and what its source says must be trained.
 
 MOST_CHARACTERS = 2000
-"""Characters of a stretch that a page holds."""
+"""Most characters of a stretch on a page."""
 Proof = list[Any]
-"""Both derivations of a record as the page takes them: how they differ, empty where they agree; and each trained stretch, ``[start, end, stored, derived]``:
-its tokens in the record, -1 where the store trains none; what these decode to, with their weight; what the source says must be trained, with its weight."""
+"""Both derivations of a record as JSON: a note, empty where they agree; and a list of trained stretches ``[start, end, stored, derived]``: tokens of the
+record, -1 where the store trains none; their text and weight; and text and weight that the source says must be trained."""
 
 
 def proofs(
     workspace: Workspace, published: Published, origins: Iterable[Origin], vocabulary: Vocabulary
 ) -> tuple[dict[Origin, Proof], list[str]]:
-    """The proofs of records, and why some have none: a source changed, say. Sources are read again for them."""
-    found: dict[Origin, Proof] = {}
+    """The proofs of records, from their sources read again; and reasons why some have none."""
+    by_origin: dict[Origin, Proof] = {}
     missing: list[str] = []
-    ordered = sorted(set(origins), key=attrgetter("domain", "stream", "record"))
-    for (domain, stream), records in groupby(ordered, key=attrgetter("domain", "stream")):
+    sorted_origins = sorted(set(origins), key=attrgetter("domain", "stream", "record"))
+    for (domain, stream), records in groupby(sorted_origins, key=attrgetter("domain", "stream")):
         try:
-            for number, row in _rows(workspace, published, domain, stream, [each.record for each in records]):
-                found[Origin(domain, stream, number)] = prove(row, vocabulary)
+            for number, row in _mask_rows(workspace, published, domain, stream, [origin.record for origin in records]):
+                by_origin[Origin(domain, stream, number)] = prove(row, vocabulary)
         except (PrepAssetsError, LookupError, OSError) as error:
             missing.append(f"{domain or stream}: {error}")
-    return found, missing
+    return by_origin, missing
 
 
-def _rows(workspace: Workspace, published: Published, domain: str, stream: str, records: Sequence[int]) -> Iterator[tuple[int, MaskRow]]:
+def _mask_rows(
+    workspace: Workspace, published: Published, domain: str, stream: str, records: Sequence[int]
+) -> Iterator[tuple[int, MaskRow]]:
     asset = published.manifest.asset
     if asset in ("sft_packed", "sft_tokens"):
         tokens = published if asset == "sft_tokens" else tokens_of(workspace, published, domain)
@@ -379,10 +384,10 @@ def _rows(workspace: Workspace, published: Published, domain: str, stream: str, 
 
 
 def _merged_pairs(store: Store, stream: str, records: Sequence[int]) -> Iterator[tuple[int, MaskRow]]:
-    """Records of merged pairs with the answers that must be trained, which the stores of the domains know."""
-    [merged] = (each for each in merged_streams(store) if each.name == stream)
+    """Records of merged pairs, with the expected answers from the stores of their domains."""
+    [merged] = (candidate for candidate in merged_streams(store) if candidate.name == stream)
     for number, name in enumerate(store.domains):
-        wanted = {int(merged.asked.record[each]): each for each in records if merged.asked.part[each] == number}
+        wanted = {int(merged.asked.record[record]): record for record in records if merged.asked.part[record] == number}
         part = store_of(store.workspace, store.above(store.asset.parts, name))
         for at, row in Sides(part).rows(stream, list(wanted)) if wanted else ():
             ids, mask = (merged.store.record(wanted[at], key) for key in ("tokens", "loss_mask"))
@@ -390,7 +395,7 @@ def _merged_pairs(store: Store, stream: str, records: Sequence[int]) -> Iterator
 
 
 def prove(row: MaskRow, vocabulary: Vocabulary) -> Proof:
-    """Both derivations of one record, and what the check says of them."""
+    """Both derivations of one record, and the check's note on them."""
     runs = trained_runs(row, vocabulary)
     texts = vocabulary.decode_batch([row.ids[start:end].tolist() for start, end in runs])
     stretches = []
@@ -402,10 +407,10 @@ def prove(row: MaskRow, vocabulary: Vocabulary) -> Proof:
     return [one_line(worst.note) if worst else "", stretches]
 
 
-# The data of a page: JSON, compressed, in pieces that a browser unpacks when it needs them.
+# The data of a page: compressed JSON, in chunks that a browser unpacks on demand.
 #
-# Everything that comes from a data set gets into a page here or through the template, and nowhere else. What is packed here is base64: no character of it
-# means anything to HTML. Texts of tokens and names are made visible first (see `explain/visible.py`).
+# Data-set content enters a page only here or through the template. Here it is base64, which is inert in HTML. Texts of tokens and names are made visible
+# first (see `explain/visible.py`).
 
 ROWS_A_CHUNK = 500
 TOKENS_A_CHUNK = 200_000
@@ -413,17 +418,17 @@ ROWS_READ_AT_ONCE = 512
 
 
 def packed(value: Any) -> str:
-    """A JSON value, compressed. The same value gives the same text."""
+    """Compress a JSON value to base64 text, deterministically."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode("utf-8", "backslashreplace"), 6, mtime=0)).decode()
 
 
 def row_chunks(rows: Iterable[Row], proofs: Mapping[Origin, Proof]) -> Iterator[list[Any]]:
-    """Rows in lists of at most `ROWS_A_CHUNK`, with about `TOKENS_A_CHUNK` tokens."""
+    """Group rows into chunks of at most `ROWS_A_CHUNK` rows and about `TOKENS_A_CHUNK` tokens."""
     chunk: list[Any] = []
     tokens = 0
     for row in rows:
-        chunk.append(_row(row, proofs))
+        chunk.append(_row_as_json(row, proofs))
         tokens += len(row.ids)
         if len(chunk) == ROWS_A_CHUNK or tokens >= TOKENS_A_CHUNK:
             yield chunk
@@ -432,21 +437,21 @@ def row_chunks(rows: Iterable[Row], proofs: Mapping[Origin, Proof]) -> Iterator[
         yield chunk
 
 
-def _row(row: Row, proofs: Mapping[Origin, Proof]) -> dict[str, Any]:
-    found: dict[str, Any] = {"i": list(row.ids)}
+def _row_as_json(row: Row, proofs: Mapping[Origin, Proof]) -> dict[str, Any]:
+    data: dict[str, Any] = {"i": list(row.ids)}
     if row.weights is not None:
-        found["w"] = [[end - start, weight] for start, end, weight in weight_runs(row.weights)]
+        data["w"] = [[end - start, weight] for start, end, weight in weight_runs(row.weights)]
     if row.text:
-        found["t"] = visible(row.text)
-    found["p"] = [[each.start, one_line(each.name), each.offset, one_line(each.note)] for each in row.pieces]
-    for piece, shown in zip(row.pieces, found["p"], strict=True):
+        data["t"] = visible(row.text)
+    data["p"] = [[part.start, one_line(part.name), part.offset, one_line(part.note)] for part in row.pieces]
+    for piece, shown in zip(row.pieces, data["p"], strict=True):
         if piece.origin in proofs:
             shown.append(proofs[piece.origin])
-    return found
+    return data
 
 
 def index(rows: Sequence[Row], streams: Sequence[Stream]) -> dict[str, Any]:
-    """What the list of rows shows, by column."""
+    """The columns of the list of rows."""
     domains = sorted({piece.origin.domain for row in rows for piece in row.pieces})
     numbers = {domain: number for number, domain in enumerate(domains)}
     trained = [streams[row.stream].trained for row in rows]
@@ -463,7 +468,7 @@ def index(rows: Sequence[Row], streams: Sequence[Stream]) -> dict[str, Any]:
 
 
 def vocabulary_of(rows: Iterable[Row], vocabulary: Vocabulary | None) -> dict[str, str]:
-    """The text of every id in the rows; of one outside the vocabulary, as in a damaged store, its number."""
+    """Id → text, for every id in the rows; a placeholder for ids outside the vocabulary, as in a damaged store."""
     used = sorted({token for row in rows for token in row.ids})
     if vocabulary is None:
         return {str(token): f"⟨{token}⟩" for token in used}
@@ -474,7 +479,7 @@ def vocabulary_of(rows: Iterable[Row], vocabulary: Vocabulary | None) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Rows with a document of `domain`, whose text or record ids hold `find`; what is empty asks for nothing. Case does not matter."""
+    """Rows with a document of `domain` whose text or record ids contain `find`, ignoring case; empty fields match everything."""
 
     find: str = ""
     where: str = "text"
@@ -485,15 +490,15 @@ class Filter:
 
 
 def matching(rows: Iterable[Row], wanted: Filter, vocabulary: Vocabulary | None) -> Iterator[Row]:
-    """The rows that fit."""
+    """The rows that match a filter."""
     needle = wanted.find.casefold()
     for row in rows:
         if wanted.domain and all(piece.origin.domain != wanted.domain for piece in row.pieces):
             continue
         if needle and wanted.where == "id":
-            held = "\n".join(piece.name for piece in row.pieces)
+            haystack = "\n".join(piece.name for piece in row.pieces)
         elif needle:
             known = [token for token in row.ids if vocabulary is not None and 0 <= token < vocabulary.size]
-            held = row.text or ("" if vocabulary is None else vocabulary.decode(known))
-        if not needle or needle in held.casefold():
+            haystack = row.text or ("" if vocabulary is None else vocabulary.decode(known))
+        if not needle or needle in haystack.casefold():
             yield row

@@ -1,4 +1,4 @@
-"""Stores by their streams: from a row to the source records that it is made of, and back."""
+"""Map rows of stores to the source records that they are made of, and back."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ from prep_assets.stores.published import open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
 
-# Stores, opened by their streams whatever they hold, and which row of a source each of their records comes from.
+# Streams of any kind of store, and the source row of each of their records.
 #
-# `Opened` opens those of a workspace: each once, and only where it still is what its configuration and its sources ask for.
+# `Opened` caches the stores of a workspace, and opens only those that are up to date with their configuration and sources.
 
 DRAFT = " (draft)"
-"""Behind the label of a draft."""
+"""Suffix of the label of a draft."""
 WITH_ROWS = (
     *("pretrain_tokens", "sft_tokens", "sft_packed", *with_parts("preferences", "rl_prompts"), "arithmetic_prompts", "contrastive"),
     *(*with_parts("preference_tokens", "rl_tokens"), "arithmetic_tokens", *with_parts("rl_groups")),
 )
-"""The assets whose stores have records of their own; exports have those of the store that they were made from."""
+"""Assets whose stores hold records; an export holds those of the store that it was made from."""
 _HELD_OUT = re.compile(r"(.*_)?(dev|test)(_packed|/.*)?")
 AnyStream = PackedStore | TokenStore | Lines | GroupStore
 Int64s = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float32]
-"""Float32, weights in the loss, below 0 where a token is not attended."""
+"""Float32 loss weights, below 0 where a token is not attended."""
 
 
 def family_of(workspace: Workspace, asset: str) -> Family:
@@ -62,19 +62,19 @@ def family_of(workspace: Workspace, asset: str) -> Family:
 
 
 def streams(published: Published) -> list[str]:
-    """The streams, tables or files of rows in a store, those that are held out last; none of a raw store."""
+    """The streams, tables or line files of a store, held-out ones last; empty for a raw store."""
     if holds(published.manifest.asset, GroupStore):
         return list(splits(published.directory))
-    found = (path for pattern in ("*.index", "*.documents", "*/*.index") for path in published.directory.glob(pattern))
-    names = sorted(path.relative_to(published.directory).with_suffix("").as_posix() for path in found)
+    index_paths = (path for pattern in ("*.index", "*.documents", "*/*.index") for path in published.directory.glob(pattern))
+    names = sorted(path.relative_to(published.directory).with_suffix("").as_posix() for path in index_paths)
     return sorted(names, key=lambda name: _HELD_OUT.fullmatch(name) is not None)
 
 
 def open_stream(published: Published, stream: str) -> AnyStream:
-    """One stream, table or file of rows of a store.
+    """Open one stream, table or line file of a store.
 
     Raises:
-        StoreError: it is not there, or cannot be read.
+        StoreError: it is missing or cannot be read.
     """
     folder = published.directory
     if holds(published.manifest.asset, GroupStore):
@@ -86,11 +86,12 @@ def open_stream(published: Published, stream: str) -> AnyStream:
 
 @dataclass(frozen=True, slots=True)
 class SourceRows:
-    """Which row of a source each record, line or group of a stream comes from: int[n] each.
+    """The source row of each record, line or group of a stream: arrays of int[n].
 
     Attributes:
-        domains, domain: the names, and the number of each record's among them.
-        file, row: the number of the file in that domain, and the row in the file.
+        domains: names of domains.
+        domain: index into `domains`.
+        file, row: number of the file in its domain, and row in the file.
     """
 
     domains: Sequence[str]
@@ -99,19 +100,19 @@ class SourceRows:
     row: npt.NDArray[Any]
 
     def of(self, record: int) -> tuple[str, int, int]:
-        """Domain, file and row of a record."""
+        """The domain, file and row of a record."""
         return self.domains[int(self.domain[record])], int(self.file[record]), int(self.row[record])
 
     def records(self, domain: str, file: int, row: int) -> list[int]:
-        """The records that come from a row."""
+        """The records that come from a source row."""
         if domain not in self.domains:
             return []
-        found: list[int] = np.flatnonzero((self.domain == self.domains.index(domain)) & (self.file == file) & (self.row == row)).tolist()
-        return found
+        matches: list[int] = np.flatnonzero((self.domain == self.domains.index(domain)) & (self.file == file) & (self.row == row)).tolist()
+        return matches
 
 
 def source_rows(store: TokenStore | Lines | GroupStore, partition: str) -> SourceRows:
-    """Where the records of a stream come from; those of tokens from the domain that the store is of."""
+    """The source rows of a stream; records of tokens belong to the domain of their store."""
     if isinstance(store, Lines):
         return SourceRows(store.sources, store.index["source"], store.index["file"], store.index["row"])
     if isinstance(store, GroupStore):
@@ -120,7 +121,7 @@ def source_rows(store: TokenStore | Lines | GroupStore, partition: str) -> Sourc
 
 
 def source_files(raw: Published) -> list[Mapping[str, Any]]:
-    """What a raw store says of each of its files, as records number them: those to train on, then those held out."""
+    """The entries of a raw store's files, in the order in which records number them: training files, then held-out ones."""
     listed = read_sources(raw)
     return [*listed["files"], *listed["test_files"]]
 
@@ -130,21 +131,21 @@ RowName = Callable[[int, int], str]
 
 
 def row_names(raw: Published | None) -> RowName:
-    """Ids of records as a raw store names its files; numbers where it is gone."""
+    """Ids of records by the file names of a raw store; by file numbers where it is gone."""
     names = [entry["name"] for entry in source_files(raw)] if raw else []
     return lambda file, row: f"{names[file] if file < len(names) else f'file {file}'}:{row}"
 
 
 def tokens_and_weights(store: TokenStore, record: int, most: int | None = None) -> tuple[Int64s, Weights | None]:
-    """The first `most` tokens of a record and their weights in the loss; `None` where the store has no mask."""
+    """The first `most` tokens of a record and their loss weights; `None` where the store has no mask."""
     ids = store.record(record, "tokens")[:most].astype(np.int64)
     return ids, store.weights(record)[:most].astype(np.float32) if "loss_mask" in store.arrays else None
 
 
 def group_sequences(store: GroupStore, group: int, most: int | None = None) -> list[tuple[Int64s, Weights]]:
-    """The prompt of a group, whose weights are 0, and each response: the first `most` tokens of each."""
+    """The prompt of a group, with weights of 0, then its responses; at most `most` tokens per sequence."""
     prompt, _ = tokens_and_weights(store.prompts, group, most)
-    responses = (tokens_and_weights(store.responses, each, most) for each in store.responses_of(group))
+    responses = (tokens_and_weights(store.responses, response, most) for response in store.responses_of(group))
     trained = [(ids, np.ones(len(ids), np.float32) if weights is None else weights) for ids, weights in responses]
     return [(prompt, np.zeros(len(prompt), np.float32)), *trained]
 
@@ -155,28 +156,28 @@ def sft_split(table: str) -> str:
 
 
 class Opened:
-    """Stores that can be traced: what they were made from is still what it was.
+    """Stores that can be traced, since everything upstream of them is unchanged.
 
     Args:
-        draft: asset and partition of a store whose draft is meant. What it was made from are current stores.
+        draft: asset and partition of the one store to read as a draft; its inputs are current stores.
     """
 
     def __init__(self, workspace: Workspace, draft: tuple[str, str] | None = None) -> None:
         self.workspace, self.draft = workspace.plain, draft
-        # an object's own caches, so that they go when it goes
+        # caches per instance, freed together with it
         self.published = cache(self._published)
         self.stream = cache(lambda asset, partition, stream: open_stream(self.published(asset, partition), stream))
         self.export = cache(self._export)
 
     def made_with(self, asset: str, partition: str = "") -> Workspace:
-        """The workspace as the build of a store saw it: with the options of the run that made it, where it is the draft."""
+        """The workspace that a store was built with; for the draft, with the options of its run."""
         if (asset, partition) != self.draft:
             return self.workspace
         store = self.workspace.place(asset, partition).draft()
         return self.workspace.overriding(EVERY[asset].family, store.manifest.options) if store else self.workspace
 
     def label(self, asset: str, partition: str = "") -> str:
-        """How a store is called."""
+        """The label of a store in messages."""
         return self.workspace.place(asset, partition).label + (DRAFT if (asset, partition) == self.draft else "")
 
     def _draft(self, asset: str, partition: str) -> Published:
@@ -199,14 +200,14 @@ class Opened:
         return published
 
     def _published(self, asset: str, partition: str = "") -> Published:
-        """The current store, whatever its checks say; or the draft, where that is meant.
+        """The current store, whatever its checks say; the draft where `draft` names this store.
 
         Raises:
-            StoreError: there is none, or it is not what the configuration and the sources give; the message says what changed.
+            StoreError: it is missing or out of date; the message says what changed.
         """
-        found, place = asset_named(asset, self.workspace), self.workspace.place(asset, partition)
+        definition, place = asset_named(asset, self.workspace), self.workspace.place(asset, partition)
         command = build_command(asset, partition)
-        for above, key in upstream_of(self.workspace, found, partition):
+        for above, key in upstream_of(self.workspace, definition, partition):
             try:
                 self.published(above.name, key)
             except StoreError as error:
@@ -216,10 +217,10 @@ class Opened:
         if (asset, partition) == self.draft:
             return self._draft(asset, partition)
         published = open_published(self.workspace.stores, asset, partition, remedy=command)
-        recipe = found.recipe(self.workspace, partition)
+        recipe = definition.recipe(self.workspace, partition)
         if published.manifest.config_key != build_key(recipe):
             changed = ", ".join(differences(published.manifest.recipe, recipe)) or "its options"
-            source = ": a source file is not what it was" if not found.upstream and changed in ("files", "test_files") else ""
+            source = ": a source file is not what it was" if not definition.upstream and changed in ("files", "test_files") else ""
             raise StoreError(f"{place.label} is not what it would be now (changed: {changed}{source}). Build it again:\n  {command}")
         if published.manifest.build_key != published.manifest.config_key:
             options = ", ".join(differences(recipe, published.manifest.recipe))
@@ -230,29 +231,28 @@ class Opened:
         return published
 
     def _export(self, asset: str, partition: str) -> tuple[Exporting, Source, tuple[str, ...], Readable]:
-        """How an export was made; the store that it was made from; which streams of that, both sides of pairs; its own rows, as its format's
-        reader gives them."""
+        """An export's declaration, its source store, the streams that it holds (two for pairs), and the reader of its files."""
         published = self.published(asset, partition)
         recipe = published.manifest.recipe
-        each = Exporting("", EVERY[recipe["from"]], recipe["format"], recipe["stream"], recipe["options"])
-        source = open_export_source(each, self.published(each.source.name, partition))
-        stem = each.stem(partition)
-        names = tuple(f"{stem}/{side}" if stem else side for side in SIDES) if isinstance(source, Pairs) else (stem or each.stream,)
-        return each, source, names, reader(each.format)(published.directory, source, each.options)
+        exporting = Exporting("", EVERY[recipe["from"]], recipe["format"], recipe["stream"], recipe["options"])
+        source = open_export_source(exporting, self.published(exporting.source.name, partition))
+        stem = exporting.stem(partition)
+        names = tuple(f"{stem}/{side}" if stem else side for side in SIDES) if isinstance(source, Pairs) else (stem or exporting.stream,)
+        return exporting, source, names, reader(exporting.format)(published.directory, source, exporting.options)
 
     def hashes(self, asset: str, partition: str) -> Mapping[str, Any]:
-        """What a store is made with: its build key and content, and the tokenizer and template where it has them."""
+        """The hashes of a store: build key, content, and tokenizer and template where it has them."""
         manifest = self.published(asset, partition).manifest
         recipe = {key: manifest.recipe[key] for key in ("tokenizer", "template") if key in manifest.recipe}
         return {"build_key": manifest.build_key, "content": manifest.content_hash, **recipe}
 
 
-# A row of a store → the records that it is made of, and a row of a source → the rows that hold it, by the indexes that stores keep.
+# Store row → records, and source row → store rows, by the indexes of the stores.
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One row, record, line or group of a store; `stream` is empty where the store has one only."""
+    """One row, record, line or group of a store; `stream` is empty where the store has only one."""
 
     asset: str
     partition: str
@@ -262,7 +262,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A row of a source: which raw asset pinned it, its domain, the number of the file in that domain, and the row in the file."""
+    """A source row: the raw asset that pins it, its domain, its file's number in the domain, and its row in the file."""
 
     raw: str
     domain: str
@@ -275,11 +275,11 @@ class Piece:
     """A stretch of a row that comes from one record.
 
     Attributes:
-        start, end: tokens of the row; none of a line of text.
-        first: which token of the record's sequence stands at `start`.
-        part: which of the record's sequences it is, see `derive`.
-        path: the stores on the way to the source, the one with the tokens first.
-        origin: the row of the source; `None` where it was generated.
+        start, end: tokens of the row; both 0 for a line of text.
+        first: index in the record's sequence of the token at `start`.
+        part: index of the sequence among those of its record, see `Derive`.
+        path: the rows on the way to the source, that of the traced store first.
+        origin: the source row; `None` where the record was generated.
     """
 
     start: int
@@ -295,11 +295,11 @@ class Row:
     """A row of a store.
 
     Attributes:
-        place: where it is.
-        count: how many rows its stream has.
+        place: its store, stream and number.
+        count: rows in its stream.
         ids: int64[T]; empty for a line of text.
         weights: float32[T], the loss weight of each token, below 0 where it is not attended; `None` where the store has no mask.
-        pieces: what it is made of, ascending.
+        pieces: the stretches that it is made of, ascending.
     """
 
     place: Place
@@ -310,10 +310,10 @@ class Row:
 
 
 def stream_of(published: Published, name: str | None) -> str:
-    """The stream that is meant: the one asked for, else the first.
+    """The stream called `name`, or the first one by default.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: no stream has that name.
     """
     names = streams(published)
     if name is not None and name not in names:
@@ -322,29 +322,29 @@ def stream_of(published: Published, name: str | None) -> str:
 
 
 def read_row(opened: Opened, place: Place) -> Row:
-    """A row, and what it is made of.
+    """Read a row and its pieces.
 
     Raises:
-        ConfigError: there is no such row, or the asset has none.
+        ConfigError: no such row, or an asset without rows.
     """
     if place.asset not in EVERY:
-        return _exported(opened, place)
+        return _exported_row(opened, place)
     if place.asset not in WITH_ROWS:
         raise ConfigError(f"{place.asset} has no rows to trace; assets that have: {', '.join(WITH_ROWS)}, and exports")
     store = opened.stream(place.asset, place.partition, place.stream)
     check_row(place, len(store))
     if isinstance(store, PackedStore):
-        return _packed(opened, place, store)
+        return _packed_row(opened, place, store)
     if isinstance(store, Lines):
-        return _line(opened, place, store)
+        return _line_row(opened, place, store)
     if isinstance(store, GroupStore):
-        return _group(place, store)
+        return _group_row(place, store)
     ids, weights = tokens_and_weights(store, place.row)
     if lines_of(place.asset, place.stream) is None:
         piece = Piece(0, len(ids), 0, store.part(place.row)[0] - 1, (place,), _origin(place, store))
-    else:  # it was made of a line
-        [made_of] = (_merged(opened, place) if EVERY[place.asset].parts else read_row(opened, line_of(opened, place))).pieces
-        piece = replace(made_of, end=len(ids), path=(place, *made_of.path))
+    else:  # tokenized from a line
+        [source_piece] = (_domain_row(opened, place) if EVERY[place.asset].parts else read_row(opened, line_of(opened, place))).pieces
+        piece = replace(source_piece, end=len(ids), path=(place, *source_piece.path))
     return Row(place, len(store), ids, weights, (piece,))
 
 
@@ -357,7 +357,7 @@ def check_row(place: Place, count: int) -> None:
         raise ConfigError(f"row {place.row:,} of {place.asset}{stream}: there are {count:,}, numbered from 0")
 
 
-def _packed(opened: Opened, place: Place, table: PackedStore) -> Row:
+def _packed_row(opened: Opened, place: Place, table: PackedStore) -> Row:
     entries = zip(*(np.asarray(table.documents[field][table.pieces(place.row)]).tolist() for field in _FIELDS), strict=True)
     pieces = []
     for start, length, source, record, first in entries:
@@ -374,35 +374,35 @@ def _origin(place: Place, store: TokenStore | Lines | GroupStore) -> Origin:
     return Origin(f"{EVERY[place.asset].family}_raw", *source_rows(store, place.partition).of(place.row))
 
 
-def _line(opened: Opened, place: Place, lines: Lines) -> Row:
-    """A line, and the line of its domain that it was merged from."""
-    origin, parts = _origin(place, lines), EVERY[place.asset].parts
+def _line_row(opened: Opened, place: Place, lines: Lines) -> Row:
+    """A line; its path has the line of its domain that it was merged from."""
+    origin, part_asset = _origin(place, lines), EVERY[place.asset].parts
     path: tuple[Place, ...] = (place,)
-    if parts:
-        part = opened.stream(parts, origin.domain, place.stream)
+    if part_asset:
+        part = opened.stream(part_asset, origin.domain, place.stream)
         assert isinstance(part, Lines)
-        [at] = np.flatnonzero(part.places == lines.places[place.row])
-        path = (place, Place(parts, origin.domain, place.stream, int(at)))
+        [line] = np.flatnonzero(part.places == lines.places[place.row])
+        path = (place, Place(part_asset, origin.domain, place.stream, int(line)))
     generated = place.asset == "arithmetic_prompts"
     return Row(place, len(lines), np.zeros(0, np.int64), None, (Piece(0, 0, 0, 0, path, None if generated else origin),))
 
 
 def line_of(opened: Opened, place: Place) -> Place:
-    """The line that a record of tokens was made of, in the store of lines whose order the stream has."""
+    """The line that a record of tokens was made from."""
     lines = lines_of(place.asset, place.stream)
     assert lines is not None
     return Place(lines[0], place.partition, lines[1], int(_line_numbers(opened, place)[place.row]))
 
 
 def _line_numbers(opened: Opened, place: Place) -> npt.NDArray[Any]:
-    """Of each record of tokens, the number of the line that it was made of."""
-    found = opened.stream(place.asset, place.partition, place.stream)
-    assert isinstance(found, TokenStore)
-    return found.row
+    """The line number of each record of tokens: int[n]."""
+    store = opened.stream(place.asset, place.partition, place.stream)
+    assert isinstance(store, TokenStore)
+    return store.row
 
 
-def _merged(opened: Opened, place: Place) -> Row:
-    """The record of a domain, or of the arithmetic curriculum, that stands in a merged stream."""
+def _domain_row(opened: Opened, place: Place) -> Row:
+    """The record of a domain, or of the arithmetic curriculum, behind a record of a merged stream."""
     source = EVERY[place.asset].source
     assert isinstance(source, FromParts)
     if place.stream not in source.lines:
@@ -412,36 +412,36 @@ def _merged(opened: Opened, place: Place) -> Row:
     return read_row(opened, replace(part, row=int(np.searchsorted(_line_numbers(opened, part), line.row))))
 
 
-def _group(place: Place, store: GroupStore) -> Row:
+def _group_row(place: Place, store: GroupStore) -> Row:
     """A group: its prompt, then each response, end to end."""
-    origin, whole = _origin(place, store), EVERY[place.asset].parts
+    origin, part_asset = _origin(place, store), EVERY[place.asset].parts
     path: tuple[Place, ...] = (place,)
-    if whole:
+    if part_asset:
         before = int(np.count_nonzero(store.source[: place.row] == store.source[place.row]))
-        path = (place, Place(whole, origin.domain, place.stream, before))
+        path = (place, Place(part_asset, origin.domain, place.stream, before))
     ids, weights = zip(*group_sequences(store, place.row), strict=True)
     ends = np.cumsum([0, *map(len, ids)]).tolist()
     pieces = tuple(Piece(start, end, 0, part, path, origin) for part, (start, end) in enumerate(pairwise(ends)))
     return Row(place, len(store), np.concatenate(ids), np.concatenate(weights), pieces)
 
 
-def _exported(opened: Opened, place: Place) -> Row:
-    """A row of an export: that of the store that it was made from, or one of the documents in it."""
-    each, source, names, read = opened.export(place.asset, place.partition)
+def _exported_row(opened: Opened, place: Place) -> Row:
+    """A row of an export, read from its source store: a row, or one document of a packed row."""
+    exporting, source, names, read = opened.export(place.asset, place.partition)
     check_row(place, read.count)
     if read.documents and isinstance(source, PackedStore):
-        found = _document(opened, place, source, names[0])
+        row = _document_row(opened, place, source, names[0])
     elif isinstance(source, Pairs):
-        found = _sides(opened, place, each)
+        row = _pair_row(opened, place, exporting)
     else:
-        found = read_row(opened, Place(each.source.name, place.partition, names[0], place.row))
-    pieces = tuple(replace(piece, path=(place, *piece.path)) for piece in found.pieces)
-    if fault := row_fault(read, source, place.row, each.options):
+        row = read_row(opened, Place(exporting.source.name, place.partition, names[0], place.row))
+    pieces = tuple(replace(piece, path=(place, *piece.path)) for piece in row.pieces)
+    if fault := row_fault(read, source, place.row, exporting.options):
         raise StoreError(f"{place.asset}: row {place.row:,}: {fault}. Export it again:\n  {build_command(place.asset, place.partition)}")
-    return replace(found, place=place, count=read.count, pieces=pieces)
+    return replace(row, place=place, count=read.count, pieces=pieces)
 
 
-def _document(opened: Opened, place: Place, table: PackedStore, stream: str) -> Row:
+def _document_row(opened: Opened, place: Place, table: PackedStore, stream: str) -> Row:
     """One document of a packed table."""
     number = int(table.documents["row"][place.row])
     whole = read_row(opened, Place("sft_packed", "", stream, number))
@@ -451,21 +451,21 @@ def _document(opened: Opened, place: Place, table: PackedStore, stream: str) -> 
     return Row(whole.place, len(table), whole.ids[part], whole.weights[part], (replace(piece, start=0, end=piece.end - piece.start),))
 
 
-def _sides(opened: Opened, place: Place, each: Exporting) -> Row:
-    """A pair: its chosen answer, then the rejected one, each with the prompt."""
-    folder = "" if (stem := each.stem(place.partition)) is None else f"{stem}/"
-    rows = [read_row(opened, Place(each.source.name, place.partition, f"{folder}{side}", place.row)) for side in SIDES]
+def _pair_row(opened: Opened, place: Place, exporting: Exporting) -> Row:
+    """A pair as one row: prompt and chosen answer, then prompt and rejected answer."""
+    folder = "" if (stem := exporting.stem(place.partition)) is None else f"{stem}/"
+    rows = [read_row(opened, Place(exporting.source.name, place.partition, f"{folder}{side}", place.row)) for side in SIDES]
     chosen, rejected = (row.pieces[0] for row in rows)
-    at = chosen.end
+    middle = chosen.end
     ids, weights = (np.concatenate([getattr(row, name) for row in rows]) for name in ("ids", "weights"))
-    return Row(rows[0].place, rows[0].count, ids, weights, (chosen, replace(rejected, start=at, end=at + rejected.end)))
+    return Row(rows[0].place, rows[0].count, ids, weights, (chosen, replace(rejected, start=middle, end=middle + rejected.end)))
 
 
-# -- the other way ----------------------------------------------------------------------------------------------------------------------
+# -- from source rows to stores ----------------------------------------------------------------------------------------------------------------------
 
 
 def pieces_of(opened: Opened, asset: str, partition: str, origin: Origin) -> Iterator[tuple[Place, Piece]]:
-    """Each stretch of a store that comes from a row of a source, with the row of the store that it is in.
+    """Yield the stretches of a store that come from a source row, with the rows that they are in.
 
     Raises:
         StoreError: the store is missing or out of date.
@@ -477,72 +477,72 @@ def pieces_of(opened: Opened, asset: str, partition: str, origin: Origin) -> Ite
 
 
 def places_of(opened: Opened, asset: str, partition: str, origin: Origin) -> list[Place]:
-    """The rows of a store that hold a row of a source; what is generated holds none."""
+    """The rows of a store that hold a source row; none of a generated store."""
     if asset not in EVERY:
-        return _exported_places(opened, asset, partition, origin)
+        return _places_in_export(opened, asset, partition, origin)
     if asset not in WITH_ROWS or asset.startswith("arithmetic_"):
         return []
     places = [Place(asset, partition, stream, 0) for stream in streams(opened.published(asset, partition))]
-    return [replace(place, row=row) for place in places for row in _holding(opened, place, origin)]
+    return [replace(place, row=row) for place in places for row in _rows_holding(opened, place, origin)]
 
 
-def _holding(opened: Opened, place: Place, origin: Origin) -> list[int]:
-    """The rows of one stream."""
-    store, found = opened.stream(place.asset, place.partition, place.stream), list[int]()
+def _rows_holding(opened: Opened, place: Place, origin: Origin) -> list[int]:
+    """The rows of one stream that hold a source row."""
+    store, rows = opened.stream(place.asset, place.partition, place.stream), list[int]()
     if isinstance(store, PackedStore):
-        found = np.unique(np.asarray(store.documents["row"])[_entries(opened, store, place.stream, origin)]).tolist()
-    elif not isinstance(store, TokenStore) or (made_of := lines_of(place.asset, place.stream)) is None:
-        found = source_rows(store, place.partition).records(origin.domain, origin.file, origin.row)
-    elif made_of[0] != "arithmetic_prompts":  # which no source has
-        lines = _holding(opened, Place(made_of[0], place.partition, made_of[1], 0), origin)
-        found = np.flatnonzero(np.isin(store.row, lines)).tolist()
-    return found
+        rows = np.unique(np.asarray(store.documents["row"])[_entries(opened, store, place.stream, origin)]).tolist()
+    elif not isinstance(store, TokenStore) or (line_stream := lines_of(place.asset, place.stream)) is None:
+        rows = source_rows(store, place.partition).records(origin.domain, origin.file, origin.row)
+    elif line_stream[0] != "arithmetic_prompts":  # generated, so no source row is in it
+        lines = _rows_holding(opened, Place(line_stream[0], place.partition, line_stream[1], 0), origin)
+        rows = np.flatnonzero(np.isin(store.row, lines)).tolist()
+    return rows
 
 
 def _entries(opened: Opened, table: PackedStore, stream: str, origin: Origin) -> list[int]:
-    """The pieces of a packed table that come from a row of a source: numbers of entries in `PackedStore.documents`."""
+    """Indices into `PackedStore.documents` of the pieces that come from a source row."""
     if origin.domain not in table.sources:
         return []
-    records = _holding(opened, Place("sft_tokens", origin.domain, sft_split(stream), 0), origin)
+    records = _rows_holding(opened, Place("sft_tokens", origin.domain, sft_split(stream), 0), origin)
     source = np.asarray(table.documents["source"]) == table.sources.index(origin.domain)
-    found: list[int] = np.flatnonzero(source & np.isin(table.documents["record"], records)).tolist()
-    return found
+    entries: list[int] = np.flatnonzero(source & np.isin(table.documents["record"], records)).tolist()
+    return entries
 
 
-def _exported_places(opened: Opened, asset: str, partition: str, origin: Origin) -> list[Place]:
-    each, source, names, read = opened.export(asset, partition)
+def _places_in_export(opened: Opened, asset: str, partition: str, origin: Origin) -> list[Place]:
+    exporting, source, names, read = opened.export(asset, partition)
     if read.documents and isinstance(source, PackedStore):
         rows = _entries(opened, source, names[0], origin)
     else:
-        rows = [place.row for place in places_of(opened, each.source.name, partition, origin) if place.stream in names]
+        rows = [place.row for place in places_of(opened, exporting.source.name, partition, origin) if place.stream in names]
     return [Place(asset, partition, "", row) for row in dict.fromkeys(rows)]
 
 
-# Rows of source files, read again by their numbers.
+# Rows of source files by number.
 
 Rows = Mapping[tuple[int, int], Record | Unreadable]
-"""By number of the file in the domain and row in the file."""
+"""(file number in the domain, row in the file) → record."""
 
 
 def files_of(workspace: Workspace, raw: str, domain: str) -> tuple[SourceFile, ...]:
-    """The files of a domain as records number them: those to train on, then those held out.
+    """The files of a domain in the order in which records number them: training files, then held-out ones.
 
     Raises:
         SourceError: a file changed since it was pinned.
     """
-    found = pinned(workspace, FAMILIES[raw.removesuffix("_raw")], raw, domain)
-    return (*found.files, *found.test_files)
+    pins = pinned(workspace, FAMILIES[raw.removesuffix("_raw")], raw, domain)
+    return (*pins.files, *pins.test_files)
 
 
 def read_rows(workspace: Workspace, raw: str, domain: str, wanted: Collection[tuple[int, int]]) -> Rows:
-    """The wanted rows of a domain; each file is read once, up to the last of them.
+    """Read the wanted rows of a domain; a file is read once, up to its last wanted row.
 
     Raises:
         SourceError: a file changed since it was pinned.
         StoreError: a file has no such row.
     """
     files, txt = files_of(workspace, raw, domain), domain_of(workspace.family(FAMILIES[raw.removesuffix("_raw")]), domain).txt
-    found: dict[tuple[int, int], Record | Unreadable] = {}
+    records: dict[tuple[int, int], Record | Unreadable] = {}
     for number in sorted({file for file, _ in wanted}):
         if number >= len(files):
             raise StoreError(f"{raw}[{domain}] has {len(files)} files, and a record is of file {number}. Build the store again")
@@ -550,13 +550,13 @@ def read_rows(workspace: Workspace, raw: str, domain: str, wanted: Collection[tu
         with closing(_rows(files[number], number, txt)) as rows:
             for row in rows:
                 if row.row in missing:
-                    found[number, row.row] = row
+                    records[number, row.row] = row
                     missing.discard(row.row)
                 if not missing:
                     break
         if missing:
             raise StoreError(f"{files[number].name} of {domain} has no row {min(missing):,}. Build the store again")
-    return found
+    return records
 
 
 def _rows(file: SourceFile, number: int, txt: Any) -> Generator[Record | Unreadable]:
@@ -566,27 +566,27 @@ def _rows(file: SourceFile, number: int, txt: Any) -> Generator[Record | Unreada
 
 
 def nth_row(workspace: Workspace, raw: str, domain: str, number: int) -> tuple[Origin, int]:
-    """Row `number` of a raw asset, over all its files in order, and how many rows it has.
+    """The origin of row `number` of a raw asset, counted over all its files in order, and the count of its rows.
 
     Raises:
-        ConfigError: there is no such row.
+        ConfigError: no such row.
         SourceError: a file changed since it was pinned.
     """
     published = workspace.published(raw, domain)
     assert published is not None
     counts = [entry["rows"] for entry in source_files(published)]
-    total, before = sum(counts), 0
+    total, files_before = sum(counts), 0
     if not 0 <= number < total:
         raise ConfigError(f"row {number:,} of {raw}[{domain}]: there are {total:,}, numbered from 0")
     family = workspace.family(FAMILIES[raw.removesuffix("_raw")])
     router, configured = router_of(workspace, family, domain), domain_of(family, domain)
     for index, (file, count) in enumerate(zip(files_of(workspace, raw, domain), counts, strict=True)):
-        if number < before + count:
-            at = before
+        if number < files_before + count:
+            first = files_before
             for block in router.picked(file, read_blocks(file, index, block_bytes=4 << 20, txt=configured.txt)):
-                rows: list[Record | Unreadable] = sorted([*block.records, *block.unreadable], key=lambda each: each.row)
-                if number < at + len(rows):
-                    return Origin(raw, domain, index, rows[number - at].row), total
-                at += len(rows)
-        before += count
+                rows: list[Record | Unreadable] = sorted([*block.records, *block.unreadable], key=lambda record: record.row)
+                if number < first + len(rows):
+                    return Origin(raw, domain, index, rows[number - first].row), total
+                first += len(rows)
+        files_before += count
     raise StoreError(f"{raw}[{domain}] counts {total:,} rows, and its files have fewer. Build it again")

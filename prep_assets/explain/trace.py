@@ -1,4 +1,4 @@
-"""`trace`: a row of a store back to its source rows, token by token, each made once more from its record."""
+"""`trace`: follow a row of a store back to its source rows, and derive its tokens from them again."""
 
 from __future__ import annotations
 
@@ -57,13 +57,11 @@ from prep_assets.text.encode import Encoder
 from prep_assets.text.spans import MaskPolicy, Rendered, Span, characters
 from prep_assets.text.vocabulary import Vocabulary, ends_of
 
-# A source record alone → the sequences of tokens that stores must hold of it, made once more by the way of its asset.
-
-# Why a token is trained or not: which part of the render it stands for, and which option or weight decided.
+# Why a token is trained or not: the part of the render that it belongs to, and the option or weight that decided.
 
 Part = Literal["content", "stop", "template", "begin", "end", "sentinel", "sampled", "brought", "padding", "image"]
-"""What a token stands for: words of the source; what ends a turn; what the template writes around it; what begins and ends a document; a sentinel
-of fill-in-the-middle; an id that a model sampled; one that the row brings; nothing; an image."""
+"""What a token belongs to: text of the source; the stop of a turn; the template; the begin or end of a document; a fill-in-the-middle sentinel; ids that a
+model sampled (``sampled``) or that the source row gives (``brought``); padding; an image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +69,11 @@ class Why:
     """Why a token is trained or not.
 
     Attributes:
-        trained: whether it is.
-        part: what it stands for.
+        trained: whether it is trained.
+        part: what it belongs to.
         because: the reason, in a sentence.
-        option: the option of the family that decided, e.g. ``mask.user``; empty where the data or the code did.
-        turn, role, kind: number and role of the turn that it belongs to, and the kind of region there; `None` where it belongs to none.
+        option: the family's option that decided, e.g. ``mask.user``; empty where the data or the code did.
+        turn, role, kind: number and role of its turn, and kind of its region; `None` where it has none.
         region: characters (start, end) of that region in the text.
         content: the region's text, as the source has it.
     """
@@ -95,12 +93,12 @@ PADDING = Why(False, "padding", "it fills the row; padding is never trained")
 
 
 def why_in_render(rendered: Rendered, policy: MaskPolicy, span: tuple[int, int], weight: float, *, replaced: bool = False) -> Why:
-    """Why a token of a render weighs what it weighs.
+    """Explain the loss weight of a token of a render.
 
     Args:
-        span: the characters that it stands for.
-        weight: its weight in the loss, below 0 where it is not attended.
-        replaced: whether truncation put it where another token was.
+        span: characters (start, end) of the token.
+        weight: its loss weight, below 0 where it is not attended.
+        replaced: whether truncation wrote it over another token.
     """
     if replaced:
         return Why(
@@ -110,33 +108,39 @@ def why_in_render(rendered: Rendered, policy: MaskPolicy, span: tuple[int, int],
             "truncation_keeps_stop",
         )
     start, end = span
-    # a token that begins in front of an answer with white space and is trained belongs to the answer
+    # a trained token that starts with white space before an answer belongs to the answer
     for place in (start, max(end - 1, start)):
-        found = _at(rendered, policy, place)
-        if found.trained == (weight > 0):
-            return found
-    return _at(rendered, policy, start)
+        why = _why_at(rendered, policy, place)
+        if why.trained == (weight > 0):
+            return why
+    return _why_at(rendered, policy, start)
 
 
-def _at(rendered: Rendered, policy: MaskPolicy, place: int) -> Why:
+def _why_at(rendered: Rendered, policy: MaskPolicy, place: int) -> Why:
     weights = policy.weights(rendered.spans)
     for number, span in enumerate(rendered.spans):
         if span.start <= place < span.end:
-            return _content(span, weights[number], policy)
+            return _why_content(span, weights[number], policy)
     stops = policy.stop_weights(rendered.spans, weights)
     for stop in rendered.stops:
         # white space between the words and the stop token is generated with them
         last = max(span.end for span in rendered.spans if span.turn == stop.turn)
         if stop.start <= place < stop.end or (stops.get(stop.turn) and last <= place < stop.end):
-            return _stop(rendered, stop.turn, stops.get(stop.turn, 0.0), policy)
-    return _template(rendered, place, weights, policy)
+            return _why_stop(rendered, stop.turn, stops.get(stop.turn, 0.0), policy)
+    return _why_template(rendered, place, weights, policy)
 
 
-def _content(span: Span, weight: float, policy: MaskPolicy) -> Why:
+def _why_content(span: Span, weight: float, policy: MaskPolicy) -> Why:
     region, role = span.region, span.role
-    where: dict[str, Any] = {"turn": span.turn, "role": role, "kind": region.kind, "region": (span.start, span.end), "content": region.text}
+    location: dict[str, Any] = {
+        "turn": span.turn,
+        "role": role,
+        "kind": region.kind,
+        "region": (span.start, span.end),
+        "content": region.text,
+    }
     if region.kind == IMAGE:
-        return Why(False, "image", "it stands for an image; placeholders are never trained", **where)
+        return Why(False, "image", "it stands for an image; placeholders are never trained", **location)
     kind, named = region.kind, role in policy.roles
     # the first that applies decides
     reasons = (
@@ -149,10 +153,10 @@ def _content(span: Span, weight: float, policy: MaskPolicy) -> Why:
         (True, f"mask_default: {policy.default}, and mask does not name the role {role!r}", "mask_default"),
     )
     because, option = next(reason for applies, *reason in reasons if applies)
-    return Why(weight > 0, "content", because, option, **where)
+    return Why(weight > 0, "content", because, option, **location)
 
 
-def _stop(rendered: Rendered, turn: int, weight: float, policy: MaskPolicy) -> Why:
+def _why_stop(rendered: Rendered, turn: int, weight: float, policy: MaskPolicy) -> Why:
     last = [span for span in rendered.spans if span.turn == turn][-1]
     rule = f"train_on_eos: {policy.train_on_eos}"
     because = {
@@ -164,18 +168,19 @@ def _stop(rendered: Rendered, turn: int, weight: float, policy: MaskPolicy) -> W
     return Why(weight != 0, "stop", because, "train_on_eos", turn, last.role)
 
 
-def _template(rendered: Rendered, place: int, weights: list[float], policy: MaskPolicy) -> Why:
-    """Text of the template's own: the header of the turn that comes next, or what stands after the last one."""
-    for number, (before, span) in enumerate(pairwise([None, *rendered.spans])):
+def _why_template(rendered: Rendered, place: int, weights: list[float], policy: MaskPolicy) -> Why:
+    """Template text: the header of the next turn, or what follows the last one."""
+    for number, (previous, span) in enumerate(pairwise([None, *rendered.spans])):
         if span is None or span.start <= place:
             continue
-        starts_turn = before is None or before.turn != span.turn
+        starts_turn = previous is None or previous.turn != span.turn
         if not starts_turn:
             break
         if weights[number] <= 0:
             return Why(False, "template", f"the template writes it before turn {span.turn}, which is not trained", "", span.turn, span.role)
         end = max(
-            (stop.end for stop in rendered.stops if before is not None and stop.turn == before.turn), default=before.end if before else 0
+            (stop.end for stop in rendered.stops if previous is not None and stop.turn == previous.turn),
+            default=previous.end if previous else 0,
         )
         trained = policy.headers and place >= end
         because = f"the template writes it before turn {span.turn}, and train_headers is {str(policy.headers).lower()}"
@@ -183,7 +188,7 @@ def _template(rendered: Rendered, place: int, weights: list[float], policy: Mask
     return Why(False, "template", "the template writes it between or after the turns; no option trains it")
 
 
-# A record as one sequence of tokens, made from its source once more, with what of the text each token stands for and why it is trained.
+# Sequences of tokens derived from source records, with the characters of each token and why it is trained.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,10 +196,10 @@ class TokenSequence:
     """One record of a token store.
 
     Attributes:
-        text: its text: the render, or what sampled ids decode to.
+        text: the render, or what sampled ids decode to.
         ids, loss: int64[T], float32[T]: what the store must hold; weights below 0 where a token is not attended.
-        starts, ends: int64[T], the characters of `text` that each token stands for; none, for tokens that stand around it.
-        why: number of a token → why it is trained or not.
+        starts, ends: int64[T], the characters of `text` by token; empty spans for tokens around the text.
+        why: index of a token → why it is trained or not.
     """
 
     text: str
@@ -208,18 +213,18 @@ class TokenSequence:
         return len(self.ids)
 
     def part(self, first: int) -> TokenSequence:
-        """The sequence from one token on."""
+        """The sequence from token `first` on."""
         rest = slice(first, None)
         return TokenSequence(
             self.text, self.ids[rest], self.loss[rest], self.starts[rest], self.ends[rest], lambda token: self.why(token + first)
         )
 
     def between(self, before: tuple[int, ...], after: tuple[int, ...], weight_after: float, why: Callable[[bool], Why]) -> TokenSequence:
-        """The sequence with ids that stand before and after its text.
+        """The sequence with ids added before and after its text.
 
         Args:
-            weight_after: loss weight of those after it; those before weigh 1.
-            why: of such a token, whether it stands before the text → why it is trained or not.
+            weight_after: loss weight of the ids after it; ids before it weigh 1.
+            why: whether an added token is before the text → why it is trained or not.
         """
         low, high = len(before), len(before) + len(self)
         many, none = len(after), np.zeros(len(before), np.int64)
@@ -237,23 +242,23 @@ def rendered_sequence(encoder: Encoder, rendered: Rendered, *, binary: bool = Fa
     """The tokens of a render.
 
     Args:
-        binary: whether the store's mask has 0 and 1 only.
+        binary: whether the store's mask holds only 0 and 1.
 
     Raises:
-        Refused: the encoder refuses it.
+        Refused: the encoder rejects it.
     """
-    found = encoder.places(rendered)
-    loss = (found.loss > 0).astype(np.float32) if binary else found.loss
+    places = encoder.places(rendered)
+    loss = (places.loss > 0).astype(np.float32) if binary else places.loss
 
     def why(token: int) -> Why:
-        span = int(found.starts[token]), int(found.ends[token])
-        return why_in_render(rendered, encoder.policy, span, float(found.loss[token]), replaced=bool(found.replaced[token]))
+        span = int(places.starts[token]), int(places.ends[token])
+        return why_in_render(rendered, encoder.policy, span, float(places.loss[token]), replaced=bool(places.replaced[token]))
 
-    return TokenSequence(rendered.text, found.ids.astype(np.int64), loss, found.starts, found.ends, why)
+    return TokenSequence(rendered.text, places.ids.astype(np.int64), loss, places.starts, places.ends, why)
 
 
 def spelled(vocabulary: Vocabulary, ids: Any, loss: Weights, why: Callable[[int], Why]) -> TokenSequence:
-    """Ids that the row brings: the text is what they decode to, end to end."""
+    """A sequence of given ids, with the text that they decode to one by one."""
     texts = [vocabulary.decode([int(token)]) for token in ids]
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
     starts = np.concatenate([np.zeros(1, np.int64), ends])[: len(ends)]
@@ -261,32 +266,32 @@ def spelled(vocabulary: Vocabulary, ids: Any, loss: Weights, why: Callable[[int]
 
 
 Derive = Callable[[SourceFile, Record], list[TokenSequence]]
-"""The sequences of a record, in the order in which its store has them. Raises `Refused` where the asset refuses the record."""
+"""Returns the sequences of a record, in the order of its store. Raises `Refused` where the asset rejects the record."""
 
 
 def conversations(workspace: Workspace, name: str) -> Derive:
-    """One sequence for each record of `sft_tokens` that a row became."""
+    """Derive the records of `sft_tokens` that a row becomes."""
     domain = domain_of(workspace.family(Sft), name)
-    convert, found = converter(domain, Sample), conversations_of(workspace, domain, Heard())
+    convert, chats = converter(domain, Sample), conversations_of(workspace, domain, Heard())
 
     def derive(file: SourceFile, record: Record) -> list[TokenSequence]:
         sample = apply(convert, record.payload)
         if isinstance(sample, Sample) and sample.tokenized is not None:
-            [_], encoded = found.encode([Item(file, record, sample)])
+            [_], encoded = chats.encode([Item(file, record, sample)])
             loss = encoded.loss
-            return [spelled(found.encoder.vocabulary, encoded.ids, loss, lambda token: _brought(float(loss[token])))]
-        _, rendered, _ = found.examples([Item(file, record, sample)])
-        return [rendered_sequence(found.encoder, each) for each in rendered]
+            return [spelled(chats.encoder.vocabulary, encoded.ids, loss, lambda token: _why_given(float(loss[token])))]
+        _, renders, _ = chats.examples([Item(file, record, sample)])
+        return [rendered_sequence(chats.encoder, render) for render in renders]
 
     return derive
 
 
-def _brought(weight: float) -> Why:
+def _why_given(weight: float) -> Why:
     return Why(weight != 0, "brought", f"the row brings this token with the loss weight {weight:g}")
 
 
 def documents(workspace: Workspace, name: str) -> Derive:
-    """The one sequence of a document."""
+    """Derive the one sequence of a document."""
     family = workspace.family(Pretrain)
     domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
     convert, encoder = converter(domain, Sample), Encoder(vocabulary, workspace.engines(family), POLICY, trains=False)
@@ -310,14 +315,14 @@ def documents(workspace: Workspace, name: str) -> Derive:
             text = _in_parts(workspace, family, rendered.text, _around_a_gap(workspace, family, rendered.text, cut))
         else:
             text = rendered_sequence(encoder, rendered)
-        before, after = (() if each is None else (each,) for each in (ends.bos, ends.eos))
+        before, after = (() if token is None else (token,) for token in (ends.bos, ends.eos))
         return [text.between(before, after, rendering.ending(item.example), around)]
 
     return derive
 
 
 def _around_a_gap(workspace: Workspace, family: Pretrain, text: str, cut: Cut) -> list[str | tuple[int, int]]:
-    """The three parts of a document, each after its sentinel."""
+    """The parts of a document for fill-in-the-middle, in token order, with their sentinels."""
     fim = fill_in_the_middle(workspace, family)
     assert fim is not None
     head, body, tail = cut.parts(text)
@@ -329,10 +334,10 @@ def _in_parts(workspace: Workspace, family: Pretrain, text: str, parts: Iterable
     """A document whose parts are tokenized one by one.
 
     Args:
-        parts: in the order of the tokens, a stretch of the text; or a sentinel, and the character that what follows it begins at.
+        parts: in token order: a stretch of the text; or a sentinel id with the character at which the next stretch starts.
     """
     lengths, engine = workspace.vocabulary(family).byte_lengths, workspace.engines(family).rest
-    assert lengths is not None  # no other tokenizer's documents are cut
+    assert lengths is not None  # only documents of byte-level tokenizers are cut
     columns: list[tuple[Int64s, Int64s, Int64s]] = []
     sentinels, count, start = set[int](), 0, 0
     for part in parts:
@@ -356,7 +361,7 @@ def _in_parts(workspace: Workspace, family: Pretrain, text: str, parts: Iterable
 
 
 def line_maker(workspace: Workspace, asset: str, name: str, store: Path) -> Callable[[Record], Mapping[str, Any]]:
-    """Record → its line in the JSONL of an asset, in the form that the store has."""
+    """Return a function from a record to its JSONL line, in the form of the store."""
     family, example = family_of(workspace, asset), _LINES[asset]
     convert = converter(domain_of(family, name), example)
     if example is Contrast:
@@ -365,14 +370,14 @@ def line_maker(workspace: Workspace, asset: str, name: str, store: Path) -> Call
     reasoning, form = unrendered_reasoning(family), form_of(store)
 
     def line(record: Record) -> Mapping[str, Any]:
-        found = reasoning.read(apply(convert, record.payload))
-        return _as_json(preference_row(found, form) if isinstance(found, Pair) else prompt_row(prompt_of(found), form))
+        parsed = reasoning.read(apply(convert, record.payload))
+        return _as_json(preference_row(parsed, form) if isinstance(parsed, Pair) else prompt_row(prompt_of(parsed), form))
 
     return line
 
 
 def pair_sequence(workspace: Workspace, line: Mapping[str, Any], side: str) -> TokenSequence:
-    """One side of a pair."""
+    """The tokens of one side of a pair."""
     family = workspace.family(Preference)
     renderer = pair_renderer(workspace)
     rendered = rendered_pair(dict(line), renderer, inline_reasoning(workspace, family))
@@ -380,35 +385,35 @@ def pair_sequence(workspace: Workspace, line: Mapping[str, Any], side: str) -> T
 
 
 def prompt_sequence(workspace: Workspace, line: Mapping[str, Any]) -> TokenSequence:
-    """A prompt, up to where a model continues."""
+    """The tokens of a prompt, generation prompt included."""
     family = workspace.family(Rl)
     rendered = generation_prompt(workspace.template(family), inline_reasoning(workspace, family), dict(line))
-    found = rendered_sequence(prompt_encoder(workspace), rendered)
+    sequence = rendered_sequence(prompt_encoder(workspace), rendered)
     return replace(
-        found,
-        why=lambda token: replace(found.why(token), because="a prompt is given to the model, and nothing of it is trained", option=""),
+        sequence,
+        why=lambda token: replace(sequence.why(token), because="a prompt is given to the model, and nothing of it is trained", option=""),
     )
 
 
 def groups(workspace: Workspace, name: str) -> Derive:
-    """The sequence of a group's prompt, then those of its responses."""
+    """Derive the sequence of a group's prompt, then those of its responses."""
     family = workspace.family(Rl)
     vocabulary = workspace.vocabulary(family)
     convert, tokenize = converter(domain_of(family, name), Group), Tokenize(workspace, name)
-    sampled = Why(True, "sampled", "a token that a model sampled; all of them are trained", "", None, ASSISTANT)
-    given = Why(False, "sampled", "a token of the prompt as the source has it; prompts are not trained", "", None, USER)
+    response_why = Why(True, "sampled", "a token that a model sampled; all of them are trained", "", None, ASSISTANT)
+    prompt_why = Why(False, "sampled", "a token of the prompt as the source has it; prompts are not trained", "", None, USER)
 
     def derive(file: SourceFile, record: Record) -> list[TokenSequence]:
-        found = tokenize.renders(Item(file, record, apply(convert, record.payload)))
-        if isinstance(found, Refused):
-            raise found
-        prompt = None if found.prompt is None else rendered_sequence(tokenize.prompts, found.prompt)
-        if found.group.sampled is None:
+        renders = tokenize.renders(Item(file, record, apply(convert, record.payload)))
+        if isinstance(renders, Refused):
+            raise renders
+        prompt = None if renders.prompt is None else rendered_sequence(tokenize.prompts, renders.prompt)
+        if renders.group.sampled is None:
             assert prompt is not None
-            return [prompt, *(rendered_sequence(tokenize.whole, each, binary=True).part(len(prompt)) for each in found.whole)]
-        own, responses = found.group.sampled.prompt, found.group.sampled.responses
-        head = prompt or _spelled(vocabulary, own or (), given)
-        return [head, *(_spelled(vocabulary, ids, sampled) for ids in responses)]
+            return [prompt, *(rendered_sequence(tokenize.whole, response, binary=True).part(len(prompt)) for response in renders.whole)]
+        prompt_ids, responses = renders.group.sampled.prompt, renders.group.sampled.responses
+        head = prompt or _spelled(vocabulary, prompt_ids or (), prompt_why)
+        return [head, *(_spelled(vocabulary, ids, response_why) for ids in responses)]
 
     return derive
 
@@ -422,10 +427,10 @@ def _as_json(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return loaded
 
 
-# `trace`: a row of any store back to the rows of its sources, token by token.
+# `trace`: any row of a store → its source rows, token by token.
 #
-# The way back is read from the indexes of the stores. Then each record is read again from its source and made into tokens once more, from that record alone;
-# so whatever a trace says of a token is what its source gives, and a token that differs is named.
+# Origins come from the indexes of the stores. Every record is then read from its source again and tokenized on its own, so a trace reports what the
+# source gives, and names the tokens that differ.
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,11 +438,11 @@ class SourceRow:
     """A row of a source.
 
     Attributes:
-        domain, id: of the record, ``gsm8k`` and ``gsm8k.jsonl:17``.
-        file, url, sha256: its file: the name within the domain, where it is, and the hash of its bytes.
+        domain, id: ``gsm8k`` and ``gsm8k.jsonl:17``.
+        file, url, sha256: the file's name within the domain, its address, and the hash of its bytes.
         row: number of the row in the file, from 0.
         held_out: whether the file is one of the domain's `test_files`.
-        payload: the row itself; a text where it cannot be read.
+        payload: the row; its raw text where it cannot be parsed.
     """
 
     domain: str
@@ -455,11 +460,11 @@ class Traced:
     """A piece of a row, with its source.
 
     Attributes:
-        piece: where it stands, and the way to the source.
-        source: the row of the source; `None` where it was generated.
-        line: the line of the JSONL store on the way, where there is one.
-        sequence: the record's tokens, made once more; `None` of what has no tokens.
-        differs: places in the row where the store holds another token, or another weight, than the source gives.
+        piece: its tokens, and its path to the source.
+        source: the source row; `None` where the record was generated.
+        line: the line of the JSONL store on the path, where there is one.
+        sequence: the tokens derived from the source; `None` for a line.
+        differs: indices of tokens in the row whose id or weight is not what the source gives.
     """
 
     piece: Piece
@@ -475,9 +480,9 @@ class Trace:
 
     Attributes:
         row: the row as it is stored.
-        pieces: what it is made of.
-        hashes: by store on the way: build key, content, tokenizer and template.
-        made_with: the workspace as the build of the store saw it: that of a draft has the options of its run.
+        pieces: the stretches that it is made of.
+        hashes: label of a store on the path → build key, content, tokenizer and template.
+        made_with: the workspace that the store was built with; for a draft, with the options of its run.
     """
 
     row: Row
@@ -487,11 +492,11 @@ class Trace:
 
     @property
     def differs(self) -> tuple[int, ...]:
-        """Places at which the store is not what its sources give."""
-        return tuple(place for each in self.pieces for place in each.differs)
+        """Indices of tokens that are not what their sources give."""
+        return tuple(place for traced in self.pieces for place in traced.differs)
 
     def hashes_of(self, traced: Traced) -> Mapping[str, Mapping[str, Any]]:
-        """`hashes` of the stores on the way to one piece."""
+        """`hashes` of the stores on the path of one piece."""
         labels = [f"{asset}[{partition}]" if partition else asset for asset, partition in _stores(traced.piece)]
         return {label: hashes for label, hashes in self.hashes.items() if label.removesuffix(DRAFT) in labels}
 
@@ -505,7 +510,7 @@ def trace(
         row: row, record, line or group, counted from 0; of a raw asset over all its files.
         partition: a domain, for an asset that has one store for each.
         stream: which stream, table or file of the store, where it has several.
-        draft: the store that a run with options of its own made last, in place of the current one.
+        draft: trace the draft instead of the current store.
 
     Raises:
         ConfigError: no such asset, partition, stream or row; or an asset that has no rows.
@@ -518,12 +523,12 @@ def trace(
 
 
 def _store_named(workspace: Workspace, asset: str, partition: str | None) -> tuple[str, str]:
-    found, each = one_partition(workspace, asset, partition)
-    return found.name, each
+    definition, key = one_partition(workspace, asset, partition)
+    return definition.name, key
 
 
 class Tracer:
-    """Traces many rows of a workspace; each store is opened once, and each source file is read once for all rows asked for together.
+    """Traces many rows of a workspace; a store is opened once, and a source file is read once per call of `trace`.
 
     Args:
         draft: asset and partition of a store whose draft is traced.
@@ -536,7 +541,7 @@ class Tracer:
         self._lines = cache(self._line_maker)
 
     def place(self, asset: str, row: int, partition: str | None, stream: str | None) -> Place:
-        """The row that is meant.
+        """Look up a row by asset, partition and stream.
 
         Raises:
             ConfigError, StoreError: as `trace`.
@@ -556,17 +561,19 @@ class Tracer:
             for number, record in read_rows(self.workspace, *domain, numbers).items()
         }
         files = {domain: files_of(self.workspace, *domain) for domain in wanted}
-        sources = {each: (files[each.raw, each.domain][each.file], record) for each, record in records.items()}
-        found = []
+        sources = {
+            source_row: (files[source_row.raw, source_row.domain][source_row.file], record) for source_row, record in records.items()
+        }
+        traces = []
         for row in rows:
             pieces = tuple(self._piece(row, piece, *sources[piece.origin] if piece.origin else (None, None)) for piece in row.pieces)
             stores = dict.fromkeys([(row.place.asset, row.place.partition), *(store for piece in row.pieces for store in _stores(piece))])
             hashes = {self.opened.label(*store): self.opened.hashes(*store) for store in stores}
-            found.append(Trace(row, pieces, hashes, self.opened.made_with(row.place.asset, row.place.partition)))
-        return found
+            traces.append(Trace(row, pieces, hashes, self.opened.made_with(row.place.asset, row.place.partition)))
+        return traces
 
     def row(self, place: Place) -> Row:
-        """A row as it is stored, and what it is made of."""
+        """A row as it is stored, with its pieces."""
         if place.asset.endswith("_raw"):
             origin, count = nth_row(self.workspace, place.asset, place.partition, place.row)
             return Row(place, count, np.zeros(0, np.int64), None, (Piece(0, 0, 0, 0, (place,), origin),))
@@ -577,28 +584,28 @@ class Tracer:
         if origin is not None and file is not None and record is not None:
             raw = self.opened.published(origin.raw, origin.domain)
             sha256, held_out = source_files(raw)[origin.file]["sha256"], origin.file >= len(read_sources(raw)["files"])
-            where = file.name, file_name(file.url), sha256, origin.row, held_out
-            source = SourceRow(origin.domain, record_id(file, origin.row), *where, record.payload)
+            location = file.name, file_name(file.url), sha256, origin.row, held_out
+            source = SourceRow(origin.domain, record_id(file, origin.row), *location, record.payload)
         if piece.path[-1].asset.endswith("_raw"):
             return Traced(piece, source, None, None, ())
         try:
             line, sequence = self._derived(piece, file, record)
-        except Refused as refusal:
+        except Refused as rejection:
             raise StoreError(
-                f"{asset} holds {source.id if source else 'a record'}, which its source no longer gives: {refusal}. Verify the store:\n"
+                f"{asset} holds {source.id if source else 'a record'}, which its source no longer gives: {rejection}. Verify the store:\n"
                 f"  prep-assets verify {asset}"
-            ) from refusal
-        return Traced(piece, source, line, sequence, () if sequence is None else _differs(row, piece, sequence))
+            ) from rejection
+        return Traced(piece, source, line, sequence, () if sequence is None else _differing_places(row, piece, sequence))
 
     def _derived(self, piece: Piece, file: SourceFile | None, record: Any) -> tuple[Mapping[str, Any] | None, TokenSequence | None]:
-        """The line and the tokens that the record gives, from the record alone."""
+        """The line and the tokens that a record gives."""
         last, domain = piece.path[-1], piece.origin.domain if piece.origin else ""
         if last.asset in _SEQUENCES:
             assert file is not None
             return None, self._sequences(last.asset, domain)(file, record)[piece.part]
         generated = last.asset == "arithmetic_prompts"
         line = _arithmetic(self.opened.made_with(last.asset), last.row) if generated else self._lines(last.asset, domain)(record)
-        # the store in which the line was tokenized: of those on the way, the one next to its source
+        # the store in which the line was tokenized: the last token store on the path
         tokens = next((place for place in reversed(piece.path) if holds(place.asset, TokenStore)), None)
         if len(piece.path) == 1 or tokens is None:
             return line, None
@@ -613,8 +620,8 @@ class Tracer:
 
 def _stores(piece: Piece) -> list[tuple[str, str]]:
     """The stores on the way from a row to its source."""
-    found = [(place.asset, place.partition) for place in piece.path]
-    return found if piece.origin is None else [*found, (piece.origin.raw, piece.origin.domain)]
+    stores = [(place.asset, place.partition) for place in piece.path]
+    return stores if piece.origin is None else [*stores, (piece.origin.raw, piece.origin.domain)]
 
 
 _SEQUENCES: Mapping[str, Callable[[Workspace, str], Derive]] = {
@@ -626,28 +633,28 @@ _LINES: Mapping[str, type] = {"preferences_by_domain": Pair, "rl_prompts_by_doma
 
 
 def _arithmetic(workspace: Workspace, number: int) -> Mapping[str, Any]:
-    """A generated question, generated once more."""
+    """The line of a generated question."""
     options = workspace.family(Rl).arithmetic
-    chosen = {} if options.levels is None else {"levels": options.levels}
-    for at, row in enumerate(arithmetic_rows(options.n, options.largest, options.seed, unique=options.unique, **chosen)):
-        if at == number:
+    levels = {} if options.levels is None else {"levels": options.levels}
+    for index, row in enumerate(arithmetic_rows(options.n, options.largest, options.seed, unique=options.unique, **levels)):
+        if index == number:
             return {"prompt": row["prompt"]}
     raise StoreError(f"arithmetic_prompts has a line {number:,}, and {options.n:,} are generated. Build it again")
 
 
-def _differs(row: Row, piece: Piece, sequence: TokenSequence) -> tuple[int, ...]:
+def _differing_places(row: Row, piece: Piece, sequence: TokenSequence) -> tuple[int, ...]:
     count = piece.end - piece.start
-    stretch = slice(piece.first, piece.first + count)
-    ids, loss = sequence.ids[stretch], sequence.loss[stretch]
+    derived = slice(piece.first, piece.first + count)
+    ids, loss = sequence.ids[derived], sequence.loss[derived]
     common = min(count, len(ids))
-    here = slice(piece.start, piece.start + common)
-    wrong = row.ids[here] != ids[:common]
+    held = slice(piece.start, piece.start + common)
+    wrong = row.ids[held] != ids[:common]
     if row.weights is not None:
-        wrong = wrong | (row.weights[here] != loss[:common])
+        wrong = wrong | (row.weights[held] != loss[:common])
     return (*(piece.start + np.flatnonzero(wrong)).tolist(), *range(piece.start + common, piece.end))
 
 
-# One token of a traced row: what it stands for, why it is trained or not, and what a trainer makes of it.
+# One token of a traced row: its text, why it is trained or not, and how a trainer uses it.
 
 AROUND = 60
 """Characters of the render that are shown before and after a token."""
@@ -666,17 +673,17 @@ class Token:
     """One token.
 
     Attributes:
-        place: in the row.
-        token: what the store holds there.
-        weight: its weight in the loss, 1 where the store has no mask; below 0 where it is not attended.
+        place: index in the row.
+        token: the stored token.
+        weight: its loss weight, 1 where the store has no mask; below 0 where it is not attended.
         expected: what the source gives instead, where the store is wrong.
         why: why it is trained or not.
-        span: the characters (start, end) that it stands for in the text of its record.
-        before, text, after: that text around it, and what it stands for there.
-        within: its characters (start, end) in the region of the source that it comes from.
-        field: where that region stands in the raw row, e.g. ``messages[2].content``; `None` where that is not certain.
-        predicts: what a trainer, which shifts labels by one, trains at this place: the next token, where that is trained.
-        predicted_at: the place at which this token is the label; `None` where it is not trained, or no place of the row predicts it.
+        span: its characters (start, end) in the text of its record.
+        before, text, after: those characters, with the text around them.
+        within: its characters (start, end) in the region that it comes from.
+        field: path of that region in the raw row, e.g. ``messages[2].content``; `None` where that is not certain.
+        predicts: the label at this index after the shift by one: the next token, where that is trained.
+        predicted_at: the index whose label this token is; `None` where it is not trained or is the first of the row.
     """
 
     place: int
@@ -695,7 +702,7 @@ class Token:
 
 
 def token_of(trace: Trace, place: int) -> tuple[Token, Traced | None]:
-    """A token of a row, and the piece that it is in; `None` for padding.
+    """A token of a row, with its piece; `None` for padding.
 
     Raises:
         ConfigError: the row has no such token.
@@ -710,10 +717,10 @@ def token_of(trace: Trace, place: int) -> tuple[Token, Traced | None]:
     after = place + 1
     predicts = named(int(row.ids[after])) if after < len(row.ids) and weights[after] > 0 else None
     predicted_at = place - 1 if weights[place] > 0 and place else None
-    here = named(int(row.ids[place])), weights[place]
-    traced = next((each for each in trace.pieces if each.piece.start <= place < each.piece.end), None)
+    stored = named(int(row.ids[place])), weights[place]
+    traced = next((candidate for candidate in trace.pieces if candidate.piece.start <= place < candidate.piece.end), None)
     if traced is None or traced.sequence is None:
-        return Token(place, *here, None, PADDING, (0, 0), "", "", "", None, None, predicts, predicted_at), None
+        return Token(place, *stored, None, PADDING, (0, 0), "", "", "", None, None, predicts, predicted_at), None
     number = traced.piece.first + place - traced.piece.start
     sequence = traced.sequence
     if number >= len(sequence):
@@ -726,19 +733,19 @@ def token_of(trace: Trace, place: int) -> tuple[Token, Traced | None]:
     around = text[max(0, start - AROUND) : start], text[start:end], text[end : end + AROUND]
     within = None if why.region is None else (start - why.region[0], end - why.region[0])
     field = None if traced.source is None or why.content is None else field_of(traced.source.payload, why.content)
-    return Token(place, *here, expected, why, (start, end), *around, within, field, predicts, predicted_at), traced
+    return Token(place, *stored, expected, why, (start, end), *around, within, field, predicts, predicted_at), traced
 
 
 def _weights(trace: Trace) -> Weights:
-    """The loss weight of each token. A stream without a mask is trained whole, or not at all: its sources say which."""
+    """The loss weight of each token; for a stream without a mask, as derived from its sources."""
     if trace.row.weights is not None:
         return trace.row.weights
     weights = np.zeros(len(trace.row.ids), np.float32)
     for traced in trace.pieces:
         if traced.sequence is not None:
             piece = traced.piece
-            here = traced.sequence.loss[piece.first : piece.first + piece.end - piece.start]
-            weights[piece.start : piece.start + len(here)] = here
+            loss = traced.sequence.loss[piece.first : piece.first + piece.end - piece.start]
+            weights[piece.start : piece.start + len(loss)] = loss
     return weights
 
 
@@ -748,46 +755,46 @@ def _named(vocabulary: Vocabulary, number: int) -> Named:
 
 def _tokenized(asset: str) -> str:
     name = asset.removesuffix(BY_DOMAIN)
-    made = {"preferences": "preference_tokens", "rl_prompts": "rl_tokens", "arithmetic_prompts": "arithmetic_tokens"}
-    return made.get(name, name.replace("_raw", "_tokens")) + asset.removeprefix(name)
+    token_assets = {"preferences": "preference_tokens", "rl_prompts": "rl_tokens", "arithmetic_prompts": "arithmetic_tokens"}
+    return token_assets.get(name, name.replace("_raw", "_tokens")) + asset.removeprefix(name)
 
 
 def field_of(payload: Any, content: str) -> str | None:
-    """The one place in a raw row whose text is, or holds, what a region says; `None` where several do, or none."""
+    """The path in a raw row of the one string that is, or contains, the text of a region; `None` where none or several do."""
     if not content.strip():
         return None
     strings = list(_strings(payload, ""))
     exact = [path for path, text in strings if text == content]
-    holding = exact or [path for path, text in strings if content.strip() in text]
-    return holding[0] if len(holding) == 1 else None
+    matches = exact or [path for path, text in strings if content.strip() in text]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _strings(value: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _strings(each, f"{path}.{key}" if path else str(key))
+        for key, child in value.items():
+            yield from _strings(child, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list | tuple):
-        for number, each in enumerate(value):
-            yield from _strings(each, f"{path}[{number}]")
+        for number, child in enumerate(value):
+            yield from _strings(child, f"{path}[{number}]")
 
 
 def trace_as_json(trace: Trace) -> dict[str, Any]:
-    """A traced row: what it is made of, in order, with the whole way to the source."""
+    """A traced row as JSON: its pieces in order, with their paths to the source."""
     row = trace.row
     return {
         **asdict(row.place),
         "rows": row.count,
         "tokens": len(row.ids),
         "differs": list(trace.differs),
-        "pieces": [piece_as_json(each) for each in trace.pieces],
+        "pieces": [piece_as_json(traced) for traced in trace.pieces],
         "stores": {label: dict(hashes) for label, hashes in trace.hashes.items()},
     }
 
 
 def piece_as_json(traced: Traced) -> dict[str, Any]:
-    """A piece of a row."""
+    """A piece of a row as JSON."""
     piece = traced.piece
     return {
         "start": piece.start,
@@ -802,5 +809,5 @@ def piece_as_json(traced: Traced) -> dict[str, Any]:
 
 
 def token_as_json(token: Token, traced: Traced | None) -> dict[str, Any]:
-    """One token, with the piece that it is in."""
+    """A token as JSON, with its piece."""
     return {**asdict(token), "piece": None if traced is None else piece_as_json(traced)}

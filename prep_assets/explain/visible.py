@@ -1,11 +1,11 @@
-"""Text of a data set for people to read, and the address of a page."""
+"""Make text of data sets safe to show; the address of a store's page."""
 
 from __future__ import annotations
 
 import os
 from urllib.parse import quote
 
-# Text of a data set for people to read: nothing in it can steer a terminal, a page, or the direction of writing.
+# Text made visible cannot steer a terminal, a page, or the direction of writing.
 
 NEWLINE = "⏎\n"
 _HIDDEN = (
@@ -29,27 +29,27 @@ SIGNS = {
     ord("\n"): NEWLINE,
     ord("\t"): "⇥",
 }
-"""Code point → what is shown: control characters, marks of direction, zero width, code points that are not characters."""
+"""Code point → its sign: control characters, direction marks, zero-width characters, noncharacters."""
 _ONE_LINE = {**SIGNS, ord("\n"): "⏎"}
 
 
 def visible(text: str) -> str:
-    """`text` with line breaks as ``⏎`` and a line break, and other characters that cannot be seen as signs."""
+    """`text` with invisible characters as signs; a line break stays, after ``⏎``."""
     return text.translate(SIGNS)
 
 
 def one_line(text: str) -> str:
-    """The same on one line."""
+    """`visible` on one line."""
     return text.translate(_ONE_LINE)
 
 
-# Where `prep-assets view` serves the page of a store.
+# Addresses of the pages that `prep-assets view` serves.
 
 HOST, PORT = "127.0.0.1", 8899
 STORES, CANDIDATES, TRACES = "/stores/", "/candidates/", "/traces/"
-"""Pages of stores that are current, of those that wait because a check of them fails, and of traces."""
+"""Paths of pages of current stores, of candidates whose checks fail, and of traces."""
 VIEW = "PREP_ASSETS_VIEW_URL"
-"""Environment variable: the address of the server, where it is another than this machine's."""
+"""Environment variable with the server's address, where it is not on this machine."""
 
 
 def page_address(asset: str, partition: str = "", *, candidate: bool = False) -> str:

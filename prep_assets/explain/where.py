@@ -1,4 +1,4 @@
-"""`where`: from a row of a source to every place that holds it."""
+"""`where`: every place that holds a source row, and the records of a store version."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from prep_assets.stores.published import version_with
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
 
-# The records of any version of a store, current or not: what each holds, and the name of the row that it comes from.
+# The records of any version of a store, current or not, with the names of their source rows.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,10 +54,10 @@ class StoredRecord:
     """One record of a store.
 
     Attributes:
-        stream, domain: where it is, and what it is of.
-        id: of the row that it comes from, ``gsm8k.jsonl:17``; its number where the row is no longer known.
-        ids, weights: int64[T], float32[T]: its tokens and their weights in the loss, below 0 where they are not attended; empty of a line.
-        line: a line of text; empty of tokens.
+        stream, domain: the stream that it is in, and its domain.
+        id: id of its source row, ``gsm8k.jsonl:17``; its number where that row is no longer known.
+        ids, weights: int64[T], float32[T]: tokens and loss weights, below 0 where they are not attended; empty for a line.
+        line: the line of text; empty for tokens.
     """
 
     stream: str
@@ -69,11 +69,11 @@ class StoredRecord:
 
     @property
     def digest(self) -> bytes:
-        """Equal exactly when the content is."""
-        found = xxhash.xxh3_128(self.line)
-        found.update(self.ids.tobytes())
-        found.update(self.weights.tobytes())
-        return found.digest()
+        """A hash of the content: line, ids and weights."""
+        hasher = xxhash.xxh3_128(self.line)
+        hasher.update(self.ids.tobytes())
+        hasher.update(self.weights.tobytes())
+        return hasher.digest()
 
 
 def has_records(published: Published) -> bool:
@@ -82,49 +82,49 @@ def has_records(published: Published) -> bool:
 
 
 def contents(workspace: Workspace, published: Published) -> Iterator[StoredRecord]:
-    """Every record of a version, held-out ones too, in the order in which it is stored.
+    """Yield every record of a version, held-out ones included, in stored order.
 
     Raises:
-        ConfigError: a store without records, such as an export, whose rows are those of the store that it was made from.
+        ConfigError: the store has no records of its own, as an export.
     """
     manifest = published.manifest
     if not has_records(published):
         source = manifest.recipe.get("from")
         hint = f"; compare {source}, which it is made from" if source else ""
         raise ConfigError(f"{manifest.asset} holds no records of its own{hint}")
-    named = cache(lambda domain: _names(workspace, published, domain))
+    names_by_domain = cache(lambda domain: _names(workspace, published, domain))
     for stream in streams(published):
         store = open_stream(published, stream)
         if isinstance(store, PackedStore):
-            yield from _packed(workspace, published, stream, store)
+            yield from _packed_records(workspace, published, stream, store)
         elif isinstance(store, TokenStore):
-            of_lines = lines_of(manifest.asset, stream) is not None  # its records are called by their lines
-            name = (lambda file, row: f"line {row}") if of_lines else named(manifest.partition)
+            of_lines = lines_of(manifest.asset, stream) is not None  # records are named by their lines
+            name = (lambda file, row: f"line {row}") if of_lines else names_by_domain(manifest.partition)
             for number in range(len(store)):
                 ids, weights = tokens_and_weights(store, number)
                 weights = np.ones(len(ids), np.float32) if weights is None else weights
-                yield StoredRecord(stream, manifest.partition or stream, _with_part(name, store, number), ids, weights)
+                yield StoredRecord(stream, manifest.partition or stream, _record_name(name, store, number), ids, weights)
         else:
             rows = source_rows(store, manifest.partition)
-            for number, content in enumerate(_lines(store) if isinstance(store, Lines) else _groups(store)):
+            for number, content in enumerate(_line_contents(store) if isinstance(store, Lines) else _group_contents(store)):
                 domain, file, row = rows.of(number)
-                yield StoredRecord(stream, domain, named(domain)(file, row), *content)
+                yield StoredRecord(stream, domain, names_by_domain(domain)(file, row), *content)
 
 
 def _names(workspace: Workspace, published: Published, domain: str) -> RowName:
-    """Ids of records of a domain as the raw store calls them that a version was made from, by way of the store that it was merged from."""
+    """Ids of a domain's records, by the raw store that a version was made from."""
     asset, recipe = EVERY[published.manifest.asset], published.manifest.recipe
     part = version_with(workspace.place(asset.parts, domain), recipe["domains"].get(domain)) if asset.parts else published
     return row_names(part and version_with(workspace.place(f"{asset.family}_raw", domain), part.manifest.recipe.get("raw")))
 
 
-def _with_part(name: RowName, store: TokenStore, record: int) -> str:
+def _record_name(name: RowName, store: TokenStore, record: int) -> str:
     part, _ = store.part(record)
     return name(int(store.file[record]), int(store.row[record])) + (f", answer {part}" if part > 1 else "")
 
 
-def _packed(workspace: Workspace, published: Published, stream: str, table: PackedStore) -> Iterator[StoredRecord]:
-    """The pieces of each record put together again. A record that is in the table several times is so many records."""
+def _packed_records(workspace: Workspace, published: Published, stream: str, table: PackedStore) -> Iterator[StoredRecord]:
+    """Join the pieces of records. A record that is in the table several times is yielded as often."""
 
     def record_names(domain: str) -> Callable[[int], str]:
         content = published.manifest.recipe["tokens"].get(domain)
@@ -132,9 +132,9 @@ def _packed(workspace: Workspace, published: Published, stream: str, table: Pack
         if tokens is None:
             return lambda record: f"record {record}"
         store, name = open_tokens(tokens.directory, sft_split(stream)), _names(workspace, tokens, domain)
-        return lambda record: _with_part(name, store, record)
+        return lambda record: _record_name(name, store, record)
 
-    named = cache(record_names)
+    names_by_domain = cache(record_names)
     order = np.lexsort([np.asarray(table.documents[field]) for field in ("start", "record", "source")])
     fields = [np.asarray(table.documents[field])[order].tolist() for field in ("source", "record", "start", "length", "row", "row_offset")]
     for (source, record), pieces in groupby(zip(*fields, strict=True), key=itemgetter(0, 1)):
@@ -143,11 +143,11 @@ def _packed(workspace: Workspace, published: Published, stream: str, table: Pack
             places = [(row, slice(offset, offset + length)) for _, _, _, length, row, offset in copy]
             ids = np.concatenate([np.asarray(table.tokens[row])[part] for row, part in places]).astype(np.int64)
             weights = np.concatenate([table.weights(row)[part] for row, part in places]).astype(np.float32)
-            yield StoredRecord(stream, domain, named(domain)(record), ids, weights)
+            yield StoredRecord(stream, domain, names_by_domain(domain)(record), ids, weights)
 
 
 def _copies(pieces: Iterable[Sequence[int]]) -> list[list[Sequence[int]]]:
-    """The pieces of one record, ascending by start, as so many copies of it as are in the table; each piece goes on where one of them ends."""
+    """Split the pieces of one record, ascending by start, into its copies in the table; a piece continues the copy that ends last before it."""
     copies: list[list[Sequence[int]]] = []
     for piece in pieces:
         open_ends = [copy for copy in copies if copy[-1][2] + copy[-1][3] <= piece[2]]
@@ -161,29 +161,29 @@ def _copies(pieces: Iterable[Sequence[int]]) -> list[list[Sequence[int]]]:
 Content = tuple[Int64s, Weights, bytes]
 
 
-def _lines(lines: Lines) -> Iterator[Content]:
+def _line_contents(lines: Lines) -> Iterator[Content]:
     with lines.path.open("rb") as file:
         yield from ((np.zeros(0, np.int64), np.zeros(0, np.float32), line) for line in file)
 
 
-def _groups(store: GroupStore) -> Iterator[Content]:
+def _group_contents(store: GroupStore) -> Iterator[Content]:
     for number in range(len(store)):
         ids, weights = map(np.concatenate, zip(*group_sequences(store, number), strict=True))
         yield ids, weights, store.rewards.record(number, "rewards").tobytes()
 
 
-# `where`: a row of a source to every place that holds it, or to the reason why none does.
+# `where`: a source row → every place that holds it, or the reason why none does.
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A stretch of a store that comes from the record.
+    """A stretch of a stored row that comes from the record.
 
     Attributes:
-        asset, partition, stream, row: where.
-        start, end: tokens of the row; both 0 of a line of text.
-        first: which token of the record's sequence stands at `start`.
-        part: which of its sequences: of a chat that became several examples, of a pair, of a group's responses.
+        asset, partition, stream, row: the stored row.
+        start, end: tokens of the row; both 0 for a line of text.
+        first: index in the record's sequence of the token at `start`.
+        part: index of the sequence: among the examples of a chat, the sides of a pair, the prompt and responses of a group.
         draft: whether the store is a draft.
     """
 
@@ -200,13 +200,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class NotHere:
-    """A store that refused the record, or left it or a part of it out.
+    """A store that rejected the record, or left out all or part of it.
 
     Attributes:
-        asset, partition: which.
-        reason: ``stage/reason`` as it is counted; ``left_out`` of tokens that packing left out, ``not_read`` of a row that is not asked for.
-        detail: in words.
-        winner: of a duplicate, the record that came first.
+        asset, partition: the store.
+        reason: ``stage/reason`` as in the counts; ``left_out`` for tokens that packing dropped, ``not_read`` for a row outside the configured selection.
+        detail: the reason in words.
+        winner: for a duplicate, the record that came first.
         draft: whether the store is a draft.
     """
 
@@ -220,14 +220,14 @@ class NotHere:
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where one record is, of one family.
+    """Where one record is in the stores of one family.
 
     Attributes:
-        family, domain, id: which record.
+        family, domain, id: the record.
         payload: the raw row.
         found: every place that holds it.
-        not_here: every store that holds less than all of it, and why.
-        unknown: stores that cannot say, and why: missing, or out of date.
+        not_here: stores that hold none or only part of it, and why.
+        unknown: (label, reason) of stores that are missing or out of date.
     """
 
     family: str
@@ -240,11 +240,11 @@ class Whereabouts:
 
 
 def where(workspace: Workspace, record: str, *, drafts: bool = False) -> list[Whereabouts]:
-    """Everything that holds a record, family by family.
+    """Find everything that holds a record, family by family.
 
     Args:
         record: ``DOMAIN#FILE:ROW``, or ``DOMAIN#ROW`` where the domain has one file; rows count from 0.
-        drafts: look into the drafts as well.
+        drafts: search drafts too.
 
     Raises:
         ConfigError: no such domain, file or row.
@@ -252,42 +252,42 @@ def where(workspace: Workspace, record: str, *, drafts: bool = False) -> list[Wh
         StoreError: no family has pinned the domain.
     """
     opened = Opened(workspace)
-    found: list[Whereabouts] = []
-    faults: list[PrepAssetsError] = []
+    results: list[Whereabouts] = []
+    errors: list[PrepAssetsError] = []
     domain, rest, families = _families(opened.workspace, record)
     for family in families:
         try:
-            found.append(_whereabouts(opened, family, *origin_of(opened, f"{family}_raw", domain, rest), drafts=drafts))
+            results.append(_whereabouts(opened, family, *origin_of(opened, f"{family}_raw", domain, rest), drafts=drafts))
         except PrepAssetsError as error:  # a domain of the same name may have other files, or not be built yet, in another family
-            faults.append(error)
+            errors.append(error)
             if not isinstance(error, ConfigError):
-                found.append(Whereabouts(family, domain, rest, "", (), (), ((f"{family}_raw[{domain}]", _why(error)),)))
-    if len(faults) == len(families):
-        raise faults[0]
-    return found
+                results.append(Whereabouts(family, domain, rest, "", (), (), ((f"{family}_raw[{domain}]", _first_line(error)),)))
+    if len(errors) == len(families):
+        raise errors[0]
+    return results
 
 
-def _why(error: PrepAssetsError) -> str:
-    """The first line of an error; the command that fixes it is on the next one."""
+def _first_line(error: PrepAssetsError) -> str:
+    """The first line of an error, without the command that fixes it."""
     return str(error).splitlines()[0].partition(" Build it")[0]
 
 
 def _families(workspace: Workspace, record: str) -> tuple[str, str, list[str]]:
-    """The domain of a record's name, the rest of it, and the families that have the domain."""
+    """Split a record's name into domain and rest, and list the families that have the domain."""
     domain, separator, rest = record.partition("#")
     if not separator or not rest:
         raise ConfigError(
             f"{record!r} names no record. Write DOMAIN#FILE:ROW, e.g. gsm8k#gsm8k.jsonl:17, or DOMAIN#17 where there is one file"
         )
-    having = {family: workspace.family(kind).domains for family, kind in FAMILIES.items() if workspace.has(family)}
-    names = {name for domains in having.values() for name in domains}
+    family_domains = {family: workspace.family(kind).domains for family, kind in FAMILIES.items() if workspace.has(family)}
+    names = {name for domains in family_domains.values() for name in domains}
     if domain not in names:
         raise ConfigError(f"no domain {domain!r}{nearest(domain, names) or '.'} There are: {', '.join(sorted(names))}")
-    return domain, rest, [family for family, domains in having.items() if domain in domains]
+    return domain, rest, [family for family, domains in family_domains.items() if domain in domains]
 
 
 def origin_of(opened: Opened, raw: str, domain: str, rest: str) -> tuple[Origin, SourceFile]:
-    """The row of a source that ``FILE:ROW``, or ``ROW``, means, and its file.
+    """Resolve ``FILE:ROW``, or ``ROW``, to a source row and its file.
 
     Raises:
         ConfigError, SourceError, StoreError: as `where`.
@@ -310,13 +310,13 @@ def origin_of(opened: Opened, raw: str, domain: str, rest: str) -> tuple[Origin,
 
 
 def _whereabouts(opened: Opened, family: str, origin: Origin, file: SourceFile, *, drafts: bool) -> Whereabouts:
-    """Where a row is among the stores of a family, and, where that is asked for, among their drafts."""
+    """Search the stores of a family, and their drafts if asked, for a source row."""
     workspace, identity = opened.workspace, record_id(file, origin.row)
     try:
         record = read_rows(workspace, origin.raw, origin.domain, [(origin.file, origin.row)])[origin.file, origin.row]
     except StoreError as error:
         raise ConfigError(f"{origin.domain}#{identity}: the file has no such row") from error
-    found: list[Found] = []
+    occurrences: list[Found] = []
     not_here: list[NotHere] = []
     unknown: list[tuple[str, str]] = []
     stores = [
@@ -325,57 +325,61 @@ def _whereabouts(opened: Opened, family: str, origin: Origin, file: SourceFile, 
         for partition in asset.partitions(workspace)
         if partition in ("", origin.domain)
     ]
-    every = [(opened, *store) for store in stores]
+    views = [(opened, *store) for store in stores]
     for asset, partition in stores if drafts else ():
         if asset.stage != "raw" and workspace.place(asset.name, partition).draft():
-            every.append((Opened(workspace, (asset.name, partition)), asset, partition))
-    for view, asset, partition in every:
+            views.append((Opened(workspace, (asset.name, partition)), asset, partition))
+    for view, asset, partition in views:
         try:
-            places = [
+            new_occurrences = [
                 Found(
                     asset.name, partition, place.stream, place.row, piece.start, piece.end, piece.first, piece.part, view.draft is not None
                 )
                 for place, piece in pieces_of(view, asset.name, partition, origin)
             ]
-            not_here += _refusals(view, asset, partition, identity, found)
+            not_here += _rejections(view, asset, partition, identity, occurrences)
         except StoreError as error:
-            unknown.append((view.label(asset.name, partition), _why(error)))
+            unknown.append((view.label(asset.name, partition), _first_line(error)))
         else:
-            found += places
-    for view in dict.fromkeys(view for view, asset, _ in every if asset.name == "sft_packed"):
-        not_here += _left_out(view, found)
-    if not found and not not_here and not unknown:
+            occurrences += new_occurrences
+    for view in dict.fromkeys(view for view, asset, _ in views if asset.name == "sft_packed"):
+        not_here += _left_out(view, occurrences)
+    if not occurrences and not not_here and not unknown:
         not_here.append(NotHere(origin.raw, origin.domain, "not_read", _not_read(workspace, family, origin.domain, record)))
-    return Whereabouts(family, origin.domain, identity, record.payload, tuple(found), tuple(not_here), tuple(unknown))
+    return Whereabouts(family, origin.domain, identity, record.payload, tuple(occurrences), tuple(not_here), tuple(unknown))
 
 
-def _refusals(opened: Opened, asset: Asset, partition: str, identity: str, found: list[Found]) -> Iterator[NotHere]:
-    """Refusals of a record by a store; `found` has the places of what the store was made from."""
+def _rejections(opened: Opened, asset: Asset, partition: str, identity: str, occurrences: list[Found]) -> Iterator[NotHere]:
+    """The rejections of a record by a store; `occurrences` has the lines that the store was made from."""
     if asset.name not in EVERY or asset.name == "sft_template":
         return
     quarantine, ids = opened.published(asset.name, partition).quarantine, {identity}
-    if isinstance(asset.source, FromLines):  # its records are called by their lines
-        made_of = {name for name, _ in asset.source.files.values()}
-        lines = (each for each in found if each.asset in made_of and each.partition == partition and not each.draft)
-        ids = {f"{each.stream}.jsonl:{each.row}" for each in lines}
-    for refusal in read_quarantine(quarantine) if quarantine else ():
-        if refusal.id in ids:
-            winner = refusal.detail.rpartition(" ")[2] if refusal.reason == "duplicate" else None
-            yield NotHere(asset.name, partition, f"{refusal.stage}/{refusal.reason}", refusal.detail, winner, opened.draft is not None)
+    if isinstance(asset.source, FromLines):  # records are named by their lines
+        line_assets = {name for name, _ in asset.source.files.values()}
+        occurrences_of_lines = (
+            line for line in occurrences if line.asset in line_assets and line.partition == partition and not line.draft
+        )
+        ids = {f"{line.stream}.jsonl:{line.row}" for line in occurrences_of_lines}
+    for rejection in read_quarantine(quarantine) if quarantine else ():
+        if rejection.id in ids:
+            winner = rejection.detail.rpartition(" ")[2] if rejection.reason == "duplicate" else None
+            yield NotHere(
+                asset.name, partition, f"{rejection.stage}/{rejection.reason}", rejection.detail, winner, opened.draft is not None
+            )
 
 
-def _left_out(opened: Opened, found: list[Found]) -> Iterator[NotHere]:
-    """Tokens of the record that no row of a packed table has."""
+def _left_out(opened: Opened, occurrences: list[Found]) -> Iterator[NotHere]:
+    """Tokens of the record that are in no row of a packed table."""
     try:
         opened.published("sft_packed")
     except StoreError:
         return
     draft = opened.draft is not None
-    packed = [each for each in found if each.asset == "sft_packed" and each.draft == draft]
-    for record in (each for each in found if each.asset == "sft_tokens" and not each.draft):
-        mine = [each for each in packed if sft_split(each.stream) == record.stream and each.part == record.part]
-        held = {token for each in mine for token in range(each.first, each.first + each.end - each.start)}
-        if missing := record.end - record.start - len(held):
+    packed = [piece for piece in occurrences if piece.asset == "sft_packed" and piece.draft == draft]
+    for record in (piece for piece in occurrences if piece.asset == "sft_tokens" and not piece.draft):
+        pieces = [piece for piece in packed if sft_split(piece.stream) == record.stream and piece.part == record.part]
+        packed_tokens = {token for piece in pieces for token in range(piece.first, piece.first + piece.end - piece.start)}
+        if missing := record.end - record.start - len(packed_tokens):
             detail = (
                 f"{missing:,} of the {record.end - record.start:,} tokens of record {record.row:,} are in no row: packing left them out"
             )
