@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.checks.sources_again import Unsound, prompt_of_line, by_fields, domain_source, held_out, source_of
+from prep_assets.checks.sources_again import Unsound, by_fields, domain_source, held_out, prompt_of_line, source_of
 from prep_assets.config.models import Preference, Pretrain, Rl
 from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
 from prep_assets.errors import Refused, StoreError
