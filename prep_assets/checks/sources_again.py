@@ -29,7 +29,7 @@ from prep_assets.pipeline.examples import Stretch, converter, shards_of
 from prep_assets.pipeline.images import REMEMBERED, REMOTE
 from prep_assets.pipeline.sources import domain_of, pinned
 from prep_assets.pipeline.workspace import build_command
-from prep_assets.proofs.accounting import find, places
+from prep_assets.proofs.accounting import find_places, places
 from prep_assets.proofs.image_tokens import Size, counted_again
 from prep_assets.proofs.rows import PAIR_FIELDS
 from prep_assets.proofs.second_reading import (
@@ -418,7 +418,7 @@ class StoredLines:
 
     def of(self, rows: Rows) -> list[tuple[int, int]]:
         """Return (line number, index of the row) for each row that has a line, and mark these lines as seen."""
-        indices, is_stored = find(self._place, places(rows.file, rows.rows))
+        indices, is_stored = find_places(self._place, places(rows.file, rows.rows))
         self._missed[indices[is_stored]] = False
         return list(zip(self._line[indices[is_stored]].tolist(), np.flatnonzero(is_stored).tolist(), strict=True))
 

@@ -106,10 +106,10 @@ def both_ways(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> dict[str
     """The verdicts, which are the same where no row comes in columns."""
     published = workspace.published(BY_DOMAIN, "pairs")
     assert published is not None
-    sealed, sure = resealed(published), source_match.LinesMatch._sure
+    sealed, sure = resealed(published), source_match.LinesMatch._are_equal
     came: list[bool] = []
     monkeypatch.setattr(source_rows, "FEWEST", 4)
-    monkeypatch.setattr(source_match.LinesMatch, "_sure", lambda *given: (found := sure(*given), came.extend(found))[0])
+    monkeypatch.setattr(source_match.LinesMatch, "_are_equal", lambda *given: (found := sure(*given), came.extend(found))[0])
     expected = dict(verdicts(workspace, EVERY[BY_DOMAIN], sealed, EVERY[BY_DOMAIN].checks))
     assert any(came)
     came.clear()
