@@ -14,7 +14,7 @@ import xxhash
 
 from prep_assets.caches import CACHES, bounded_cache
 from prep_assets.proofs import words
-from prep_assets.proofs.words import UNSPACED, Words, cuts_before_spaces, cuts_unspaced, joint, picked, whole_tokens
+from prep_assets.proofs.words import UNSPACED, Words, concatenated, cuts_before_spaces, cuts_unspaced, take_texts, whole_tokens
 from prep_assets.stores.arrays import stretches
 from prep_assets.stores.files import key_of
 from prep_assets.text.engines import Engines, choose_engine
@@ -211,7 +211,7 @@ class ReferenceIds:
         if joint_ids is None:
             return _encoded(self._rest, parts)
         single_ids = _encoded(self._rest, compress(parts, ~joinable))
-        return picked(joint(joint_ids, single_ids), np.argsort(np.concatenate([order, np.flatnonzero(~joinable)])))
+        return take_texts(concatenated(joint_ids, single_ids), np.argsort(np.concatenate([order, np.flatnonzero(~joinable)])))
 
     def _tokenize_joined(self, parts: list[bytes]) -> Flat | None:
         """Tokenize parts as a few long texts, and divide the ids by their bytes.

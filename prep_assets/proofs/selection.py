@@ -177,7 +177,7 @@ First = Callable[[int, int, bytes], bool]
 
 
 class Believed:
-    """Takes the duplicates of a part of a domain from the quarantine: an earlier equal row may be in another part. `beliefs_hold` verifies it when all parts are
+    """Takes the duplicates of a part of a domain from the quarantine: an equal earlier row may be in another part. `beliefs_hold` verifies it when parts are
     merged.
 
     Attributes:
