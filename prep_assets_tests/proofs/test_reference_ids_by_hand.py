@@ -246,7 +246,7 @@ def test_results_put_together() -> None:
 
 
 def same_whole(again: ReferenceIds, found: Flat, texts: list[bytes]) -> bool:
-    return again._same_whole(found, b"".join(texts), np.cumsum([0, *map(len, texts)]), np.full(len(texts), -1))
+    return again._same_uncut(found, b"".join(texts), np.cumsum([0, *map(len, texts)]), np.full(len(texts), -1))
 
 
 @pytest.mark.parametrize(("number", "same"), [(0, False), (1, True), (2, False), (3, True), (4, False)])
