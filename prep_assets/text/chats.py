@@ -267,7 +267,7 @@ class ChatColumns:
     def __len__(self) -> int:
         return len(self.kind)
 
-    def numbers(self, chat: int) -> list[str]:
+    def own(self, chat: int) -> list[str]:
         """Return the texts of a chat."""
         low = int(self.first[chat])
         numbers = range(low, low + int(self.count[chat]))
