@@ -1,4 +1,4 @@
-"""Checks of conversations that became tokens: chats, both sides of preference pairs, scored groups, RL prompts."""
+"""Checks of tokenized conversations: chats, both sides of preference pairs, scored groups, RL prompts."""
 
 from __future__ import annotations
 
@@ -51,26 +51,26 @@ from prep_assets.text.template import ChatTemplate
 
 MASKED = "Trained tokens decode to exactly the assistant's texts and their stop token, on every row; derived without the code that made the mask."
 IDENTITY = "Every row's tokens decode to a fresh render of its source; its control tokens are those that the template wrote, none typed by anybody."
-"""What `mask_alignment` and `tokenization_identity` say of conversations."""
+"""Descriptions of `mask_alignment` and `tokenization_identity` for conversations."""
 
-# Chats, and the sides of preference pairs. Both proofs of one come of one reading of its source.
+# Chats, and the sides of preference pairs. One reading of the source serves both proofs.
 
 BLOCK_TOKENS = 1 << 20
 Source = Sample | PlainChat
-"""A conversation as it is rendered; or in columns as its row has it, which is yet to be read."""
+"""A conversation ready to render, or in columns as in its row, not yet processed."""
 Proven = tuple[Verdict, frozenset[str], Verdict]
-"""Of a stream: its masks, the tokens that end turns in it, its ids."""
+"""Of a stream: the verdict on its masks, its stop tokens, the verdict on its ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Some records of a stream with what they come from.
+    """A batch of records of a stream, with their sources.
 
     Attributes:
-        numbers: of each in the stream, ascending.
-        columns: all of them; a record that has to be proven by itself has no kind there.
-        source: gives the source of one.
-        identity: gives the id of one.
+        numbers: the number of each record in the stream, ascending.
+        columns: all records; one that must be proven alone has no kind.
+        source: index in the batch → the source of the record.
+        identity: index in the batch → the id of the record.
     """
 
     numbers: Sequence[int]
@@ -80,11 +80,11 @@ class Examples:
 
 
 class Conversations(Derivation):
-    """What conversations must have become; a kind says how they are read again.
+    """Derives what conversations must have become; subclasses read their sources.
 
     Attributes:
-        derivation: what each must have become, before truncation.
-        truncation: how long they are cut.
+        derivation: what a sample must have become, before truncation.
+        truncation: how long conversations are cut.
     """
 
     derivation: PlainDerivation
@@ -95,35 +95,35 @@ class Conversations(Derivation):
         self.vocabulary = store.vocabulary
 
     def plain(self, sample: Sample) -> PlainChat | None:
-        """A conversation of one text a turn in columns; `None` for any other."""
+        """A conversation with one text per turn, in columns; `None` for any other."""
         return plain_chat(sample)
 
     def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
-        """The sources of some rows, for the stream of a side; `identity` gives the id of each."""
+        """Return the sources of rows, for the stream of a side; `identity` maps an index to an id."""
         raise NotImplementedError
 
     def columns(self, side: str, rows: MessageRows) -> ChatColumns | None:
-        """The same of rows in columns; `None` where more of them is read than the texts."""
+        """Return the chats of rows in columns; `None` where more than their texts is read."""
         raise NotImplementedError
 
     def sample(self, chat: PlainChat) -> Sample:
-        """What a build makes of a chat in columns before it renders it."""
+        """Return the sample that a build renders for a chat in columns."""
         raise NotImplementedError
 
-    def identity(self, some: StoredRows) -> Callable[[int], str]:
-        """Gives the ids of some records."""
-        return some.identity
+    def identity(self, stored: StoredRows) -> Callable[[int], str]:
+        """Return a function from an index to the id of a record."""
+        return stored.identity
 
-    def examples(self, name: str, only: Sequence[int] | None = None, given: Iterator[Selected] | None = None) -> Iterator[Examples]:
-        """The records of a stream by the block; `only` some, and those that come from the same rows; `given` as in `stored_rows`."""
+    def examples(self, name: str, only: Sequence[int] | None = None, blocks: Iterator[Selected] | None = None) -> Iterator[Examples]:
+        """Yield the records of a stream in batches; `only` some, with all records of the same rows; `blocks` as in `stored_rows`."""
         stream, chosen = self._chosen(name, only)
         side = name.rpartition("/")[2]
-        for some in stored_rows(self.store, stream, name, given=given):
-            numbers = list(map(int, chosen[some.first : some.first + len(some.rows)]))
-            yield self._of_rows(side, numbers, some.payloads, self.identity(some))
+        for stored in stored_rows(self.store, stream, name, blocks=blocks):
+            numbers = list(map(int, chosen[stored.first : stored.first + len(stored.rows)]))
+            yield self._of_rows(side, numbers, stored.payloads, self.identity(stored))
 
     def _chosen(self, name: str, only: Sequence[int] | None) -> tuple[TokenStore, Sequence[int] | npt.NDArray[np.int64]]:
-        """A stream, or the chosen records of it; and their numbers."""
+        """Return a stream, or its chosen records, and their numbers."""
         stream = token_streams_of(self.store)[name]
         if only is None:
             return stream, range(len(stream))
@@ -144,37 +144,37 @@ class Conversations(Derivation):
         return Examples(numbers, columns, source, identity)
 
     def of_sources(self, numbers: Sequence[int], sources: Sequence[Source], identity: Callable[[int], str]) -> Examples:
-        """Records of which the sources are read."""
+        """Return the batch of records whose sources have been read."""
         return Examples(numbers, ChatColumns.of(list(map(self._columns, sources))), sources.__getitem__, identity)
 
     def _columns(self, source: Source) -> Chat | None:
-        """A conversation as its form and its texts; `None` for what has to be proven by itself."""
+        """A conversation as its form and its texts; `None` for one that must be proven alone."""
         if isinstance(source, PlainChat):
             return source
         return self.plain(source) or outlined(source)
 
     def left(self, source: Source, length: int) -> Left:
-        """What a record must be, of its source and of how many tokens it has."""
+        """Return what a record must be, given its source and its length in tokens."""
         sample = self.sample(source) if isinstance(source, PlainChat) else source
         if sample.tokenized is not None:
             return left_of_tokenized(sample, self.truncation, self.derivation, self.vocabulary)
         return left_of(sample, length, self.truncation, self.derivation, self.vocabulary)
 
     def records(self, name: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Left]]:
-        """Number and id of each record, or of some, and what it must be."""
+        """Yield number, id and expected content of each record, or of `only` some."""
         lengths = self.store.streams()[name].lengths
-        for some in self.examples(name, only):
-            for place, number in enumerate(some.numbers):
-                yield number, some.identity(place), self.left(some.source(place), int(lengths[number]))
+        for batch in self.examples(name, only):
+            for place, number in enumerate(batch.numbers):
+                yield number, batch.identity(place), self.left(batch.source(place), int(lengths[number]))
 
     def rows(self, name: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, Row]]:
-        """Number of each, and what must be trained of it."""
+        """Yield the number of each record, and the row that proves its mask."""
         stream = self.store.streams()[name]
         for number, identity, left in self.records(name, only):
             yield number, left.row(identity, stream.record(number, "tokens"), stream.weights(number))
 
     def renders(self, name: str) -> Iterator[Conversation]:
-        """Each record with a fresh render of its source."""
+        """Yield each record with a fresh render of its source."""
         stream = self.store.streams()[name]
         for number, identity, left in self.records(name):
             yield left.conversation(identity, stream.record(number, "tokens"))
@@ -183,44 +183,44 @@ class Conversations(Derivation):
         """Both proofs of each stream."""
         return [partial(self._proven, name, stream) for name, stream in self.store.streams().items()]
 
-    def _proven(self, name: str, stream: TokenStore, given: Iterator[Selected]) -> Proven:
-        """Chats that hold one of the tags of reasoning are proven one by one."""
+    def _proven(self, name: str, stream: TokenStore, blocks: Iterator[Selected]) -> Proven:
+        """Prove a stream. Chats that hold a reasoning tag are proven one by one."""
         vocabulary, lengths = self.vocabulary, stream.lengths
         masks, identities = MaskProof(vocabulary), IdentityProof(vocabulary)
         tags = [tag for pair in self.store.recipe["reasoning_tags"] for tag in pair]
         plain = PlainBlocks(self.derivation, masks, identities, (*vocabulary.control, *tags))
-        for block in _blocks(lengths, self.examples(name, given=given)):
+        for block in _blocks(lengths, self.examples(name, blocks=blocks)):
             first, last = block[0].numbers[0], block[-1].numbers[-1]
             tokens = slice(int(stream.ends[first] - lengths[first]), int(stream.ends[last]))
             ids, mask = np.asarray(stream.arrays["tokens"][tokens]), stream.weights(tokens)
             sizes = lengths[first : last + 1]
             whole = np.fromiter(map(self.truncation.leaves_whole, sizes.tolist()), bool, len(sizes))
-            chats = ChatColumns.joined([some.columns for some in block]).only(whole)
+            chats = ChatColumns.joined([batch.columns for batch in block]).only(whole)
             proven = plain.prove(chats, Claims(sizes, ids, mask))
             ends, rows, conversations = np.cumsum(sizes).tolist(), list[Row](), list[Conversation]()
             for record in np.flatnonzero(~proven).tolist():
                 identity, source = _record(block, record)
-                left, own = self.left(source, int(sizes[record])), slice(ends[record] - int(sizes[record]), ends[record])
-                rows.append(left.row(identity, ids[own], mask[own]))
-                conversations.append(left.conversation(identity, ids[own]))
+                left, span = self.left(source, int(sizes[record])), slice(ends[record] - int(sizes[record]), ends[record])
+                rows.append(left.row(identity, ids[span], mask[span]))
+                conversations.append(left.conversation(identity, ids[span]))
             if rows:
                 masks.add(rows)
                 identities.add(conversations)
         return masks.verdict(), frozenset(masks.stops), identities.verdict()
 
-    def verdicts(self, found: Sequence[Proven]) -> Mapping[str, Verdict]:
-        """The verdicts of the proofs of all streams; ids fail where truncation took other tokens than the manifest counts."""
-        masks, _, identities = zip(*found, strict=True)
+    def verdicts(self, results: Sequence[Proven]) -> Mapping[str, Verdict]:
+        """The verdicts on all streams; ids fail where truncation took another number of tokens than the manifest counts."""
+        masks, _, identities = zip(*results, strict=True)
         identity = combined(identities)
-        counted, taken = (int(each.get("tokens_cut_away", 0)) for each in (self.store.manifest.counts, identity.numbers))
+        counted, taken = (int(counts.get("tokens_cut_away", 0)) for counts in (self.store.manifest.counts, identity.numbers))
         if identity.passed and counted != taken:
             detail = f"truncation took {taken:,} tokens, the manifest counts {counted:,}"
             identity = Verdict(False, detail, identity.numbers, Worst("counts", detail))
         return {"mask_alignment": combined(masks), "tokenization_identity": identity}
 
-    def sound(self, found: Sequence[Proven]) -> bool:
+    def sound(self, results: Sequence[Proven]) -> bool:
         """See `Derivation.sound`."""
-        return all(masks.passed and identities.passed for masks, _, identities in found)
+        return all(masks.passed and identities.passed for masks, _, identities in results)
 
     def merged(self) -> Sequence[Proven]:
         """See `Derivation.merged`."""
@@ -238,38 +238,38 @@ class Conversations(Derivation):
 
 
 def _blocks(lengths: npt.NDArray[np.int64], examples: Iterable[Examples]) -> Iterator[list[Examples]]:
-    """Consecutive records of at most `BLOCK_TOKENS` tokens, unless some that came together have more."""
+    """Group consecutive batches into blocks of at most `BLOCK_TOKENS` tokens; a larger batch is a block of its own."""
     block: list[Examples] = []
     size = 0
-    for some in examples:
-        more = int(lengths[some.numbers[0] : some.numbers[-1] + 1].sum())
-        if block and size + more > BLOCK_TOKENS:
+    for batch in examples:
+        tokens = int(lengths[batch.numbers[0] : batch.numbers[-1] + 1].sum())
+        if block and size + tokens > BLOCK_TOKENS:
             yield block
             block, size = [], 0
-        block.append(some)
-        size += more
+        block.append(batch)
+        size += tokens
     if block:
         yield block
 
 
 def _record(block: Iterable[Examples], at: int) -> tuple[str, Source]:
-    """The id and the source of a record of a block."""
-    for some in block:
-        if at < len(some.numbers):
+    """Return the id and the source of a record of a block."""
+    for batch in block:
+        if at < len(batch.numbers):
             break
-        at -= len(some.numbers)
-    return some.identity(at), some.source(at)
+        at -= len(batch.numbers)
+    return batch.identity(at), batch.source(at)
 
 
 def chat_columns(
     roles: Any, texts: Any, first: npt.NDArray[np.int64], role_of: Callable[[str], str | None], accepts: Callable[[tuple[str, ...]], bool]
 ) -> ChatColumns:
-    """Messages in columns as chats. One whose roles are not accepted has no kind.
+    """Return the chats of messages in columns. A chat whose roles are not accepted has no kind.
 
     Args:
-        roles, texts: Arrow columns of strings, of all messages.
-        first: int64[n + 1], number of the first message of each chat, and of all.
-        role_of: what a tag stands for; `None` where it stands for nothing.
+        roles, texts: Arrow string columns of all messages.
+        first: int64[n + 1], number of the first message of each chat, and the total.
+        role_of: tag → role; `None` for an unknown tag.
     """
     tags = roles.dictionary_encode()
     names = [role_of(tag) or "" for tag in tags.dictionary.to_pylist()]
@@ -280,10 +280,10 @@ def chat_columns(
     for chat, (low, high) in enumerate(pairwise(borders)):
         pattern = codes[low:high]
         if pattern not in numbers:
-            own = tuple(names[code] for code in np.frombuffer(pattern, np.int32).tolist())
-            accepted = bool(own) and all(own) and accepts(own)
+            chat_roles = tuple(names[code] for code in np.frombuffer(pattern, np.int32).tolist())
+            accepted = bool(chat_roles) and all(chat_roles) and accepts(chat_roles)
             numbers[pattern] = len(kinds) if accepted else -1
-            kinds += [own] if accepted else []
+            kinds += [chat_roles] if accepted else []
         kind[chat] = numbers[pattern]
     return ChatColumns(kinds, kind, *utf8_of(texts), first[:-1], np.diff(first))
 
@@ -303,30 +303,30 @@ class Chats(Conversations):
         self._stripped = control_pattern(self.vocabulary.control) if recipe["special_in_content"] == "strip" else None
 
     def sample(self, chat: PlainChat) -> Sample:
-        """Reasoning told apart, control tokens taken out where they are."""
+        """Split off reasoning, and strip control tokens where the configuration does."""
         return self.treated(chat.sample())
 
     def treated(self, sample: Sample) -> Sample:
-        """The same of the example of a row."""
+        """Return the example of a row as a build renders it."""
         return treat(read_again(self._images(sample), self.store.recipe, shown=self.template.shows_thinking), self._stripped, "strip")[0]
 
     def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
-        """By the schema."""
-        found = enumerate(zip(self._convert.rows(payloads), payloads, strict=True))
+        """Convert the rows with their schema."""
+        numbered = enumerate(zip(self._convert.rows(payloads), payloads, strict=True))
         return [
             example if type(example) is PlainChat else self._tokenized_again(as_example(example, identity(at), Sample), payload)
-            for at, (example, payload) in found
+            for at, (example, payload) in numbered
         ]
 
     def _tokenized_again(self, sample: Sample, payload: Mapping[str, Any]) -> Sample:
-        """A sample as it is rendered; one that brings its ids has those that a second reading of its row gives."""
+        """Return a sample ready to render; a pretokenized one gets the ids of a second reading of its row."""
         again = tokenized_again(self._domain.schema_name, payload, self._domain.options) if sample.tokenized is not None else None
         if sample.tokenized is not None and again is not None:
             sample = replace(sample, tokenized=replace(sample.tokenized, ids=tuple(again[0]), weights=tuple(again[1])))
         return self.treated(sample)
 
     def columns(self, side: str, rows: MessageRows) -> ChatColumns | None:
-        """Where the schema reads nothing but messages."""
+        """Columns where the schema reads messages only."""
         plain = self._convert.plain(rows[0]) if len(rows) else None
         if not isinstance(plain, PlainMessages):
             return None
@@ -334,13 +334,13 @@ class Chats(Conversations):
         assert isinstance(messages, Messages)
         return chat_columns(messages.roles, messages.texts, messages.first, plain.roles.get, plain.accepts)
 
-    def examples(self, name: str, only: Sequence[int] | None = None, given: Iterator[Selected] | None = None) -> Iterator[Examples]:
-        """See `Conversations.examples`; of each row several where each answer may be a record."""
+    def examples(self, name: str, only: Sequence[int] | None = None, blocks: Iterator[Selected] | None = None) -> Iterator[Examples]:
+        """See `Conversations.examples`; with ``expand: turns`` a row may give several records."""
         if self.store.recipe["expand"] != "turns":
-            yield from super().examples(name, only, given)
+            yield from super().examples(name, only, blocks)
             return
         stream, chosen = self._chosen(name, only)
-        rows = source_records(self.store, stream, name, several=True, given=given)
+        rows = source_records(self.store, stream, name, several=True, blocks=blocks)
         for identity, listed in groupby(rows, key=itemgetter(1)):
             numbers, _, payloads = zip(*listed, strict=True)
             sample = self._tokenized_again(example_of(self._convert, payloads[0], identity, Sample), payloads[0])
@@ -354,12 +354,12 @@ class Chats(Conversations):
 
 
 def plain_render(sample: Sample, template: ChatTemplate) -> str:
-    """The text of a conversation."""
+    """Return the text of a conversation."""
     return derive(sample, MaskOptions(), template).text
 
 
 class Sides(Conversations):
-    """What the sides of preference pairs must have become, of the lines that they are from."""
+    """What the sides of preference pairs must have become, derived from their lines."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -374,7 +374,7 @@ class Sides(Conversations):
         return [read_again(pair_sample(payload, side), self.store.recipe, shown=shown) for payload in payloads]
 
     def columns(self, side: str, rows: MessageRows) -> ChatColumns:
-        """Where the answer is one turn of an assistant."""
+        """Columns for pairs whose answer is a single assistant turn."""
         import pyarrow as pa
 
         prompt, answer = rows.lists[0], rows.lists[rows.fields.columns.index(side)]
@@ -384,28 +384,28 @@ class Sides(Conversations):
         order[np.arange(count) + np.repeat(answer.first[:-1], asked)] = np.arange(count)
         order[np.arange(len(order) - count) + np.repeat(prompt.first[1:], answered)] = np.arange(count, len(order))
         texts = pa.concat_arrays([prompt.texts, answer.texts]).take(in_arrow(order))
-        own = [
-            each.roles if isinstance(each, Messages) else pa.repeat(pa.scalar(role), len(rows))
-            for each, role in ((prompt, USER), (answer, ASSISTANT))
+        role_columns = [
+            turns.roles if isinstance(turns, Messages) else pa.repeat(pa.scalar(role), len(rows))
+            for turns, role in ((prompt, USER), (answer, ASSISTANT))
         ]
-        roles = pa.concat_arrays(own).take(in_arrow(order))
+        roles = pa.concat_arrays(role_columns).take(in_arrow(order))
         first = np.concatenate([[0], np.cumsum(asked + answered)])
         return chat_columns(roles, texts, first, str, lambda roles: roles[-1] == ASSISTANT).only(answered == 1)
 
     def plain(self, sample: Sample) -> PlainChat | None:
-        """Where the last turn is trained, and no other."""
+        """A conversation of which only the last turn is trained."""
         return answer_chat(sample)
 
-    def identity(self, some: StoredRows) -> Callable[[int], str]:
-        """By their lines."""
-        return lambda at: f"line {some.rows[at]}"
+    def identity(self, stored: StoredRows) -> Callable[[int], str]:
+        """Records are named by their lines."""
+        return lambda at: f"line {stored.rows[at]}"
 
 
 def fresh_render(identity: str, ids: Any, sample: Sample, template: ChatTemplate, *, allowed: bool = False) -> Conversation:
-    """A record with a fresh render of its source.
+    """Return a record with a fresh render of its source.
 
     Args:
-        allowed: control tokens that are typed in the content are control tokens.
+        allowed: control tokens typed in the content count as control tokens.
     """
     derived = derive(sample, MaskOptions(), template, typed_controls=allowed)
     return Conversation(identity, ids, derived.text, derived.controls, derived.typed)
@@ -414,8 +414,8 @@ def fresh_render(identity: str, ids: Any, sample: Sample, template: ChatTemplate
 # Scored groups.
 
 
-def _groups(store: Store, stored: GroupStore, given: Iterator[Selected] | None) -> Iterator[tuple[int, str, Group]]:
-    """Number in the store, id and source of each group.
+def _groups(store: Store, stored: GroupStore, blocks: Iterator[Selected] | None) -> Iterator[tuple[int, str, Group]]:
+    """Yield number in the store, id and source of each group.
 
     Raises:
         StoreError: a record of the store gives no group, or is not in its source; groups of another domain.
@@ -424,22 +424,22 @@ def _groups(store: Store, stored: GroupStore, given: Iterator[Selected] | None) 
     if list(stored.sources) != [name]:
         raise StoreError(f"its index has the domains {', '.join(stored.sources)}, it is of {name}")
     shown, convert = store.workspace.template(family).shows_thinking, converter(domain_source(store).domain, Group)
-    own = where(equals(stored.source, 0))
-    stream = TokenStore({}, own, at(stored.prompts.file, own), at(stored.prompts.row, own))
-    for place, identity, payload in source_records(store, stream, given=given):
+    numbers = where(equals(stored.source, 0))
+    stream = TokenStore({}, numbers, at(stored.prompts.file, numbers), at(stored.prompts.row, numbers))
+    for place, identity, payload in source_records(store, stream, blocks=blocks):
         group = example_of(convert, payload, f"{name}/{identity}", Group)
-        yield int(own[place]), f"{name}/{identity}", group_again(group, family.model_dump(), shown=shown)
+        yield int(numbers[place]), f"{name}/{identity}", group_again(group, family.model_dump(), shown=shown)
 
 
 def _responses(
-    store: Store, stored: GroupStore, given: Iterator[Selected] | None
+    store: Store, stored: GroupStore, blocks: Iterator[Selected] | None
 ) -> Iterator[tuple[str, Sample, npt.NDArray[Any], npt.NDArray[Any]]]:
-    """Of each prompt whose texts were tokenized with each of its responses the id, the conversation, the ids and the mask.
+    """Yield id, conversation, ids and mask of each response with its prompt, for groups that were tokenized from texts.
 
     Raises:
         StoreError: another number of responses than in the source.
     """
-    for number, identity, group in _groups(store, stored, given):
+    for number, identity, group in _groups(store, stored, blocks):
         if group.sampled is not None:
             continue
         try:
@@ -452,30 +452,30 @@ def _responses(
             yield f"{identity}, response {i}", sample, *stored.conversation(number, record)
 
 
-def group_rows(store: Store, folder: Path, given: Iterator[Selected] | None = None) -> Iterator[Row]:
-    """Each prompt with each of its responses, and what must be trained of them."""
+def group_rows(store: Store, folder: Path, blocks: Iterator[Selected] | None = None) -> Iterator[Row]:
+    """Yield each response with its prompt, and what must be trained."""
     expected = answers_derivation(store.workspace.template(store.workspace.family(Rl)))
-    for identity, sample, ids, mask in _responses(store, open_groups(folder), given):
+    for identity, sample, ids, mask in _responses(store, open_groups(folder), blocks):
         yield Row(identity, ids, mask, expected(sample).expected)
 
 
-def group_conversations(store: Store, folder: Path, given: Iterator[Selected] | None = None) -> Iterator[Conversation]:
-    """Each prompt with each of its responses, and a fresh render of both."""
+def group_conversations(store: Store, folder: Path, blocks: Iterator[Selected] | None = None) -> Iterator[Conversation]:
+    """Yield each response with its prompt, and a fresh render of both."""
     template = store.workspace.template(store.workspace.family(Rl))
-    for identity, sample, ids, _ in _responses(store, open_groups(folder), given):
+    for identity, sample, ids, _ in _responses(store, open_groups(folder), blocks):
         yield fresh_render(identity, ids, sample, template)
 
 
-def group_prompts(store: Store, folder: Path, given: Iterator[Selected] | None = None) -> Iterator[Conversation]:
-    """Each prompt, and a fresh render of it with the generation prompt: where the prompt ends and the response begins."""
+def group_prompts(store: Store, folder: Path, blocks: Iterator[Selected] | None = None) -> Iterator[Conversation]:
+    """Yield each prompt with a fresh render that ends with the generation prompt, where the response begins."""
     stored, render = open_groups(folder), _prompted(store)
-    for number, identity, group in _groups(store, stored, given):
+    for number, identity, group in _groups(store, stored, blocks):
         if group.sampled is None or group.sampled.prompt is None:
             yield render(f"{identity}, prompt", stored.prompts.record(number, "tokens"), conversation_of(group, group.prompt))
 
 
 def _prompted(store: Store) -> Callable[[str, Any, Sample], Conversation]:
-    """Renders prompts up to where a model continues."""
+    """Return a function that renders prompts with the generation prompt."""
     derivation = PlainDerivation(MaskOptions(), store.workspace.template(store.workspace.family(Rl)), typed_controls=False, prompted=True)
 
     def render(identity: str, ids: Any, sample: Sample) -> Conversation:
@@ -485,17 +485,17 @@ def _prompted(store: Store) -> Callable[[str, Any, Sample], Conversation]:
     return render
 
 
-def group_scores(store: Store, folder: Path, given: Iterator[Selected] | None = None) -> Iterator[Scores]:
-    """Each group's rewards, and those of its source."""
+def group_scores(store: Store, folder: Path, blocks: Iterator[Selected] | None = None) -> Iterator[Scores]:
+    """Yield the rewards of each group, and those of its source."""
     stored = open_groups(folder)
-    for number, identity, group in _groups(store, stored, given):
+    for number, identity, group in _groups(store, stored, blocks):
         yield Scores(identity, stored.rewards.record(number, "rewards"), len(stored.responses_of(number)), group.rewards)
 
 
-def group_samples(store: Store, folder: Path, given: Iterator[Selected] | None = None) -> Iterator[Rollout]:
-    """Each group whose source has the sampled ids, with what is stored of it."""
+def group_samples(store: Store, folder: Path, blocks: Iterator[Selected] | None = None) -> Iterator[Rollout]:
+    """Yield each group whose source has sampled ids, with its stored rollouts."""
     stored = open_groups(folder)
-    for number, identity, group in _groups(store, stored, given):
+    for number, identity, group in _groups(store, stored, blocks):
         if group.sampled is not None:
             keys, records = tuple(stored.responses.arrays), stored.responses_of(number)
             rollout = [{key: stored.responses.record(record, key).tolist() for key in keys} for record in records]
@@ -503,16 +503,16 @@ def group_samples(store: Store, folder: Path, given: Iterator[Selected] | None =
 
 
 def _group_integrity(store: Store) -> Verdict:
-    """The rows of prompts and responses."""
+    """Check the rows of prompts and responses."""
     size, groups = store.vocabulary.size, [open_groups(folder) for folder in splits(store.directory).values()]
-    return combined(check_records(stream, vocabulary_size=size) for each in groups for stream in (each.prompts, each.responses))
+    return combined(check_records(stream, vocabulary_size=size) for split in groups for stream in (split.prompts, split.responses))
 
 
 GROUP_ROWS = Check("row_integrity", "Ids are inside the vocabulary, and every response trains something.", _group_integrity)
 
 
 def _by_split(proof: Callable[[Store, Path, Iterator[Selected]], Verdict]) -> Callable[[Store], Sequence[Reader]]:
-    """One reader for each split; `proof`: store, folder of a split, and the rows of the source → what is found of it."""
+    """Return one reader per split; `proof`: store, folder of a split, rows of the source → verdict."""
     return lambda store: [partial(proof, store, folder) for folder in splits(store.directory).values()]
 
 
@@ -535,8 +535,8 @@ GROUP_SAMPLED = proof("sampled_ids", _by_split(lambda store, folder, rows: check
 # RL prompts.
 
 
-def prompt_conversations(store: Store, name: str, given: Iterator[Selected] | None = None) -> Iterator[Conversation]:
-    """Each record of a stream of prompts with a fresh render of its line, up to where a model continues."""
+def prompt_conversations(store: Store, name: str, blocks: Iterator[Selected] | None = None) -> Iterator[Conversation]:
+    """Yield each record of a stream of prompts with a fresh render of its line, generation prompt included."""
     assert isinstance(store.asset.source, FromLines)
     asset, file = store.asset.source.files[name]
     require_current(store, "prompts", asset)
@@ -545,10 +545,10 @@ def prompt_conversations(store: Store, name: str, given: Iterator[Selected] | No
         _prompted(store),
         store.workspace.template(store.workspace.family(Rl)).shows_thinking,
     )
-    for some in stored_rows(store, stream, name, given=given):
-        for place, (line, payload) in enumerate(zip(some.rows.tolist(), some.payloads, strict=True)):
+    for stored in stored_rows(store, stream, name, blocks=blocks):
+        for place, (line, payload) in enumerate(zip(stored.rows.tolist(), stored.payloads, strict=True)):
             sample = read_again(sample_of(payload, turns_of(payload["prompt"], USER)), store.recipe, shown=shown)
-            yield render(f"{file} line {line + 1}", stream.record(some.first + place, "tokens"), sample)
+            yield render(f"{file} line {line + 1}", stream.record(stored.first + place, "tokens"), sample)
 
 
 def _prompt_readers(store: Store) -> Sequence[Reader]:

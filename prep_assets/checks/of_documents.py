@@ -45,16 +45,16 @@ from prep_assets.text.vocabulary import Vocabulary
 
 
 def pretrain_rows(store: Store) -> Verdict:
-    """The rows of every stream, where documents begin and end, and the images in them."""
+    """Check the rows of every stream: ids, begin and end tokens of documents, images."""
     streams, vocabulary, family = store.streams().values(), store.vocabulary, store.workspace.family(Pretrain)
     begin = documents_begin_with(vocabulary, family.bos)
     size, end, ended = vocabulary.size, vocabulary.eos_id, family.append_eod
-    sound = (check_records(each, vocabulary_size=size, eos_id=end, bos_id=begin, ended=ended) for each in streams)
-    return combined(chain(sound, image_verdicts(store, streams)))
+    row_verdicts = (check_records(stream, vocabulary_size=size, eos_id=end, bos_id=begin, ended=ended) for stream in streams)
+    return combined(chain(row_verdicts, image_verdicts(store, streams)))
 
 
 def _having(store: Store, key: str) -> list[TokenStore]:
-    """The streams that have an array."""
+    """The streams that have the array `key`."""
     return [stream for stream in store.streams().values() if key in stream.arrays]
 
 
@@ -63,48 +63,48 @@ def _converter(store: Store) -> SchemaReader:
 
 
 def _begin(store: Store) -> int:
-    """How many tokens stand before the text of each document."""
+    """Number of tokens before the text of each document: 1 with a begin-of-text token, else 0."""
     return int(documents_begin_with(store.vocabulary, store.workspace.family(Pretrain).bos) is not None)
 
 
-def _samples(store: Store, stream: TokenStore, given: Iterator[Selected] | None) -> Iterator[tuple[int, str, Sample]]:
-    """Number and id of each document of a stream, and what its row gives."""
+def _samples(store: Store, stream: TokenStore, blocks: Iterator[Selected] | None) -> Iterator[tuple[int, str, Sample]]:
+    """Yield number and id of each document of a stream, and the sample of its row."""
     convert = _converter(store)
-    for number, identity, payload in source_records(store, stream, given=given):
+    for number, identity, payload in source_records(store, stream, blocks=blocks):
         yield number, identity, example_of(convert, payload, identity, Sample)
 
 
-# Their masks.
+# Masks of documents.
 
 
-def masked_documents(store: Store, stream: TokenStore, given: Iterator[Selected] | None = None) -> Iterator[MaskedDocument]:
-    """Each document of a stream that has a mask, with what its source says."""
+def masked_documents(store: Store, stream: TokenStore, blocks: Iterator[Selected] | None = None) -> Iterator[MaskedDocument]:
+    """Yield each document of a stream with a mask, with its sample."""
     begin, ended = _begin(store), store.workspace.family(Pretrain).append_eod
-    for number, identity, sample in _samples(store, stream, given):
+    for number, identity, sample in _samples(store, stream, blocks):
         yield MaskedDocument(identity, sample, stream.record(number, "tokens")[begin:], stream.weights(number)[begin:], ended)
 
 
 def prove_document_masks(store: Store, documents: Iterable[MaskedDocument]) -> Verdict:
-    """The check of masks, with the family's vocabulary and image token."""
-    token, rule = stored_image_id(store.workspace, store.family), store.workspace.image_rule(store.family)
+    """Check masks with the family's vocabulary and image tokens."""
+    image_id, rule = stored_image_id(store.workspace, store.family), store.workspace.image_rule(store.family)
     around = tokens_around(rule) if rule is not None else ()
-    images = [] if token is None else [token, *(store.vocabulary.control[each] for each in around)]
+    images = [] if image_id is None else [image_id, *(store.vocabulary.control[token] for token in around)]
     return check_document_masks(documents, store.vocabulary, images)
 
 
 class Masks(Derivation):
-    """The masks of documents; without masks, that none is needed."""
+    """Checks the masks of documents; without masks, that every token is trained."""
 
     def readers(self) -> Sequence[Reader]:
-        """One for each stream that has a mask."""
+        """One reader per stream with a mask."""
         store = self.store
         if masked := _having(store, "loss_mask"):
             return [partial(_masks_of, store, stream) for stream in masked]
         return [] if _are_texts(store) else [partial(_all_trained, store, stream) for stream in store.streams().values()]
 
-    def verdicts(self, found: Sequence[Verdict]) -> Mapping[str, Verdict]:
-        """Without masks, one verdict on all streams."""
-        verdict = combined(found)
+    def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
+        """One verdict on all streams."""
+        verdict = combined(results)
         if verdict.passed and not _having(self.store, "loss_mask"):
             documents = sum(len(stream) for stream in self.store.streams().values())
             of_texts = " of one text each" if _are_texts(self.store) else ""
@@ -117,7 +117,7 @@ def _masks_of(store: Store, stream: TokenStore, rows: Iterator[Selected]) -> Ver
 
 
 def _all_trained(store: Store, stream: TokenStore, rows: Iterator[Selected]) -> Verdict:
-    """A stream without a mask: no document has a region that weighs less than 1."""
+    """Check that no document of a stream without a mask has a region that weighs less than 1."""
     for _, identity, sample in _samples(store, stream, rows):
         shown = [region for turn in sample.turns for region in turn.regions if not region.drop and region.text]
         weights = [region.loss_weight for region in shown if region.loss_weight not in (None, 1)]
@@ -135,11 +135,11 @@ def _are_texts(store: Store) -> bool:
     return isinstance(_converter(store).convert, TextField)
 
 
-# Their tokens against their texts, and where their sentences begin.
+# Tokens of documents against their texts, and where sentences begin.
 
 
 def _text_readers(store: Store) -> Sequence[Reader]:
-    """One for each stream, and one for each that is cut into sentences."""
+    """One reader per stream, and one more per stream that is cut into sentences."""
 
     def texts(stream: TokenStore, rows: Iterator[Selected]) -> Verdict:
         if len(stream.images):
@@ -156,56 +156,56 @@ def _text_readers(store: Store) -> Sequence[Reader]:
 TEXTS = proof("tokenization_identity", _text_readers)
 
 
-def document_conversations(store: Store, stream: TokenStore, given: Iterator[Selected] | None = None) -> Iterator[Conversation]:
-    """Each document of a stream with images, with a fresh render of its source, ended as `append_eod` says. The begin-of-text
+def document_conversations(store: Store, stream: TokenStore, blocks: Iterator[Selected] | None = None) -> Iterator[Conversation]:
+    """Yield each document of a stream with images, with a fresh render of its source, ended as `append_eod` says. The begin-of-text
     token, which `row_integrity` checks, is left out."""
     family, vocabulary, begin = store.workspace.family(Pretrain), store.vocabulary, _begin(store)
     special = {"eos_token": vocabulary.special["eos_token"]} if family.append_eod else {}
     again, image = images_again(store), store.workspace.image_placeholder(family)
     template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), image=image)
-    for number, identity, sample in _samples(store, stream, given):
+    for number, identity, sample in _samples(store, stream, blocks):
         document = Sample((Turn(DOCUMENT, tuple(region for turn in again(sample).turns for region in turn.regions)),))
         yield fresh_render(identity, stream.record(number, "tokens")[begin:], document, template)
 
 
-def cut_documents(store: Store, stream: TokenStore, given: Iterator[Selected] | None = None) -> Iterator[CutDocument]:
-    """Each document of a stream that is cut into sentences, with where they begin."""
+def cut_documents(store: Store, stream: TokenStore, blocks: Iterator[Selected] | None = None) -> Iterator[CutDocument]:
+    """Yield each document of a stream that is cut into sentences, with the sentence starts."""
     begin = _begin(store)
-    for number, text in enumerate(document_texts(store, stream, given)):
+    for number, text in enumerate(document_texts(store, stream, blocks)):
         yield CutDocument(text.id, text.parts, text.ids, stream.record(number, STARTS), begin)
 
 
-def document_texts(store: Store, stream: TokenStore, given: Iterator[Selected] | None = None) -> Iterator[Text]:
-    """Each document of a stream with the text of its source; `given` as in `stored_rows`."""
+def document_texts(store: Store, stream: TokenStore, blocks: Iterator[Selected] | None = None) -> Iterator[Text]:
+    """Yield each document of a stream with the text of its source; `blocks` as in `stored_rows`."""
     family, vocabulary, begin = store.workspace.family(Pretrain), store.vocabulary, _begin(store)
     convert, fim = _converter(store), store.recipe["preprocessing"].get("fim")
     as_it_is = convert.convert if isinstance(convert.convert, TextField) and convert.convert.key not in convert.account.ignore else None
     sentences = sentences_of(family.split_sentences)
-    for number, identity, payload in source_records(store, stream, given=given):
+    for number, identity, payload in source_records(store, stream, blocks=blocks):
         text = as_it_is.plain(payload) if as_it_is is not None else None
         if text is None:
             text = "".join(turn.text for turn in example_of(convert, payload, identity, Sample).turns)
         ids = stream.record(number, "tokens")
         ids = ids[begin : len(ids) - family.append_eod]
         if sentences is None:
-            found = _as_text(identity, text, ids, store.partition, fim, vocabulary)
+            document = _as_text(identity, text, ids, store.partition, fim, vocabulary)
         else:
-            found = Text(identity, text, ids, tuple(sentences.cut(text)))
-        yield replace(found, early=True) if stream.before + stream.ends[number] <= FIRST else found
+            document = Text(identity, text, ids, tuple(sentences.cut(text)))
+        yield replace(document, early=True) if stream.before + stream.ends[number] <= FIRST else document
 
 
 def _as_text(identity: str, text: str, ids: npt.NDArray[Any], name: str, fim: Mapping[str, Any] | None, vocabulary: Vocabulary) -> Text:
-    """A document with its tokens in the order of its text, put together again where it was cut for fill-in-the-middle."""
+    """Return a document with its tokens in text order; the parts of a fill-in-the-middle document are reordered."""
     if fim is None:
         return Text(identity, text, ids)
     sentinels = {part: vocabulary.backend.token_to_id(fim[f"{part}_token"]) for part in ("prefix", "suffix", "middle")}
     cut = cut_of(f"{name}/{identity}", len(text), rate=fim["rate"], spm_rate=fim["spm_rate"], seed=fim["seed"])
     try:
-        found = parts_in_order(ids.tolist(), sentinels)
+        parts = parts_in_order(ids.tolist(), sentinels)
     except ValueError as error:
         raise StoreError(f"{identity}: {error}") from error
-    if (cut is None) != (found is None):
-        raise StoreError(f"{identity}: {'whole' if found is None else 'cut'}, its seed and id make it {'whole' if cut is None else 'cut'}")
-    if cut is None or found is None:
+    if (cut is None) != (parts is None):
+        raise StoreError(f"{identity}: {'whole' if parts is None else 'cut'}, its seed and id make it {'whole' if cut is None else 'cut'}")
+    if cut is None or parts is None:
         return Text(identity, text, ids)
-    return Text(identity, text, np.array([token for part in found for token in part], ids.dtype), cut.parts(text))
+    return Text(identity, text, np.array([token for part in parts for token in part], ids.dtype), cut.parts(text))

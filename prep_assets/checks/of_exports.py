@@ -1,7 +1,7 @@
-"""Exports read back: rows of a trainer's files against the same rows of the canonical store.
+"""Exports read back: rows of a trainer's files against the same rows of the store.
 
 The readers (`read` of each format) share no code with the writers, and the rows expected here are taken from the store's
-arrays directly. Labels and masks of every format are brought to one form: whether a token is trained, at its own place.
+arrays directly. Labels and masks of every format are converted to one form: whether each token is trained, at its own index.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import ATTENTION, TokenStore
 
 SAMPLE = 100
-"""Rows that are compared besides the first and the last."""
+"""Rows that are compared in addition to the first and the last."""
 NO_PADDING = -1
 
 
@@ -31,51 +31,51 @@ def compare(folder: Path, source: Source, format: str, options: Mapping[str, Any
     """Compare the first, the last and `SAMPLE` seeded random rows of an export in `folder` with those of `source`.
 
     Args:
-        options: every option that the export was made with.
+        options: all options of the export.
 
     Raises:
         StoreError, OSError, ValueError, KeyError: files that their format's reader cannot read.
     """
-    found = reader(format)(folder, source, options)
-    by_document = found.documents and isinstance(source, PackedStore)
+    export = reader(format)(folder, source, options)
+    by_document = export.documents and isinstance(source, PackedStore)
     total = len(source.documents["row"]) if by_document and isinstance(source, PackedStore) else len(source)
-    if found.count != total:
-        problem = f"{found.count:,} rows in {format}, the store has {total:,}"
+    if export.count != total:
+        problem = f"{export.count:,} rows in {format}, the store has {total:,}"
         return Verdict(False, problem, {}, Worst(format, problem))
     chosen = sorted({0, total - 1, *random.Random(0).sample(range(total), min(SAMPLE, total))})
     lines = _lines(source, set(chosen)) if isinstance(source, Lines) else {}
     tokens = trained = 0
     for row in chosen:
-        fault, read, expected = _compared(found, source, row, options, lines.get(row))
+        fault, read, expected = _compared(export, source, row, options, lines.get(row))
         ids = tuple(expected[0].tokens.tolist()) if expected else ()
-        tokens += sum(len(each.tokens) for each in expected)
-        trained += sum(int(each.trained.sum()) for each in read if each.trained is not None) if expected else 0
+        tokens += sum(len(sequence.tokens) for sequence in expected)
+        trained += sum(int(sequence.trained.sum()) for sequence in read if sequence.trained is not None) if expected else 0
         if fault:
             return Verdict(False, f"row {row:,}: {fault}", {"rows_checked": len(chosen)}, Worst(f"row {row}", fault, ids))
     numbers = {"rows_checked": len(chosen), "tokens_checked": tokens, "trained_tokens_checked": trained}
     return Verdict(True, f"{len(chosen):,} of {total:,} rows, read back from {format}, equal the store's", numbers)
 
 
-def row_fault(found: Readable, source: Source, row: int, options: Mapping[str, Any]) -> str:
-    """What of one row of an export is not as the store has it; empty where nothing is."""
+def row_fault(export: Readable, source: Source, row: int, options: Mapping[str, Any]) -> str:
+    """Return how a row of an export differs from the store; ``""`` where it does not."""
     lines = _lines(source, {row}) if isinstance(source, Lines) else {}
-    return _compared(found, source, row, options, lines.get(row))[0]
+    return _compared(export, source, row, options, lines.get(row))[0]
 
 
 def _compared(
-    found: Readable, source: Source, row: int, options: Mapping[str, Any], line: dict[str, Any] | None
+    export: Readable, source: Source, row: int, options: Mapping[str, Any], line: dict[str, Any] | None
 ) -> tuple[str, Any, tuple[Tokens, ...]]:
-    """What is wrong with a row, what was read, and what was expected of a row of tokens."""
-    read = found.row(row)
+    """Return the fault of a row, the row read back, and the expected sequences of a row of tokens."""
+    read = export.row(row)
     if isinstance(source, Lines):
         assert line is not None
-        return _line_fault(read, found.expected(line, row)), read, ()
-    expected = _document(source, row) if found.documents and isinstance(source, PackedStore) else _row(source, row)
+        return _line_fault(read, export.expected(line, row)), read, ()
+    expected = _document(source, row) if export.documents and isinstance(source, PackedStore) else _row(source, row)
     pad_id = NO_PADDING if isinstance(source, GroupStore) else options.get("pad_id", 0)
     return _fault(read, expected, pad_id), read, expected
 
 
-# -- what the store says ----------------------------------------------------------------------------------------------------------------
+# -- expected rows ----------------------------------------------------------------------------------------------------------------------
 
 
 def _lines(source: Lines, wanted: set[int]) -> dict[int, dict[str, Any]]:
@@ -133,49 +133,49 @@ def _but_first(mask: Any) -> Any:
 # -- comparing --------------------------------------------------------------------------------------------------------------------------
 
 
-def _line_fault(found: Any, expected: Any) -> str:
-    return "" if found == expected else f"reads {found!r:.300}, the store has {expected!r:.300}"
+def _line_fault(row: Any, expected: Any) -> str:
+    return "" if row == expected else f"reads {row!r:.300}, the store has {expected!r:.300}"
 
 
-def _fault(found: tuple[Tokens, ...], expected: tuple[Tokens, ...], pad_id: int) -> str:
-    if len(found) != len(expected):
-        raise StoreError(f"{len(found)} sequences in a row, {len(expected)} are expected")
-    return next((fault for pair in zip(found, expected, strict=True) if (fault := _difference(*pair, pad_id))), "")
+def _fault(row: tuple[Tokens, ...], expected: tuple[Tokens, ...], pad_id: int) -> str:
+    if len(row) != len(expected):
+        raise StoreError(f"{len(row)} sequences in a row, {len(expected)} are expected")
+    return next((fault for pair in zip(row, expected, strict=True) if (fault := _difference(*pair, pad_id))), "")
 
 
-def _difference(found: Tokens, expected: Tokens, pad_id: int) -> str:
+def _difference(sequence: Tokens, expected: Tokens, pad_id: int) -> str:
     count = len(expected.tokens)
-    if len(found.tokens) < count:
-        return f"{len(found.tokens):,} tokens, the store has {count:,}"
-    wrong = np.flatnonzero(found.tokens[:count] != expected.tokens)
+    if len(sequence.tokens) < count:
+        return f"{len(sequence.tokens):,} tokens, the store has {count:,}"
+    wrong = np.flatnonzero(sequence.tokens[:count] != expected.tokens)
     if len(wrong):
-        return f"token {wrong[0]} is {found.tokens[wrong[0]]}, the store has {expected.tokens[wrong[0]]}"
-    if (found.tokens[count:] != pad_id).any():
+        return f"token {wrong[0]} is {sequence.tokens[wrong[0]]}, the store has {expected.tokens[wrong[0]]}"
+    if (sequence.tokens[count:] != pad_id).any():
         return f"after its {count:,} tokens stands something else than padding ({pad_id})"
-    if found.trained is not None and expected.trained is not None:
-        wrong = np.flatnonzero(found.trained != np.pad(expected.trained, (0, len(found.tokens) - count)))
+    if sequence.trained is not None and expected.trained is not None:
+        wrong = np.flatnonzero(sequence.trained != np.pad(expected.trained, (0, len(sequence.tokens) - count)))
         if len(wrong):
-            state = "trained" if found.trained[wrong[0]] else "not trained"
+            state = "trained" if sequence.trained[wrong[0]] else "not trained"
             return f"token {wrong[0]} is {state}, in the store it is the other way round"
-    if found.starts is not None and expected.starts is not None:
-        starts = found.starts[found.starts < count].tolist()
+    if sequence.starts is not None and expected.starts is not None:
+        starts = sequence.starts[sequence.starts < count].tolist()
         if starts != expected.starts.tolist():
             return f"documents start at {starts[:20]}, in the store at {expected.starts[:20].tolist()}"
-    if found.attended is not None and expected.attended is not None:
-        said = found.attended[: count - 1]  # nothing attends to the last token of a row, which is no input
-        wrong = np.flatnonzero((said >= 0) & (said != expected.attended[:-1]))
+    if sequence.attended is not None and expected.attended is not None:
+        attended = sequence.attended[: count - 1]  # nothing attends to the last token of a row, which is no input
+        wrong = np.flatnonzero((attended >= 0) & (attended != expected.attended[:-1]))
         if len(wrong):
-            state = "attended" if said[wrong[0]] else "not attended"
+            state = "attended" if attended[wrong[0]] else "not attended"
             return f"token {wrong[0]} is {state}, in the store it is the other way round"
-        if (found.attended[count:] > 0).any():
+        if (sequence.attended[count:] > 0).any():
             return "padding is attended"
-    if found.images is not None and expected.images is not None and not _same_images(found.images, expected.images):
-        return f"has the images {found.images[:3]}, the store {expected.images[:3]}"
+    if sequence.images is not None and expected.images is not None and not _same_images(sequence.images, expected.images):
+        return f"has the images {sequence.images[:3]}, the store {expected.images[:3]}"
     return ""
 
 
-def _same_images(found: Any, expected: Any) -> bool:
-    """Whether paths are equal, and places where the format says them."""
-    return len(found) == len(expected) and all(
-        path == wanted and places in (None, where) for (path, places), (wanted, where) in zip(found, expected, strict=True)
+def _same_images(images: Any, expected: Any) -> bool:
+    """Whether paths are equal, and positions where the format stores them."""
+    return len(images) == len(expected) and all(
+        path == wanted and places in (None, positions) for (path, places), (wanted, positions) in zip(images, expected, strict=True)
     )

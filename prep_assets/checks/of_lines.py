@@ -57,15 +57,15 @@ from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.chats import ByteSearch
 
-# Lines of a JSONL store of one domain, joined with the rows that they come from.
+# Lines of a JSONL store of one domain, joined with their source rows.
 
 ONE_IN = 64
-"""Of so many lines that a second reading gives, one is made by the schema as well."""
+"""One in so many lines that a second reading gives is also converted by the schema."""
 Row = Mapping[str, Any]
 
 
 class OfLines(Derivation):
-    """A check of the lines of a JSONL store of one domain, file by file."""
+    """Checks the lines of a JSONL store of one domain, file by file."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -79,79 +79,81 @@ class OfLines(Derivation):
                 raise StoreError(f"{lines.path}: its index has the domains {', '.join(lines.sources)}, it is of {store.partition}")
 
     def readers(self) -> Sequence[Reader]:
-        """One for each file."""
+        """One reader per file."""
         return [partial(self.read, StoredLines(lines)) for lines in self.files]
 
     def read(self, lines: StoredLines, blocks: Iterator[Selected]) -> Any:
-        """What is found of a file."""
+        """Return the result for a file."""
         raise NotImplementedError
 
 
 class LinesMatch(OfLines):
-    """What the lines of a JSONL store must say: `source_match`. A kind says which line an example gives."""
+    """Compares the lines of a JSONL store with their rows: `source_match`. Subclasses convert an example to its line."""
 
     def line(self, example: Any) -> Row:
-        """The line of an example."""
+        """Return the line of an example."""
         raise NotImplementedError
 
     def whole(self, row: Row, texts: Texts) -> Row | None:
-        """The line of a row by a second reading, of which the texts are known; `None` where it takes the schema to say."""
+        """Return the line of a row from its second reading; `None` where only the schema can convert it."""
         return None
 
     def alike(self, rows: MessageRows, lines: MessageRows) -> Bools:
-        """Which rows in columns are lines in columns for certain."""
+        """Return which rows certainly equal their lines, both in columns."""
         return np.zeros(len(rows), bool)
 
     def read(self, lines: StoredLines, blocks: Iterator[Selected]) -> Compared:
-        """What was found of a file."""
+        """Return the result for a file."""
         return compared(self.lines(lines, blocks))
 
-    def verdicts(self, found: Sequence[Compared]) -> Mapping[str, Verdict]:
+    def verdicts(self, results: Sequence[Compared]) -> Mapping[str, Verdict]:
         """The verdict on all files."""
-        return {"source_match": lines_verdict(found, stored=sum(map(len, self.files)))}
+        return {"source_match": lines_verdict(results, stored=sum(map(len, self.files)))}
 
     def lines(self, lines: StoredLines, blocks: Iterable[Selected]) -> Iterator[Line | Alike]:
-        """Each line of a file, in the order of the sources, with what its row gives: by a second reading where that says all of it, by the schema of
-        one in `ONE_IN` of these, and of all others. Rows in columns that are lines as they stand are compared with theirs all at once."""
+        """Yield each line of a file, in source order, with the line its row gives: by a second reading where that is enough, by the schema for
+        one in `ONE_IN` of these and for all others. Rows in columns that equal their lines are compared in bulk."""
         domain = self.source.domain
         for block in map(readable, blocks) if len(lines) else ():
-            found = lines.of(block)
+            matches = lines.of(block)
             if isinstance(block.payloads, MessageRows):
-                sure = self._sure(block.payloads, lines, found)
+                sure = self._are_equal(block.payloads, lines, matches)
                 yield Alike(sum(sure), not isinstance(block.payloads.lists[0], Messages))
-                found = [each for each, is_sure in zip(found, sure, strict=True) if not is_sure]
-            for (_, which), stored in zip(found, lines.objects([line for line, _ in found]), strict=True):
-                row, payload = block.rows[which], block.payloads[which]
+                matches = [match for match, is_sure in zip(matches, sure, strict=True) if not is_sure]
+            for (_, index), stored in zip(matches, lines.objects([line for line, _ in matches]), strict=True):
+                row, payload = block.rows[index], block.payloads[index]
                 texts = plain_texts(payload, domain.schema_name, domain.options)
                 whole = self.whole(payload, texts) if texts is not None and row % ONE_IN else None
-                made = self._made(payload) if whole is None else whole
-                yield Line(f"{self.source.name}/{self.source.names[block.file]}:{row}", stored, made, None if made is None else texts)
+                converted = self._convert_row(payload) if whole is None else whole
+                yield Line(
+                    f"{self.source.name}/{self.source.names[block.file]}:{row}", stored, converted, None if converted is None else texts
+                )
 
-    def _sure(self, rows: MessageRows, lines: StoredLines, found: Sequence[tuple[int, int]]) -> list[bool]:
-        """Of which lines the row, given by its place, is the line for certain."""
-        some = rows.taken(np.array([which for _, which in found], np.int64))
-        stored = rows.fields.read(some.numbers, [line.removesuffix(b"\n") for line in lines.written([line for line, _ in found])])
+    def _are_equal(self, rows: MessageRows, lines: StoredLines, matches: Sequence[tuple[int, int]]) -> list[bool]:
+        """Return for each match (line, index of the row) whether row and line are certainly equal."""
+        matched_rows = rows.taken(np.array([index for _, index in matches], np.int64))
+        stored = rows.fields.read(matched_rows.numbers, [line.removesuffix(b"\n") for line in lines.written([line for line, _ in matches])])
         if stored is None:
-            return [False] * len(found)
-        sure: list[bool] = (self.alike(some, stored) & (np.asarray(some.numbers) % ONE_IN != 0)).tolist()
+            return [False] * len(matches)
+        sure: list[bool] = (self.alike(matched_rows, stored) & (np.asarray(matched_rows.numbers) % ONE_IN != 0)).tolist()
         return sure
 
-    def _made(self, payload: Row) -> Row | None:
-        """The line that the schema makes of a row, as JSON gives it back; `None` where there is none."""
+    def _convert_row(self, payload: Row) -> Row | None:
+        """Return the line that the schema makes of a row, after a JSON round trip; `None` for a rejected row."""
         try:
-            made: Row = json.loads(json.dumps(self.line(apply(self.convert, payload))))
+            line: Row = json.loads(json.dumps(self.line(apply(self.convert, payload))))
         except Refused:
             return None
-        return made
+        return line
 
-    def first_lines(self, most: int) -> list[Line]:
-        """The first lines of the store that are compared one by one."""
-        every = (line for lines in self.files for line in self.lines(StoredLines(lines), blocks_of(self.store)))
-        return list(islice((line for line in every if isinstance(line, Line)), most))
+    def first_lines(self, count: int) -> list[Line]:
+        """Return the first lines of the store that are compared one by one."""
+        compared_lines = (line for lines in self.files for line in self.lines(StoredLines(lines), blocks_of(self.store)))
+        return list(islice((line for line in compared_lines if isinstance(line, Line)), count))
 
 
 class PairsMatch(LinesMatch):
-    """Lines of preferences."""
+    """Checks lines of preferences."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -168,20 +170,20 @@ class PairsMatch(LinesMatch):
         return preference_row(self._reasoning.read(example), self._form)
 
     def whole(self, row: Row, texts: Texts) -> Row | None:
-        """As the schema `preference` and its like have it."""
+        """For schemas like `preference`."""
         if not self._by_texts:
             return None
         row = {key: row[key] for key in row if key not in self._ignored} if self._ignored else row
         return pair_line(row, texts, self.source.domain.schema_name, self._form, self._reasoning.strings)
 
     def alike(self, rows: MessageRows, lines: MessageRows) -> Bools:
-        """Where the schema changes nothing."""
+        """For rows that the schema does not change."""
         in_form = isinstance(lines.lists[0], Messages) is (self._form == "messages")
         return are_lines(rows, lines, self._searched) if in_form and self._by_columns else super().alike(rows, lines)
 
 
 class PromptsMatch(LinesMatch):
-    """Lines of prompts."""
+    """Checks lines of prompts."""
 
     def line(self, example: Any) -> Row:
         """A prompt with its gold."""
@@ -190,7 +192,7 @@ class PromptsMatch(LinesMatch):
 
 
 class ContrastsMatch(LinesMatch):
-    """Lines of contrastive stores."""
+    """Checks lines of contrastive stores."""
 
     def line(self, example: Any) -> Row:
         """See `contrast_row`."""
@@ -198,33 +200,33 @@ class ContrastsMatch(LinesMatch):
 
 
 Gold = tuple[str, str, object, Fraction | Converted | None]
-"""What `check_golds` takes of each prompt."""
+"""A row of `check_golds`: record id, prompt, gold, second reading."""
 
 
 class Golds(OfLines):
-    """Every gold against a second reading of its row."""
+    """Checks every gold against a second reading of its row."""
 
     def read(self, lines: StoredLines, blocks: Iterator[Selected]) -> Verdict:
         """The verdict on a file."""
         return check_golds(self._golds(lines, blocks))
 
-    def verdicts(self, found: Sequence[Verdict]) -> Mapping[str, Verdict]:
-        """Those of all files as one."""
-        return {"gold_answers": combined(found)}
+    def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
+        """The verdict on all files."""
+        return {"gold_answers": combined(results)}
 
     def _golds(self, lines: StoredLines, blocks: Iterator[Selected]) -> Iterator[Gold]:
-        """Every prompt of a file with its gold and a second reading of its source row."""
+        """Yield every prompt of a file with its gold and a second reading of its source row."""
         source = self.source
         for block in map(readable, blocks):
-            found = lines.of(block)
-            for (_, which), content in zip(found, lines.objects([line for line, _ in found]), strict=True):
-                identity = f"{source.name}/{source.names[block.file]}:{block.rows[which]}"
-                yield identity, *self._second(block.payloads[which], content)
+            matches = lines.of(block)
+            for (_, index), content in zip(matches, lines.objects([line for line, _ in matches]), strict=True):
+                identity = f"{source.name}/{source.names[block.file]}:{block.rows[index]}"
+                yield identity, *self._second_gold(block.payloads[index], content)
         missed = lines.missed()
         for line, content in zip(missed, lines.objects(missed), strict=True):
             yield f"{source.name}/{lines.origin(line)}", "", content["gold"], None
 
-    def _second(self, payload: Row, content: Row) -> tuple[str, object, Fraction | Converted | None]:
+    def _second_gold(self, payload: Row, content: Row) -> tuple[str, object, Fraction | Converted | None]:
         prompt = content["prompt"] if isinstance(content["prompt"], str) else str(content["prompt"])
         gold = content["gold"] if "verifier" not in content else as_number(content["gold"])
         answers = [value for value in payload.values() if isinstance(value, str) and "####" in value]
@@ -235,7 +237,7 @@ class Golds(OfLines):
             return prompt, gold, arithmetic
         if stands_in(content["gold"], payload):
             return prompt, 1, Fraction(1)
-        # a schema of the user's own works it out: the only check left is that it gives the same again
+        # the user's own schema computes it: the only check left is that it gives the same gold again
         try:
             example = apply(self.convert, payload)
         except Refused:
@@ -244,44 +246,44 @@ class Golds(OfLines):
         return prompt, content["gold"], CONVERTED if same else None
 
 
-# The arithmetic curriculum, which is generated.
+# The generated arithmetic curriculum.
 
 
 def arithmetic_golds(store: Store) -> Verdict:
-    """Every gold against its question, worked out."""
+    """Check every gold against the value of its question."""
     rows = enumerate(open_lines(store.directory, store.asset.name))
     return check_golds((f"line {number + 1}", row["prompt"], row["gold"], worked_out(row["prompt"])) for number, row in rows)
 
 
 def questions_match(store: Store) -> Verdict:
-    """Compare generated questions."""
+    """Check generated questions against their seed."""
     return check_lines(matched_questions(store), stored=len(open_lines(store.directory, store.asset.name)))
 
 
 def matched_questions(store: Store) -> Iterator[Line]:
-    """Generated questions, generated once more; those of the one level of train-llm-from-scratch by other code as well."""
+    """Yield the stored questions with questions generated again; the single level of train-llm-from-scratch also comes from other code."""
     options = store.workspace.family(Rl).arithmetic
-    chosen = {} if options.levels is None else {"levels": options.levels}
-    rows = arithmetic_rows(options.n, options.largest, options.seed, unique=options.unique, **chosen)
-    made = (
+    levels = {} if options.levels is None else {"levels": options.levels}
+    rows = arithmetic_rows(options.n, options.largest, options.seed, unique=options.unique, **levels)
+    generated = (
         {"prompt": row["prompt"], "gold": float(row["gold"]), **({} if options.levels is None else {"level": row["level"]})} for row in rows
     )
     plain = _seed_level(options) if options.levels in (None, (SEED,)) and not options.unique else [None] * options.n
-    lines = zip_longest(open_lines(store.directory, store.asset.name), made, plain)
-    for number, (stored, row, second) in enumerate(lines, 1):
-        yield Line(f"line {number}", stored or {}, row, second if stored else None)
+    lines = zip_longest(open_lines(store.directory, store.asset.name), generated, plain)
+    for number, (stored, row, second_reading) in enumerate(lines, 1):
+        yield Line(f"line {number}", stored or {}, row, second_reading if stored else None)
 
 
 def _seed_level(options: Arithmetic) -> list[dict[str, str] | None]:
     draw = random.Random(options.seed)
-    found: list[dict[str, str] | None] = []
+    questions: list[dict[str, str] | None] = []
     for _ in range(options.n):
         left, right = draw.randint(0, options.largest), draw.randint(0, options.largest)
-        found.append({"prompt": f"What is {left} {draw.choice('+-*')} {right}?"})
-    return found
+        questions.append({"prompt": f"What is {left} {draw.choice('+-*')} {right}?"})
+    return questions
 
 
-# Merged stores against the stores of the domains, each of which is proven by itself.
+# Merged stores against the stores of their domains, each of which has its own proofs.
 
 Column = npt.NDArray[np.int64]
 _AT_ONCE = 4096
@@ -290,7 +292,7 @@ _ROLES = {"prompt": "user", "chosen": "assistant", "rejected": "assistant", "com
 
 @dataclass(frozen=True, slots=True)
 class MergedStream:
-    """A stream of a merged store, with what it must hold; `source` is the domain of each record, where the stream says it."""
+    """A stream of a merged store, with what it must hold; `source`: the domain of each record, where the stream stores it."""
 
     name: str
     store: TokenStore
@@ -299,13 +301,13 @@ class MergedStream:
     source: npt.NDArray[np.int32] | None = None
 
     def verdict(self) -> Verdict:
-        """What the proof says of it."""
+        """Return the verdict on the stream."""
         return check_merged_records(self.name, self.store, self.parts, self.asked, self.source)
 
 
 @dataclass(frozen=True, slots=True)
 class MergedFile:
-    """A file of a merged store, with the lines of its domains; the seed of its order, `None` where it is that of the domains."""
+    """A file of a merged store, with the lines of its domains, and its shuffle seed; `None` for domain order."""
 
     name: str
     merged: MergedRows
@@ -314,13 +316,13 @@ class MergedFile:
 
 
 def merged_lines(store: Store) -> Verdict:
-    """Every file of a merged store."""
-    return combined(check_merged_lines(each.name, each.merged, each.parts, each.seed) for each in merged_files(store))
+    """Check every file of a merged store."""
+    return combined(check_merged_lines(file.name, file.merged, file.parts, file.seed) for file in merged_files(store))
 
 
 def merged_records(store: Store) -> Verdict:
-    """Every stream of a merged store."""
-    return combined(each.verdict() for each in merged_streams(store))
+    """Check every stream of a merged store."""
+    return combined(stream.verdict() for stream in merged_streams(store))
 
 
 MERGED_LINES = Check(
@@ -336,44 +338,44 @@ MERGED_RECORDS = Check(
 
 
 def parts_above(store: Store, asset: str) -> list[Published]:
-    """The stores of the domains that a store was merged from.
+    """Return the stores of the domains that a store was merged from.
 
     Raises:
-        StoreError: one of them was built again since.
+        StoreError: one of them was rebuilt since.
     """
-    found = []
+    parts = []
     for name in store.domains:
         part = store.above(asset, name)
         if part.manifest.content_hash != store.recipe["domains"][name]:
             raise StoreError(f"{asset}[{name}] was built again since. Merge it again: {build_command(store.asset.name)}")
-        found.append(part)
-    return found
+        parts.append(part)
+    return parts
 
 
 def merged_files(store: Store) -> Iterator[MergedFile]:
-    """The JSONL files of a merged store."""
+    """Yield the JSONL files of a merged store."""
     parts = parts_above(store, store.asset.parts)
     for file in store.asset.streams:
-        having = [(number, open_lines(part.directory, file)) for number, part in enumerate(parts) if _has(part, file)]
-        if not having and not (store.directory / f"{file}.jsonl").exists():
+        numbered = [(number, open_lines(part.directory, file)) for number, part in enumerate(parts) if _has_file(part, file)]
+        if not numbered and not (store.directory / f"{file}.jsonl").exists():
             continue
         merged = open_lines(store.directory, file)
         _check_sources(store, merged.sources)
-        origin = _origins(having)
+        origin = _origins(numbered)
         seed = store.recipe["seed"] if store.recipe.get("shuffle") and not file.endswith("_test") else None
         of_messages = any(not isinstance(row["prompt"], str) for row in merged)
-        offered = (line for _, lines in having for line in _lines(lines, of_messages))
+        offered = (line for _, lines in numbered for line in _lines(lines, of_messages))
         yield MergedFile(file, MergedRows(_origins([(None, merged)]), merged.written()), MergedRows(origin, offered), seed)
 
 
-def _has(part: Published, file: str) -> bool:
+def _has_file(part: Published, file: str) -> bool:
     return (part.directory / f"{file}.jsonl").is_file()
 
 
-def _origins(having: Sequence[tuple[int | None, Lines]]) -> npt.NDArray[np.int64]:
-    """int64[n, 3], domain, file and row of each line of some files, end to end; of the number of a domain, or as the index says."""
+def _origins(numbered: Sequence[tuple[int | None, Lines]]) -> npt.NDArray[np.int64]:
+    """int64[n, 3]: domain, file and row of each line of the files, end to end. The domain is the given number, or `None`: as in the index."""
     spool = Spool(np.int64)
-    for number, lines in having:
+    for number, lines in numbered:
         for first in range(0, len(lines), _AT_ONCE):
             source, file, row = (lines.index[column][first : first + _AT_ONCE] for column in INDEX_FIELDS)
             spool.append(np.stack([source if number is None else np.full(len(row), number), file, row], axis=1))
@@ -381,7 +383,7 @@ def _origins(having: Sequence[tuple[int | None, Lines]]) -> npt.NDArray[np.int64
 
 
 def _lines(lines: Lines, of_messages: bool) -> Iterator[bytes]:
-    """Lines as the merged file must have them: where it is of messages, strings are the only message of a user or an assistant."""
+    """Yield lines in the form of the merged file: in a file of messages a string becomes a single message."""
     for line in lines.written():
         row = json.loads(line) if of_messages else {}
         if isinstance(row.get("prompt"), str):
@@ -392,7 +394,7 @@ def _lines(lines: Lines, of_messages: bool) -> Iterator[bytes]:
 
 
 def merged_streams(store: Store) -> Iterator[MergedStream]:
-    """The token streams of a merged store."""
+    """Yield the token streams of a merged store."""
     source = store.asset.source
     assert isinstance(source, FromParts)
     if store.holds(GroupStore):
@@ -409,24 +411,24 @@ def merged_streams(store: Store) -> Iterator[MergedStream]:
 
 
 def _merged_groups(store: Store) -> Iterator[MergedStream]:
-    """The three streams of the groups of each split, domain by domain."""
+    """Yield the three group streams of each split, domain by domain."""
     parts = [splits(part.directory) for part in parts_above(store, store.asset.parts)]
     for split, folder in splits(store.directory).items():
         merged = open_groups(folder)
         _check_sources(store, merged.sources)
-        having = [(number, open_groups(found[split])) for number, found in enumerate(parts) if split in found]
+        numbered = [(number, open_groups(folders[split])) for number, folders in enumerate(parts) if split in folders]
         for name in STREAMS:
-            streams: list[TokenStore] = [getattr(groups, name) for _, groups in having]
-            asked, numbers = _end_to_end(streams), np.array([number for number, _ in having], np.int64)
+            streams: list[TokenStore] = [getattr(groups, name) for _, groups in numbered]
+            asked, numbers = _end_to_end(streams), np.array([number for number, _ in numbered], np.int64)
             source = np.searchsorted(numbers, merged.source).astype(np.int32) if name == PROMPTS else None
             yield MergedStream(f"{split}/{name}", getattr(merged, name), streams, asked, source)
 
 
 def _end_to_end(streams: Sequence[TokenStore]) -> Asked:
-    """All records of several streams, one after another."""
-    part = joined([np.broadcast_to(number, len(each)) for number, each in enumerate(streams)])
-    record = joined([_counted(len(each)) for each in streams])
-    return Asked(part, record, joined([each.file for each in streams]), joined([each.row for each in streams]))
+    """Return all records of several streams, end to end."""
+    part = joined([np.broadcast_to(number, len(stream)) for number, stream in enumerate(streams)])
+    record = joined([_counted(len(stream)) for stream in streams])
+    return Asked(part, record, joined([stream.file for stream in streams]), joined([stream.row for stream in streams]))
 
 
 def _counted(count: int) -> npt.NDArray[np.int64]:
@@ -439,16 +441,16 @@ def _check_sources(store: Store, sources: Sequence[str]) -> None:
 
 
 def _in_order_of(store: Store, asset: str, file: str, tokens: Mapping[str, TokenStore]) -> Asked:
-    """The records of the tokens of all domains, in the order of the merged lines that they are of."""
+    """Return the records of all domains in the order of their merged lines."""
     merged, parts, records, lines = open_lines(store.above(asset).directory, file), list[Column](), list[Column](), list[Column]()
     for number, (name, stream) in enumerate(tokens.items()):
         if not len(stream):
             continue
-        places = merged.of(store.domains.index(name))
+        merged_lines = merged.of(store.domains.index(name))
         of_record = at(open_lines(store.above(by_domain(asset), name).directory, file).places, stream.row)
-        record, there = _places_in(of_record, at(merged.places, places))
-        records.append(where(there, record))
-        lines.append(where(there, places))
+        record, is_stored = _places_in(of_record, at(merged.places, merged_lines))
+        records.append(where(is_stored, record))
+        lines.append(where(is_stored, merged_lines))
         parts.append(np.broadcast_to(number, len(lines[-1])))
     line = joined(lines)
     ordered = order(line)
@@ -456,8 +458,8 @@ def _in_order_of(store: Store, asset: str, file: str, tokens: Mapping[str, Token
 
 
 def _places_in(column: Column, wanted: Column) -> tuple[Column, npt.NDArray[np.bool_]]:
-    """Of each that is wanted, where it stands in a column, and whether it does."""
+    """Return the index of each wanted value in a column, and whether it is there."""
     ordered = order(column)
     ascending = at(column, ordered)
-    found = made(len(wanted), lambda part: ordered[np.minimum(np.searchsorted(ascending, wanted[part]), len(column) - 1)])
-    return found, made(len(wanted), lambda part: column[found[part]] == wanted[part], bool)
+    indices = made(len(wanted), lambda part: ordered[np.minimum(np.searchsorted(ascending, wanted[part]), len(column) - 1)])
+    return indices, made(len(wanted), lambda part: column[indices[part]] == wanted[part], bool)

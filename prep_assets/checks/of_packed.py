@@ -28,28 +28,28 @@ def _packed_tables(store: Store) -> list[str]:
 
 
 def packed_rows(store: Store) -> Verdict:
-    """Rows, their position ids, and their images."""
+    """Check rows, their position ids, and their images."""
     vocabulary = store.vocabulary
     tables = [open_packed(store.directory, name) for name in _packed_tables(store)]
-    sound = (check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id) for table in tables)
+    row_verdicts = (check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id) for table in tables)
     positions = (_positions(store, name) for name in _packed_tables(store) if (store.directory / name).is_dir())
-    return combined(chain(sound, positions, image_verdicts(store, tables)))
+    return combined(chain(row_verdicts, positions, image_verdicts(store, tables)))
 
 
 def _positions(store: Store, name: str) -> Verdict:
-    """Position ids, which the format bin stores."""
+    """Check the position ids that the format bin stores."""
     documents, _, row_len = open_documents(store.directory, name)
     return check_positions(open_rows(store.directory, name, row_len, Guards())["position_ids"], documents, row_len)
 
 
 def packed_mixture(store: Store) -> Verdict:
-    """Which records are in the rows, and what is left out of them."""
+    """Check which records are in the rows, and what is left out."""
     tables = ((name, open_documents(store.directory, name)[0]) for name in _packed_tables(store))
     return combined(mixture_of(store, name, documents) for name, documents in tables)
 
 
 def mixture_of(store: Store, name: str, documents: Mapping[str, npt.NDArray[Any]]) -> Verdict:
-    """The mixture of one table, from its pieces."""
+    """Check the mixture of one table, from its pieces."""
     packing, manifest = store.recipe["packing"], store.manifest
     sources, stores = open_documents(store.directory, name)[1], _domains_of(store, name)
     prefix, options = ("", packing) if name == "sft_packed" else ("dev_", {**packing, "weights": None, "epochs": None, "max_items": None})
@@ -68,7 +68,7 @@ def _trained(stores: Sequence[TokenStore]) -> Trained:
 
 
 def _domains_of(store: Store, name: str) -> dict[str, TokenStore]:
-    """The token stores that a table was packed from. All domains of the configuration that have the split, not only those in the table."""
+    """The token stores that a table was packed from: all configured domains with the split, in the table or not."""
     split = "train" if name == "sft_packed" else "dev"
     stores = {}
     for domain, content in sorted(store.recipe["tokens"].items()):
@@ -83,7 +83,7 @@ def _domains_of(store: Store, name: str) -> dict[str, TokenStore]:
 
 
 def packed_mask(store: Store) -> Verdict:
-    """Every piece against the record that it is of."""
+    """Check every piece against its record."""
     verdicts = []
     for name in _packed_tables(store):
         packed = open_packed(store.directory, name)
@@ -95,12 +95,12 @@ def packed_mask(store: Store) -> Verdict:
 
 
 def packed_accounting(store: Store) -> Verdict:
-    """The counts of the table against what its domains hold."""
+    """Check the counts of the table against what its domains hold."""
     return combined(_accounted(store, name) for name in _packed_tables(store))
 
 
 def _accounted(store: Store, name: str) -> Verdict:
-    """Without weights, epochs or limits, everything that the domains hold must be in rows or counted as left out."""
+    """Without weights, epochs or limits, every token of the domains must be in rows or counted as left out."""
     (prefix, split), counts, packing = (
         ("", "train") if name == "sft_packed" else ("dev_", "dev"),
         store.manifest.counts,
@@ -108,14 +108,14 @@ def _accounted(store: Store, name: str) -> Verdict:
     )
     packed, left_out = open_packed(store.directory, name), counts[f"{prefix}tokens_left_out"]
     trained = sum(int((mask != 0).sum()) for _, _, mask in packed.blocks())
-    found = {"rows": len(packed), "tokens": int(np.sum(packed.documents["length"])), "trained_tokens": trained}
+    totals = {"rows": len(packed), "tokens": int(np.sum(packed.documents["length"])), "trained_tokens": trained}
     fault = ""
-    if list(found.values()) != [counts[f"{prefix}{key}"] for key in found]:
-        claimed = tuple(counts[f"{prefix}{key}"] for key in found)
-        fault = f"rows, tokens, trained tokens are {tuple(found.values())}, the manifest says {claimed}"
+    if list(totals.values()) != [counts[f"{prefix}{key}"] for key in totals]:
+        claimed = tuple(counts[f"{prefix}{key}"] for key in totals)
+        fault = f"rows, tokens, trained tokens are {tuple(totals.values())}, the manifest says {claimed}"
     elif not any(packing.get(key) for key in ("weights", "epochs", "max_items")):
         offered = sum(open_tokens(store.above("sft_tokens", source).directory, split).tokens for source in packed.sources)
-        if offered != found["tokens"] + left_out:
-            fault = f"the domains hold {offered:,} tokens, but {found['tokens']:,} are packed and {left_out:,} counted as left out"
-    summary = f"{found['rows']:,} rows hold {found['tokens']:,} tokens, {trained:,} trained; {left_out:,} left out"
-    return Verdict(not fault, fault or summary, {**found, "tokens_left_out": left_out}, Worst(name, fault) if fault else None)
+        if offered != totals["tokens"] + left_out:
+            fault = f"the domains hold {offered:,} tokens, but {totals['tokens']:,} are packed and {left_out:,} counted as left out"
+    summary = f"{totals['rows']:,} rows hold {totals['tokens']:,} tokens, {trained:,} trained; {left_out:,} left out"
+    return Verdict(not fault, fault or summary, {**totals, "tokens_left_out": left_out}, Worst(name, fault) if fault else None)

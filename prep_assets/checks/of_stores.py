@@ -1,4 +1,4 @@
-"""What every store is checked for: files, accounting, selection, row integrity; and how checks share one reading of the sources."""
+"""Checks of every store: files, accounting, selection, row integrity; and how derived checks share one reading of the sources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.checks.sources_again import Unsound, asked, by_fields, domain_source, held_out, source_of
+from prep_assets.checks.sources_again import Unsound, by_fields, domain_source, held_out, prompt_of_line, source_of
 from prep_assets.config.models import Preference, Pretrain, Rl
 from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
 from prep_assets.errors import Refused, StoreError
@@ -49,15 +49,15 @@ from prep_assets.stores.version_folders import KEY_LENGTH, name_of
 from prep_assets.text.documents import sentences_of
 from prep_assets.text.encode import Encoder
 
-# What every store is checked for: its files and its recipe; and what the other checks share.
+# Files and recipe of every store, and descriptions that checks share.
 
 MASKED = "Trained tokens decode to exactly the assistant's texts and their stop token, on every row; derived without the code that made the mask."
 IDENTITY = "Every row's tokens decode to a fresh render of its source; its control tokens are those that the template wrote, none typed by anybody."
-"""What `mask_alignment` and `tokenization_identity` say of conversations."""
+"""Descriptions of `mask_alignment` and `tokenization_identity` for conversations."""
 
 
 def integrity(store: Store) -> Verdict:
-    """The files are those of the manifest, and its recipe is the one that its build key was made of."""
+    """Check that the files are those of the manifest, and that the build key is the hash of its recipe."""
     manifest = store.manifest
     numbers = {"files_checked": len(manifest.files), "bytes_checked": sum(entry["bytes"] for entry in manifest.files.values())}
     try:
@@ -76,7 +76,7 @@ INTEGRITY = Check(
 
 
 def _check_place(store: Store) -> None:
-    """A store is what its recipe says, and stands where its manifest says."""
+    """Check that a store has the build key of its recipe, and stands where its manifest says."""
     manifest, directory = store.manifest, store.directory.resolve()
     where = f"{store.directory}/{MANIFEST}"
     if build_key(manifest.recipe) != manifest.build_key:
@@ -89,15 +89,15 @@ def _check_place(store: Store) -> None:
         raise StoreError(f"{where}: it is a store of {place.label}, in {directory.parent}")
 
 
-# The books: every record that was read is kept, or refused with a reason.
+# Accounting: every record that was read is kept, or rejected with a reason.
 
 
 def accounting(store: Store) -> Verdict:
-    """The counts of a store whose records come from rows or lines."""
+    """Check the counts of a store whose records come from rows or lines."""
     ignored = [f"{name}/{path}" for name, domain in store.family.domains.items() for path in domain.ignore]
-    for name, found in store.manifest.counts.get("fields_passed_over", {}).items():
+    for name, fields in store.manifest.counts.get("fields_passed_over", {}).items():
         if store.family.domains[name].speaker_names == "leave_out":
-            ignored += [f"{name}/{path}" for path in found if path.endswith(".name")]
+            ignored += [f"{name}/{path}" for path in fields if path.endswith(".name")]
     return account(
         store.manifest.counts,
         _refusals(store),
@@ -110,9 +110,9 @@ def accounting(store: Store) -> Verdict:
 
 
 def raw_accounting(store: Store) -> Verdict:
-    """The counts of a store of source files."""
+    """Check the counts of a store of source files."""
     sources = read_sources(store.published)
-    rows = sum(entry["rows"] for which in ("files", "test_files") for entry in sources[which])
+    rows = sum(entry["rows"] for kind in ("files", "test_files") for entry in sources[kind])
     refused = sum(1 for _ in _refusals(store))
     return account(store.manifest.counts, _refusals(store), stored=rows - refused, available=rows)
 
@@ -122,7 +122,7 @@ def _refusals(store: Store) -> Iterable[Refusal]:
 
 
 def _stored(store: Store) -> int:
-    """Records that are really in a store."""
+    """Count the records in a store."""
     lines = sorted(store.directory.glob("*.jsonl"))
     if lines:
         return sum(len(open_lines(store.directory, path.stem)) for path in lines)
@@ -137,14 +137,14 @@ def _stored(store: Store) -> int:
 
 
 def _tokens(store: Store) -> dict[str, int]:
-    """Tokens, trained tokens and held-out records that are really in a store, where it has streams of tokens."""
+    """Count tokens, trained tokens and held-out records in a store; empty where it has no token streams."""
     streams = store.streams()
     if not streams:
         return {}
-    found = {"tokens": sum(len(stream.arrays["tokens"]) for stream in streams.values())}
+    totals = {"tokens": sum(len(stream.arrays["tokens"]) for stream in streams.values())}
     if all("loss_mask" in stream.arrays for stream in streams.values()):
-        found["trained_tokens"] = sum(_trained(stream) for stream in streams.values())
-    return found | {"kept_dev": sum(int(stream.begins_row.sum()) for name, stream in streams.items() if name == "dev")}
+        totals["trained_tokens"] = sum(_trained(stream) for stream in streams.values())
+    return totals | {"kept_dev": sum(int(stream.begins_row.sum()) for name, stream in streams.items() if name == "dev")}
 
 
 def _trained(stream: TokenStore) -> int:
@@ -152,7 +152,7 @@ def _trained(stream: TokenStore) -> int:
 
 
 def _available(store: Store) -> int | None:
-    """Records that the stage before offers; `None` where the configuration reads only some of them."""
+    """Count the records that the previous stage offers; `None` where the configuration reads only some of them."""
     source = store.asset.source
     if isinstance(source, FromLines):
         return sum(len(open_lines(store.above(asset, store.partition).directory, name)) for asset, name in source.files.values())
@@ -171,24 +171,24 @@ ACCOUNTING = Check(
 RAW_ACCOUNTING = Check("accounting", "Rows read = readable rows + rows in quarantine, over all source files.", raw_accounting)
 
 
-# Rows that were refused, looked at once more, each by itself: the reason that the quarantine gives must be found again.
+# Rejected rows, judged a second time, each alone: the reason in the quarantine must come out again.
 #
-# Sizes and lengths are measured by other code. What a schema or a template refuses, only they can say, so they are asked again.
+# Sizes and lengths are measured by other code. What a schema or a template rejects only they can say, so they run again.
 
 Judge = Callable[[Item], object]
-"""Raises `Refused` for an item that the family refuses."""
+"""Raises `Refused` for an item that the family rejects."""
 Reasons = Callable[[Sequence[Item]], Sequence[str]]
-"""Why the family refuses each of some items, ``stage/reason``; ``""`` where it does not."""
+"""Items → why the family rejects each, ``stage/reason``; ``""`` for none."""
 
 
 class Heard(Quarantine):
-    """A quarantine that raises each refusal and writes nothing."""
+    """A quarantine that raises each rejection and writes nothing."""
 
     def __init__(self) -> None:
         super().__init__(Path())
 
     def write(self, refusal: Refusal) -> None:
-        """Raise it."""
+        """Raise the rejection."""
         raise Refused(refusal.reason, refusal.detail, stage=refusal.stage)
 
 
@@ -200,18 +200,18 @@ class Noted(Quarantine):
         self.reasons: dict[str, str] = {}
 
     def add(self, id: str, stage: str, reason: str, detail: str, payload: Any, *, length: int | None = None) -> None:
-        """Note it."""
+        """Note the first reason of a record."""
         self.reasons.setdefault(id, f"{stage}/{reason}")
 
     def write(self, refusal: Refusal) -> None:
-        """The same of one that was made already."""
+        """Note the reason of a rejection."""
         self.add(refusal.id, refusal.stage, refusal.reason, refusal.detail, refusal.payload)
 
 
-def _reason(judge: Callable[..., object], *given: Any) -> str:
-    """Why something is refused."""
+def _reason(judge: Callable[..., object], *arguments: Any) -> str:
+    """Return why `judge` rejects its arguments; ``""`` where it does not."""
     try:
-        judge(*given)
+        judge(*arguments)
     except Refused as refusal:
         return f"{refusal.stage or 'pipeline'}/{refusal.reason}"
     return ""
@@ -222,7 +222,7 @@ def _one_by_one(judge: Judge) -> Reasons:
 
 
 def refused_rows(store: Store, source: FromRows) -> Again:
-    """How refused rows of a domain are looked at again."""
+    """Return what judges rejected rows of a domain again."""
     origin = domain_source(store)
 
     @cache
@@ -237,21 +237,21 @@ def refused_rows(store: Store, source: FromRows) -> Again:
         records = [Record(file, row, dict(payload)) for row, payload in zip(rows, payloads, strict=True)]
         faults = reading.refused(origin.files[file], records)
         examples = reading.reader.rows([record.payload for record in records])
-        for at, (record, example) in enumerate(zip(records, examples, strict=True)):
+        for index, (record, example) in enumerate(zip(records, examples, strict=True)):
             fault = faults.get(record.row) or example
             if isinstance(fault, Refused):
-                reasons[at] = f"{fault.stage or 'pipeline'}/{fault.reason}"
+                reasons[index] = f"{fault.stage or 'pipeline'}/{fault.reason}"
             else:
-                items[at] = Item(origin.files[file], record, fault)
-        for at, reason in zip(items, judge(list(items.values())), strict=True):
-            reasons[at] = reason
+                items[index] = Item(origin.files[file], record, fault)
+        for index, reason in zip(items, judge(list(items.values())), strict=True):
+            reasons[index] = reason
         return reasons
 
     return again
 
 
 def pair_lines(store: Store) -> Again:
-    """How lines of pairs are tokenized again."""
+    """Return what judges rejected lines of pairs again, by tokenizing them."""
     heard, encoder = Heard(), PairEncoder(store.workspace)
     return lambda _, rows, payloads: [
         _reason(encoder.encode, [dict(payload)], row, heard) for row, payload in zip(rows, payloads, strict=True)
@@ -259,7 +259,7 @@ def pair_lines(store: Store) -> Again:
 
 
 def prompt_lines(store: Store) -> Again:
-    """How lines of prompts are tokenized again."""
+    """Return what judges rejected lines of prompts again, by tokenizing them."""
     workspace, family = store.workspace, store.workspace.family(Rl)
     template, reasoning, encoder = workspace.template(family), inline_reasoning(workspace, family), prompt_encoder(workspace)
 
@@ -271,7 +271,7 @@ def prompt_lines(store: Store) -> Again:
 
 
 def documents(store: Store) -> Reasons:
-    """How documents are looked at again."""
+    """Return what judges rejected documents again."""
     workspace, family = store.workspace, store.workspace.family(Pretrain)
     if family.image_token is not None or "trained_tokens" in store.manifest.counts:
         return _one_by_one(_masked_documents(store))
@@ -291,7 +291,7 @@ def documents(store: Store) -> Reasons:
             raise Refused("lossy_tokenizer", "", stage="tokenize")
         if vocabulary.token_bytes is None and vocabulary.unknown_id in ids:
             raise Refused("lossy_tokenizer", "", stage="tokenize")
-        # the cut parts of a document have three sentinels between them, and may be a few tokens longer than the whole
+        # fill-in-the-middle adds three sentinels, and the cut parts may be a few tokens longer than the whole
         if options.max_seq_len is not None and len(ids) + (8 if fim.rate else 0) > options.max_seq_len:
             raise Refused("too_long", "", stage="tokenize")
 
@@ -313,7 +313,7 @@ def _masked_documents(store: Store) -> Judge:
 
 
 def chats(store: Store) -> Reasons:
-    """How chats are looked at again."""
+    """Return what judges rejected chats again."""
     noted = Noted()
     conversations = conversations_of(store.workspace, domain_of(store.family, store.partition), noted)
 
@@ -326,86 +326,86 @@ def chats(store: Store) -> Reasons:
 
 
 def pairs(store: Store) -> Reasons:
-    """How pairs are looked at again."""
+    """Return what judges rejected pairs again."""
     reasoning, form = unrendered_reasoning(store.workspace.family(Preference)), form_of(store.directory)
     return _one_by_one(lambda item: preference_row(reasoning.read(item.example), form))
 
 
 def contrasts(store: Store) -> Reasons:
-    """How contrastive rows are looked at again."""
+    """Return what judges rejected contrastive rows again."""
     judged = JudgedContrasts(store.workspace)
     return _one_by_one(lambda item: judged.row(item.example))
 
 
 def prompts(store: Store) -> Reasons:
-    """How prompts are looked at again."""
+    """Return what judges rejected prompts again."""
     reasoning, form = unrendered_reasoning(store.workspace.family(Rl)), form_of(store.directory)
     return _one_by_one(lambda item: prompt_row(prompt_of(reasoning.read(item.example)), form))
 
 
 def groups(store: Store) -> Reasons:
-    """How groups are looked at again."""
+    """Return what judges rejected groups again."""
     tokenize, heard = Tokenize(store.workspace, store.partition), Heard()
     return _one_by_one(lambda item: list(tokenize([item], heard)))
 
 
-# Row integrity of token streams, whatever the family.
+# Row integrity of token streams of any family.
 
 
 def token_rows(store: Store) -> Verdict:
-    """The rows of every stream, and the images in them."""
+    """Check the rows of every stream, and their images."""
     streams, size = store.streams().values(), store.vocabulary.size
-    return combined(chain((check_records(each, vocabulary_size=size) for each in streams), image_verdicts(store, streams)))
+    return combined(chain((check_records(stream, vocabulary_size=size) for stream in streams), image_verdicts(store, streams)))
 
 
 PLAIN_ROWS = Check("row_integrity", "Ids are inside the vocabulary.", token_rows)
 
 
 def image_verdicts(store: Store, streams: Iterable[TokenStore | PackedStore]) -> Iterator[Verdict]:
-    """Whether images stand where the image token does; nothing where the family refuses images."""
+    """Yield verdicts on whether images stand where the image token does; none for a family without images."""
     token = stored_image_id(store.workspace, store.family)
     rule = store.workspace.image_rule(store.family)
-    yield from () if token is None else (check_images(each, token, rule) for each in streams)
+    yield from () if token is None else (check_images(stream, token, rule) for stream in streams)
 
 
-# The checks that derive a store anew from its source, which is read a second time, once for all of them, whole or in parts.
+# Checks that derive a store a second time from its source. One reading, whole or in parts, serves all of them.
 
 T = TypeVar("T")
 Reader = Callable[[Iterator[Selected]], Any]
-"""Is given the rows of a store's source in order, once, and returns what it found, a verdict as a rule. It may stop before the last."""
+"""Reads the rows of a store's source once, in order, and returns its result, usually a verdict. It may stop early."""
 Outcome = Verdict | Exception
 
 
 class Derivation:
-    """A kind of second derivation, of which one or several checks come."""
+    """A second derivation of a store, which gives the verdicts of one or several checks."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._parts: list[Sequence[Any]] = []
 
     def readers(self) -> Sequence[Reader]:
-        """What looks at the rows, each in a thread of its own."""
+        """The readers of the source rows; each runs in a thread of its own."""
         raise NotImplementedError
 
-    def verdicts(self, found: Sequence[Any]) -> Mapping[str, Verdict]:
-        """What its checks say, given what its readers found of the whole store."""
+    def verdicts(self, results: Sequence[Any]) -> Mapping[str, Verdict]:
+        """Return the verdict of each check, by name, from the results of the readers on the whole store."""
         raise NotImplementedError
 
-    def add(self, found: Sequence[Any]) -> None:
-        """Note what its readers found of the next part of a store.
+    def add(self, results: Sequence[Any]) -> None:
+        """Add the results of the readers on the next part of a store.
 
         Raises:
-            Unsound: it is not as it must be.
+            Unsound: the part fails.
         """
-        require(self.sound(found))
-        self._parts.append(found)
+        require(self.sound(results))
+        self._parts.append(results)
 
-    def sound(self, found: Sequence[Any]) -> bool:
-        """Whether it holds."""
-        return all(verdict.passed for verdict in found)
+    def sound(self, results: Sequence[Any]) -> bool:
+        """Whether a part holds."""
+        return all(verdict.passed for verdict in results)
 
     def merged(self) -> Sequence[Any]:
-        """What its readers would have found of the whole store."""
+        """The results on the whole store, merged from those on its parts."""
         return [merged(verdicts) for verdicts in zip(*self._parts, strict=True)]
 
 
@@ -413,36 +413,36 @@ Kind = Callable[[Store], Derivation]
 
 
 class Proof(Derivation):
-    """A check of which each reader gives a verdict."""
+    """A check whose readers return verdicts."""
 
     def __init__(self, store: Store, name: str, readers: Callable[[Store], Sequence[Reader]]) -> None:
         super().__init__(store)
         self._name, self._readers = name, readers
 
     def readers(self) -> Sequence[Reader]:
-        """Those of its store."""
+        """The readers for this store."""
         return self._readers(self.store)
 
-    def verdicts(self, found: Sequence[Verdict]) -> Mapping[str, Verdict]:
-        """All of them as one."""
-        return {self._name: combined(found)}
+    def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
+        """The combined verdict."""
+        return {self._name: combined(results)}
 
 
 def proof(name: str, readers: Callable[[Store], Sequence[Reader]]) -> Kind:
-    """The second derivation of one check; `readers`: what looks at the rows of a store."""
+    """Return the second derivation of one check; `readers`: store → readers of its source rows."""
     return partial(Proof, name=name, readers=readers)
 
 
 def require(sound: bool) -> None:
     """Raises:
-    Unsound: a part of a store is not.
+    Unsound: `sound` is false, for a part of a store.
     """
     if not sound:
         raise Unsound
 
 
 def derived(name: str, description: str, kind: Kind) -> Check:
-    """A check that comes of a second derivation; those that are asked for in one run come of one reading of the source."""
+    """Return a check by second derivation. All such checks of a run share one reading of the source."""
     return Check(name, description, partial(_verdict_of, name=name), kind)
 
 
@@ -457,39 +457,39 @@ def _verdict_of(store: Store, *, name: str) -> Verdict:
 
 
 def _kinds(store: Store, names: Collection[str] | None = None) -> dict[Kind, list[str]]:
-    """The second derivations of a store, each with the names of its checks; those of some checks, or all."""
-    found: dict[Kind, list[str]] = {}
+    """Return the second derivations of a store with the names of their checks; only for `names`, where given."""
+    kinds: dict[Kind, list[str]] = {}
     for check in store.asset.checks:
         if check.derived is not None and (names is None or check.name in names):
-            found.setdefault(check.derived, []).append(check.name)
-    return found
+            kinds.setdefault(check.derived, []).append(check.name)
+    return kinds
 
 
 def outcomes(store: Store, names: Collection[str]) -> dict[str, Outcome]:
-    """What each of some checks says of a whole store, or raises: whatever a damaged store makes a reader raise."""
-    found: dict[str, Outcome] = {}
+    """Return the verdict of each check on a whole store, or the exception that a damaged store made a reader raise."""
+    verdicts: dict[str, Outcome] = {}
     ready: list[tuple[list[str], Derivation, Sequence[Reader]]] = []
-    for kind, own in _kinds(store, names).items():
+    for kind, check_names in _kinds(store, names).items():
         try:
             derivation = kind(store)
-            ready.append((own, derivation, derivation.readers()))
+            ready.append((check_names, derivation, derivation.readers()))
         except Exception as error:
-            found |= dict.fromkeys(own, error)
-    results = _read(store, [(derivation, readers) for _, derivation, readers in ready])
-    for (own, derivation, _), returned in zip(ready, results, strict=True):
+            verdicts |= dict.fromkeys(check_names, error)
+    read_results = _read(store, [(derivation, readers) for _, derivation, readers in ready])
+    for (check_names, derivation, _), results in zip(ready, read_results, strict=True):
         try:
-            found |= derivation.verdicts(_returned(returned))
+            verdicts |= derivation.verdicts(_returned(results))
         except Exception as error:
-            found |= dict.fromkeys(own, error)
-    fault, others = found.get("selection"), {*found} - {"selection"}
-    if isinstance(fault, Exception) and any(found[name] is fault for name in others):
-        # what stops the rows from being judged is no fault of what is made from them
+            verdicts |= dict.fromkeys(check_names, error)
+    fault, others = verdicts.get("selection"), {*verdicts} - {"selection"}
+    if isinstance(fault, Exception) and any(verdicts[name] is fault for name in others):
+        # an error that keeps rows from being judged is the fault of `selection` alone
         return outcomes(store, others) | {"selection": fault}
-    return found
+    return verdicts
 
 
 def _returned(results: Sequence[Any]) -> Sequence[Any]:
-    """What readers returned; or what the first of them raised is raised here."""
+    """Return what readers returned; re-raise the first exception among the results."""
     for result in results:
         if isinstance(result, Exception):
             raise result
@@ -497,28 +497,28 @@ def _returned(results: Sequence[Any]) -> Sequence[Any]:
 
 
 def _read(store: Store, derivations: Sequence[tuple[Derivation, Sequence[Reader]]]) -> list[list[Any]]:
-    """What the readers of each derivation return or raise."""
-    readers = [reader for _, some in derivations for reader in some]
-    selection = next((each for each, _ in derivations if isinstance(each, Selection)), None)
+    """Return what the readers of each derivation return or raise."""
+    readers = [reader for _, derivation_readers in derivations for reader in derivation_readers]
+    selection = next((derivation for derivation, _ in derivations if isinstance(derivation, Selection)), None)
     results = iter(read_by(blocks_of(store) if selection is None else selection.blocks(), readers) if readers else ())
-    return [[next(results) for _ in some] for _, some in derivations]
+    return [[next(results) for _ in derivation_readers] for _, derivation_readers in derivations]
 
 
 def blocks_of(store: Store) -> Iterator[Selected]:
-    """The rows of a store's source, which nobody judges."""
+    """Yield the rows of a store's source, unjudged."""
     source = source_of(store)
     return select(source.rows(store.part, source.messages), Rules(deduplicate=False))
 
 
 def read_by(items: Iterator[T], readers: Sequence[Callable[[Iterator[T]], Any]]) -> list[Any]:
-    """Give all items to several readers, and return what each returns or raises. What `items` raises, each is told. All items are read, whether or not a
-    reader wants them; the next is made while the readers look at the last one, one of them after the other."""
+    """Feed all items to several readers, and return what each returns or raises. An exception of `items` is raised in each reader. All items are read, even
+    if no reader wants them; the next is prefetched while the readers take turns on the current one."""
     queues = [Queue[tuple[T] | Exception | None]() for _ in readers]
     fault: Exception | None = None
-    with ThreadPoolExecutor(len(readers), "derives") as pool, closing(ahead(items)) as made:
+    with ThreadPoolExecutor(len(readers), "derives") as pool, closing(ahead(items)) as prefetched:
         futures = [pool.submit(_listen, reader, queue) for reader, queue in zip(readers, queues, strict=True)]
         try:
-            for item in made:
+            for item in prefetched:
                 for queue in queues:
                     queue.put((item,))
                     queue.join()
@@ -539,16 +539,16 @@ def _listen(reader: Callable[[Iterator[T]], Any], queue: Queue[tuple[T] | Except
         if item is not None:
             raise item
 
-    given = items()
+    received = items()
     try:
-        return reader(given)
+        return reader(received)
     finally:
         with suppress(Exception):
-            deque(given, 0)  # what the reader does not ask for
+            deque(received, 0)  # drain what the reader left
 
 
 def part_of(store: Store) -> list[Sequence[Any]]:
-    """What is found of a part of a store, which travels to the process that merges.
+    """Return the results on a part of a store, which travel to the merging process.
 
     Raises:
         Exception: whatever a damaged store makes a reader raise.
@@ -558,35 +558,35 @@ def part_of(store: Store) -> list[Sequence[Any]]:
 
 
 def verdicts_of_parts(store: Store, parts: Iterable[Sequence[Sequence[Any]]]) -> dict[str, Verdict]:
-    """The verdicts on a whole store, of what was found of all its parts, in order.
+    """Return the verdicts on a whole store from the results on its parts, in order.
 
     Raises:
-        Unsound: a part is not as it must be, or they contradict each other.
+        Unsound: a part fails, or parts contradict each other.
     """
     derivations = [kind(store) for kind in _kinds(store)]
     for part in parts:
-        for derivation, found in zip(derivations, part, strict=True):
-            derivation.add(found)
-    said: dict[str, Verdict] = {}
+        for derivation, results in zip(derivations, part, strict=True):
+            derivation.add(results)
+    verdicts: dict[str, Verdict] = {}
     for derivation in derivations:
-        said |= derivation.verdicts(derivation.merged())
-    require(all(verdict.passed for verdict in said.values()))
-    return said
+        verdicts |= derivation.verdicts(derivation.merged())
+    require(all(verdict.passed for verdict in verdicts.values()))
+    return verdicts
 
 
-# `selection`: every row of the sources is stored where it belongs, or refused for a reason that holds.
+# `selection`: every row of the sources is stored where it belongs, or rejected for a reason that holds.
 
 Column = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What was found of the rows that a store, or a part of one, is made from.
+    """The result of `selection` on a store, or on a part of one.
 
     Attributes:
-        verdict: of where they are.
-        found, unnamed: see `Fields`: in how many rows fields hold something, and which of those that are passed over have no name.
-        quarantine: lines of the quarantine of the whole store.
+        verdict: on where the rows are.
+        found, unnamed: see `Fields`: rows per field that holds something, and passed-over fields that the manifest does not name.
+        quarantine: number of quarantine lines of the whole store.
         digests, came: of a part, see `Believed`.
     """
 
@@ -599,7 +599,7 @@ class Judged:
 
 
 class Selection(Derivation):
-    """Where the rows are that a store of one domain, or a part of it, is made from."""
+    """Derives where each source row of a store of one domain, or of a part of it, must be."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -627,7 +627,7 @@ class Selection(Derivation):
         return domain_source(self.store).rules(family.preprocessing.deduplicate, getattr(family, "max_per_source", None))
 
     def _passed_over(self) -> Fields:
-        """Counts the fields that the schema passes over, which is asked again; none of a row that it refuses."""
+        """Return a counter of the fields that the schema passes over; a row that it rejects has none."""
         source, store = domain_source(self.store), self.store
         reader = converter(source.domain, source.gives)
 
@@ -641,25 +641,25 @@ class Selection(Derivation):
         return Fields(store.partition, claimed, source.domain.ignore, passed_over)
 
     def blocks(self) -> Iterator[Selected]:
-        """The rows, with the fate of each."""
+        """Yield the rows with their fates."""
         messages = self.origin.messages if self.rules.every else None
         return select(self.origin.rows(self.store.part, messages), self.rules, self._believed)
 
     def readers(self) -> Sequence[Reader]:
-        """The ledger."""
+        """The ledger is the only reader."""
         return [self._judged]
 
     def _judged(self, blocks: Iterator[Selected]) -> Judged:
         for block in blocks:
             self.ledger.add(block)
         fields, believed = self._fields, self._believed
-        found, unnamed = (Counter[str](), set[str]()) if fields is None else (fields.found, fields.unnamed)
+        counts, unnamed = (Counter[str](), set[str]()) if fields is None else (fields.found, fields.unnamed)
         digests, came = (b"", b"") if believed is None else (bytes(believed.digests), bytes(believed.came))
-        return Judged(self.ledger.verdict(), found, unnamed, self._lines, digests, came)
+        return Judged(self.ledger.verdict(), counts, unnamed, self._lines, digests, came)
 
-    def verdicts(self, found: Sequence[Judged]) -> Mapping[str, Verdict]:
-        """The verdict on a whole store: of where its rows are, and of what its manifest counts."""
-        [judged] = found
+    def verdicts(self, results: Sequence[Judged]) -> Mapping[str, Verdict]:
+        """The verdict on a whole store: where its rows are, and what its manifest counts."""
+        [judged] = results
         verdict, fields = judged.verdict, self._fields
         if not verdict.passed or fields is None:
             return {"selection": verdict}
@@ -669,13 +669,13 @@ class Selection(Derivation):
         return {"selection": failed or verdict}
 
     def _good(self) -> Iterator[Mapping[str, Any]]:
-        """The rows that the schema is given."""
+        """Yield the rows that reach the schema."""
         for block in select(self.origin.rows(), self.rules):
             yield from (payload for payload, fate in zip(block.payloads, block.fates, strict=True) if payload is not None and fate == GOOD)
 
-    def add(self, found: Sequence[Judged]) -> None:
-        """See `Derivation.add`. Digests of rows wait on disk."""
-        [judged] = found
+    def add(self, results: Sequence[Judged]) -> None:
+        """See `Derivation.add`. Row digests are spooled to disk."""
+        [judged] = results
         require(judged.verdict.passed)
         self._digests.append(np.frombuffer(judged.digests, np.uint64))
         self._came.append(np.frombuffer(judged.came, bool))
@@ -705,12 +705,12 @@ LINE_SELECTION = derived(
 
 
 def refusals_of(store: Store, files: Sequence[str]) -> Refusals:
-    """The quarantine of a store, in columns; `files`: the names of what it is made from."""
+    """Return the quarantine of a store in columns; `files`: names of its sources."""
     return Refusals(((line.id, f"{line.stage}/{line.reason}") for line in _refusals(store)), files)
 
 
 def stored_of(store: Store) -> Stored:
-    """The records of a store of one domain, over all its streams."""
+    """Return the records of a store of one domain, over all its streams."""
     place, held, belonging = list[Column](), list[Column](), list[Column]()
     for is_held_out, file, row, belongs in _records(store):
         place.append(_places(file, row))
@@ -724,7 +724,7 @@ def _places(file: Column, row: Column) -> Column:
 
 
 def _records(store: Store) -> Iterator[tuple[bool, Column, Column, Column | None]]:
-    """Of each stream: whether it is held out, file and row of its records that are of the one domain, and what `Stored.belongs` is."""
+    """Yield for each stream: whether it is held out, file and row of the domain's records, and their `Stored.belongs`."""
     source = store.asset.source
     if isinstance(source, FromLines):
         streams = store.streams()
@@ -733,19 +733,19 @@ def _records(store: Store) -> Iterator[tuple[bool, Column, Column, Column | None
     elif store.holds(GroupStore):
         for split, folder in splits(store.directory).items():
             groups = open_groups(folder)
-            mine = where(equals(groups.source, 0))
-            yield split == TEST, at(groups.prompts.file, mine), at(groups.prompts.row, mine), None
+            indices = where(equals(groups.source, 0))
+            yield split == TEST, at(groups.prompts.file, indices), at(groups.prompts.row, indices), None
     elif store.holds(Lines):
         assert isinstance(source, FromRows)
         fraction = getattr(store.family, "test_fraction", 0.0)
         for path in sorted(store.directory.glob("*.jsonl")):
             lines = open_lines(store.directory, path.stem)
-            mine, prompts = where(equals(lines.index["source"], 0)), map(asked, lines.written())
-            says = (held_out(each, fraction, source.plain) for each in prompts) if fraction else (0 for _ in range(len(lines)))
-            belongs = np.fromiter(says, np.int8)
-            yield path.stem.endswith("_test"), at(lines.index["file"], mine), at(lines.index["row"], mine), at(belongs, mine)
+            indices, prompts = where(equals(lines.index["source"], 0)), map(prompt_of_line, lines.written())
+            belonging = (held_out(column, fraction, source.plain) for column in prompts) if fraction else (0 for _ in range(len(lines)))
+            belongs = np.fromiter(belonging, np.int8)
+            yield path.stem.endswith("_test"), at(lines.index["file"], indices), at(lines.index["row"], indices), at(belongs, indices)
     else:
         several = store.recipe.get("expand") == "turns"
         for name, stream in store.streams().items():
-            columns = [where(stream.begins_row, each) if several else each for each in (stream.file, stream.row)]
+            columns = [where(stream.begins_row, column) if several else column for column in (stream.file, stream.row)]
             yield name.endswith("dev"), columns[0], columns[1], None

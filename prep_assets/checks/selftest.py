@@ -1,4 +1,4 @@
-"""The selftest: mutations of the rows of a store, by kind of store, and how often the check that is there for each noticed."""
+"""The selftest: mutations of the rows of a store, by kind of store, and how often the check for each caught it."""
 
 from __future__ import annotations
 
@@ -75,23 +75,23 @@ from prep_assets.text.documents import STARTS
 from prep_assets.text.template import ChatTemplate, marks_generated
 from prep_assets.text.vocabulary import Vocabulary
 
-# Trials of the selftest: a mutation, and how often the check that is there for it noticed.
+# Trials of the selftest: a mutation, and how often its check caught it.
 
 ROWS = 64
 """Rows that are copied from a stream."""
 TRIES = 8
-"""Rows that each mutation is done to."""
+"""Rows that each mutation is applied to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one mutation came to.
+    """The outcome of one mutation.
 
     Attributes:
-        mutation: what was done; ``""`` for the clean rows.
-        check: the check that must fail (for the clean rows: none may).
-        tried, caught: on how many rows it was tried, and how often the check failed. None lends itself to it where it was tried on 0 rows.
-        shown: what the check said the first time.
+        mutation: its name; ``""`` for the clean rows.
+        check: the check that must fail; for clean rows, those that must pass.
+        tried, caught: rows it was applied to, and how often the check failed. 0 tried: no row is suitable.
+        shown: the first summary of the check.
     """
 
     mutation: str
@@ -111,46 +111,46 @@ def trials_of(
     count: int,
     mutations: Iterable[Mutation],
     checks: Mapping[str, Callable[[Any], Verdict]],
-    *more: Any,
+    *extra: Any,
     what: str = "every check",
 ) -> list[Trial]:
-    """Every check passes a subject as it is, and notices every mutation that is done to some of what it holds.
+    """Run every check on a clean subject, and the check of each mutation on mutated copies.
 
     Args:
-        count: how many there are to corrupt; none of nothing.
-        checks: by the names that mutations are caught by.
-        more: what mutations are given beside the subject and a number.
-        what: the clean subject.
+        count: number of items in the subject that can be corrupted; 0 gives no trials.
+        checks: by the names in `Mutation.caught_by`.
+        extra: further arguments of mutations, after the subject and the index.
+        what: label of the clean trial.
     """
-    found = [clean(what, [check(subject) for check in checks.values()])] if count else []
+    trials = [clean(what, [check(subject) for check in checks.values()])] if count else []
     for mutation in mutations if count else ():
-        corrupted = [changed for at in chosen(count) if (changed := mutation.change(subject, at, *more)) is not None]
-        found.append(tried(mutation.name, mutation.caught_by, [checks[mutation.caught_by](each) for each in corrupted]))
-    return found
+        corrupted = [changed for at in chosen(count) if (changed := mutation.change(subject, at, *extra)) is not None]
+        trials.append(tried(mutation.name, mutation.caught_by, [checks[mutation.caught_by](copy) for copy in corrupted]))
+    return trials
 
 
 def tried(name: str, check: str, verdicts: Sequence[Verdict]) -> Trial:
-    """The trial of a mutation that was done to several rows."""
+    """Return the trial of a mutation that was applied to several rows."""
     shown = verdicts[0].summary if verdicts else ""
     return Trial(name, check, len(verdicts), sum(not verdict.passed for verdict in verdicts), shown)
 
 
 def clean(what: str, verdicts: Sequence[Verdict]) -> Trial:
-    """The trial of rows that nothing was done to."""
+    """Return the trial of clean rows."""
     failed = "; ".join(verdict.summary for verdict in verdicts if not verdict.passed)
     return Trial("", what, len(verdicts), sum(verdict.passed for verdict in verdicts), failed)
 
 
 def chosen(count: int) -> range:
-    """Which of so many rows mutations are done to."""
+    """Return the indices of the rows that mutations are applied to, out of `count`."""
     return range(0, count, max(1, count // TRIES))
 
 
 def stream_of(tokens: Sequence[Any], **arrays: Any) -> TokenStore:
-    """Rows of token ids as a stream in memory, with what else it has."""
+    """Return rows of token ids as a stream in memory, with further arrays."""
     ends = np.cumsum([len(ids) for ids in tokens])
-    found = {"tokens": np.concatenate(list(tokens)), **arrays}
-    return TokenStore(found, ends, np.zeros(len(tokens), np.int32), np.arange(len(tokens)))
+    all_arrays = {"tokens": np.concatenate(list(tokens)), **arrays}
+    return TokenStore(all_arrays, ends, np.zeros(len(tokens), np.int32), np.arange(len(tokens)))
 
 
 T = TypeVar("T")
@@ -159,7 +159,7 @@ Check = Callable[[Any], Verdict]
 
 
 def first(items: Iterable[T], most: int = ROWS) -> list[T]:
-    """The first of them."""
+    """Return the first items."""
     return list(islice(items, most))
 
 
@@ -169,16 +169,16 @@ _TAGS = re.compile(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
 
 
 def masked_trials(kind: type[Conversations], store: Store) -> list[Trial]:
-    """Corruptions of every stream of a store of such conversations."""
-    found, chats = list[Trial](), kind(store)
+    """Corrupt every stream of a store of conversations of this kind."""
+    trials, chats = list[Trial](), kind(store)
     for name in store.streams():
         rows = first(row for _, row in chats.rows(name))
-        found += _rows(rows, first(chats.renders(name)), store.vocabulary)
-    return found
+        trials += _rows(rows, first(chats.renders(name)), store.vocabulary)
+    return trials
 
 
 def sft_trials(store: Store) -> list[Trial]:
-    """Corruptions of conversations, and of the tags of their template where it has any."""
+    """Corrupt conversations, and the generation tags of their template where it has any."""
     template, chats = store.workspace.template(store.workspace.family(Sft)), Chats(store)
     marked, trials = template.training or template.source, masked_trials(Chats, store)
     if not marks_generated(marked):
@@ -186,7 +186,7 @@ def sft_trials(store: Store) -> list[Trial]:
     options = MaskOptions(**{key: store.recipe[key] for key in MaskOptions.__dataclass_fields__})
     spoiled = replace(template, training=everything_marked(marked))
     for name in store.streams():
-        sources = first((some.source(at) for some in chats.examples(name) for at in range(len(some.numbers))), TRIES)
+        sources = first((batch.source(at) for batch in chats.examples(name) for at in range(len(batch.numbers))), TRIES)
         samples = [chats.sample(source) if isinstance(source, PlainChat) else source for source in sources]
         tagged = [sample for sample in samples if sample.tokenized is None and derive(sample, options, template).tagged]
         verdicts = [_by_tags(sample, options, spoiled) for sample in tagged]
@@ -202,17 +202,17 @@ def _by_tags(sample: Sample, options: MaskOptions, template: ChatTemplate) -> Ve
 
 
 def everything_marked(source: str) -> str:
-    """A template whose tags enclose whole chats: masks stay what they are, and so does their second derivation."""
+    """Return a template whose tags enclose whole chats. Masks do not change, nor does their second derivation."""
     bare = _TAGS.sub(lambda tag: f"{{%{tag[1]} {'endif' if tag[2] else 'if true'} {tag[3]}%}}", source.removesuffix("\n"))
     return f"{{% generation %}}{bare}{{% endgeneration %}}"
 
 
 def group_trials(store: Store) -> list[Trial]:
-    """Corruptions of scored groups: every mutation of rows on conversations, the border between prompt and response moved, rewards and sampled ids
+    """Corrupt scored groups: every mutation of rows on conversations, the border between prompt and response moved, rewards and sampled ids
     spoiled."""
     trials, vocabulary = list[Trial](), store.vocabulary
     identity = partial(prove_identity, vocabulary=vocabulary)
-    moved = Mutation("border of prompt and response moved", IDENTITY, lambda found, at: [replace(found[at], ids=found[at].ids[:-1])])
+    moved = Mutation("border of prompt and response moved", IDENTITY, lambda prompts, at: [replace(prompts[at], ids=prompts[at].ids[:-1])])
     for folder in splits(store.directory).values():
         if rows := first(group_rows(store, folder)):
             prompts, scores = first(group_prompts(store, folder)), first(group_scores(store, folder))
@@ -226,22 +226,22 @@ def group_trials(store: Store) -> list[Trial]:
 
 
 def _rows(rows: list[Row], renders: list[Conversation], vocabulary: Vocabulary) -> list[Trial]:
-    def integrity(found: Sequence[Row]) -> Verdict:
-        loss, attended = unsigned(np.concatenate([row.mask for row in found]))
-        stream = stream_of([row.ids for row in found], loss_mask=loss, **{ATTENTION: attended.view(np.uint8)})
+    def integrity(corrupted: Sequence[Row]) -> Verdict:
+        loss, attended = unsigned(np.concatenate([row.mask for row in corrupted]))
+        stream = stream_of([row.ids for row in corrupted], loss_mask=loss, **{ATTENTION: attended.view(np.uint8)})
         return check_records(stream, vocabulary_size=vocabulary.size)
 
     checks: dict[str, Check] = {
-        MASK: lambda found: prove_masks(found, vocabulary),
+        MASK: lambda corrupted: prove_masks(corrupted, vocabulary),
         INTEGRITY: integrity,
-        IDENTITY: lambda found: _identity(renders, [row.ids for row in found], vocabulary),
+        IDENTITY: lambda corrupted: _identity(renders, [row.ids for row in corrupted], vocabulary),
     }
     mutations = (*MUTATIONS, *(ATTENTION_MUTATIONS if any((row.mask < 0).any() for row in rows) else ()))
     return trials_of(rows, len(rows), mutations, checks, vocabulary)
 
 
 def _identity(renders: Sequence[Conversation], rows: Sequence[Ids], vocabulary: Vocabulary) -> Verdict:
-    """Ids against the renders that they must be of."""
+    """Compare ids with their renders."""
     return prove_identity([replace(render, ids=ids) for render, ids in zip(renders, rows, strict=True)], vocabulary)
 
 
@@ -249,7 +249,7 @@ def _identity(renders: Sequence[Conversation], rows: Sequence[Ids], vocabulary: 
 
 
 def document_trials(store: Store) -> list[Trial]:
-    """Corruptions of documents. Those with images, or cut for fill-in-the-middle, are left out: their ids do not stand in the order of the text."""
+    """Corrupt documents. Those with images, or cut for fill-in-the-middle, are skipped: their ids are not in text order."""
     vocabulary, family = store.vocabulary, store.workspace.family(Pretrain)
     bos, ended, trials = documents_begin_with(vocabulary, family.bos), family.append_eod, list[Trial]()
     options = {"eos_id": vocabulary.eos_id, "bos_id": bos, "ended": ended}
@@ -263,8 +263,8 @@ def document_trials(store: Store) -> list[Trial]:
         whole = {number: text for number, text in enumerate(texts) if not text.parts or STARTS in stream.arrays}
         rows, mutations = [stream.record(number, "tokens") for number in whole], DOCUMENT_MUTATIONS if ended else UNENDED_MUTATIONS
 
-        def identity(found: Sequence[Ids], expected: Sequence[Text] = tuple(whole.values())) -> Verdict:
-            inside = [ids[int(bos is not None) : len(ids) - ended] for ids in found]
+        def identity(corrupted: Sequence[Ids], expected: Sequence[Text] = tuple(whole.values())) -> Verdict:
+            inside = [ids[int(bos is not None) : len(ids) - ended] for ids in corrupted]
             return prove_texts([replace(text, ids=ids) for text, ids in zip(expected, inside, strict=True)], vocabulary)
 
         trials += _token_trials(rows, mutations, identity, vocabulary, **options)
@@ -272,7 +272,7 @@ def document_trials(store: Store) -> list[Trial]:
 
 
 def prompt_token_trials(store: Store) -> list[Trial]:
-    """Corruptions of tokenized prompts."""
+    """Corrupt tokenized prompts."""
     trials: list[Trial] = []
     for name in store.streams():
         renders = first(prompt_conversations(store, name))
@@ -284,8 +284,8 @@ def prompt_token_trials(store: Store) -> list[Trial]:
 def _token_trials(
     rows: Sequence[Ids], mutations: Sequence[Mutation], identity: Check, vocabulary: Vocabulary, **options: Any
 ) -> list[Trial]:
-    def integrity(found: Sequence[Ids]) -> Verdict:
-        return check_records(stream_of(found), vocabulary_size=vocabulary.size, **options)
+    def integrity(ids: Sequence[Ids]) -> Verdict:
+        return check_records(stream_of(ids), vocabulary_size=vocabulary.size, **options)
 
     return trials_of(rows, len(rows), mutations, {IDENTITY: identity, INTEGRITY: integrity}, vocabulary.eos_id, vocabulary.size)
 
@@ -294,48 +294,48 @@ def _token_trials(
 
 
 def line_trials(kind: type[LinesMatch], other: str, mutations: Sequence[Mutation], store: Store) -> list[Trial]:
-    """Corruptions of lines that `source_match` or the `other` check must notice."""
+    """Corrupt lines; `source_match` or the `other` check must catch it."""
     return _trials(kind(store).first_lines(ROWS), other, mutations)
 
 
 def question_trials(store: Store) -> list[Trial]:
-    """Corruptions of generated questions."""
+    """Corrupt generated questions."""
     return _trials(list(islice(matched_questions(store), ROWS)), "gold_answers", PROMPT_MUTATIONS)
 
 
 def _trials(lines: list[Line], other: str, mutations: Sequence[Mutation]) -> list[Trial]:
     golds = [_gold(line) for line in lines]
 
-    def pairs(found: Sequence[Line]) -> Verdict:
-        labelled = [line.stored for line in found if "label" in line.stored]
-        return check_pairs([line.stored for line in found if "label" not in line.stored], [], labelled)
+    def pairs(corrupted: Sequence[Line]) -> Verdict:
+        labelled = [line.stored for line in corrupted if "label" in line.stored]
+        return check_pairs([line.stored for line in corrupted if "label" not in line.stored], [], labelled)
 
-    def numbers(found: Sequence[Line]) -> Verdict:
-        numbered = [(line, gold) for line, gold in zip(found, golds, strict=True) if "verifier" not in line.stored]
+    def golds_agree(corrupted: Sequence[Line]) -> Verdict:
+        numbered = [(line, gold) for line, gold in zip(corrupted, golds, strict=True) if "verifier" not in line.stored]
         return check_golds((line.id, "", line.stored.get("gold"), gold) for line, gold in numbered)
 
     checks: dict[str, Check] = {
-        MATCH: lambda found: check_lines(found, stored=len(found)),
+        MATCH: lambda corrupted: check_lines(corrupted, stored=len(corrupted)),
         "pair_sanity": pairs,
-        "contrast_sanity": lambda found: check_contrasts([line.stored for line in found], []),
-        "gold_answers": numbers,
+        "contrast_sanity": lambda corrupted: check_contrasts([line.stored for line in corrupted], []),
+        "gold_answers": golds_agree,
     }
     return trials_of(lines, len(lines), mutations, {name: checks[name] for name in (MATCH, other)})
 
 
 def _gold(line: Line) -> Fraction | None:
-    """The gold that the row of a line gives."""
+    """Return the gold from the row of a line."""
     gold = (line.made or {}).get("gold")
     return Fraction(repr(gold)) if isinstance(gold, float) else None
 
 
-def merged_line_trials(store: Store) -> list[Trial]:
-    """Corruptions of merged lines."""
+def merged_line_trials(lines: Store) -> list[Trial]:
+    """Corrupt merged lines."""
     trials: list[Trial] = []
-    for each in merged_files(store):
-        merged, parts = (MergedRows(store.origin, list(store.lines)) for store in (each.merged, each.parts))
-        check = partial(_merged_lines, name=each.name, parts=parts, seed=each.seed)
-        trials += trials_of(merged, len(merged.origin), LINE_MUTATIONS, {NAME: check}, what=f"{NAME} ({each.name})")
+    for file in merged_files(lines):
+        merged, parts = (MergedRows(lines.origin, list(lines.lines)) for lines in (file.merged, file.parts))
+        check = partial(_merged_lines, name=file.name, parts=parts, seed=file.seed)
+        trials += trials_of(merged, len(merged.origin), LINE_MUTATIONS, {NAME: check}, what=f"{NAME} ({file.name})")
     return trials
 
 
@@ -344,20 +344,20 @@ def _merged_lines(merged: MergedRows, *, name: str, parts: MergedRows, seed: int
 
 
 def merged_record_trials(store: Store) -> list[Trial]:
-    """Corruptions of merged tokens."""
+    """Corrupt merged tokens."""
     trials: list[Trial] = []
-    for each in merged_streams(store):
-        if not len(each.store):
+    for stream in merged_streams(store):
+        if not len(stream.store):
             continue
-        trials.append(clean(f"{NAME} ({each.name})", [each.verdict()]))
-        arrays = {key: np.array(array[:]) for key, array in each.store.arrays.items()}
-        whole = Records(arrays, each.store.ends, each.store.file, each.store.row)
-        trials += trials_of(whole, len(each.store), RECORD_MUTATIONS, {NAME: partial(_merged_records, each=each)})[1:]
+        trials.append(clean(f"{NAME} ({stream.name})", [stream.verdict()]))
+        arrays = {key: np.array(array[:]) for key, array in stream.store.arrays.items()}
+        whole = Records(arrays, stream.store.ends, stream.store.file, stream.store.row)
+        trials += trials_of(whole, len(stream.store), RECORD_MUTATIONS, {NAME: partial(_merged_records, stream=stream)})[1:]
     return trials
 
 
-def _merged_records(found: Records, *, each: MergedStream) -> Verdict:
-    return replace(each, store=TokenStore(found.arrays, found.ends, found.file, found.row), source=None).verdict()
+def _merged_records(records: Records, *, stream: MergedStream) -> Verdict:
+    return replace(stream, store=TokenStore(records.arrays, records.ends, records.file, records.row), source=None).verdict()
 
 
 # Selftest of packed tables: corruptions of a whole table, in memory.
@@ -366,7 +366,7 @@ Documents = dict[str, npt.NDArray[Any]]
 
 
 def packed_trials(store: Store) -> list[Trial]:
-    """Borders moved, padding trained, a mask shifted inside a row, two rows swapped: on the whole table, in memory."""
+    """Corrupt a whole table in memory: borders moved, padding trained, masks shifted, pieces exchanged."""
     vocabulary, table = store.vocabulary, open_packed(store.directory, "sft_packed")
     tokens = {name: open_tokens(store.above("sft_tokens", name).directory, "train") for name in table.sources}
     once = not store.recipe["packing"].get("epochs")
@@ -375,7 +375,7 @@ def packed_trials(store: Store) -> list[Trial]:
     packed = PackedStore(*arrays, table.documents, table.sources, table.row_len, attention_mask=attention)
 
     def verdict(check: str, changed: PackedStore | Documents | Ids) -> Verdict:
-        """What a check says of a table, of its documents, or of its position ids."""
+        """Run a check on a table, on its documents, or on its position ids."""
         if isinstance(changed, dict):
             return mixture_of(store, "sft_packed", changed)
         if isinstance(changed, np.ndarray):
@@ -391,9 +391,9 @@ def packed_trials(store: Store) -> list[Trial]:
         ("mask shifted by -1 in every row", MASK, replace(packed, loss_mask=np.roll(mask, -1, axis=1))),
         ("mask all ones", MASK, replace(packed, loss_mask=np.ones_like(mask))),
         ("mask all zeros", INTEGRITY, replace(packed, loss_mask=np.zeros_like(mask))),
-        ("a token replaced", MASK, replace(packed, tokens=_one_changed(packed.tokens, vocabulary.size))),
-        ("documents' borders moved", INTEGRITY, replace(packed, documents=_moved(packed))),
-        ("two documents exchanged", MASK, replace(packed, documents=_exchanged(packed))),
+        ("a token replaced", MASK, replace(packed, tokens=_token_changed(packed.tokens, vocabulary.size))),
+        ("documents' borders moved", INTEGRITY, replace(packed, documents=_border_moved(packed))),
+        ("two documents exchanged", MASK, replace(packed, documents=_records_exchanged(packed))),
         ("position ids run on", INTEGRITY, np.tile(np.arange(packed.row_len), (len(packed), 1))),
         ("position ids all zero", INTEGRITY, np.zeros_like(counted)),
         ("position ids from 1", INTEGRITY, counted + 1),
@@ -419,12 +419,12 @@ def packed_trials(store: Store) -> list[Trial]:
 
 
 def _documents(packed: PackedStore) -> Documents:
-    """A copy of the fields of its pieces."""
+    """Return a copy of the fields of the pieces."""
     return {field: np.array(values) for field, values in packed.documents.items()}
 
 
 def _positions(packed: PackedStore) -> npt.NDArray[np.int64]:
-    """Position ids as they must be, which tables of the format h5 do not store."""
+    """Return the correct position ids, which tables in h5 format do not store."""
     ids = np.zeros((len(packed), packed.row_len), np.int64)
     for row, offset, length in zip(*(packed.documents[field].tolist() for field in ("row", "row_offset", "length")), strict=True):
         ids[row, offset : offset + length] = np.arange(length)
@@ -432,7 +432,7 @@ def _positions(packed: PackedStore) -> npt.NDArray[np.int64]:
 
 
 def _split(packed: PackedStore) -> Documents:
-    """The longest piece is two."""
+    """Split the longest piece in two."""
     documents = _documents(packed)
     piece = int(documents["length"].argmax())
     size, first = int(documents["length"][piece]), int(documents["length"][piece]) // 2
@@ -444,32 +444,32 @@ def _split(packed: PackedStore) -> Documents:
 
 
 def _with_padding(packed: PackedStore, pad: int, fault: Literal["trained", "another token", "attended"]) -> PackedStore:
-    """The last piece becomes padding with a fault."""
+    """Turn the last piece into padding with a fault."""
     documents = _documents(packed)
     row, offset, length = (int(documents[field][-1]) for field in ("row", "row_offset", "length"))
-    here = row, slice(offset, offset + length)
+    region = row, slice(offset, offset + length)
     changed = {"tokens": packed.tokens.copy(), "loss_mask": packed.loss_mask.copy()}
-    changed["tokens"][here], changed["loss_mask"][here] = pad + (fault == "another token"), fault == "trained"
+    changed["tokens"][region], changed["loss_mask"][region] = pad + (fault == "another token"), fault == "trained"
     if packed.attention_mask is not None:
         changed[ATTENTION] = packed.attention_mask.copy()
-        changed[ATTENTION][here] = fault == "attended"
+        changed[ATTENTION][region] = fault == "attended"
     return replace(packed, **changed, documents={field: values[:-1] for field, values in documents.items()})
 
 
-def _one_changed(tokens: Ids, size: int) -> Ids:
+def _token_changed(tokens: Ids, size: int) -> Ids:
     changed = tokens.copy()
     changed[len(changed) // 2, 0] = (int(changed[len(changed) // 2, 0]) + 1) % size
     return changed
 
 
-def _moved(packed: PackedStore) -> Documents:
+def _border_moved(packed: PackedStore) -> Documents:
     documents = _documents(packed)
     documents["row_offset"][len(documents["row"]) // 2] += 1
     return documents
 
 
-def _exchanged(packed: PackedStore) -> Documents:
-    """Two pieces of one domain trade their records."""
+def _records_exchanged(packed: PackedStore) -> Documents:
+    """Exchange the records of two pieces."""
     documents = _documents(packed)
     documents["record"][[0, -1]] = documents["record"][[-1, 0]]
     documents["source"][[0, -1]] = documents["source"][[-1, 0]]

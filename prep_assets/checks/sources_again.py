@@ -1,4 +1,4 @@
-"""What a store was made from, read a second time, whole or in parts; and its records joined with the rows that they come from."""
+"""The sources of a store, read a second time, whole or in parts; and its records joined with their source rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from prep_assets.pipeline.examples import Stretch, converter, shards_of
 from prep_assets.pipeline.images import REMEMBERED, REMOTE
 from prep_assets.pipeline.sources import domain_of, pinned
 from prep_assets.pipeline.workspace import build_command
-from prep_assets.proofs.accounting import find, places
+from prep_assets.proofs.accounting import find_places, places
 from prep_assets.proofs.image_tokens import Size, counted_again
 from prep_assets.proofs.rows import PAIR_FIELDS
 from prep_assets.proofs.second_reading import (
@@ -55,12 +55,12 @@ from prep_assets.workers.shards import Shard
 
 T = TypeVar("T")
 
-# A store in parts: stretches of its sources, each with the records that come from them. The plan depends on the store and its sources alone.
+# A store in parts: stretches of its sources with their records. The plan depends on the store and its sources alone.
 #
-# Every record belongs to one part, whatever its store says of where it comes from, and is proven against the rows of that part.
+# Every record belongs to one part, whatever origin the store claims, and is proven against the rows of that part.
 
 END = 1 << 62
-"""After the place of every row."""
+"""Greater than the place of any row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class Part:
     """Consecutive rows of a domain.
 
     Attributes:
-        stretches: of its files.
-        begin, end: the place of the first of them, see `places`, and of the first one after them; 0 and `END` at the ends of the domain.
+        stretches: of the files of the domain.
+        begin, end: places of the first row and of the first one after the part, see `places`; 0 and `END` at the ends of the domain.
     """
 
     stretches: tuple[Stretch, ...]
@@ -77,11 +77,11 @@ class Part:
     end: int
 
     def rows_end(self, stretch: Stretch) -> int | None:
-        """The number of the row after a stretch that does not go on to the end of its file."""
+        """Return the number of the row after a stretch; `None` where it reaches the end of its file."""
         return None if stretch.part.stop is None else self.end & ((1 << 40) - 1)
 
     def records_of(self, stream: TokenStore) -> TokenStore:
-        """The records of a stream that come from it, with the images of all. Where they are not in the order of their rows, each is still a record of one
+        """Return the records of a stream that come from this part, with the images of all. Even out of order, each record belongs to exactly one
         part."""
 
         def first(place: int) -> int:
@@ -94,20 +94,20 @@ class Part:
 
 
 def parts_of(store: Store) -> list[Shard]:
-    """A store of one domain in parts, the tasks of shards; none where how many rows count towards a limit takes a look at all before them."""
+    """Return the parts of a store of one domain, as tasks of shards; none where a row limit makes rows depend on all before them."""
     if domain_of(store.family, store.partition).max_items is not None or getattr(store.family, "max_per_source", None) is not None:
         return []
     sources = pinned(store.workspace, type(store.family), store.raw, store.partition)
     shards = shards_of(sources, store.family.cluster.shards)
-    first = [int(places(shard.task[0].file, shard.task[0].part.row)) for shard in shards]
-    return [replace(shard, task=Part(shard.task, *ends)) for shard, ends in zip(shards, pairwise([0, *first[1:], END]), strict=True)]
+    first_places = [int(places(shard.task[0].file, shard.task[0].part.row)) for shard in shards]
+    return [replace(shard, task=Part(shard.task, *ends)) for shard, ends in zip(shards, pairwise([0, *first_places[1:], END]), strict=True)]
 
 
 class Unsound(Exception):
-    """Of a store that is proven in parts one is not as it must be, or they contradict each other. The checks of the whole store say what is wrong."""
+    """A part of a store fails, or parts contradict each other. The checks of the whole store then say what is wrong."""
 
 
-# What a store was made from: the files of a domain, or lines of other stores.
+# Sources of a store: the files of a domain, or lines of other stores.
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +116,9 @@ class DomainSource:
 
     Attributes:
         domain: its configuration.
-        files: those to train on, then those that are held out.
-        held_out: of each, whether all of it is.
-        gives: what its schema makes of a row.
+        files: the training files, then the held-out files.
+        held_out: for each file, whether all of it is held out.
+        gives: the type that its schema makes of a row.
         benchmarks: reads the passages that no row may hold; `None` where no benchmark is configured.
     """
 
@@ -132,7 +132,7 @@ class DomainSource:
 
     @classmethod
     def of(cls, store: Store) -> DomainSource:
-        """The source of a store that is made from rows.
+        """Open the source of a store that is made from rows.
 
         Raises:
             SourceError: a file changed since it was pinned.
@@ -150,15 +150,15 @@ class DomainSource:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of its files, as record ids have them."""
+        """Names of the files, as in record ids."""
         return tuple(file.name for file in self.files)
 
     def missing(self, stream: str, record: int, file: int, row: int) -> str:
-        """What is said of a record that is not where its stream says, or not in the order of the source."""
+        """The error for a record that is not in the source where its stream says, or is out of order."""
         return f"record {record:,} of the store is row {row} of file {file}, which is not in the source"
 
     def rules(self, deduplicate: bool, limit: int | None) -> Rules:
-        """What its configuration says about its rows; `limit`: that of its family."""
+        """Return the selection rules of the domain; `limit`: the row limit of its family."""
         domain, limits = self.domain, [number for number in (self.domain.max_items, limit) if number is not None]
         passages = self.benchmarks() if self.benchmarks else None
         value = domain.value(self.name)
@@ -166,14 +166,14 @@ class DomainSource:
 
     @property
     def messages(self) -> MessageFields | None:
-        """How rows are written that are nothing but messages of a role and a text; `None` where the schema has no such rows."""
+        """The layout of rows that hold only messages of a role and a text; `None` where the schema has no such rows."""
         if self.gives is Pair:
             return PAIR_FIELDS if self.domain.schema_name == "preference" else None
         plain = plain_rows_of(converter(self.domain, self.gives).convert)
         return MessageFields((plain.messages_key,), plain.role_key, plain.content_key) if isinstance(plain, PlainMessages) else None
 
     def rows(self, part: Part | None = None, messages: MessageFields | None = None) -> Iterator[tuple[int, bool, SourceRows]]:
-        """The rows of each file, or those of a part, of JSON lines as `messages` says in columns; a file is opened when the first of its rows is asked for."""
+        """Yield number, held-out flag and rows of each file, or of a part; JSON lines laid out as `messages` come in columns. Files are opened lazily."""
         if part is not None:
             yield from ((stretch.file, self.held_out[stretch.file], self._stretch(part, stretch, messages)) for stretch in part.stretches)
             return
@@ -181,12 +181,12 @@ class DomainSource:
             yield number, self.held_out[number], _rows(file, self.domain.txt, messages=messages)
 
     def _stretch(self, part: Part, stretch: Stretch, messages: MessageFields | None) -> SourceRows:
-        """The rows of a stretch."""
+        """Yield the rows of a stretch."""
         file, within, end = self.files[stretch.file], stretch.part, part.rows_end(stretch)
         if file.format not in LINES or self.domain.txt == "file":
             yield from _rows(file, self.domain.txt, Between(None, within.row, end), messages)
             return
-        if stretch.file not in self._open:  # what is compressed is decompressed up to a stretch: the next one goes on where this one ends
+        if stretch.file not in self._open:  # keep compressed files open: the next stretch continues where this one ends
             self._open.clear()
             self._open[stretch.file] = decompressed(open_stored(file), file.compression)
         self._open[stretch.file].seek(within.start)
@@ -199,7 +199,7 @@ def _rows(file: SourceFile, txt: Literal["line", "file"], between: Between = ALL
         stream: IO[bytes] = stack.enter_context(seekable(file) if file.format in TABLES else open_stored(file))
         try:
             yield from read_rows(stream, file.format, file.compression, whole_file=txt == "file", between=between, messages=messages)
-        except Unsupported:  # before the first row: what is left of a damaged list, only the project's own reader says
+        except Unsupported:  # raised before the first row: only the project's own reader can recover a damaged list
             for block in read_blocks(file, 0, txt=txt):
                 rows: list[Record | Unreadable] = sorted([*block.records, *block.unreadable], key=lambda row: row.row)
                 yield from ((row.row, dict(row.payload) if isinstance(row, Record) else None) for row in rows)
@@ -207,11 +207,11 @@ def _rows(file: SourceFile, txt: Literal["line", "file"], between: Between = ALL
 
 @dataclass(frozen=True, slots=True)
 class LineSource:
-    """JSONL files of other stores, read as they stand.
+    """JSONL files of other stores.
 
     Attributes:
-        paths: of the files, by their numbers.
-        messages: how lines are written that may come in columns; `None` where none do.
+        paths: of the files, by file number.
+        messages: the layout of lines that may come in columns; `None` where none do.
     """
 
     paths: tuple[Path, ...]
@@ -219,7 +219,7 @@ class LineSource:
 
     @classmethod
     def of(cls, store: Store) -> LineSource:
-        """The source of a store that is made from lines."""
+        """Return the source of a store that is made from lines."""
         source = store.asset.source
         assert isinstance(source, FromLines)
         paths = [store.above(asset, store.partition).directory / f"{name}.jsonl" for asset, name in source.files.values()]
@@ -232,7 +232,7 @@ class LineSource:
 
     @property
     def held_out(self) -> tuple[bool, ...]:
-        """Of each file `False`: which are held out was decided before."""
+        """`False` for each file: the split was decided earlier."""
         return (False,) * len(self.paths)
 
     def missing(self, stream: str, record: int, file: int, row: int) -> str:
@@ -240,14 +240,14 @@ class LineSource:
         return f"record {record:,} of {stream} is line {row}, which does not follow the one before it, or is not there"
 
     def rows(self, part: Part | None = None, messages: MessageFields | None = None) -> Iterator[tuple[int, bool, SourceRows]]:
-        """The lines of each file; such stores have no parts."""
+        """Yield the lines of each file; such stores have no parts."""
         for number, path in enumerate(self.paths):
             with path.open("rb") as file:
                 yield number, False, read_rows(file, "jsonl", None, messages=messages)
 
 
 def source_of(store: Store) -> DomainSource | LineSource:
-    """What a store was made from, the same for all who ask."""
+    """Return the source of a store, opened once."""
 
     def make() -> DomainSource | LineSource:
         return DomainSource.of(store) if isinstance(store.asset.source, FromRows) else LineSource.of(store)
@@ -256,17 +256,17 @@ def source_of(store: Store) -> DomainSource | LineSource:
 
 
 def domain_source(store: Store) -> DomainSource:
-    """The same of a store that is made from rows."""
+    """Return the source of a store that is made from rows."""
     source = source_of(store)
     assert isinstance(source, DomainSource)
     return source
 
 
 def require_current(store: Store, key: str, label: str) -> None:
-    """Check that the store above is the one that a store was made from; `key`: of its content in the recipe.
+    """Check that the upstream store has not changed since; `key`: of its content hash in the recipe.
 
     Raises:
-        StoreError: it was built again since.
+        StoreError: it was rebuilt since.
     """
     source = store.asset.source
     assert isinstance(source, FromLines)
@@ -277,7 +277,7 @@ def require_current(store: Store, key: str, label: str) -> None:
 
 
 def token_streams_of(store: Store) -> dict[str, TokenStore]:
-    """The token streams of a store; of one that is made from lines, each with the number of the file that they are in."""
+    """Return the token streams of a store; for one made from lines, each with the number of its source file."""
     source, streams = store.asset.source, store.streams()
     if not isinstance(source, FromLines):
         return streams
@@ -288,7 +288,7 @@ def token_streams_of(store: Store) -> dict[str, TokenStore]:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows of a file that can be read, in its order: the number of the file, theirs, and their fields."""
+    """Readable rows of a file, in order: file number, row numbers, fields."""
 
     file: int
     rows: Sequence[int]
@@ -296,28 +296,28 @@ class Rows:
 
 
 def readable(block: Selected) -> Rows:
-    """The rows of a block that can be read."""
+    """Return the readable rows of a block."""
     if isinstance(block.payloads, MessageRows):
         return Rows(block.file, block.rows, block.payloads)
-    kept = [(row, payload) for row, payload in zip(block.rows, block.payloads, strict=True) if payload is not None]
-    return Rows(block.file, [row for row, _ in kept], [payload for _, payload in kept])
+    readable_rows = [(row, payload) for row, payload in zip(block.rows, block.payloads, strict=True) if payload is not None]
+    return Rows(block.file, [row for row, _ in readable_rows], [payload for _, payload in readable_rows])
 
 
-# The records of a stream joined with the rows that they come from.
+# Records of a stream joined with their source rows.
 
 TOKENS_AT_ONCE = 1 << 19
-"""About how many tokens the records have whose rows are given together."""
+"""About how many tokens the records of one `StoredRows` have."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """Consecutive records of a stream, which come from one file.
+    """Consecutive records of a stream, all from one file.
 
     Attributes:
-        first: number of the first of them in the stream.
-        name: of the file.
-        rows: int64[n], the row of each.
-        payloads: its fields.
+        first: number of the first record in the stream.
+        name: name of the file.
+        rows: int64[n], the row number of each record.
+        payloads: the fields of each row.
     """
 
     first: int
@@ -326,86 +326,88 @@ class StoredRows:
     payloads: Sequence[Mapping[str, Any]]
 
     def identity(self, at: int) -> str:
-        """The id of one of them."""
+        """Return the id of a record."""
         return f"{self.name}:{self.rows[at]}"
 
 
 def stored_rows(
-    store: Store, stream: TokenStore, name: str = "", *, several: bool = False, given: Iterator[Selected] | None = None
+    store: Store, stream: TokenStore, name: str = "", *, several: bool = False, blocks: Iterator[Selected] | None = None
 ) -> Iterator[StoredRows]:
-    """The records of a stream, in order, each with its row.
+    """Yield the records of a stream with their rows, in order.
 
     Args:
-        name: of the stream.
-        several: whether neighbours in the store may come from one row.
-        given: the rows of its source, where somebody reads them already.
+        name: name of the stream, for errors.
+        several: whether neighbouring records may come from one row.
+        blocks: the rows of its source, where they are already being read.
 
     Raises:
         StoreError: a record of the store is not in its source, or not in the order of the source.
         SourceError: a source changed since it was pinned.
     """
-    source, at = source_of(store), 0
-    with closing(ahead(_rows_of(source, stream))) if given is None else nullcontext(given) as blocks:
-        for block in map(readable, blocks):
-            offered, before = np.asarray(block.rows, np.int64), -1
-            while len(found := _found(offered, block.file, stream, at, before, several)):
+    source, position = source_of(store), 0
+    with closing(ahead(_rows_of(source, stream))) if blocks is None else nullcontext(blocks) as selected:
+        for block in map(readable, selected):
+            offered, last_row = np.asarray(block.rows, np.int64), -1
+            while len(indices := _next_rows(offered, block.file, stream, position, last_row, several)):
                 if isinstance(block.payloads, MessageRows) and not several:
-                    payloads: Sequence[Mapping[str, Any]] = block.payloads.taken(found)
+                    payloads: Sequence[Mapping[str, Any]] = block.payloads.taken(indices)
                 else:  # a list of its own, so that who keeps a few rows does not keep the others
-                    payloads = [block.payloads[number] for number in found.tolist()]
-                yield StoredRows(at, source.names[block.file], offered[found], payloads)
-                at, before = at + len(found), int(offered[found[-1]])
-    if at != len(stream):
-        raise StoreError(source.missing(name, at, int(stream.file[at]), int(stream.row[at])))
+                    payloads = [block.payloads[number] for number in indices.tolist()]
+                yield StoredRows(position, source.names[block.file], offered[indices], payloads)
+                position, last_row = position + len(indices), int(offered[indices[-1]])
+    if position != len(stream):
+        raise StoreError(source.missing(name, position, int(stream.file[position]), int(stream.row[position])))
 
 
 def _rows_of(source: DomainSource | LineSource, stream: TokenStore) -> Iterator[Selected]:
-    """The rows of the files that a stream has records of."""
+    """Yield the rows of the files that a stream has records of."""
     files = {number for part in stretches(len(stream)) for number in np.unique(stream.file[part]).tolist()}
     return select((rows for rows in source.rows() if rows[0] in files), Rules(deduplicate=False))
 
 
 def source_records(
-    store: Store, stream: TokenStore, name: str = "", *, several: bool = False, given: Iterator[Selected] | None = None
+    store: Store, stream: TokenStore, name: str = "", *, several: bool = False, blocks: Iterator[Selected] | None = None
 ) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
-    """The same one by one: number in the stream, id, and the fields of the row."""
-    for some in stored_rows(store, stream, name, several=several, given=given):
-        for at, payload in enumerate(some.payloads):
-            yield some.first + at, some.identity(at), payload
+    """Yield number in the stream, id and row fields of each record; see `stored_rows`."""
+    for stored in stored_rows(store, stream, name, several=several, blocks=blocks):
+        for at, payload in enumerate(stored.payloads):
+            yield stored.first + at, stored.identity(at), payload
 
 
-def _found(offered: npt.NDArray[np.int64], file: int, stream: TokenStore, first: int, before: int, several: bool) -> npt.NDArray[np.int64]:
-    """Of the next records of a stream, as far as they come from rows of a file in their order, the places of their rows among those offered.
+def _next_rows(
+    offered: npt.NDArray[np.int64], file: int, stream: TokenStore, first: int, last_row: int, several: bool
+) -> npt.NDArray[np.int64]:
+    """Return the indices in `offered` of the rows of the next records of a stream, as long as these come from the file in order.
 
     Args:
-        offered: the numbers of some rows, ascending.
-        before: the row of the record before; -1 where that is none of these.
+        offered: row numbers, ascending.
+        last_row: row of the previous record; -1 where it is not in this block.
     """
     part = slice(first, first + len(offered))
     ends, rows = np.asarray(stream.ends[part]), np.asarray(stream.row[part])
     begin = int(ends[0] - 1) if len(ends) else 0
-    most = max(1, int(np.searchsorted(ends, begin + TOKENS_AT_ONCE)))
-    rows = rows[:most]
-    found = np.searchsorted(offered, rows)
-    steps = np.diff(rows, prepend=before)
-    fits = (np.asarray(stream.file[part])[:most] == file) & ((steps >= 0) if several else (steps > 0))
-    fits[fits] = offered[np.minimum(found[fits], len(offered) - 1)] == rows[fits]
-    return found if fits.all() else found[: int(np.argmin(fits))]
+    count = max(1, int(np.searchsorted(ends, begin + TOKENS_AT_ONCE)))
+    rows = rows[:count]
+    indices = np.searchsorted(offered, rows)
+    steps = np.diff(rows, prepend=last_row)
+    is_next = (np.asarray(stream.file[part])[:count] == file) & ((steps >= 0) if several else (steps > 0))
+    is_next[is_next] = offered[np.minimum(indices[is_next], len(offered) - 1)] == rows[is_next]
+    return indices if is_next.all() else indices[: int(np.argmin(is_next))]
 
 
 class StoredLines:
-    """The lines of a JSONL file of one domain, by the rows that they come from: of two lines of one row the first. Read from disk when they are asked for."""
+    """The lines of a JSONL file of one domain by source row; of two lines of one row, the first. Read lazily from disk."""
 
     def __init__(self, lines: Lines) -> None:
-        own = lines.of(0)
-        place = at(lines.places, own)
+        numbers = lines.of(0)
+        place = at(lines.places, numbers)
         ordered = order(place)
-        self._place, self._line = at(place, ordered), at(own, ordered)
-        self._missed = np.ones(len(own), bool)
+        self._place, self._line = at(place, ordered), at(numbers, ordered)
+        self._missed = np.ones(len(numbers), bool)
         starts, begin = Spool(np.int64), 0
         with lines.guards.open(lines.path) as file:
-            for some in iter(lambda: file.readlines(1 << 16), []):
-                ends = begin + np.cumsum([len(line) for line in some])
+            for lines_read in iter(lambda: file.readlines(1 << 16), []):
+                ends = begin + np.cumsum([len(line) for line in lines_read])
                 starts.append(np.concatenate([[begin], ends[:-1]]))
                 begin = int(ends[-1])
         starts.append([begin])
@@ -415,62 +417,62 @@ class StoredLines:
         return len(self._line)
 
     def of(self, rows: Rows) -> list[tuple[int, int]]:
-        """The line of each row that is one, with the place of the row among these."""
-        found, there = find(self._place, places(rows.file, rows.rows))
-        self._missed[found[there]] = False
-        return list(zip(self._line[found[there]].tolist(), np.flatnonzero(there).tolist(), strict=True))
+        """Return (line number, index of the row) for each row that has a line, and mark these lines as seen."""
+        indices, is_stored = find_places(self._place, places(rows.file, rows.rows))
+        self._missed[indices[is_stored]] = False
+        return list(zip(self._line[indices[is_stored]].tolist(), np.flatnonzero(is_stored).tolist(), strict=True))
 
     def missed(self) -> list[int]:
-        """The lines that were no row's so far."""
-        found: list[int] = self._line[self._missed].tolist()
-        return found
+        """Return the numbers of lines that no row has claimed so far."""
+        missed: list[int] = self._line[self._missed].tolist()
+        return missed
 
     def origin(self, line: int) -> str:
-        """File and row, by their numbers, that a line says it is from."""
+        """Return ``file:row``, as numbers, from the index of a line."""
         return f"{int(self._index['file'][line])}:{int(self._index['row'][line])}"
 
     def objects(self, numbers: Sequence[int]) -> list[Mapping[str, Any]]:
-        """The objects on some lines."""
+        """Return the objects on lines."""
         return list(map(row_of, self.written(numbers)))
 
     def written(self, numbers: Sequence[int]) -> list[bytes]:
-        """Some lines as they are written, each with its line break; those that stand one after the other are read together."""
-        found: list[bytes] = []
+        """Return lines as bytes, each with its line break; consecutive lines are read at once."""
+        lines: list[bytes] = []
         wanted = np.asarray(numbers, np.int64)
-        for run in np.split(wanted, np.flatnonzero(np.diff(wanted) != 1) + 1) if len(wanted) else ():
-            bounds = self._starts[run[0] : run[-1] + 2]
+        for stretch in np.split(wanted, np.flatnonzero(np.diff(wanted) != 1) + 1) if len(wanted) else ():
+            bounds = self._starts[stretch[0] : stretch[-1] + 2]
             self._file.seek(int(bounds[0]))
             data = self._file.read(int(bounds[-1] - bounds[0]))
-            found += [data[begin:end] for begin, end in pairwise((bounds - bounds[0]).tolist())]
-        return found
+            lines += [data[begin:end] for begin, end in pairwise((bounds - bounds[0]).tolist())]
+        return lines
 
 
-# What the rows of a domain are made into, by its schema; and the images of a row, counted a second time.
+# Examples of rows, by the schema of the domain; and the images of a row, counted a second time.
 
 
 def example_of(convert: Reader, payload: Mapping[str, Any], identity: str, kind: type[T]) -> T:
-    """The example of this kind that a record of a store came from; see `as_example`."""
+    """Return the example of this kind that a record came from; see `as_example`."""
     try:
         return as_example(apply(convert, payload), identity, kind)
     except Refused as refusal:
         return as_example(refusal, identity, kind)
 
 
-def as_example(found: object, identity: str, kind: type[T]) -> T:
-    """What a schema made of the row of a record.
+def as_example(example: object, identity: str, kind: type[T]) -> T:
+    """Return what a schema made of the row of a record, checked.
 
     Raises:
-        StoreError: no example of this kind, so this record cannot be what the store was made from.
+        StoreError: it is no example of this kind, so the record cannot come from this row.
     """
-    if isinstance(found, Refused):
-        raise StoreError(f"the store holds {identity}, which its schema refuses: {found}") from found
-    if not isinstance(found, kind):
-        raise StoreError(f"the store holds {identity}, which its schema reads as a {type(found).__name__}")
-    return found
+    if isinstance(example, Refused):
+        raise StoreError(f"the store holds {identity}, which its schema refuses: {example}") from example
+    if not isinstance(example, kind):
+        raise StoreError(f"the store holds {identity}, which its schema reads as a {type(example).__name__}")
+    return example
 
 
 def images_again(store: Store) -> Callable[[Sample], Sample]:
-    """What gives the images of a sample of the store's domain their placeholders."""
+    """Return what gives the images in a sample their placeholders, counted a second time."""
     folder = store.workspace.image_folder(domain_of(store.family, store.partition))
     rule, token = store.workspace.image_rule(store.family), image_token(store.family) or ""
 
@@ -487,18 +489,18 @@ def images_again(store: Store) -> Callable[[Sample], Sample]:
 
 
 def shown_text(turn: Turn, image: str) -> str:
-    """The text of a turn as it is trained on, with `image` for each of its images that has no placeholder of its own."""
+    """Return the text of a turn as trained, with `image` for each image without a placeholder."""
     return "".join(region.placeholder or image if region.kind == IMAGE else region.text for region in turn.regions if not region.drop)
 
 
-# What decides on which side of a split a row belongs, worked out a second time.
+# What decides the side of the split of a row, computed a second time.
 
 _STRING_ROLES = ("user", "assistant", "prompt", "completion")
-"""Roles of a turn that may stand as a string."""
+"""Roles of a turn that may be written as a string."""
 
 
 def held_out(prompt: Any, fraction: float, plain: bool) -> int:
-    """What `Stored.belongs` is. Prompts are known by their plain form, whatever the form of the file."""
+    """Return `Stored.belongs` of a prompt. Prompts are compared in plain form, whatever the form of the file."""
     if plain and not isinstance(prompt, str):
         if any(message.keys() != {"role", "content"} for message in prompt):
             return -1
@@ -514,35 +516,35 @@ class _Asked(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Asked).decode
 
 
-def asked(line: bytes) -> Any:
-    """The query of a line, or its prompt. Nothing else of it is made an object."""
+def prompt_of_line(line: bytes) -> Any:
+    """Return the query of a line, or its prompt. No other field is decoded."""
     try:
-        found = _decode(line)
+        fields = _decode(line)
     except (msgspec.MsgspecError, ValueError):
-        found = _Asked(**{key: value for key, value in row_of(line).items() if key in ("prompt", "query")})
-    if found.query is not msgspec.UNSET:
-        return found.query
-    if found.prompt is msgspec.UNSET:
+        fields = _Asked(**{key: value for key, value in row_of(line).items() if key in ("prompt", "query")})
+    if fields.query is not msgspec.UNSET:
+        return fields.query
+    if fields.prompt is msgspec.UNSET:
         raise KeyError("prompt")
-    return found.prompt
+    return fields.prompt
 
 
 def prompt_json(prompt: Any) -> bytes:
-    """What decides whether a prompt is held out: its JSON, keys in the order in which they stand."""
+    """Return the JSON of a prompt, keys in their order, which decides whether it is held out."""
     return json.dumps(prompt, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 Content = Callable[[Mapping[str, Any]], bytes]
-"""Fields of a row → what decides whether it is held out."""
+"""Fields of a row → the bytes whose hash decides whether it is held out."""
 
 
 def by_fields(store: Store) -> Content:
-    """All of a row's fields."""
+    """Split by all fields of a row."""
     return canonical_json
 
 
 def by_prompt(store: Store) -> Content:
-    """The prompt of what the schema makes of a row."""
+    """Split by the prompt of a row's example."""
     source = domain_source(store)
     convert = converter(source.domain, source.gives)
 
@@ -557,15 +559,15 @@ def by_prompt(store: Store) -> Content:
 
 
 def by_text(store: Store) -> Content:
-    """The text of a document."""
+    """Split by the text of a document."""
     convert, image = converter(domain_source(store).domain, Sample), store.workspace.image_placeholder(store.family)
-    again = images_again(store)
+    with_placeholders = images_again(store)
 
     def text(payload: Mapping[str, Any]) -> bytes:
         document = apply(convert, payload)
         assert isinstance(document, Sample)
-        with suppress(CheckFailed):  # a refused record, which is on no side
-            document = again(document)
+        with suppress(CheckFailed):  # a rejected record, which is on no side
+            document = with_placeholders(document)
         return "".join(shown_text(turn, image) for turn in document.turns).encode()
 
     return text

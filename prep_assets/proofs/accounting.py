@@ -1,4 +1,4 @@
-"""Accounting: what was read, kept and refused; and the ledger of every row of a domain."""
+"""Accounting: what was read, kept and rejected; and the ledger of every row of a domain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from prep_assets.proofs.selection import DUPLICATE, DUPLICATES, GOOD, SAYS, Agai
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds
 from prep_assets.stores.arrays import Spool, at, before, made, order, repeats, stretches, where
 
-# Accounting: every record that was read is kept, or refused for a reason that is written down; what a manifest counts is counted again.
+# Accounting: every record that was read is kept, or rejected with a recorded reason; the counts of a manifest are recounted.
 
 SAMPLED = 64
 
@@ -34,16 +34,16 @@ def account(
     ignored: Collection[str] = (),
     recounted: Mapping[str, int] | None = None,
 ) -> Verdict:
-    """Balance a store's books against what is really there.
+    """Check the counts of a manifest against the contents of the store.
 
     Args:
-        counts: what the manifest says: ``read``, ``kept`` and ``refused`` by ``stage/reason``; ``fields_passed_over`` by domain and field.
+        counts: from the manifest: ``read``, ``kept`` and ``refused`` by ``stage/reason``; ``fields_passed_over`` by domain and field.
         refusals: the quarantine file.
-        stored: records found in the store.
-        available: records that the stage before offers; `None` where a limit in the configuration leaves some unread.
-        neutral: names of fields that may be passed over everywhere.
-        ignored: ``domain/field`` of those that the configuration lists under `ignore`.
-        recounted: further counts, made again from what is stored.
+        stored: number of records in the store.
+        available: records that the previous stage offers; `None` where a limit in the configuration leaves some unread.
+        neutral: names of fields that may always be passed over.
+        ignored: ``domain/field`` of the fields that the configuration lists under `ignore`.
+        recounted: further counts, recomputed from the store.
     """
     listed = Counter(f"{refusal.stage}/{refusal.reason}" for refusal in refusals)
     claimed, refused = dict(counts.get("refused", {})), sum(listed.values())
@@ -59,7 +59,7 @@ def account(
     for name, number in (recounted or {}).items():
         if counts.get(name, number) != number:
             faults.append(f"{name}: {number:,} in the store, the manifest says {counts[name]:,}")
-    fields = {f"{domain}/{field}": rows for domain, found in counts.get("fields_passed_over", {}).items() for field, rows in found.items()}
+    fields = {f"{domain}/{field}": rows for domain, paths in counts.get("fields_passed_over", {}).items() for field, rows in paths.items()}
     unlisted = [field for field in fields if field not in ignored and re.split(r"[./]", field)[-1].lower() not in neutral]
     if unlisted:
         faults.append(f"fields that nobody listed were passed over: {', '.join(unlisted)}")
@@ -74,13 +74,13 @@ def account(
     summary = f"{counts['read']:,} read = {stored:,} kept + {refused:,} refused"
     if fields:
         summary += f"; fields left unread: {', '.join(f'{field} in {rows:,}' for field, rows in fields.items())}"
-    said = "; ".join(faults)
-    return Verdict(False, said, numbers, Worst("manifest", said)) if faults else Verdict(True, summary, numbers)
+    summary_of_faults = "; ".join(faults)
+    return Verdict(False, summary_of_faults, numbers, Worst("manifest", summary_of_faults)) if faults else Verdict(True, summary, numbers)
 
 
 @dataclass
 class Fields:
-    """In how many rows of a domain fields were passed over.
+    """Counts the rows of a domain in which fields were passed over.
 
     Rows that hold something there are counted without any schema. Where fewer were passed over, as of a field that is read in some rows, all rows are
     converted once more, each alone, and so is one row in `SAMPLED` in any case, by its number, so that parts of a domain look at those that the whole does:
@@ -88,10 +88,10 @@ class Fields:
 
     Attributes:
         domain: its name.
-        claimed: rows by path, as the manifest says that they were passed over.
-        ignored: what the configuration lists under `ignore`.
-        passed_over: paths of the fields that the schema passes over in a row.
-        found: rows that hold something, by path.
+        claimed: passed-over rows by path, from the manifest.
+        ignored: the paths that the configuration lists under `ignore`.
+        passed_over: row → paths of the fields that its schema passes over.
+        found: rows that hold a value, by path.
         unnamed: paths that are passed over in sampled rows, and not in `claimed`.
     """
 
@@ -103,7 +103,7 @@ class Fields:
     unnamed: set[str] = field(default_factory=set)
 
     def add(self, numbers: Sequence[int], rows: Sequence[Mapping[str, Any] | None], read: Sequence[int]) -> None:
-        """Count some rows; `numbers` are theirs in their file, `read` the places of those that their schema has read."""
+        """Count rows; `numbers`: their row numbers, `read`: indices of the rows that reached their schema."""
         paths = [(path, path.split(".")) for path in {*self.claimed, *self.ignored}]
         for at in read:
             sampled = numbers[at] % SAMPLED == 0
@@ -116,10 +116,10 @@ class Fields:
                 self.unnamed |= self.passed_over(row) - self.claimed.keys()
 
     def faults(self, rows: Callable[[], Iterable[Mapping[str, Any]]]) -> list[str]:
-        """What is wrong with what the manifest says.
+        """Return what is wrong with the counts of the manifest.
 
         Args:
-            rows: gives all rows of the domain that a schema was given, for a second time.
+            rows: yields all rows of the domain that reached the schema, a second time.
         """
         numbers = self.found
         if any(self.found[path] > self.claimed.get(path, 0) for path in {*self.claimed, *self.ignored}):
@@ -131,21 +131,21 @@ class Fields:
 
 
 def _holds(value: Any, parts: Sequence[str]) -> bool:
-    """Whether a path leads to something; positions in arrays are not part of it, and ``*`` is any name."""
+    """Whether a path leads to a value; indices of arrays are not part of it, and ``*`` is any name."""
     if isinstance(value, list | tuple):
-        return any(_holds(each, parts) for each in value) if value and parts else bool(value)
+        return any(_holds(inner, parts) for inner in value) if value and parts else bool(value)
     if not parts:
         return value is not None and value != "" and value != {}
     if not isinstance(value, Mapping):
         return False
     if parts[0] == "*":
-        return any(_holds(each, parts[1:]) for each in value.values())
+        return any(_holds(inner, parts[1:]) for inner in value.values())
     heads = accumulate(parts, "{}.{}".format)
     return any(_holds(value[head], parts[count:]) for count, head in enumerate(heads, 1) if head in value)
 
 
 def books(counts: Mapping[str, Any], numbers: Mapping[str, float]) -> list[str]:
-    """Where the counts of a manifest differ from those of a second reading; `numbers` as `Ledger` has them."""
+    """Return where the counts of a manifest differ from a second reading; `numbers`: `Ledger.numbers`."""
     refused = counts.get("refused", {})
     pairs = {
         "read": (counts["read"], numbers["rows_read_again"]),
@@ -154,11 +154,13 @@ def books(counts: Mapping[str, Any], numbers: Mapping[str, float]) -> list[str]:
         "refused as duplicates": (refused.get("deduplicate/duplicate", 0), numbers["duplicates"]),
     }
     return [
-        f"the manifest says {claimed:,} {name}, a second reading {found:,}" for name, (claimed, found) in pairs.items() if claimed != found
+        f"the manifest says {claimed:,} {name}, a second reading {counted:,}"
+        for name, (claimed, counted) in pairs.items()
+        if claimed != counted
     ]
 
 
-# The ledger: every row that a domain reads is stored once, on its side of the split, or refused once, for a reason that holds.
+# The ledger: every row that a domain reads is stored once, on its side of the split, or rejected once, for a reason that holds.
 
 Ints = npt.NDArray[np.int64]
 _REFUSED = np.dtype([("name", np.int32), ("reason", np.int32), ("row", np.int64)])
@@ -167,27 +169,27 @@ COUNTED = ("rows_read_again", "rows_stored", "rows_refused", "duplicates", "rows
 
 
 def places(file: npt.ArrayLike, row: npt.ArrayLike) -> Ints:
-    """File and row as one number, which sorts as they do in a domain."""
+    """Return file and row as one number, which sorts in the order of the domain."""
     return (np.asarray(file, np.int64) << 40) | np.asarray(row, np.int64)
 
 
 class Refusals:
-    """The lines of a quarantine file, as columns.
+    """The lines of a quarantine file in columns.
 
     Attributes:
-        files: names of the domain's files, by their numbers.
-        place: where the rows are that they are about, sorted; of two lines about one row the first.
-        which: the line of each.
+        files: names of the files of the domain, by number.
+        place: places of the rejected rows, sorted; only the first of two lines about one row counts.
+        which: the line number of each place.
     """
 
     def __init__(self, refused: Iterable[tuple[str, str]], files: Sequence[str]) -> None:
-        """`refused`: id and ``stage/reason`` of each."""
+        """`refused`: id and ``stage/reason`` of each line."""
         lines = iter(refused)
         self.files = files
         self._names, self._reasons = dict[str, int](), dict[str, int]()
         table = Spool(_REFUSED)
-        while some := list(islice(lines, _AT_ONCE)):
-            table.append(np.array([self._entry(*line) for line in some], _REFUSED))
+        while batch := list(islice(lines, _AT_ONCE)):
+            table.append(np.array([self._entry(*line) for line in batch], _REFUSED))
         self._name, self._row, self._reason = (table.array()[field] for field in ("name", "row", "reason"))
         numbers = {name: number for number, name in enumerate(files)}
         number = np.array([numbers.get(name, -1) for name in self._names])
@@ -207,27 +209,27 @@ class Refusals:
         return len(self._row)
 
     def within(self, begin: int, end: int) -> Refusals:
-        """Those about the rows of a part of the domain, given by the place where it begins and the one where it ends."""
-        found, inside = copy(self), slice(*np.searchsorted(self.place, [begin, end]))
-        found.place, found.which = self.place[inside], self.which[inside]
-        found._open = np.zeros(len(self), bool)
-        found._open[found.which] = True
-        return found
+        """Return the lines about rows between two places."""
+        part, inside = copy(self), slice(*np.searchsorted(self.place, [begin, end]))
+        part.place, part.which = self.place[inside], self.which[inside]
+        part._open = np.zeros(len(self), bool)
+        part._open[part.which] = True
+        return part
 
     def duplicates(self) -> set[int]:
-        """The places of rows that are refused as duplicates."""
+        """Return the places of rows that are rejected as duplicates."""
         return set(self.place[self._reason[self.which] == self._reasons.get(DUPLICATES, -1)].tolist())
 
     def claim(self, which: Ints) -> None:
-        """Take these out of what is left."""
+        """Mark lines as claimed by a row."""
         self._open[which] = False
 
     def reason(self, which: int) -> str:
-        """``stage/reason`` of one."""
+        """Return ``stage/reason`` of a line."""
         return list(self._reasons)[int(self._reason[which])]
 
     def left(self) -> list[str]:
-        """Ids of those that no row of the domain accounts for."""
+        """Return the record ids of unclaimed lines."""
         names = list(self._names)
         return [f"{names[self._name[at]]}:{self._row[at]}" for at in np.flatnonzero(self._open)]
 
@@ -238,8 +240,8 @@ class Stored:
 
     Attributes:
         place: sorted, see `places`.
-        held_out: whether each stands on the held-out side.
-        belongs: 1 where the text of the record itself says that it belongs there, 0 where it does not, -1 where only its source can say.
+        held_out: whether each record is on the held-out side.
+        belongs: 1 where the record's own text puts it on the held-out side, 0 where it does not, -1 where only its source can say.
     """
 
     place: Ints
@@ -248,7 +250,7 @@ class Stored:
 
     @classmethod
     def of(cls, place: Ints, held_out: npt.NDArray[np.bool_], belongs: npt.NDArray[np.int8] | None = None) -> Stored:
-        """Put them in order."""
+        """Sort the records by place."""
         says = np.full(len(place), -1, np.int8) if belongs is None else belongs
         if all((place[part] >= before(place, part, 0)).all() for part in stretches(len(place))):
             return cls(place, held_out, says)
@@ -258,14 +260,14 @@ class Stored:
 
 @dataclass(slots=True)
 class Ledger:
-    """Goes through the rows of a domain.
+    """Judges the rows of a domain, block by block.
 
     Attributes:
-        held_out_files: of each file, whether all of it is held out.
-        content: fields of a row → what decides whether it is held out.
+        held_out_files: for each file, whether all of it is held out.
+        content: fields of a row → the bytes that decide whether it is held out.
         again: see `Again`.
-        fraction: share of the training files that is held out.
-        seen: told the numbers and the rows of each block, and the places of those that their schema has read.
+        fraction: the share of the training files that is held out.
+        seen: called with numbers and rows of each block, and the indices of the rows that reached their schema.
         worst: the first fault.
     """
 
@@ -280,10 +282,10 @@ class Ledger:
     worst: Worst | None = None
 
     def add(self, block: Selected) -> None:
-        """Judge some rows, which follow those before."""
+        """Judge the next block of rows."""
         refusals, place, fates = self.refusals, places(block.file, block.rows), np.array(block.fates)
-        record, kept = find(self.stored.place, place)
-        line, refused = find(refusals.place, place)
+        record, kept = find_places(self.stored.place, place)
+        line, refused = find_places(refusals.place, place)
         refused &= ~kept
         for i in np.flatnonzero(~kept & ~refused).tolist():
             self._fault(block, i, "is neither stored nor refused")
@@ -300,31 +302,31 @@ class Ledger:
             self.seen(block.rows, block.payloads, read)
 
     def _judge_stored(self, block: Selected, kept: Ints, record: Ints, good: npt.NDArray[np.bool_]) -> None:
-        """Look at the stored rows of which something is wrong, or of which only their fields say on which side they belong."""
+        """Judge stored rows that look wrong, or whose side of the split only their fields decide."""
         held_out, says = self.stored.held_out[record], self.stored.belongs[record]
         belongs = (says == 1) | self.held_out_files[block.file]
         open_ = ~belongs & (says < 0) & (self.fraction > 0)
         for k in np.flatnonzero(~good | (belongs != held_out) | open_).tolist():
-            i, is_held_out_here, belongs_there = int(kept[k]), bool(held_out[k]), bool(belongs[k])
+            i, is_held_out_stored, belongs_held_out = int(kept[k]), bool(held_out[k]), bool(belongs[k])
             if not good[k]:
                 self._fault(block, i, f"is stored, though it {SAYS[block.fates[i]]}")
                 continue
             if open_[k] and (payload := block.payloads[i]) is not None:
-                belongs_there = is_held_out(self.content(payload), self.fraction)
-            if belongs_there != is_held_out_here:
-                sides = ("to train on", "held out")
-                self._fault(block, i, f"is stored {sides[is_held_out_here]}, and belongs to what is {sides[belongs_there]}")
+                belongs_held_out = is_held_out(self.content(payload), self.fraction)
+            if belongs_held_out != is_held_out_stored:
+                parts = ("to train on", "held out")
+                self._fault(block, i, f"is stored {parts[is_held_out_stored]}, and belongs to what is {parts[belongs_held_out]}")
 
     def _judge_refused(self, block: Selected, reasons: Mapping[int, str]) -> None:
-        """Look at the refused rows of a block; `reasons` has each."""
+        """Judge the rejected rows of a block; `reasons`: index in the block → reason."""
         faults = {i: reason_fault(block.fates[i], reason) for i, reason in reasons.items()}
         open_ = [i for i, fault in faults.items() if fault is None and block.fates[i] == GOOD]
         unsure = {i: payload for i in open_ if (payload := block.payloads[i]) is not None}
-        found = self.again(block.file, [block.rows[i] for i in unsure], list(unsure.values())) if unsure else ()
-        for i, why in zip(unsure, found, strict=True):
+        fresh_reasons = self.again(block.file, [block.rows[i] for i in unsure], list(unsure.values())) if unsure else ()
+        for i, why in zip(unsure, fresh_reasons, strict=True):
             if why != reasons[i]:
-                said = f"it is refused for {why}" if why else "nothing is wrong with it"
-                faults[i] = f"is refused for {reasons[i]}; looked at alone, {said}"
+                fresh_outcome = f"it is refused for {why}" if why else "nothing is wrong with it"
+                faults[i] = f"is refused for {reasons[i]}; looked at alone, {fresh_outcome}"
         for i, fault in faults.items():
             if fault is not None:
                 self._fault(block, i, fault)
@@ -341,7 +343,7 @@ class Ledger:
         self.worst = self.worst or Worst(where, what)
 
     def verdict(self) -> Verdict:
-        """What came of it, once all rows have been gone through."""
+        """Return the verdict, after all rows."""
         place, numbers = self.stored.place, self.numbers
         twice = where(repeats(place))
         if len(twice):
@@ -349,23 +351,23 @@ class Ledger:
             self.worst = Worst(self._name(*divmod(int(place[twice[0]]), 1 << 40)), "is stored twice")
         if (beyond := len(place) - numbers["rows_stored"]) > len(twice):
             self._note("the store", f"holds {beyond:,} records that its sources do not offer, or that are beyond a limit")
-        if left := self.refusals.left():
-            self._note(left[0], f"is refused (and {len(left) - 1:,} more are), though it is stored, or no row that is read")
+        if unclaimed := self.refusals.left():
+            self._note(unclaimed[0], f"is refused (and {len(unclaimed) - 1:,} more are), though it is stored, or no row that is read")
         if self.worst is not None:
             return Verdict(False, f"{numbers['faults']:,} faults; first {self.worst.where} {self.worst.note}", numbers, self.worst)
         return holds(balanced, numbers)
 
 
 def balanced(numbers: Numbers) -> str:
-    """What is said where there are no faults."""
+    """Return the summary without faults."""
     return (
         f"{numbers['rows_read_again']:,} rows, read again, are where they belong: {numbers['rows_stored']:,} stored, "
         f"{numbers['rows_held_out']:,} of them held out, {numbers['rows_refused']:,} refused, {numbers['duplicates']:,} of them duplicates"
     )
 
 
-def find(sorted_places: Ints, wanted: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Where each stands, the first of equal ones, and whether it is there at all."""
+def find_places(sorted_places: Ints, wanted: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Return the index of each wanted place, the first of equal ones, and whether it is there."""
     if not len(sorted_places):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
     at = np.minimum(np.searchsorted(sorted_places, wanted), len(sorted_places) - 1)

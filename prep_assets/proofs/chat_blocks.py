@@ -24,23 +24,23 @@ from prep_assets.text.forms import Form, Known, Laid, Learned, Located, agreed, 
 if TYPE_CHECKING:
     from prep_assets.text.template import ChatTemplate
 
-# The strings of a chat template's source that a text may be compared with or searched for: all but those that are only written.
+# Strings of a template's source that it may compare texts with or search texts for: all but those that it only writes.
 
 
 @bounded_cache("strings looked for", 16)
 def strings_looked_for(*sources: str) -> tuple[str, ...]:
-    """The strings of some templates, sorted; those of one character and names of fields are left out."""
+    """Return the strings of templates, sorted, without single characters and identifiers."""
     from jinja2 import nodes
 
     trees = [chat_template_utils()._compile_jinja_template(source).environment.parse(source) for source in sources]
-    shown = {id(each) for tree in trees for each in _only_shown(tree)}
-    found = {each.value for tree in trees for each in tree.find_all(nodes.Const) if isinstance(each.value, str) and id(each) not in shown}
-    return tuple(sorted(each for each in found if len(each.strip()) > 1 and not each.isidentifier()))
+    shown = {id(node) for tree in trees for node in _only_shown(tree)}
+    strings = {node.value for tree in trees for node in tree.find_all(nodes.Const) if isinstance(node.value, str) and id(node) not in shown}
+    return tuple(sorted(node for node in strings if len(node.strip()) > 1 and not node.isidentifier()))
 
 
 def _only_shown(node: Any) -> Iterator[Any]:
-    """The constants of which a template does nothing but write them into its render, alone or joined with others. What a block catches to use it
-    otherwise is not of the render."""
+    """Yield the constants that a template only writes into its render, alone or joined with others. What a block captures for other
+    use does not count."""
     from jinja2 import nodes
 
     if isinstance(node, nodes.Const):
@@ -56,7 +56,7 @@ def _only_shown(node: Any) -> Iterator[Any]:
 
 
 def _is_generation(node: Any) -> bool:
-    """Whether a part of a template is what ``{% generation %}`` encloses, which is written as it is."""
+    """Whether a node is the body of ``{% generation %}``, which is written unchanged."""
     from jinja2 import nodes
 
     called = getattr(node, "call", None)
@@ -65,17 +65,17 @@ def _is_generation(node: Any) -> bool:
     )
 
 
-# Chats derived a second time, by form: what each must have become, for every chat of the form at once.
+# Chats derived a second time, by form, all chats of a form at once.
 #
-# `derive` takes the renders of chats of invented texts apart. What it finds there holds for every chat of the form whose texts the template cannot tell from
-# others. A text that holds a string of the template's own source may be one that it looks for; a chat with such a text is derived by itself.
+# `derive` takes renders of chats of invented texts apart. Its result holds for every chat of the form whose texts the template cannot tell from
+# others. A template may look for a string of its own source, so a chat with such a string in a text is derived alone.
 
 ONE_IN = 64
-"""Share of the chats that are derived by themselves as well: one in so many."""
+"""One in so many chats is also derived alone."""
 
 
 def answer_chat(sample: Sample) -> PlainChat | None:
-    """A conversation in columns whose regions say that its last turn is trained, an answer, and no other; `None` for any other."""
+    """Return a conversation in columns if its weights train the last turn, an answer, and no other; else `None`."""
     *before, last = sample.turns
     weights = [{region.loss_weight for region in turn.regions} for turn in sample.turns]
     if last.role not in (ASSISTANT, COMPLETION) or weights != [{0.0}] * len(before) + [{1.0}]:
@@ -85,12 +85,12 @@ def answer_chat(sample: Sample) -> PlainChat | None:
 
 
 def moved(words: Derived, form: Form, shown: Sequence[str]) -> Derived:
-    """What `derive` finds of a chat of a form, from what it finds of the invented texts, and the texts as the render shows them."""
+    """Return the derivation of a chat of a form, moved from that of the invented texts; `shown`: its texts as rendered."""
     at, text = form.mover(shown), form.text(shown)
 
-    def stretch(each: Expected) -> Expected:
-        start, end = at(each.start), at(each.end)
-        return Expected(text[start:end], each.weight, each.stop, start, end)
+    def stretch(expected: Expected) -> Expected:
+        start, end = at(expected.start), at(expected.end)
+        return Expected(text[start:end], expected.weight, expected.stop, start, end)
 
     controls = tuple([(at(start), at(end)) for start, end in words.controls])
     shortenable = tuple([(at(start), at(end), role) for start, end, role in words.shortenable])
@@ -101,7 +101,7 @@ def moved(words: Derived, form: Form, shown: Sequence[str]) -> Derived:
     "derived forms", 16, key=lambda template, options, plain, *, prompted: repr((template.hash, template.control, options, plain, prompted))
 )
 def derived_forms(template: ChatTemplate, options: MaskOptions, plain: MaskOptions, *, prompted: bool) -> Learned[Derived]:
-    """What is derived of each form, plain ones under a policy of their own. Control tokens are numbered as those of the template."""
+    """Return the derivations by form; plain chats have a policy of their own. Control tokens are indices into `template.control`."""
 
     def learn(kind: Kind, spaced: bool) -> Located[Derived] | None:
         outline, policy = outline_of(kind), options if isinstance(kind, Outline) else plain
@@ -117,25 +117,25 @@ def derived_forms(template: ChatTemplate, options: MaskOptions, plain: MaskOptio
             words = None if form is None else agreed(form, answer, moved)
         except CheckFailed:
             return None
-        if form is None or words is None or not all(each.text.rstrip().endswith(each.stop) for each in words.expected):
+        if form is None or words is None or not all(stretch.text.rstrip().endswith(stretch.stop) for stretch in words.expected):
             return None
         controls = [(start, end, template.control.index(words.text[start:end])) for start, end in words.controls]
         steps = [(0, 0.0)]
-        for each in words.expected:
-            steps = [step for step in steps if step[0] != each.start]
-            steps += [(each.start, each.weight), (each.end, 0.0)]
+        for stretch in words.expected:
+            steps = [step for step in steps if step[0] != stretch.start]
+            steps += [(stretch.start, stretch.weight), (stretch.end, 0.0)]
         return Located.of(form, words, controls, steps)
 
     return Learned(learn, plain_at_once=True)
 
 
 class PlainDerivation:
-    """`derive` for many samples under one policy: plain chats by their forms, all others by themselves, and one in `ONE_IN` plain chats both ways.
+    """`derive` for many samples under one policy: plain chats by form, all others alone, and one in `ONE_IN` plain chats both ways.
 
     Attributes:
-        forms: what is derived of each form.
+        forms: the derivations by form.
         template: the template.
-        looked_for: strings of which any chat is derived by itself.
+        looked_for: a chat with any of these strings is derived alone.
     """
 
     def __init__(
@@ -152,8 +152,8 @@ class PlainDerivation:
 
         Args:
             typed_controls, prompted: see `derive`.
-            read: a plain sample in columns.
-            plain: the policy of what `read` gives, where samples carry weights of their own that say the same.
+            read: sample → plain chat in columns, or `None`.
+            plain: the policy for what `read` gives, equal to the weights that these samples carry.
         """
         self.template, self._options, self._typed_controls, self._prompted, self._read = template, options, typed_controls, prompted, read
         self.forms = derived_forms(template, options, plain or options, prompted=prompted)
@@ -161,47 +161,49 @@ class PlainDerivation:
         self._suspect = re.compile("|".join([*map(re.escape, sorted(self.looked_for)), "[\ud800-\udfff]"]))
 
     def __call__(self, sample: Sample) -> Derived:
-        """What a sample must have become.
+        """Return what a sample must have become.
 
         Raises:
-            CheckFailed: see `derive`; or the two ways differ.
+            CheckFailed: see `derive`; or both ways differ.
         """
         chat, known = self._read(sample), None
         if chat is not None and all(map(str.strip, chat.texts)) and not any(map(self._suspect.search, chat.texts)):
             known = self.forms.of(chat.roles, any(text != text.strip() for text in chat.texts))
         if chat is None or known is None:
             return self._alone(sample)
-        found = moved(known.words, known.form, known.form.shown(chat.texts))
-        if zlib.crc32(chat.texts[-1].encode()) % ONE_IN == 0 and (again := self._alone(sample)) != found:
-            raise CheckFailed(f"derived by itself a chat is {again.text[:200]!r}, by its form {found.text[:200]!r}; nothing is proven")
-        return found
+        derived = moved(known.words, known.form, known.form.shown(chat.texts))
+        if zlib.crc32(chat.texts[-1].encode()) % ONE_IN == 0 and (derived_alone := self._alone(sample)) != derived:
+            raise CheckFailed(
+                f"derived by itself a chat is {derived_alone.text[:200]!r}, by its form {derived.text[:200]!r}; nothing is proven"
+            )
+        return derived
 
     def _alone(self, sample: Sample) -> Derived:
         return derive(sample, self._options, self.template, prompted=self._prompted, typed_controls=self._typed_controls)
 
 
 def answers_derivation(template: ChatTemplate) -> PlainDerivation:
-    """`derive` for conversations whose regions say themselves whether they are trained, such as the sides of a pair."""
+    """Return `derive` for conversations whose regions carry their loss weights, such as the sides of a pair."""
     return PlainDerivation(MaskOptions(mask={}), template, typed_controls=False, read=answer_chat, plain=MaskOptions(train_turns="last"))
 
 
-# Chats proven by the block: both proofs of many records at once, as arrays.
+# Chats proven in blocks: both proofs of many records at once, as arrays.
 #
-# Of a block of chats the second derivation gives one text: what all of them must have become, one after the other, with the places where control tokens and
-# trained stretches begin and end. Three comparisons prove them: the reference tokenizer's ids of that text are those that are stored; their bytes are the
-# text; and the weights change where the trained stretches begin and end, to the weights that these have.
+# For a block of chats the second derivation gives one text: all renders end to end, with the places where control tokens and
+# trained stretches begin and end. Three comparisons prove them: the reference ids of that text are the stored ids; their bytes are the
+# text; and the weights change exactly where the trained stretches begin and end.
 #
-# What differs in any of this is not proven here and not judged: it is for the proofs of single rows, which say what is wrong. So are chats of which a form is
-# not known, that hold a string that is looked for, and the share that is derived by itself as well.
+# A chat that differs is not judged here: the proofs of single rows say what is wrong. They also take chats without a known
+# form, chats with a string that is looked for, and the sample that is derived alone as well.
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a store has of some chats.
+    """The stored tokens of chats.
 
     Attributes:
-        lengths: int64[n], tokens of each.
-        ids, mask: of all of them, one after the other.
+        lengths: int64[n], tokens of each chat.
+        ids, mask: of all chats, end to end.
     """
 
     lengths: Ints
@@ -209,7 +211,7 @@ class Claims:
     mask: npt.NDArray[np.generic]
 
     def of(self, chosen: Bools) -> Claims:
-        """Only of the chosen chats."""
+        """Return the tokens of the chosen chats."""
         if chosen.all():
             return self
         tokens = np.repeat(chosen, self.lengths)
@@ -220,44 +222,44 @@ class PlainBlocks:
     """Proves blocks of chats, and counts them in both proofs."""
 
     def __init__(self, derivation: PlainDerivation, masks: MaskProof, identities: IdentityProof, looked_for: Iterable[str]) -> None:
-        """`looked_for`: strings of which any chat is for the proofs of single rows."""
+        """`looked_for`: chats with any of these strings are left to the proofs of single rows."""
         self._derivation, self._masks, self._identities = derivation, masks, identities
         listed = {*derivation.looked_for, *looked_for}
-        bare = listed | {each.strip() for each in listed} - {""}  # texts of outlines have no white space at their ends
-        within_json = {as_json(each)[1:-1] for each in bare}
+        bare = listed | {string.strip() for string in listed} - {""}  # texts of outlines have no white space at their ends
+        within_json = {as_json(string)[1:-1] for string in bare}
         self._suspects = {False: ByteSearch(listed), True: ByteSearch(bare | within_json)}
         self._ids = np.array([*map(masks.vocabulary.control.__getitem__, derivation.template.control), -1], np.int64)
-        """By the number of a control token, the last of ordinary text."""
+        """Token id by index of the control token; the last, -1, is ordinary text."""
 
     def prove(self, chats: ChatColumns, claims: Claims) -> Bools:
-        """Which of the chats are proven."""
+        """Return which chats are proven."""
         known = self._known(chats)
         proven: Bools = known.form >= 0
         if not proven.any():
             return proven
-        laid, those = known.lay(chats), claims.of(proven)
-        good = self._ids_agree(laid, those) & self._masks_agree(laid, those)
+        laid, proven_claims = known.lay(chats), claims.of(proven)
+        good = self._ids_agree(laid, proven_claims) & self._masks_agree(laid, proven_claims)
         if good.any():
-            trained = int(np.count_nonzero((those.mask != 0) & np.repeat(good, those.lengths)))
+            trained = int(np.count_nonzero((proven_claims.mask != 0) & np.repeat(good, proven_claims.lengths)))
             counts = np.bincount(laid.form[good], minlength=len(known.located)).tolist()
-            seen = [(each.words, count) for each, count in zip(known.located, counts, strict=True) if count]
-            stops = {stretch.stop for words, _ in seen for stretch in words.expected if stretch.stop}
-            self._masks.proven(sum(counts), trained, stops, sum(count for words, count in seen if words.tagged))
+            counted_words = [(each.words, count) for each, count in zip(known.located, counts, strict=True) if count]
+            stops = {stretch.stop for words, _ in counted_words for stretch in words.expected if stretch.stop}
+            self._masks.proven(sum(counts), trained, stops, sum(count for words, count in counted_words if words.tagged))
             self._identities.proven(sum(counts))
         proven[proven] = good
         return proven
 
     def _known(self, chats: ChatColumns) -> Known[Derived]:
-        """Which of the chats have a form."""
+        """Return which chats have a form."""
         blank, edged = chats.white()
         allowed = (chats.kind >= 0) & ~blank & ~chats.sampled(ONE_IN)
         outlined = np.array([isinstance(kind, Outline) for kind in chats.kinds], bool)
-        for other in {*outlined.tolist()}:
-            allowed[chats.holding(self._suspects[other]) & (outlined[chats.kind] == other)] = False
+        for is_outline in {*outlined.tolist()}:
+            allowed[chats.holding(self._suspects[is_outline]) & (outlined[chats.kind] == is_outline)] = False
         return self._derivation.forms.known(chats, allowed, edged)
 
     def _ids_agree(self, laid: Laid, claims: Claims) -> Bools:
-        """Of which rows the stored ids are the reference tokenizer's."""
+        """Return the rows whose stored ids are the reference ids."""
         starts, _, token = laid.items.T
         begins = laid.base[np.searchsorted(laid.base, starts, "right") - 1] == starts
         flat = self._identities.reference.encode_pieces(laid.data, np.append(starts, len(laid.data)), self._ids[token], begins)
@@ -271,11 +273,11 @@ class PlainBlocks:
         return good
 
     def _masks_agree(self, laid: Laid, claims: Claims) -> Bools:
-        """Of which rows the bytes of the stored ids are the render, and the trained runs the stretches that must be trained."""
-        looked_at = self._masks.table.take(len(claims.ids), lambda: np.asarray(claims.ids))
-        if looked_at is None:
+        """Return the rows whose ids have the bytes of the render, and whose trained runs are the expected stretches."""
+        taken = self._masks.table.take(len(claims.ids), lambda: np.asarray(claims.ids))
+        if taken is None:
             return np.zeros(len(claims.lengths), bool)
-        data, bounds = looked_at
+        data, bounds = taken
         first = np.concatenate([[0], np.cumsum(claims.lengths)])
         good = _bytes_agree(laid, data, bounds[first])
         starts, ends, weights = _runs(claims.mask, first)
@@ -283,18 +285,18 @@ class PlainBlocks:
         runs = np.stack([rows, bounds[starts] - bounds[first[rows]], bounds[ends] - bounds[first[rows]]], axis=1)
         stretches, wanted_weights = _stretches(laid)
         good &= np.bincount(rows, minlength=len(good)) == np.bincount(stretches[:, 0], minlength=len(good))
-        here, there = good[rows], good[stretches[:, 0]]
-        found, wanted = runs[here], stretches[there]
-        same = weights[here] == wanted_weights[there]
-        inner = np.stack([bounds[starts + 1] - bounds[first[rows]], bounds[ends - 1] - bounds[first[rows]]], axis=1)[here]
-        for at in np.flatnonzero(same & (found != wanted).any(axis=1)).tolist():
-            same[at] = _but_for_spaces(laid, found[at].tolist(), wanted[at].tolist(), *inner[at].tolist())
-        good[found[~same, 0]] = False
+        kept_runs, kept_stretches = good[rows], good[stretches[:, 0]]
+        found_runs, wanted = runs[kept_runs], stretches[kept_stretches]
+        same = weights[kept_runs] == wanted_weights[kept_stretches]
+        inner = np.stack([bounds[starts + 1] - bounds[first[rows]], bounds[ends - 1] - bounds[first[rows]]], axis=1)[kept_runs]
+        for at in np.flatnonzero(same & (found_runs != wanted).any(axis=1)).tolist():
+            same[at] = _but_for_spaces(laid, found_runs[at].tolist(), wanted[at].tolist(), *inner[at].tolist())
+        good[found_runs[~same, 0]] = False
         return good
 
 
 def _stretches(laid: Laid) -> tuple[Ints, npt.NDArray[np.float32]]:
-    """Row, start and end of each stretch that must be trained, in the bytes of its row; and their weights."""
+    """Return row, start and end (bytes in the row) of each stretch that must be trained, and their weights."""
     trained = laid.weights != 0
     starts, ends = laid.breaks[trained], np.append(laid.breaks[1:], len(laid.data))[trained]
     rows = np.searchsorted(laid.base, starts, "right") - 1
@@ -302,33 +304,33 @@ def _stretches(laid: Laid) -> tuple[Ints, npt.NDArray[np.float32]]:
 
 
 def _bytes_agree(laid: Laid, data: memoryview, base: Ints) -> Bools:
-    """Of which rows the bytes, which begin at `base`, are the render."""
-    found, wanted = (np.frombuffer(each, np.uint8) for each in (data, laid.data))  # a view is compared byte by byte
-    if np.array_equal(base, laid.base) and np.array_equal(found, wanted):
+    """Return the rows whose bytes, which begin at `base`, are the render."""
+    stored, wanted = (np.frombuffer(buffer, np.uint8) for buffer in (data, laid.data))  # a view is compared byte by byte
+    if np.array_equal(base, laid.base) and np.array_equal(stored, wanted):
         return np.ones(len(base) - 1, bool)
     borders = zip(base.tolist(), base[1:].tolist(), laid.base.tolist(), laid.base[1:].tolist(), strict=False)
-    return np.array([np.array_equal(found[low:high], wanted[start:end]) for low, high, start, end in borders])
+    return np.array([np.array_equal(stored[low:high], wanted[start:end]) for low, high, start, end in borders])
 
 
 def _but_for_spaces(laid: Laid, run: Sequence[int], stretch: Sequence[int], first_ends: int, last_begins: int) -> bool:
-    """Whether a trained run is its stretch, white space aside where the stretch itself begins or ends with some: one token may hold that and some of the
-    template's. A token that holds nothing of the stretch is none of it.
+    """Whether a trained run is its stretch, apart from white space where the stretch itself begins or ends with some: one token may hold both it and the
+    template's. A token outside the stretch is never part of it.
 
     Args:
-        first_ends, last_begins: where the first token of the run ends, and where its last one begins.
+        first_ends, last_begins: end of the first token of the run, and start of its last.
     """
     base = int(laid.base[run[0]])
 
-    def alike(mine: int, other: int, own: int) -> bool:
-        low, high = sorted((mine, other))
-        return low == high or (laid.data[base + low : base + high].isspace() and laid.data[base + own : base + own + 1].isspace())
+    def alike(edge: int, expected_edge: int, inner: int) -> bool:
+        low, high = sorted((edge, expected_edge))
+        return low == high or (laid.data[base + low : base + high].isspace() and laid.data[base + inner : base + inner + 1].isspace())
 
     holds = first_ends > stretch[1] and last_begins < stretch[2]
     return holds and alike(run[1], stretch[1], stretch[1]) and alike(run[2], stretch[2], stretch[2] - 1)
 
 
 def _runs(mask: npt.NDArray[np.generic], first: Ints) -> tuple[Ints, Ints, npt.NDArray[np.generic]]:
-    """Start, end and weight of each run of trained tokens of one weight; `first` is where rows begin."""
+    """Return start, end and weight of each run of trained tokens of one weight; `first`: where rows begin."""
     begins = np.ones(len(mask) + 1, bool)
     begins[1:-1] = mask[1:] != mask[:-1]
     begins[first] = True

@@ -1,4 +1,4 @@
-"""What must be trained of a conversation, derived a second time from its source."""
+"""Second derivation of what must be trained of a conversation, from its source."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from prep_assets.samples import (
 if TYPE_CHECKING:
     from prep_assets.text.template import ChatTemplate
 
-# What is trained of a conversation and what is not attended, and the policies that give its texts their loss weights: for the second derivation of masks.
+# What is trained of a conversation, what is not attended, and the policies behind loss weights: for the second derivation of masks.
 
 Range = tuple[int, int]
 NOTHING = "(?!)"
@@ -46,9 +46,9 @@ class Expected:
     """One unbroken stretch of tokens that are trained with one weight, or not attended.
 
     Attributes:
-        text: what it must decode to, white space at both ends aside: a token may hold some of the template's.
-        weight: the loss weight of its tokens; `UNATTENDED` of those that are not attended.
-        stop: the control tokens at its end that end a turn, ``""`` where it ends with none.
+        text: what it must decode to, apart from white space at both ends: a token may hold some of the template's.
+        weight: the loss weight of its tokens; `UNATTENDED` where they are not attended.
+        stop: the stop token at its end; ``""`` for none.
         start, end: its characters in the render.
     """
 
@@ -78,11 +78,11 @@ class Derived:
 
     Attributes:
         text: its render.
-        expected: what of it must be trained, and what must not be attended, in order.
-        controls: characters of the control tokens that the template wrote, ascending.
-        typed: how many control tokens the source's own texts hold.
-        shortenable: the untrained texts that truncation may shorten, by characters, ascending.
-        tagged: whether tags in the template, or in its training variant, say the same.
+        expected: the stretches that must be trained or not attended, in order.
+        controls: characters (start, end) of the template's control tokens, ascending.
+        typed: number of control tokens in the source's own texts.
+        shortenable: untrained texts that truncation may shorten: start, end, role, ascending.
+        tagged: whether generation tags in the template, or in its training variant, agree.
     """
 
     text: str
@@ -105,12 +105,12 @@ class Part:
 
 
 def pattern(template: ChatTemplate) -> re.Pattern[str]:
-    """Matches any control token, the longest first; nothing where there is none."""
+    """Return a pattern that matches any control token, the longest first; without control tokens, nothing."""
     return re.compile("|".join(map(re.escape, sorted(template.control, key=lambda text: (-len(text), text)))) or NOTHING)
 
 
 def weight_of(region: Region, role: str, options: MaskOptions) -> float:
-    """The weight of a region; an image's placeholder is never trained, nor is what is not attended."""
+    """Return the weight of a region; placeholders of images and unattended regions are never trained."""
     if not region.attend:
         return UNATTENDED
     if region.kind == IMAGE or (region.kind == THINKING and not options.train_thinking):
@@ -123,14 +123,14 @@ def weight_of(region: Region, role: str, options: MaskOptions) -> float:
 
 
 def only_last(turns: Sequence[Sequence[Part]]) -> None:
-    """Take the loss weight of all turns but the last that has any."""
+    """Remove the loss weight of all turns but the last trained one."""
     trained = [parts for parts in turns if any(part.weight > 0 for part in parts)]
     for part in (part for parts in trained[:-1] for part in parts):
         part.weight = min(part.weight, 0.0)
 
 
 def stop_weights(turns: Sequence[Sequence[Part]], train_on_eos: str) -> list[float]:
-    """The loss weight of what ends each turn, from that of its last text; it is attended in any case."""
+    """Return the loss weight of the stop of each turn, from that of its last text; stops are always attended."""
     weights = [max(0.0, next((part.weight for part in reversed(parts) if part.kind != IMAGE), 0.0)) for parts in turns]
     if train_on_eos == "all":
         return [weight or 1.0 for weight in weights]
@@ -141,26 +141,26 @@ def stop_weights(turns: Sequence[Sequence[Part]], train_on_eos: str) -> list[flo
 
 
 def stretches(text: str, steps: Sequence[tuple[int, int, float]], stops: Sequence[Range]) -> tuple[Expected, ...]:
-    """Neighbouring stretches of one weight as one; those without any are left out."""
-    found: list[tuple[int, int, float]] = []
+    """Join neighbouring stretches of one weight; drop those of weight 0."""
+    joined_steps: list[tuple[int, int, float]] = []
     for start, end, weight in steps:
         if not weight or end <= start:
             continue
-        if found and found[-1][1:] == (start, weight):
-            start = found.pop()[0]
-        found.append((start, end, weight))
+        if joined_steps and joined_steps[-1][1:] == (start, weight):
+            start = joined_steps.pop()[0]
+        joined_steps.append((start, end, weight))
     ends = {end: text[start:end] for start, end in stops}
-    return tuple(Expected(text[start:end], weight, ends.get(end, ""), start, end) for start, end, weight in found)
+    return tuple(Expected(text[start:end], weight, ends.get(end, ""), start, end) for start, end, weight in joined_steps)
 
 
-# A second derivation of the examples that one conversation becomes. It shares no code with the first.
+# Second derivation of the examples of one conversation. It shares no code with the first.
 
 Render = Callable[[Sample], str]
 _WORD = "zqreason{}zq"
 
 
 def examples_again(sample: Sample, options: Mapping[str, Any], render: Render) -> list[Sample]:
-    """The examples that a build with ``expand: turns`` must have made of a conversation: itself, where no reasoning is lost in its render.
+    """Return the examples that a build with ``expand: turns`` must have made of a conversation: itself, if its render shows all reasoning.
 
     Args:
         options: ``mask``, ``mask_default``, ``train_thinking`` and ``train_tool_calls``.
@@ -169,14 +169,14 @@ def examples_again(sample: Sample, options: Mapping[str, Any], render: Render) -
     if _shows_all(sample, render):
         return [sample]
     trained = [any(_trained(region, turn.role, options) for region in turn.regions) for turn in sample.turns]
-    found: list[Sample] = []
+    examples: list[Sample] = []
     begin = 0
     for last, turn in enumerate(sample.turns):
-        ends_here = turn.role == ASSISTANT and trained[last]
-        if ends_here or (last == len(trained) - 1 and (any(trained[begin:]) or not found)):
-            found.append(replace(sample, turns=tuple(_masked(t) if i < begin else t for i, t in enumerate(sample.turns[: last + 1]))))
+        ends_example = turn.role == ASSISTANT and trained[last]
+        if ends_example or (last == len(trained) - 1 and (any(trained[begin:]) or not examples)):
+            examples.append(replace(sample, turns=tuple(_masked(t) if i < begin else t for i, t in enumerate(sample.turns[: last + 1]))))
             begin = last + 1
-    return found
+    return examples
 
 
 def _trained(region: Region, role: str, options: Mapping[str, Any]) -> bool:
@@ -193,7 +193,7 @@ def _masked(turn: Turn) -> Turn:
 
 
 def _shows_all(sample: Sample, render: Render) -> bool:
-    """Whether the render of the conversation, with a word of ours for the reasoning of each turn, has all these words."""
+    """Whether a render with an invented word for the reasoning of each turn shows all these words."""
     words: list[str] = []
 
     def renamed(number: int, turn: Turn) -> Turn:
@@ -207,11 +207,11 @@ def _shows_all(sample: Sample, render: Render) -> bool:
     return all(word in text for word in words)
 
 
-# What must be trained of turns that no template renders: documents, prompts and completions, which stand end to end.
+# What must be trained of turns without a template: documents, prompts and completions, end to end.
 
 
 def untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) -> Derived:
-    """Turns that stand end to end; the end-of-text token ends each completion and document."""
+    """Derive turns that stand end to end; the end-of-text token ends each completion and document."""
     eos = template.special.get("eos_token", "")
     control = pattern(template)
     text = ""
@@ -221,10 +221,10 @@ def untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) ->
         parts: list[Part] = []
         for number, region in enumerate(turn.regions):
             if not region.drop:
-                own = template.image_token if region.kind == IMAGE else region.text
+                text_of_region = template.image_token if region.kind == IMAGE else region.text
                 kind = region.kind if region.kind in (THINKING, TOOL_CALL, IMAGE) else TEXT
-                parts.append(Part(len(text), len(text) + len(own), kind, number, weight_of(region, turn.role, options)))
-                text += own
+                parts.append(Part(len(text), len(text) + len(text_of_region), kind, number, weight_of(region, turn.role, options)))
+                text += text_of_region
         turns.append(parts)
         ends.append((len(text), len(text) + (len(eos) if turn.role != PROMPT else 0)))
         text = text if turn.role == PROMPT else text + eos
@@ -236,7 +236,7 @@ def untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) ->
     wrote = [end for end in ends if control.fullmatch(text, *end)]
     images = [(part.start, part.end) for parts in turns for part in parts if part.kind == IMAGE]
     for image in images:
-        wrote += [found.span() for found in control.finditer(text, *image)]
+        wrote += [match.span() for match in control.finditer(text, *image)]
     total = sum(1 for _ in control.finditer(text))
     shortenable = [
         joined(((part.start, part.end) for part in parts if not part.weight and part.kind == TEXT), turn.role)
@@ -246,24 +246,24 @@ def untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) ->
 
 
 def joined(ranges: Iterable[Range], role: str) -> list[Prompt]:
-    """Texts of a turn; those that stand end to end are one."""
-    found: list[Prompt] = []
+    """Join the texts of a turn that stand end to end."""
+    ranges_of_role: list[Prompt] = []
     for start, end in ranges:
-        found.append((found.pop()[0] if found and found[-1][1] == start else start, end, role))
-    return found
+        ranges_of_role.append((ranges_of_role.pop()[0] if ranges_of_role and ranges_of_role[-1][1] == start else start, end, role))
+    return ranges_of_role
 
 
-# The second derivation of a conversation with images: first with one token for each, as the template writes it, then with what the processor writes.
+# Second derivation of a conversation with images: first with one token per image, as the template writes it, then with the processor's placeholder.
 
 
 def with_placeholders(derived: Derived, images: Sequence[Region], template: ChatTemplate) -> Derived:
-    """`derived` with the placeholder of each image, in the order in which they stand.
+    """Return `derived` with the placeholder of each image, in order.
 
     Raises:
-        CheckFailed: the template writes the token of images more or less often than there are images.
+        CheckFailed: the template does not write the image token once per image.
     """
     mark, control = template.image_token, pattern(template)
-    marks = [where for where in derived.controls if derived.text[slice(*where)] == mark]
+    marks = [span for span in derived.controls if derived.text[slice(*span)] == mark]
     if len(marks) != len(images):
         raise CheckFailed(f"template {template.name} writes {mark!r} {len(marks)} times for {len(images)} images, so nothing is proven")
     text, last = "", 0
@@ -272,7 +272,7 @@ def with_placeholders(derived: Derived, images: Sequence[Region], template: Chat
     for (start, end), region in zip(marks, images, strict=True):
         text += derived.text[last:start]
         written = region.placeholder or template.image
-        inside[start, end] = [(len(text) + low, len(text) + high) for low, high in (each.span() for each in control.finditer(written))]
+        inside[start, end] = [(len(text) + low, len(text) + high) for low, high in (match.span() for match in control.finditer(written))]
         text, last = text + written, end
         steps.append((end, len(text) - end))
     text += derived.text[last:]
@@ -284,17 +284,18 @@ def with_placeholders(derived: Derived, images: Sequence[Region], template: Chat
         derived,
         text=text,
         expected=tuple(
-            replace(each, text=text[now(each.start) : now(each.end)], start=now(each.start), end=now(each.end)) for each in derived.expected
+            replace(match, text=text[now(match.start) : now(match.end)], start=now(match.start), end=now(match.end))
+            for match in derived.expected
         ),
         controls=tuple(new for old in derived.controls for new in inside.get(old, [(now(old[0]), now(old[1]))])),
         shortenable=tuple((now(start), now(end), role) for start, end, role in derived.shortenable),
     )
 
 
-# What must be trained of a conversation, derived a second time: from the source and from a render that is taken apart, without marks and without any code
+# Second derivation of a templated conversation: from the source and from a render that is taken apart, without marks and without any code
 # that made the mask.
 #
-# `proofs/rebuilt.py` says which characters of a render are the source's, where a turn's answer begins and what ends it. Here the policy of the
+# `proofs/rebuilt.py` says which characters of a render are the source's, where an answer begins and what ends it. Here the policy of the
 # configuration gives each of these stretches its weight.
 
 __all__ = ["Derived", "Expected", "MaskOptions", "derive", "expected_texts"]
@@ -302,7 +303,7 @@ _END_OF_THINKING = re.compile(r"</think>\s*")
 
 
 def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate) -> tuple[Expected, ...]:
-    """The stretches of a sample that must be trained, in order.
+    """Return the stretches of a sample that must be trained, in order.
 
     Raises:
         CheckFailed: the template's render cannot be taken apart, so that nothing is proven.
@@ -319,12 +320,12 @@ def derive(
     typed_controls: bool = False,
     rendered: str | None = None,
 ) -> Derived:
-    """The render of a sample, and what must be trained of it.
+    """Return the render of a sample, and what must be trained of it.
 
     Args:
-        prompted: it ends with what a model continues from.
-        typed_controls: control tokens that are typed in the source's texts are control tokens.
-        rendered: the render that a build has just made; checks leave it out, so that it is made anew. That of a sample with images always is.
+        prompted: the render ends with the generation prompt.
+        typed_controls: control tokens typed in the source's texts count as control tokens.
+        rendered: the render that a build has just made. Checks leave it out and render again, as samples with images always do.
 
     Raises:
         CheckFailed: the template's render cannot be taken apart, so that nothing is proven.
@@ -341,11 +342,11 @@ def derive(
         derived = with_placeholders(derived, images, template)
     if not typed_controls or not derived.typed:
         return derived
-    return replace(derived, controls=tuple(found.span() for found in pattern(template).finditer(derived.text)), typed=0)
+    return replace(derived, controls=tuple(match.span() for match in pattern(template).finditer(derived.text)), typed=0)
 
 
 def _check_images_in_order(chat: Rebuilt, images: Sequence[Region]) -> None:
-    """Stop where images of different sizes may stand in another order than in the source."""
+    """Raise where images of different sizes may be out of order."""
     turns = [chat.slotted.slots[place.slot].turn for place in chat.places]
     if turns != sorted(turns) and len({region.placeholder for region in images}) > 1:
         raise CheckFailed(f"template {chat.chat.template.name} writes turns in another order, so which image stands where is not proven")
@@ -402,41 +403,41 @@ class _Derivation:
         )
 
     def _parts(self, block: Block) -> list[Part]:
-        """The texts of a turn, each region for itself, and what the template writes between them."""
+        """Return the parts of a turn: its regions, extended over what the template writes between them."""
         parts: list[Part] = []
         trail = 0
         for number in block.places:
-            own = self._regions(block, number)
+            regions = self._regions(block, number)
             if parts:  # white space of a text's own stays with it
                 parts[-1].end += trail
-                own[0].start -= self.chat.own_margins(number, own[0].region)[0]
-                self._between(block, parts[-1], own[0])
-            trail = self.chat.own_margins(number, own[-1].region)[1]
-            parts += own
+                regions[0].start -= self.chat.own_margins(number, regions[0].region)[0]
+                self._between(block, parts[-1], regions[0])
+            trail = self.chat.own_margins(number, regions[-1].region)[1]
+            parts += regions
         return parts
 
     def _regions(self, block: Block, number: int) -> list[Part]:
-        """The regions of which a text is made, without the white space around its words."""
+        """Return the regions of a text, without the white space around its words."""
         turn = self.chat.chat.sample.turns[block.turn]
         place, slot = self.chat.places[number], self.chat.slotted.slots[self.chat.places[number].slot]
         words = slot.text.strip()
         literal = self.chat.text[place.start : place.end] == words
         lead = len(slot.text) - len(slot.text.lstrip())
-        own: list[Part] = []
+        parts: list[Part] = []
         for at, start, end in slot.parts:
             region = turn.regions[at]
             kind = region.kind if region.kind in (THINKING, TOOL_CALL, IMAGE) else TEXT
             low, high = (min(max(place.start + edge - lead, place.start), place.end) for edge in (start, end))
             if high > low:
-                own.append(Part(low, high, kind, at, weight_of(region, turn.role, self.options)))
-        if not literal:  # it is written otherwise, so that nothing in it can be told apart
-            if len({part.weight for part in own}) > 1:
+                parts.append(Part(low, high, kind, at, weight_of(region, turn.role, self.options)))
+        if not literal:  # written with escapes, so its regions cannot be located
+            if len({part.weight for part in parts}) > 1:
                 raise CheckFailed(f"turn {block.turn} is written with escapes, and not all of it has one weight; nothing is proven")
-            own = [Part(place.start, place.end, own[0].kind, own[0].region, own[0].weight)]
-        return own
+            parts = [Part(place.start, place.end, parts[0].kind, parts[0].region, parts[0].weight)]
+        return parts
 
     def _between(self, block: Block, left: Part, right: Part) -> None:
-        """What stands between two texts of a turn: tags of reasoning are the reasoning's, all around tool calls is theirs."""
+        """Assign what stands between two texts of a turn: reasoning tags to the reasoning, all around tool calls to the calls."""
         if right.kind == TOOL_CALL:
             if left.kind == TOOL_CALL and left.region != right.region and _kind(left.weight) != _kind(right.weight):
                 raise CheckFailed(
@@ -448,7 +449,7 @@ class _Derivation:
             left.end = right.start
 
     def _start(self, blocks: Sequence[Block], number: int) -> int:
-        """Where what a model generates for a turn begins; for other turns, where their text does, with white space of its own."""
+        """Return where the generated part of a turn begins; for other turns, where their text does, with its own white space."""
         block = blocks[number]
         first = self.chat.places[block.places[0]]
         if block.role == ASSISTANT:
@@ -456,15 +457,15 @@ class _Derivation:
         return first.start - self._margins(block.places[0])[0]
 
     def _margins(self, place: int) -> tuple[int, int]:
-        """How much of the white space around a text's words is its own in the render."""
+        """Return how much white space before and after a text's words is its own in the render."""
         return self.chat.margins.get(self.chat.places[place].slot, (0, 0))
 
     def _stop(self, blocks: Sequence[Block], number: int) -> Range | None:
-        found = self.borders.stop(self.chat, blocks[number], blocks[number + 1] if number + 1 < len(blocks) else None)
-        return (self.real(found[0]), self.real(found[1])) if found else None
+        stop = self.borders.stop(self.chat, blocks[number], blocks[number + 1] if number + 1 < len(blocks) else None)
+        return (self.real(stop[0]), self.real(stop[1])) if stop else None
 
     def _close(self, block: Block, parts: list[Part], end: Range | None) -> None:
-        """Brackets of a tool call and tags of reasoning that end a turn are theirs."""
+        """Extend the last part over the closing bracket of a tool call or the closing reasoning tag."""
         if parts[-1].kind not in (THINKING, TOOL_CALL):
             return
         if end is None:
@@ -474,49 +475,49 @@ class _Derivation:
         parts[-1].end = end[0]
 
     def real(self, invented: int) -> int:
-        """The place in the render of a place between two texts of the render with invented words."""
+        """Map a place between texts from the render with invented words to the real render."""
         before = bisect_right(self.chat.invented, invented, key=lambda place: place.end) - 1
         return invented if before < 0 else self.chat.places[before].end + invented - self.chat.invented[before].end
 
     def _controls(self) -> tuple[tuple[Range, ...], int]:
-        """Control tokens that the template wrote, and how many the texts of the source hold. What stands for an image is the template's."""
-        text, own, last = self.chat.text, list[Range](), 0
+        """Return the template's control tokens, and how many the source's texts hold. Image placeholders are the template's."""
+        text, controls, last = self.chat.text, list[Range](), 0
         for place in self.chat.places:
             slot = self.chat.slotted.slots[place.slot]
             regions = self.chat.chat.sample.turns[slot.turn].regions
             lead = len(slot.text) - len(slot.text.lstrip())
-            own += self.borders.controls(text, last, place.start)
+            controls += self.borders.controls(text, last, place.start)
             for at, start, end in slot.parts:
                 if regions[at].kind == IMAGE:
-                    own += self.borders.controls(text, place.start + start - lead, place.start + end - lead)
+                    controls += self.borders.controls(text, place.start + start - lead, place.start + end - lead)
             last = place.end
-        own += self.borders.controls(text, last, len(text))
-        return tuple(own), len(self.borders.controls(text, 0, len(text))) - len(own)
+        controls += self.borders.controls(text, last, len(text))
+        return tuple(controls), len(self.borders.controls(text, 0, len(text))) - len(controls)
 
     def _shortenable(self, blocks: Sequence[Block], turns: Sequence[Sequence[Part]]) -> list[Prompt]:
-        """The untrained texts as the source has them, with what is left of the white space at their ends. Those of a turn that stand end to end are
-        one."""
-        found: list[Prompt] = []
+        """Return the untrained texts with their remaining own white space. Texts of a turn that stand end to end are
+        joined."""
+        shortenable: list[Prompt] = []
         for block, parts in zip(blocks, turns, strict=True):
-            own: list[Range] = []
+            ranges: list[Range] = []
             trained = {part.region for part in parts if part.weight}
             for number in block.places if block.role != SYSTEM else ():
                 for part in self._regions(block, number):
                     if part.kind != TEXT or part.region in trained:
                         continue
                     lead, trail = self.chat.own_margins(number, part.region)
-                    own.append((part.start - lead, part.end + trail))
-            found += joined(own, block.role)
-        return found
+                    ranges.append((part.start - lead, part.end + trail))
+            shortenable += joined(ranges, block.role)
+        return shortenable
 
     def _check_order(self, trained: Sequence[Block], named: str) -> None:
-        """Stop where the template moves turns that are trained or not attended, such as a system turn into the last user turn."""
+        """Raise where the template moves turns that are trained or not attended, such as a system turn into the last user turn."""
         if [block.turn for block in trained] != sorted(block.turn for block in trained):
             raise CheckFailed(f"template {self.chat.chat.template.name} writes {named} turns in another order, so nothing is proven")
 
     def _check_tags(self, blocks: Sequence[Block], starts: Sequence[int], ends: Sequence[Range | None]) -> None:
-        """Where the template itself marks what is generated, that must be the answers: from where a model goes on, or from a part of what it is given to go
-        on from, to the stop. White space may differ, and a control token that ends a turn and is the header of what follows as well."""
+        """Check that what the template itself marks as generated is the answers: from the end of the generation prompt, or from inside
+        it, to the stop. White space may differ, and so may a control token that both ends a turn and opens the next."""
         if self.chat.tagged is None:
             return
         text, tagged = self.chat.text, self.chat.tagged
@@ -525,32 +526,34 @@ class _Derivation:
                 continue
             first, last = self.chat.places[block.places[0]].start, self.chat.places[block.places[-1]].end
             low = self.real(blocks[number - 1].end) if number else 0
-            mine = [tag for tag in tagged if tag[0] <= last and tag[1] >= first and tag[0] >= low]
-            begins = mine and self._begins_alike(mine[0][0], min(start, first), first, number > 0 and blocks[number - 1].role == TOOL)
-            if not (begins and self._ends_alike(mine[-1][1], end, last)):
-                marked = [_shortened(text[slice(*tag)]) for tag in mine]
+            turn_tags = [tag for tag in tagged if tag[0] <= last and tag[1] >= first and tag[0] >= low]
+            begins = turn_tags and self._begins_answer(
+                turn_tags[0][0], min(start, first), first, number > 0 and blocks[number - 1].role == TOOL
+            )
+            if not (begins and self._ends_answer(turn_tags[-1][1], end, last)):
+                marked = [_shortened(text[slice(*tag)]) for tag in turn_tags]
                 template = self.chat.chat.template
                 raise CheckFailed(
                     f"{'the training_template of ' if template.training else ''}template {template.name} marks {marked} of turn {block.turn} as generated, "
                     f"which is {_shortened(text[min(start, first) : end[1] if end else last])!r}"
                 )
 
-    def _begins_alike(self, marked: int, start: int, first: int, after_tool: bool) -> bool:
-        """Whether tags begin where an answer does, or within the prompt that it answers, or enclose the control tokens that end what a tool gave, which
-        TRL's variant for DeepSeek V3 does; `first` is the first of its own texts."""
+    def _begins_answer(self, marked: int, start: int, first: int, after_tool: bool) -> bool:
+        """Whether tags begin where an answer does, or inside its generation prompt, or enclose the control tokens that end a tool's result, which
+        TRL's variant for DeepSeek V3 does; `first`: start of its first text."""
         header = self.chat.text[marked:start].strip()
         ends_tool = after_tool and not pattern(self.chat.chat.template).sub("", header).strip()
         return marked <= first and not self.chat.text[start:marked].strip() and (header in self.borders.lone_prompt or ends_tool)
 
-    def _ends_alike(self, marked: int, end: Range | None, last: int) -> bool:
-        """Whether tags end where an answer does; `last` is the end of its own texts."""
+    def _ends_answer(self, marked: int, end: Range | None, last: int) -> bool:
+        """Whether tags end where an answer does; `last`: end of its last text."""
         stop = end[1] if end else last
         is_header = end is not None and marked <= end[0] and not self.chat.text[marked : end[0]].strip()
         return is_header or not self.chat.text[min(stop, marked) : max(stop, marked)].strip()
 
 
 def _kind(weight: float) -> tuple[bool, bool]:
-    """Whether that is trained, and whether it is attended."""
+    """Return whether a weight is trained, and whether it is attended."""
     return weight > 0, weight >= 0
 
 
@@ -558,27 +561,27 @@ def _shortened(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:39]}…{text[-40:]}"
 
 
-# Whether two derivations of a mask say the same of a render, before anything is tokenized.
+# Comparison of two derivations of a mask, before anything is tokenized.
 
 Weighted = tuple[int, int, float]
 """Characters (start, end) of a render, and their loss weight."""
 
 
 def disagreement(derived: Derived, text: str, trained: Iterable[Weighted]) -> str | None:
-    """The first difference between a derivation and what a build made of the same conversation: its render, and what it trains of it, white
-    space too: the proof of the tokens asks whose it is. `None` where they agree."""
+    """Return the first difference between a derivation and a build of the same conversation, in render or trained text, white
+    space included: the proof of the tokens decides whose it is. `None` where they agree."""
     if text != derived.text:
         at = next((i for i, (a, b) in enumerate(zip(text, derived.text, strict=False)) if a != b), min(len(text), len(derived.text)))
         return f"two renders of it differ: …{text[max(0, at - 20) : at + 40]!r}…, …{derived.text[max(0, at - 20) : at + 40]!r}…"
-    ours, theirs = list(trained), [(each.start, each.end, each.weight) for each in derived.expected]
-    edges = sorted({edge for start, end, _ in (*ours, *theirs) for edge in (start, end)})
+    built, derived_steps = list(trained), [(stretch.start, stretch.end, stretch.weight) for stretch in derived.expected]
+    edges = sorted({edge for start, end, _ in (*built, *derived_steps) for edge in (start, end)})
     next_of = [0, 0]
     for start, end in pairwise(edges):
         weights = []
-        for side, listed in enumerate((ours, theirs)):
-            while next_of[side] < len(listed) and listed[next_of[side]][1] <= start:
-                next_of[side] += 1
-            at = next_of[side]
+        for index, listed in enumerate((built, derived_steps)):
+            while next_of[index] < len(listed) and listed[next_of[index]][1] <= start:
+                next_of[index] += 1
+            at = next_of[index]
             weights.append(listed[at][2] if at < len(listed) and listed[at][0] <= start else 0.0)
         if weights[0] != weights[1]:
             return f"{text[start:end][:80]!r} has loss weight {weights[0]:g} by its marks and {weights[1]:g} by its frames"

@@ -21,11 +21,11 @@ from prep_assets.text.engines import Engines
 from prep_assets.text.ids import Flat
 from prep_assets.text.vocabulary import Vocabulary
 
-# The begin-of-text token of documents, read from the definition of the tokenizer's post-processor: no code is shared with what writes it.
+# The begin-of-text token of documents, read from the tokenizer's post-processor. Shares no code with the writer.
 
 
 def documents_begin_with(vocabulary: Vocabulary, bos: str) -> int | None:
-    """The id that every document must begin with, `None` where none is asked for; `bos` is the option."""
+    """Return the id that every document must begin with, `None` for none; `bos` is the option."""
     if bos == "auto":
         front = [token for processor in _processors(vocabulary.spec.get("post_processor")) for token in _front(processor)]
         return vocabulary.backend.token_to_id(front[0]) if front else None
@@ -38,7 +38,7 @@ def _processors(processor: Mapping[str, Any] | None) -> Iterator[Mapping[str, An
 
 
 def _front(processor: Mapping[str, Any]) -> Iterator[str]:
-    """Texts of the special tokens that a post-processor writes before a single text."""
+    """Yield the special tokens that a post-processor writes before a single text."""
     if processor["type"] in ("BertProcessing", "RobertaProcessing"):
         yield processor["cls"][0]
     for piece in processor.get("single", ()):
@@ -47,7 +47,7 @@ def _front(processor: Mapping[str, Any]) -> Iterator[str]:
         yield piece["SpecialToken"]["id"]
 
 
-# Borders of sentences in token streams: where the store says that one begins, the bytes of the tokens before it are those of the sentences before.
+# Borders of sentences in token streams: the tokens before a marked start have exactly the bytes of the sentences before it.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,10 +56,10 @@ class CutDocument:
 
     Attributes:
         id: its record id.
-        sentences: its text, cut.
-        ids: its tokens, without what stands around them.
-        starts: of all its tokens, 1 where a sentence begins.
-        before: how many tokens stand before those of its text.
+        sentences: its text, cut into sentences.
+        ids: its tokens, without begin-of-text and end-of-text.
+        starts: for all its tokens, 1 where a sentence begins.
+        before: number of tokens before those of its text.
     """
 
     id: str
@@ -70,21 +70,21 @@ class CutDocument:
 
 
 def check_sentences(documents: Iterable[CutDocument], vocabulary: Vocabulary) -> Verdict:
-    """Compare every document. What stands before its text belongs to the first sentence, what stands after it to the last."""
+    """Check every document. Tokens before its text belong to the first sentence, tokens after it to the last."""
     lengths = vocabulary.byte_lengths
     assert lengths is not None  # only tokenizers whose ids stand for bytes are cut into sentences
     count = sentences = 0
     for document in documents:
-        found = np.flatnonzero(document.starts)
+        starts = np.flatnonzero(document.starts)
         sizes = [len(vocabulary.normalized(sentence).encode()) for sentence in document.sentences]
         wanted = np.cumsum([0, *sizes[:-1]])
         borders = np.concatenate([[0], np.cumsum(lengths[document.ids.astype(np.int64)])])
-        if not np.isin(document.starts, (0, 1)).all() or not len(found) or found[0] != 0:
+        if not np.isin(document.starts, (0, 1)).all() or not len(starts) or starts[0] != 0:
             problem = "its first token does not begin a sentence"
-        elif len(found) != len(wanted):
-            problem = f"{len(found)} sentences are marked, Punkt cuts it into {len(wanted)}"
+        elif len(starts) != len(wanted):
+            problem = f"{len(starts)} sentences are marked, Punkt cuts it into {len(wanted)}"
         else:
-            places = borders.take(found - document.before, mode="clip")
+            places = borders.take(starts - document.before, mode="clip")
             wrong = np.flatnonzero(places != wanted)
             if not wrong.size:
                 count, sentences = count + 1, sentences + len(wanted)
@@ -99,26 +99,26 @@ def _in_sentences(numbers: Numbers) -> str:
     return f"{numbers['documents_in_sentences']:,} documents have their {numbers['sentences']:,} sentences"
 
 
-# A document that was cut for fill-in-the-middle, put together again. It shares no code with what cuts.
+# Fill-in-the-middle undone. Shares no code with what cuts.
 
 
 def parts_in_order(ids: Sequence[int], sentinels: Mapping[str, int]) -> list[list[int]] | None:
-    """The parts of a document in the order of its text, without sentinels; `None` where it was not cut.
+    """Return the parts of a document in text order, without sentinels; `None` where it was not cut.
 
     What follows ``middle`` comes before what follows ``suffix``; in the other order (tail first) nothing stands between ``prefix`` and
     ``suffix``, so one rule reads both.
 
     Raises:
-        ValueError: the sentinels are not one each, in the order prefix, suffix, middle, the first at the very start.
+        ValueError: not exactly one sentinel each, in the order prefix, suffix, middle, the first at index 0.
     """
     ids = list(ids)
-    found = [(at, token) for at, token in enumerate(ids) if token in sentinels.values()]
-    if not found:
+    sentinels_found = [(at, token) for at, token in enumerate(ids) if token in sentinels.values()]
+    if not sentinels_found:
         return None
     expected = [sentinels["prefix"], sentinels["suffix"], sentinels["middle"]]
-    if [token for _, token in found] != expected or found[0][0] != 0:
-        raise ValueError(f"sentinels {found[:6]} (place, id), needs {expected} in this order from place 0")
-    suffix, middle = found[1][0], found[2][0]
+    if [token for _, token in sentinels_found] != expected or sentinels_found[0][0] != 0:
+        raise ValueError(f"sentinels {sentinels_found[:6]} (place, id), needs {expected} in this order from place 0")
+    suffix, middle = sentinels_found[1][0], sentinels_found[2][0]
     return [ids[1:suffix], ids[middle + 1 :], ids[suffix + 1 : middle]]
 
 
@@ -126,7 +126,7 @@ def parts_in_order(ids: Sequence[int], sentinels: Mapping[str, int]) -> list[lis
 
 BATCH_CHARACTERS = 1 << 20
 TOGETHER = 1 << 20
-"""Ids whose bytes are compared at once, those of a whole batch."""
+"""Most ids of a batch whose bytes are compared at once."""
 DECODED = 1 << 18
 """Ids whose bytes are compared at a time, where a batch has more than `TOGETHER`."""
 
@@ -138,9 +138,9 @@ class Text:
     Attributes:
         id: its record id.
         text: its text.
-        ids: its token ids without the end-of-text token, and without sentinels, in the order of the text.
-        parts: its text, cut where fill-in-the-middle cut it, or into sentences; empty where it is whole.
-        early: whether it stands among the first tokens of its stream, see `reference_ids.FIRST`.
+        ids: its token ids in text order, without the end-of-text token and sentinels.
+        parts: its text, cut for fill-in-the-middle or into sentences; empty where it is whole.
+        early: whether it is among the first tokens of its stream, see `reference_ids.FIRST`.
     """
 
     id: str
@@ -151,37 +151,42 @@ class Text:
 
 
 def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines | None = None, *, batch: int = 256) -> Verdict:
-    """Tokenize every document again, and decode it.
+    """Tokenize every document a second time, and decode it.
 
     The first documents are decoded by the tokenizer's own decoder. Once that would take longer than to decode each id of the vocabulary with
     it, this is done, and all other documents are compared with the bytes of their ids. A tokenizer that composes text (NFC) gives the composed
     text back; the documents of one that changes text in other ways are not decoded.
 
-    Parts of a document that was cut follow a control token, or are sentences, so each is tokenized for itself.
+    Parts of a cut document follow a control token, or are sentences, so each is tokenized alone.
 
     Args:
-        engines: with them, all but a sample of the documents is tokenized by the fast engine, see `reference_ids.IdsAgain`; else all by the reference.
+        engines: if given, the fast engine tokenizes all but a sample of the documents, see `reference_ids.IdsAgain`; else the reference does all.
     """
     decoded = compared = cut = tokens = 0
     table: tuple[Any, ...] | None = None
     again = IdsAgain(vocabulary, engines)
-    with closing(ahead((some, _again(some, again)) for some in _batches(texts, batch))) as batches:
-        for some, found in batches:
-            if (at := _first_other(some, found)) is not None:
-                what = f"{len(some[at].ids):,} ids differ from the tokenizer's {int(np.diff(found.offsets)[at]):,}"
-                return fails(some[at].id, what, {"documents_decoded": decoded, "documents_compared": compared + at + 1}, some[at].ids)
-            compared += len(some)
-            del found  # a long document has many
-            tokens += sum(len(text.ids) for text in some)
+    with closing(ahead((batch_texts, _tokenize(batch_texts, again)) for batch_texts in _batches(texts, batch))) as batches:
+        for batch_texts, flat in batches:
+            if (at := _first_different(batch_texts, flat)) is not None:
+                fault_text = f"{len(batch_texts[at].ids):,} ids differ from the tokenizer's {int(np.diff(flat.offsets)[at]):,}"
+                return fails(
+                    batch_texts[at].id,
+                    fault_text,
+                    {"documents_decoded": decoded, "documents_compared": compared + at + 1},
+                    batch_texts[at].ids,
+                )
+            compared += len(batch_texts)
+            del flat  # a long document has many
+            tokens += sum(len(text.ids) for text in batch_texts)
             if vocabulary.token_bytes is not None:
                 if table is None and tokens > vocabulary.size:
                     table = _byte_table(vocabulary)
-                fault = _compare(some, vocabulary, table) if table else _decode(some, vocabulary)
+                fault = _compare(batch_texts, vocabulary, table) if table else _decode(batch_texts, vocabulary)
                 if fault is not None:
-                    text, what = fault
-                    return fails(text.id, what, {"documents_decoded": decoded, "documents_compared": compared}, text.ids)
-                decoded += len(some)
-            cut += sum(bool(text.parts) for text in some)
+                    text, fault_text = fault
+                    return fails(text.id, fault_text, {"documents_decoded": decoded, "documents_compared": compared}, text.ids)
+                decoded += len(batch_texts)
+            cut += sum(bool(text.parts) for text in batch_texts)
     numbers = {
         "documents_decoded": decoded,
         "documents_compared": compared,
@@ -199,33 +204,33 @@ def _identical(numbers: Numbers, engine: str) -> str:
 
 
 def _batches(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:
-    """Batches of at most `size` documents and about `BATCH_CHARACTERS`. A longer document is one by itself."""
-    some: list[Text] = []
+    """Yield batches of at most `size` documents and about `BATCH_CHARACTERS`. A longer document is a batch of its own."""
+    batch: list[Text] = []
     characters = 0
     for text in texts:
-        if some and len(text.text) > BATCH_CHARACTERS:
-            yield some
-            some = []
-        some.append(text)
+        if batch and len(text.text) > BATCH_CHARACTERS:
+            yield batch
+            batch = []
+        batch.append(text)
         characters += len(text.text)
-        if len(some) == size or characters >= BATCH_CHARACTERS:
-            yield some
-            some, characters = [], 0
-    if some:
-        yield some
+        if len(batch) == size or characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
 
 
-def _again(texts: Sequence[Text], again: IdsAgain) -> Flat:
-    """The documents' ids once more."""
+def _tokenize(texts: Sequence[Text], again: IdsAgain) -> Flat:
+    """Return the ids of documents, tokenized a second time."""
     parts = [text.parts or (text.text,) for text in texts]
     counts = np.fromiter(map(len, parts), np.int64)
-    whole, early = (np.repeat(np.array(each), counts) for each in ([not text.parts for text in texts], [text.early for text in texts]))
-    flat = again.encode([part for each in parts for part in each], whole, early)
+    whole, early = (np.repeat(np.array(column), counts) for column in ([not text.parts for text in texts], [text.early for text in texts]))
+    flat = again.encode([part for column in parts for part in column], whole, early)
     return Flat(flat.ids, flat.offsets[np.concatenate([[0], np.cumsum(counts)])])
 
 
-def _first_other(texts: Sequence[Text], again: Flat) -> int | None:
-    """The number of the first document that has other ids; all are compared at once, as few have."""
+def _first_different(texts: Sequence[Text], again: Flat) -> int | None:
+    """Return the index of the first document with other ids. All are compared at once, since few differ."""
     stored = texts[0].ids if len(texts) == 1 else np.concatenate([text.ids for text in texts])
     same_lengths = np.array_equal(np.diff(again.offsets), [len(text.ids) for text in texts])
     if same_lengths and np.array_equal(again.ids, stored):
@@ -237,29 +242,29 @@ def _first_other(texts: Sequence[Text], again: Flat) -> int | None:
 
 
 def _byte_table(vocabulary: Vocabulary) -> tuple[Any, ...]:
-    """The bytes of each id as an Arrow array; nothing where the tokenizer's own decoder does not confirm them all."""
+    """Return the bytes of each id as an Arrow array in a tuple; empty where the tokenizer's own decoder does not confirm them all."""
     import pyarrow as pa
 
     return (pa.array(vocabulary.token_bytes, pa.large_binary()),) if is_proven(vocabulary) else ()
 
 
 def _compare(texts: Sequence[Text], vocabulary: Vocabulary, table: tuple[Any, ...]) -> tuple[Text, str] | None:
-    """The first document whose ids do not stand for its bytes, and how they differ."""
+    """Return the first document whose ids do not have its bytes, and how they differ."""
     suspects = _suspects(texts, vocabulary, table[0])
     fault = _decode(suspects, vocabulary)
     return fault or ((suspects[0], "its ids stand for other bytes, which only look like its text") if suspects else None)
 
 
 def _suspects(texts: Sequence[Text], vocabulary: Vocabulary, table: Any) -> list[Text]:
-    """The documents whose bytes are not those of their ids."""
+    """Return the documents whose bytes are not those of their ids."""
     import pyarrow as pa
 
     if sum(len(text.ids) for text in texts) > TOGETHER:
         return [text for text in texts if not _stands_for(text, vocabulary, table)]
-    found = table.take(pa.array(np.concatenate([text.ids for text in texts]).astype(np.uint32)))
-    bounds = np.frombuffer(found.buffers()[1], np.int64)
+    taken = table.take(pa.array(np.concatenate([text.ids for text in texts]).astype(np.uint32)))
+    bounds = np.frombuffer(taken.buffers()[1], np.int64)
     ends = np.cumsum([0, *(len(text.ids) for text in texts)])
-    data, suspects = _bytes_of(found), []
+    data, suspects = _bytes_of(taken), []
     for text, start, end in zip(texts, bounds[ends[:-1]].tolist(), bounds[ends[1:]].tolist(), strict=True):
         # a SentencePiece tokenizer puts one space in front of the first word
         skipped = vocabulary.prefix_space != "never" and data[start : min(start + 1, end)] == b" " and not text.text.startswith(" ")
@@ -269,13 +274,13 @@ def _suspects(texts: Sequence[Text], vocabulary: Vocabulary, table: Any) -> list
 
 
 def _stands_for(text: Text, vocabulary: Vocabulary, table: Any) -> bool:
-    """Whether the ids of a long document stand for its bytes, which are compared a part at a time."""
+    """Whether the ids of a long document have its bytes, compared in parts."""
     import pyarrow as pa
 
     expected, at = _tokenized(text, vocabulary).encode(), 0
     for first in range(0, len(text.ids), DECODED):
-        found = table.take(pa.array(text.ids[first : first + DECODED].astype(np.uint32)))
-        data = _bytes_of(found)[: int(np.frombuffer(found.buffers()[1], np.int64)[len(found)])]
+        taken = table.take(pa.array(text.ids[first : first + DECODED].astype(np.uint32)))
+        data = _bytes_of(taken)[: int(np.frombuffer(taken.buffers()[1], np.int64)[len(taken)])]
         if first == 0 and vocabulary.prefix_space != "never" and data.startswith(b" ") and not text.text.startswith(" "):
             data = data[1:]
         if not expected.startswith(data, at):
@@ -284,21 +289,21 @@ def _stands_for(text: Text, vocabulary: Vocabulary, table: Any) -> bool:
     return at == len(expected)
 
 
-def _bytes_of(found: Any) -> bytes:
-    """The bytes of an Arrow array, as an object that is compared with others by memory; a view would compare byte by byte."""
-    data: bytes = found.buffers()[2].to_pybytes()
+def _bytes_of(array: Any) -> bytes:
+    """Return the bytes of an Arrow array. `bytes` compare as memory; a view would compare byte by byte."""
+    data: bytes = array.buffers()[2].to_pybytes()
     return data
 
 
 def _tokenized(text: Text, vocabulary: Vocabulary) -> str:
-    """What of a document is tokenized: its text, composed where the tokenizer composes; each part for itself where it is cut."""
+    """Return the text of a document as it is tokenized: normalized, each part alone where it is cut."""
     return "".join(map(vocabulary.normalized, text.parts or (text.text,)))
 
 
 def _decode(texts: Sequence[Text], vocabulary: Vocabulary) -> tuple[Text, str] | None:
-    """The first document that the tokenizer's own decoder does not turn into its text, and how they differ."""
-    found = vocabulary.decode_batch([text.ids.tolist() for text in texts])
-    for text, decoded in zip(texts, found, strict=True):
+    """Return the first document that the tokenizer's own decoder does not turn into its text, and how they differ."""
+    decoded_texts = vocabulary.decode_batch([text.ids.tolist() for text in texts])
+    for text, decoded in zip(texts, decoded_texts, strict=True):
         expected = _tokenized(text, vocabulary)
         if vocabulary.prefix_space != "never" and decoded.startswith(" ") and not expected.startswith(" "):
             decoded = decoded[1:]
@@ -309,7 +314,7 @@ def _decode(texts: Sequence[Text], vocabulary: Vocabulary) -> tuple[Text, str] |
     return None
 
 
-# Masks of pretraining: what of each document is trained, and with which weight, and what is not attended, is what the regions of its source say.
+# Masks of pretraining: weights and attention of each document are those of the regions of its source.
 #
 # The tokens of a document are decoded in runs of one weight; those must be the texts of the source's regions, joined where neighbours weigh the same. White
 # space is left out of the comparison, because a token may begin with a space of the region before its own.
@@ -339,14 +344,15 @@ def check_document_masks(documents: Iterable[MaskedDocument], vocabulary: Vocabu
     checked = untrained = unattended = 0
     for document in documents:
         shown = [region for turn in document.sample.turns for region in turn.regions if not region.drop and region.text]
-        expected, found = _expected(shown, vocabulary), _found(document, vocabulary, images)
+        expected, runs_found = _expected_runs(shown, vocabulary), _decoded_runs(document, vocabulary, images)
         ending = max(0.0, next((_weight(region) for region in reversed(shown) if region.kind != IMAGE), 1.0))
         problem = ""
-        if expected != found:
+        if expected != runs_found:
             at = next(
-                (at for at, pair in enumerate(zip(expected, found, strict=False)) if pair[0] != pair[1]), min(len(expected), len(found))
+                (at for at, pair in enumerate(zip(expected, runs_found, strict=False)) if pair[0] != pair[1]),
+                min(len(expected), len(runs_found)),
             )
-            wanted, got = (runs[at] if at < len(runs) else "nothing" for runs in (expected, found))
+            wanted, got = (runs[at] if at < len(runs) else "nothing" for runs in (expected, runs_found))
             problem = f"run {at} is {got!r:.120}, the source says {wanted!r:.120}"
         elif document.ended and float(document.mask[-1]) != ending:
             problem = f"the end-of-text token weighs {float(document.mask[-1]):g}, the region before it {ending:g}"
@@ -355,8 +361,8 @@ def check_document_masks(documents: Iterable[MaskedDocument], vocabulary: Vocabu
         checked += 1
         untrained += int((document.mask <= 0).sum())
         unattended += int((document.mask < 0).sum())
-    more = {"unattended_tokens": unattended} if unattended else {}
-    return holds(_masked, {"documents_masked": checked, "masked_tokens": untrained, **more})
+    extra = {"unattended_tokens": unattended} if unattended else {}
+    return holds(_masked, {"documents_masked": checked, "masked_tokens": untrained, **extra})
 
 
 def _masked(numbers: Numbers) -> str:
@@ -373,12 +379,12 @@ def _weight(region: Region) -> float:
     return 1.0 if region.loss_weight is None else float(np.float32(region.loss_weight))
 
 
-def _expected(shown: Sequence[Region], vocabulary: Vocabulary) -> list[Run]:
+def _expected_runs(shown: Sequence[Region], vocabulary: Vocabulary) -> list[Run]:
     whole = _joined([(_weight(region), PICTURE if region.kind == IMAGE else region.text) for region in shown])
     return [(weight, text if text == PICTURE else _solid(vocabulary.normalized(text))) for weight, text in whole]
 
 
-def _found(document: MaskedDocument, vocabulary: Vocabulary, images: Collection[int]) -> list[Run]:
+def _decoded_runs(document: MaskedDocument, vocabulary: Vocabulary, images: Collection[int]) -> list[Run]:
     whole = len(document.ids) - document.ended
     ids, weights = document.ids[:whole], document.mask[:whole]
     pictures = np.isin(ids, list(images))
@@ -392,9 +398,9 @@ def _found(document: MaskedDocument, vocabulary: Vocabulary, images: Collection[
 
 
 def _joined(runs: Sequence[Run]) -> list[Run]:
-    """Neighbours of one weight as one, without white space; runs of white space alone are left out. Pictures side by side are one."""
-    kept = [(weight, solid) for weight, text in runs if (solid := _solid(text))]
-    grouped = groupby(kept, key=lambda run: (run[0], run[1] == PICTURE))
+    """Join neighbouring runs of one weight, without white space; drop blank runs. Adjacent pictures are one run."""
+    solid_runs = [(weight, solid) for weight, text in runs if (solid := _solid(text))]
+    grouped = groupby(solid_runs, key=lambda run: (run[0], run[1] == PICTURE))
     return [(weight, PICTURE if picture else "".join(text for _, text in same)) for (weight, picture), same in grouped]
 
 

@@ -15,7 +15,7 @@ from prep_assets.samples import Sampled
 AS_FLOAT32: Mapping[str, Any] = {"rtol": 2.0**-24, "atol": 2.0**-150}
 """A number that is stored as float32 is off by half of its last bit at most, and of its smallest step near 0."""
 
-# Rewards of scored groups: finite, one for each response, and those that the source has.
+# Rewards of scored groups: finite, one per response, and equal to those of the source.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,8 +24,8 @@ class Scores:
 
     Attributes:
         id: its record id.
-        rewards: as they are stored, 1-D.
-        responses: how many responses are stored.
+        rewards: stored rewards, 1-D.
+        responses: number of stored responses.
         source: the rewards of its source, read again.
     """
 
@@ -49,8 +49,8 @@ def check_rewards(groups: Iterable[Scores]) -> Verdict:
             worst = worst or Worst(group.id, fault)
     if worst is not None:
         return some_fail(numbers["groups_failed"], numbers["groups_checked"], "groups fail", worst, numbers)
-    said = f"{numbers['rewards_checked']:,} rewards of {numbers['groups_checked']:,} groups are those of their sources"
-    return Verdict(True, f"{said}; in {numbers['groups_of_equal_rewards']:,} all are equal", numbers)
+    summary = f"{numbers['rewards_checked']:,} rewards of {numbers['groups_checked']:,} groups are those of their sources"
+    return Verdict(True, f"{summary}; in {numbers['groups_of_equal_rewards']:,} all are equal", numbers)
 
 
 def _fault(group: Scores) -> str | None:
@@ -65,7 +65,7 @@ def _fault(group: Scores) -> str | None:
     return f"reward {wrong[0]} is {group.rewards[wrong[0]]:g}, the source says {group.source[wrong[0]]:g}" if len(wrong) else None
 
 
-# Groups with the ids that a model sampled: stored as they were sampled, all of them trained, each with its log-probability.
+# Groups with sampled ids: stored as sampled, all of them trained, each with its log-probability.
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class Rollout:
     Attributes:
         id: its record id.
         prompt: stored ids of its prompt.
-        responses: of each response what is stored: ``tokens``, ``loss_mask``, and ``logprobs`` where the store has them.
-        source: what the source says, read again.
+        responses: stored arrays of each response: ``tokens``, ``loss_mask``, and ``logprobs`` where the store has them.
+        source: the sampled ids of the source, read again.
     """
 
     id: str
@@ -92,13 +92,13 @@ def check_sampled(groups: Iterable[Rollout]) -> Verdict:
         fault = _sampled_fault(group)
         numbers["groups_checked"] += 1
         numbers["responses_checked"] += len(group.responses)
-        numbers["tokens_checked"] += sum(len(each["tokens"]) for each in group.responses)
+        numbers["tokens_checked"] += sum(len(response["tokens"]) for response in group.responses)
         if fault is not None:
             return fails(group.id, fault, numbers)
     if not numbers["groups_checked"]:
         return Verdict(True, "no group has sampled ids: texts were tokenized", numbers)
-    said = f"{numbers['tokens_checked']:,} ids of {numbers['responses_checked']:,} responses are stored as they were sampled"
-    return Verdict(True, said, numbers)
+    summary = f"{numbers['tokens_checked']:,} ids of {numbers['responses_checked']:,} responses are stored as they were sampled"
+    return Verdict(True, summary, numbers)
 
 
 def _sampled_fault(group: Rollout) -> str | None:
@@ -111,7 +111,7 @@ def _sampled_fault(group: Rollout) -> str | None:
         if list(stored["tokens"]) != list(ids):
             return f"response {number}: {len(stored['tokens'])} ids differ from the {len(ids)} that were sampled"
         if set(stored["loss_mask"]) != {1}:
-            return f"response {number}: {sum(not each for each in stored['loss_mask'])} sampled tokens are not trained"
+            return f"response {number}: {sum(not mask_value for mask_value in stored['loss_mask'])} sampled tokens are not trained"
         if ("logprobs" in stored) != (source.logprobs is not None):
             return f"response {number}: log-probabilities are {'stored and not in' if 'logprobs' in stored else 'in and not stored of'} the source"
         if source.logprobs is not None and not np.allclose(stored["logprobs"], source.logprobs[number], **AS_FLOAT32):

@@ -1,4 +1,4 @@
-"""Images a second time: how many tokens stand for each, and where they stand."""
+"""Image tokens derived a second time: how many each image has, and where they are."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from prep_assets.stores.images import Image, Images, image_fault
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 
-# How many tokens stand for an image, derived a second time: each processor's way is followed in pixels, as it resizes, cuts and pads the picture.
+# Number of tokens of an image, derived a second time: follows in pixels how each processor resizes, cuts and pads the picture.
 
 Size = tuple[int, int]
 """Width and height in pixels."""
 ANY_SIZE: Size = (1, 1)
-"""Where the rule asks for none."""
+"""Size for rules that need none."""
 LARGEST = 4096
-"""Idefics 3 resizes no image beyond it."""
+"""Idefics 3 resizes no image beyond this edge."""
 ONE_TILE = (0, 0)
 _DIGITS = 7
 
 
 def counted_again(sample: Sample, rule: ImageRule | None, token: str, size_of: Callable[[str], Size | None]) -> Sample:
-    """The sample with what must stand for each image that is shown.
+    """Return the sample with the placeholder of each shown image.
 
     Args:
-        size_of: resolution of the image at a path; `None` where only the row can say it.
+        size_of: path → resolution of the image; `None` where only the row has it.
 
     Raises:
-        CheckFailed: the resolution is not known, or the processor refuses it.
+        CheckFailed: the resolution is unknown, or the processor rejects it.
     """
     if rule is None:
         return sample
 
-    def again(region: Region) -> Region:
+    def with_placeholder(region: Region) -> Region:
         if region.kind != IMAGE or region.drop:
             return region
         size = None if isinstance(rule, Fixed) else size_of(region.text) or region.size
@@ -53,11 +53,11 @@ def counted_again(sample: Sample, rule: ImageRule | None, token: str, size_of: C
             raise CheckFailed(f"{region.text[:200]!r} has {size} pixels, its row says {region.size}")
         return replace(region, size=size, placeholder=expected_text(rule, token, size or ANY_SIZE))
 
-    return replace(sample, turns=tuple(replace(turn, regions=tuple(map(again, turn.regions))) for turn in sample.turns))
+    return replace(sample, turns=tuple(replace(turn, regions=tuple(map(with_placeholder, turn.regions))) for turn in sample.turns))
 
 
 def expected_text(rule: ImageRule, token: str, size: Size) -> str:
-    """What must stand for an image of this size."""
+    """Return the placeholder of an image of this size."""
     width, height = size
     match rule:
         case Fixed():
@@ -73,7 +73,7 @@ def expected_text(rule: ImageRule, token: str, size: Size) -> str:
 
 
 def _grid(rule: Qwen2VL, width: int, height: int) -> int:
-    """Resize to whole factors, then divide into merged patches."""
+    """Resize to multiples of a merged patch, then count the merged patches."""
     low, high = sorted((width, height))
     if high / low > 200:
         raise CheckFailed(f"{width} x {height} pixels are refused by the processor")
@@ -90,7 +90,7 @@ def _grid(rule: Qwen2VL, width: int, height: int) -> int:
 
 
 def _features(rule: LlavaNext, width: int, height: int) -> int:
-    """Choose the canvas, and take off the lines of patches that are padding."""
+    """Choose the canvas, and subtract the rows and columns of patches that are padding."""
 
     def shown(canvas: Size) -> Size:
         scale = min(canvas[1] / width, canvas[0] / height)
@@ -99,15 +99,15 @@ def _features(rule: LlavaNext, width: int, height: int) -> int:
     per_tile = rule.image_size // rule.patch_size
     down, across = (per_tile * (side // rule.image_size) for side in max(rule.image_grid_pinpoints, key=shown))
     above = (down - int(round(height * (across / width), _DIGITS))) // 2
-    beside = (across - int(round(width * (down / height), _DIGITS))) // 2
-    down, across = down - 2 * max(0, above), across - 2 * max(0, beside)
+    left = (across - int(round(width * (down / height), _DIGITS))) // 2
+    down, across = down - 2 * max(0, above), across - 2 * max(0, left)
     ends_of_lines = down
     features = per_tile**2 + rule.num_additional_image_tokens + down * across + ends_of_lines
     return features - 1 if rule.vision_feature_select_strategy == "default" else features
 
 
 def _pictures(rule: InternVL, width: int, height: int) -> int:
-    """The tiles of the grid that is nearest in shape, and the whole picture where there are several."""
+    """Return the tiles of the grid with the nearest aspect ratio, plus the whole picture where there are several."""
     grids = [(x, y) for x in range(1, rule.max_patches + 1) for y in range(1, rule.max_patches // x + 1) if x * y >= rule.min_patches]
     off = {(x, y): abs(width / height - x / y) for x, y in grids}
     nearest = [x * y for x, y in grids if off[x, y] == min(off.values())]
@@ -117,7 +117,7 @@ def _pictures(rule: InternVL, width: int, height: int) -> int:
 
 
 def _cut(rule: Idefics3, width: int, height: int) -> tuple[int, int]:
-    """Rows and columns of tiles, after both resizes; none where the picture is one tile."""
+    """Return rows and columns of tiles, after both resizes; `ONE_TILE` where the picture is one tile."""
     if not rule.do_image_splitting:
         return ONE_TILE
     for most, even in ((rule.longest_edge, True), (LARGEST, False)):
@@ -152,20 +152,20 @@ def _listed(rule: Idefics3, token: str, rows: int, columns: int) -> str:
     return "".join([*written, rule.fake_image_token, rule.global_image_token, picture, rule.fake_image_token])
 
 
-# Images: each stands on its run of the image token, untrained, that token stands nowhere else, and a packed table has those of its records.
+# Images: each has its untrained run of the image token, which occurs nowhere else; a packed table has the images of its records.
 
 ONE = "\0"
-"""A token of one character, to count them."""
+"""A one-character token, for counting."""
 Place = tuple[int, int, int]
-"""Row, place of the first token in it, number of tokens."""
+"""Row, index of the first token in it, number of tokens."""
 
 
 def check_images(store: TokenStore | PackedStore, token: int, rule: ImageRule | None = None) -> Verdict:
-    """The images of a token stream or of a packed table, over all of its tokens.
+    """Check the images of a token stream or of a packed table against all of its tokens.
 
     Args:
         token: id of the image token.
-        rule: how many tokens an image has; `None`: as many as the store says.
+        rule: how many tokens an image has; `None`: trust the store.
     """
     mixed = rule is not None and bool(tokens_around(rule))
     if isinstance(store, TokenStore):
@@ -186,7 +186,7 @@ def check_images(store: TokenStore | PackedStore, token: int, rule: ImageRule | 
 
 
 def _miscounted(images: Images, tokens: Any, starts: Any, token: int, rule: ImageRule, block: int = 1 << 12) -> str | None:
-    """The first image that has another number of image tokens than its resolution gives."""
+    """Return the fault of the first image whose number of tokens does not fit its resolution."""
     known: dict[Any, int] = {}
     begins = starts[np.asarray(images.record)] + np.asarray(images.start)
     ends = begins + np.asarray(images.length)
@@ -194,8 +194,8 @@ def _miscounted(images: Images, tokens: Any, starts: Any, token: int, rule: Imag
         numbers = np.arange(first, min(first + block, len(images)))
         low = int(begins[first])
         before = np.concatenate([[0], np.cumsum(np.asarray(tokens[low : int(ends[numbers[-1]])]) == token)])
-        found = before[ends[numbers] - low] - before[begins[numbers] - low]
-        for number, image, count in zip(numbers.tolist(), images.references(numbers), found.tolist(), strict=True):
+        counts = before[ends[numbers] - low] - before[begins[numbers] - low]
+        for number, image, count in zip(numbers.tolist(), images.references(numbers), counts.tolist(), strict=True):
             if image.size is None and not isinstance(rule, Fixed):
                 return f"image {number:,}, {image.path[:100]!r}, has no resolution"
             if image.size not in known:
@@ -208,7 +208,7 @@ def _miscounted(images: Images, tokens: Any, starts: Any, token: int, rule: Imag
 
 
 class _EndToEnd:
-    """The rows of a table as one array, read in slices; NaN in the padding, which may be of the image token."""
+    """The rows of a table as one array, read in slices; NaN in the padding, which may be the image token."""
 
     def __init__(self, rows: Any, used: npt.NDArray[np.int64]) -> None:
         self._rows, self._used, self._width = rows, used, int(rows.shape[1])
@@ -221,26 +221,26 @@ class _EndToEnd:
 
 
 def check_packed_images(packed: PackedStore, tokens: Mapping[str, TokenStore]) -> Verdict:
-    """Compare a packed table's images with those of the records that its pieces are made of: places, paths and digests."""
-    expected, found = list(_expected(packed, tokens)), list(_found(packed.images))
-    numbers = {"packed_images": len(found)}
-    if len(expected) != len(found):
-        problem = f"{len(found):,} images, the records have {len(expected):,} in the pieces that are packed"
+    """Compare the images of a packed table with those of its records: places, paths and digests."""
+    expected, packed_images = list(_record_images(packed, tokens)), list(_packed_images(packed.images))
+    numbers = {"packed_images": len(packed_images)}
+    if len(expected) != len(packed_images):
+        problem = f"{len(packed_images):,} images, the records have {len(expected):,} in the pieces that are packed"
         return Verdict(False, problem, numbers, Worst("images", problem))
-    for wanted, got in zip(expected, found, strict=True):
+    for wanted, got in zip(expected, packed_images, strict=True):
         if wanted != got:
             problem = f"an image at {got}, the records have {wanted}"
             return Verdict(False, problem, numbers, Worst(f"row {got[0][0]:,}", problem))
-    return Verdict(True, f"{len(found):,} packed images are those of their records", numbers)
+    return Verdict(True, f"{len(packed_images):,} packed images are those of their records", numbers)
 
 
-def _found(images: Images) -> Iterator[tuple[Place, Image]]:
+def _packed_images(images: Images) -> Iterator[tuple[Place, Image]]:
     places = zip(images.record.tolist(), images.start.tolist(), images.length.tolist(), strict=True)
     yield from zip(places, images.references(np.arange(len(images))), strict=True)
 
 
-def _expected(packed: PackedStore, tokens: Mapping[str, TokenStore]) -> Iterator[tuple[Place, Image]]:
-    """The images of each piece, one piece after the other."""
+def _record_images(packed: PackedStore, tokens: Mapping[str, TokenStore]) -> Iterator[tuple[Place, Image]]:
+    """Yield the images of each piece, piece by piece."""
     documents = {field: np.asarray(values) for field, values in packed.documents.items()}
     for piece in range(len(documents["row"])):
         row, offset, length, source, record, start = (int(documents[field][piece]) for field in documents)

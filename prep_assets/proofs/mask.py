@@ -1,4 +1,4 @@
-"""Mask alignment and tokenization identity of conversations, and where a mask is wrong."""
+"""Proofs of conversations: mask alignment and tokenization identity, and where a mask is wrong."""
 
 from __future__ import annotations
 
@@ -24,51 +24,51 @@ from prep_assets.text.vocabulary import Vocabulary
 
 Run = tuple[int, int]
 BROKEN = "\ufffd"
-"""What a decoder shows for a part of a character, which truncation leaves at an end of a row."""
+"""What a decoder writes for a partial character, which truncation can leave at an end of a row."""
 
 
 def first_wrong(
     ids: npt.NDArray[np.integer], runs: Sequence[Run], decoded: Sequence[str], expected: Sequence[str], vocabulary: Vocabulary
 ) -> int:
-    """The token at which the trained runs of a row part from the texts that its source trains; -1 where that cannot be told.
+    """Return the first token where the trained runs of a row differ from the texts that its source trains; -1 if unknown.
 
     Args:
         runs: start and end of each trained run.
-        decoded: the text of each.
+        decoded: the text of each run.
         expected: the texts that must be trained.
     """
-    texts, wanted = [each.strip(BROKEN) for each in decoded], [each.strip(BROKEN) for each in expected]
-    foreign = next((at for at, text in enumerate(texts) if text not in wanted), None)
-    if foreign is None:  # a text is not trained at all: where it stands is not known here
+    texts, wanted = [text.strip(BROKEN) for text in decoded], [text.strip(BROKEN) for text in expected]
+    foreign = next((at for at, stripped in enumerate(texts) if stripped not in wanted), None)
+    if foreign is None:  # a text is not trained at all, and its place is unknown
         return -1
-    lacking = next((each for each, text in zip(expected, wanted, strict=True) if text not in texts), None)
+    lacking = next((text for text, stripped in zip(expected, wanted, strict=True) if stripped not in texts), None)
     return runs[foreign][0] if lacking is None else _in_run(ids, runs[foreign], decoded[foreign], lacking, vocabulary)
 
 
-def _in_run(ids: npt.NDArray[np.integer], run: Run, found: str, wanted: str, vocabulary: Vocabulary) -> int:
+def _in_run(ids: npt.NDArray[np.integer], run: Run, decoded: str, wanted: str, vocabulary: Vocabulary) -> int:
     start, end = run
-    if found in wanted:  # the run is too short, at its beginning or at its end
-        return start - 1 if not wanted.startswith(found) else min(end, len(ids) - 1)
-    same = next((at for at, (a, b) in enumerate(zip(found, wanted, strict=False)) if a != b), min(len(found), len(wanted)))
+    if decoded in wanted:  # the run is too short, at its beginning or at its end
+        return start - 1 if not wanted.startswith(decoded) else min(end, len(ids) - 1)
+    same = next((at for at, (a, b) in enumerate(zip(decoded, wanted, strict=False)) if a != b), min(len(decoded), len(wanted)))
     ends = [len(vocabulary.decode(ids[start : at + 1].tolist())) for at in range(start, end)]
     return start + bisect_left(ends, same + 1)
 
 
-# Mask alignment: trained tokens decode to exactly the trained texts, each with the tokens that end its turn, and to nothing else; tokens that are not
+# Mask alignment: trained tokens decode to exactly the trained texts, each with the stop tokens of its turn; tokens that are not
 # attended decode to exactly the texts of regions without attention.
 #
 # The mask was made from character offsets of a render with marks. This check goes the other way and shares no code with it: it cuts each record where the
 # weight of its mask changes, decodes every trained run with the tokenizer's own decoder, and compares with the texts of the source.
 
 Cut = Literal["none", "start", "end"]
-"""Where truncation took tokens away, perhaps amid a text."""
+"""Where truncation removed tokens, perhaps inside a text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One record to be proven: its id, token ids and weights (both 1-D and equally long; below 0 where a token is not attended, see
-    `TokenStore.weights`), what must be trained or not attended of what truncation has left, where it was cut, the weight of each token where the row
-    itself says it, and whether a template's tags say the same (`Derived.tagged`)."""
+    """One record to prove: its id, token ids and weights (both 1-D and equally long; below 0 where a token is not attended, see
+    `TokenStore.weights`), what of the truncated record must be trained or not attended, where it was cut, the weight of each token where the row
+    itself gives it, and whether a template's tags agree (`Derived.tagged`)."""
 
     id: str
     ids: npt.NDArray[np.integer]
@@ -80,7 +80,7 @@ class Row:
 
 
 LONG = 1 << 20
-"""Tokens of a row that is checked by itself, so that they are not copied beside others."""
+"""A row of more tokens is a batch of its own, so that it is not copied with others."""
 
 
 def prove_masks(rows: Iterable[Row], vocabulary: Vocabulary, *, batch: int = 512) -> Verdict:
@@ -93,7 +93,7 @@ def prove_masks(rows: Iterable[Row], vocabulary: Vocabulary, *, batch: int = 512
 
 @dataclass
 class MaskProof:
-    """The check, for rows that come in batches.
+    """The check for rows that come in batches.
 
     Attributes:
         checked, failed, trained, tagged: rows and tokens so far, and rows of which a template's tags say the same.
@@ -117,19 +117,19 @@ class MaskProof:
         return ByteTable(self.vocabulary)
 
     def proven(self, rows: int, trained: int, stops: Iterable[str], tagged: int = 0, unattended: int = 0) -> None:
-        """Count rows that somebody else has proven."""
+        """Count rows that were proven elsewhere."""
         self.checked += rows
         self.unattended += unattended
         self.tagged += tagged
         self.trained += trained
         self.stops.update(stops)
 
-    def add(self, part: Sequence[Row]) -> None:
-        """Check some rows."""
-        runs_of = [trained_runs(row, self.vocabulary) for row in part]
-        listed = [row.ids[start:end].tolist() for row, runs in zip(part, runs_of, strict=True) for start, end in runs]
+    def add(self, rows: Sequence[Row]) -> None:
+        """Check rows."""
+        runs_of = [trained_runs(row, self.vocabulary) for row in rows]
+        listed = [row.ids[start:end].tolist() for row, runs in zip(rows, runs_of, strict=True) for start, end in runs]
         decoded = iter(self.vocabulary.decode_batch(listed))
-        for row, runs in zip(part, runs_of, strict=True):
+        for row, runs in zip(rows, runs_of, strict=True):
             trained = sum(end - start for start, end in runs if row.mask[start] > 0)
             self.proven(1, trained, (), row.tagged, sum(end - start for start, end in runs) - trained)
             texts = [next(decoded) for _ in runs]
@@ -139,7 +139,7 @@ class MaskProof:
                 self.worst = self.worst or _worst(row, fault, runs, texts, self.vocabulary)
 
     def verdict(self) -> Verdict:
-        """What came of all rows."""
+        """Return the verdict on all rows so far."""
         numbers = {"rows_checked": self.checked, "rows_failed": self.failed, "trained_tokens": self.trained}
         if self.tagged:
             numbers["rows_by_tags_too"] = self.tagged
@@ -147,15 +147,15 @@ class MaskProof:
             numbers["unattended_tokens"] = self.unattended
         if self.worst is None:
             by_tags = f"; tags in the template say the same of {self.tagged:,} rows" if self.tagged else ""
-            said = f"{self.trained:,} trained tokens of {self.checked:,} rows decode to exactly the trained texts and {_ends(self.stops)}{by_tags}"
-            said += f"; {self.unattended:,} tokens without attention decode to exactly the texts without it" if self.unattended else ""
-            return Verdict(True, said, numbers)
-        said = f"{self.failed:,} of {self.checked:,} rows train the wrong tokens; first {self.worst.where}: {self.worst.note}"
-        return Verdict(False, said, numbers, self.worst)
+            summary = f"{self.trained:,} trained tokens of {self.checked:,} rows decode to exactly the trained texts and {_ends(self.stops)}{by_tags}"
+            summary += f"; {self.unattended:,} tokens without attention decode to exactly the texts without it" if self.unattended else ""
+            return Verdict(True, summary, numbers)
+        summary = f"{self.failed:,} of {self.checked:,} rows train the wrong tokens; first {self.worst.where}: {self.worst.note}"
+        return Verdict(False, summary, numbers, self.worst)
 
 
 def _worst(row: Row, fault: str, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary) -> Worst:
-    expected = [each.text for each in row.expected]
+    expected = [stretch.text for stretch in row.expected]
     return Worst(
         row.id,
         fault,
@@ -186,7 +186,7 @@ def _batches(rows: Iterable[Row], size: int) -> Iterable[list[Row]]:
 
 
 def _runs(mask: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
-    """Start and end of each run of tokens of one weight other than 0."""
+    """Return start and end of each run of tokens with one weight other than 0."""
     edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1
     bounds = [0, *edges.tolist(), len(mask)] if len(mask) else []
     return [(start, end) for start, end in pairwise(bounds) if mask[start]]
@@ -196,20 +196,20 @@ Runs = list[tuple[int, int]]
 
 
 def trained_runs(row: Row, vocabulary: Vocabulary) -> Runs:
-    """Start and end of each run of trained tokens of one weight. Where one token holds the white space between two trained texts and begins the
-    second, they stand in one run, which is cut where the first ends."""
-    runs, cut = _runs(row.mask), list[tuple[int, int]]()
+    """Return start and end of each run of trained tokens of one weight. Where one token holds the white space between two trained texts and begins the
+    second, both are in one run, which is split where the first text ends."""
+    runs, split_runs = _runs(row.mask), list[tuple[int, int]]()
     missing = len(row.expected) - len(runs)
     for start, end in runs:
-        while missing > 0 and (between := start + _length(row.expected[len(cut)].text, row.ids[start:end], vocabulary)) < end:
-            cut.append((start, between))
+        while missing > 0 and (between := start + _length(row.expected[len(split_runs)].text, row.ids[start:end], vocabulary)) < end:
+            split_runs.append((start, between))
             start, missing = between, missing - 1
-        cut.append((start, end))
-    return cut
+        split_runs.append((start, end))
+    return split_runs
 
 
 def _length(text: str, ids: npt.NDArray[np.integer], vocabulary: Vocabulary) -> int:
-    """How many of `ids` stand for a text and for white space before it; all, where they do not begin with it."""
+    """Return how many of `ids` decode to a text and the white space before it; all, where they do not begin with it."""
 
     def solid(count: int) -> str:
         return _solid(vocabulary.decode(ids[:count]).rstrip(BROKEN), vocabulary)
@@ -218,9 +218,9 @@ def _length(text: str, ids: npt.NDArray[np.integer], vocabulary: Vocabulary) -> 
     count = bisect_left(range(len(ids)), len(wanted), key=lambda count: len(solid(count)))
     if solid(count) != wanted:
         return len(ids)
-    own = len(text) - len(text.rstrip())
-    while own > 0 and (blank := vocabulary.decode(ids[count : count + 1])).isspace():
-        count, own = count + 1, own - len(blank)
+    trailing = len(text) - len(text.rstrip())
+    while trailing > 0 and (blank := vocabulary.decode(ids[count : count + 1])).isspace():
+        count, trailing = count + 1, trailing - len(blank)
     return count
 
 
@@ -230,65 +230,72 @@ def _compare(row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], 
     if row.weights is not None and (fault := _weight_fault(row.mask, row.weights)):
         return fault
     if len(decoded) != len(row.expected):
-        shown, hidden = [text[:60] for text in decoded], (row.mask < 0).any() or any(each.weight < 0 for each in row.expected)
+        shown, hidden = [text[:60] for text in decoded], (row.mask < 0).any() or any(stretch.weight < 0 for stretch in row.expected)
         word = "trained or unattended" if hidden else "trained"
         return f"{len(decoded)} {word} stretches, the source has {len(row.expected)} {word} texts; {word}: {shown}"
-    for i, ((start, end), found, expected) in enumerate(zip(runs, decoded, row.expected, strict=True)):
+    for i, ((start, end), decoded_text, expected) in enumerate(zip(runs, decoded, row.expected, strict=True)):
         wanted = expected.text
         if row.cut == "end" and i == len(runs) - 1 and end == len(row.ids):
             # the cut may go through a character, and a stop token may have taken the place of the rest
-            found, wanted = (
-                text.removesuffix(expected.stop).rstrip(BROKEN) + expected.stop * text.endswith(expected.stop) for text in (found, wanted)
+            decoded_text, wanted = (
+                text.removesuffix(expected.stop).rstrip(BROKEN) + expected.stop * text.endswith(expected.stop)
+                for text in (decoded_text, wanted)
             )
         if row.cut == "start" and i == 0 and start == 0:
-            found, wanted = found.lstrip(BROKEN), wanted.lstrip(BROKEN)
+            decoded_text, wanted = decoded_text.lstrip(BROKEN), wanted.lstrip(BROKEN)
         weight = float(row.mask[start])
         word = "unattended" if weight < 0 else "trained"
         if np.float32(weight) != np.float32(expected.weight):
-            given = "no attention" if expected.weight < 0 else f"{expected.weight:g}"
-            return f"{_said(weight)} on {expected.text[:40]!r}, to which the source gives {given}"
-        if expected.stop and not found.rstrip().endswith(expected.stop):
-            return f"the trained text ends {found[-40:]!r}, without {expected.stop!r}, which ends the turn"
-        if found.strip() != wanted.strip() and (
-            (vocabulary.token_bytes is not None and not _puts_spaces(vocabulary)) or _solid(found, vocabulary) != _solid(wanted, vocabulary)
+            source_weight = "no attention" if expected.weight < 0 else f"{expected.weight:g}"
+            return f"{_weight_text(weight)} on {expected.text[:40]!r}, to which the source gives {source_weight}"
+        if expected.stop and not decoded_text.rstrip().endswith(expected.stop):
+            return f"the trained text ends {decoded_text[-40:]!r}, without {expected.stop!r}, which ends the turn"
+        if decoded_text.strip() != wanted.strip() and (
+            (vocabulary.token_bytes is not None and not _puts_spaces(vocabulary))
+            or _solid(decoded_text, vocabulary) != _solid(wanted, vocabulary)
         ):
-            return f"{word} {_difference(found.strip(), wanted.strip())}"
+            return f"{word} {_difference(decoded_text.strip(), wanted.strip())}"
         if expected.stop:
             stops.add(expected.stop)
-        before = len(found) - len(found.lstrip()) - (len(expected.text) - len(expected.text.lstrip())) - _own_space(row, start, vocabulary)
+        before = (
+            len(decoded_text)
+            - len(decoded_text.lstrip())
+            - (len(expected.text) - len(expected.text.lstrip()))
+            - _prefix_space(row, start, vocabulary)
+        )
         if (i or row.cut != "start") and _is_blank(row.ids[start : start + 1], before, vocabulary):
             return f"the template's white space before {expected.text[:40]!r} is {word}"
-        after = len(found) - len(found.rstrip()) - (len(expected.text) - len(expected.text.rstrip()))
+        after = len(decoded_text) - len(decoded_text.rstrip()) - (len(expected.text) - len(expected.text.rstrip()))
         if _is_blank(row.ids[end - 1 : end], after, vocabulary):
             return f"the template's white space after {expected.text[-40:]!r} is {word}"
     return None
 
 
-def _said(weight: float) -> str:
+def _weight_text(weight: float) -> str:
     if weight >= 0:
         return f"loss weight {weight:g}"
     return "no attention" if weight == UNATTENDED else f"loss weight {UNATTENDED - weight:g} and no attention"
 
 
 def _puts_spaces(vocabulary: Vocabulary) -> bool:
-    """Whether a tokenizer puts a space of its own after each control token."""
+    """Whether a tokenizer adds a space after each control token."""
     return vocabulary.prefix_space == "always" or vocabulary.normalized("x") != "x"
 
 
-def _own_space(row: Row, start: int, vocabulary: Vocabulary) -> int:
-    """1 where the token at `start` may begin with a space of the tokenizer's own, else 0."""
+def _prefix_space(row: Row, start: int, vocabulary: Vocabulary) -> int:
+    """1 where the token at `start` may begin with a space that the tokenizer adds, else 0."""
     if start == 0:
         return int(vocabulary.prefix_space != "never" or _puts_spaces(vocabulary))
     return int(_puts_spaces(vocabulary) and row.ids[start - 1] in vocabulary.control.values())
 
 
 def _is_blank(token: npt.NDArray[np.integer], most: int, vocabulary: Vocabulary) -> bool:
-    """Whether a token is nothing but so much white space."""
+    """Whether a token is white space only, at most `most` characters."""
     return most > 0 and (text := vocabulary.decode(token)).isspace() and len(text) <= most
 
 
 def _solid(text: str, vocabulary: Vocabulary) -> str:
-    """A text as a tokenizer reads it that changes texts before it tokenizes them, and decodes what it made of them; white space aside."""
+    """Return a text as the tokenizer normalizes it, without white space."""
     return "".join(vocabulary.normalized(text).replace("▁", " ").split())
 
 
@@ -299,16 +306,16 @@ def _weight_fault(mask: npt.NDArray[np.generic], weights: npt.NDArray[np.float32
     return f"token {wrong[0]:,} weighs {float(mask[wrong[0]]):g}, the row says {weights[wrong[0]]:g}" if len(wrong) else None
 
 
-def _difference(found: str, expected: str) -> str:
-    at = next((i for i, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b), min(len(found), len(expected)))
+def _difference(decoded: str, expected: str) -> str:
+    at = next((i for i, (a, b) in enumerate(zip(decoded, expected, strict=False)) if a != b), min(len(decoded), len(expected)))
     low = max(0, at - 20)
-    return f"…{found[low : at + 40]!r}…, the source says …{expected[low : at + 40]!r}… (character {at})"
+    return f"…{decoded[low : at + 40]!r}…, the source says …{expected[low : at + 40]!r}… (character {at})"
 
 
 # Tokenization identity of conversations: the tokens of every row are the reference tokenizer's for a fresh render of its source.
 #
 # The render is cut at the control tokens that the template wrote, and only there; the reference library tokenizes what lies between as ordinary text. Ids
-# that decode to the same text and are not the tokenizer's own for it are found as well as wrong ones.
+# that decode to the same text but are not the tokenizer's own are caught as well.
 
 BATCH_CHARACTERS = 1 << 21
 
@@ -323,8 +330,8 @@ class Conversation:
         text: a fresh render of it.
         controls: characters (start, end) of the control tokens that the template wrote, ascending.
         typed: control tokens that the content holds as text.
-        left: the ids that truncation must have left; `None` where it is whole.
-        taken: how many tokens it took.
+        left: the ids that must be left after truncation; `None` for a whole record.
+        taken: how many tokens were truncated.
     """
 
     id: str
@@ -337,7 +344,7 @@ class Conversation:
 
 
 class Rendered(Protocol):
-    """A render, and the characters (start, end) of the control tokens that the template wrote, ascending."""
+    """A render with the characters (start, end) of the template's control tokens, ascending."""
 
     @property
     def text(self) -> str: ...
@@ -347,7 +354,7 @@ class Rendered(Protocol):
 
 
 def prove_identity(rows: Iterable[Conversation], vocabulary: Vocabulary) -> Verdict:
-    """Tokenize every row again and compare; the verdict shows the first that differs."""
+    """Tokenize every row with the reference tokenizer and compare; the verdict shows the first that differs."""
     proof = IdentityProof(vocabulary)
     for batch in _by_text_size(rows):
         proof.add(batch)
@@ -358,12 +365,12 @@ def prove_identity(rows: Iterable[Conversation], vocabulary: Vocabulary) -> Verd
 
 @dataclass
 class IdentityProof:
-    """The check, for rows that come in batches.
+    """The check for rows that come in batches.
 
     Attributes:
         tokenized, typed: rows, and control tokens in their content, so far.
-        taken: tokens that truncation took so far.
-        worst: the first row that differs; after it no row is looked at.
+        taken: tokens truncated so far.
+        worst: the first row that differs; later rows are skipped.
     """
 
     vocabulary: Vocabulary
@@ -378,12 +385,12 @@ class IdentityProof:
         return reference_ids(self.vocabulary)
 
     def proven(self, rows: int, typed: int = 0, taken: int = 0) -> None:
-        """Count rows that somebody else has proven."""
+        """Count rows that were proven elsewhere."""
         if self.worst is None:
             self.tokenized, self.typed, self.taken = self.tokenized + rows, self.typed + typed, self.taken + taken
 
     def add(self, batch: Sequence[Conversation]) -> None:
-        """Tokenize some rows again and compare."""
+        """Tokenize rows with the reference tokenizer and compare."""
         if self.worst is not None:
             return
         self.typed += sum(row.typed for row in batch)
@@ -397,7 +404,7 @@ class IdentityProof:
                 return
 
     def verdict(self) -> Verdict:
-        """What came of all rows."""
+        """Return the verdict on all rows so far."""
         numbers = {"rows_tokenized_again": self.tokenized, "control_tokens_in_content": self.typed}
         numbers |= {"tokens_cut_away": self.taken} if self.taken else {}
         if self.worst is not None:
@@ -423,27 +430,27 @@ def _by_text_size(rows: Iterable[Conversation]) -> Iterator[list[Conversation]]:
 
 
 def expected_ids(rows: Sequence[Rendered], vocabulary: Vocabulary, reference: ReferenceIds) -> Iterator[npt.NDArray[np.uint32]]:
-    """The reference's ids of each whole row: its control tokens, and what lies between them as ordinary text."""
+    """Yield the reference ids of each whole row: its control tokens, and the text between them as ordinary text."""
     texts: list[bytes] = []
     begins: list[bool] = []
-    items: list[list[int | None]] = []  # of each row: ids of control tokens, and nothing for the next of `texts`
+    row_pieces: list[list[int | None]] = []  # of each row: ids of control tokens, and nothing for the next of `texts`
     for row in rows:
-        own: list[int | None] = []
+        pieces: list[int | None] = []
         last = 0
         for start, end in (*row.controls, (len(row.text),) * 2):
             if start > last:
                 texts.append(row.text[last:start].encode())
                 begins.append(last == 0)
-                own.append(None)
+                pieces.append(None)
             if end > start:
-                own.append(vocabulary.control[row.text[start:end]])
+                pieces.append(vocabulary.control[row.text[start:end]])
             last = end
-        items.append(own)
+        row_pieces.append(pieces)
     flat = reference.encode_utf8(texts, np.fromiter(begins, bool))
     del texts
     segments = (flat.ids[start:end] for start, end in pairwise(flat.offsets.tolist()))
-    for own in items:
-        parts = [next(segments) if item is None else np.array([item], np.uint32) for item in own]
+    for pieces in row_pieces:
+        parts = [next(segments) if piece is None else np.array([piece], np.uint32) for piece in pieces]
         yield np.concatenate(parts) if parts else np.zeros(0, np.uint32)
 
 
@@ -457,9 +464,9 @@ def _worst_ids(row: Conversation, expected: npt.NDArray[Any], vocabulary: Vocabu
     return Worst(row.id, note, tuple(row.ids.tolist()), at=min(at, len(row.ids) - 1), derivations=((stored, render),))
 
 
-# What truncation must have left of a conversation, worked out from the reference tokenizer's ids of the whole one.
+# What truncation must leave of a conversation, computed from the reference ids of the whole one.
 #
-# A row that fits is whole. Of one that does not, the part that must be left follows from the mode alone, token by token; so a cut row is proven as exactly as
+# A row that fits is whole. For one that does not, the mode alone decides, token by token, what is left; so a cut row is proven as exactly as
 # a whole one.
 
 Ids = npt.NDArray[np.integer[Any]]
@@ -468,13 +475,13 @@ Spans = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """How long conversations are cut.
+    """How conversations are truncated.
 
     Attributes:
         mode: ``drop``, ``start``, ``end``, ``prompt`` or ``turns``, as the configuration explains them.
         limit: the most tokens; `None` for no limit.
         keeps_stop: whether an answer that ``end`` cuts ends with its stop token.
-        keeps: by role, which ``part`` of an untrained text ``prompt`` leaves, and how many tokens at the ``least``.
+        keeps: by role, which ``part`` of an untrained text ``prompt`` keeps, and how many tokens at the ``least``.
     """
 
     mode: str = "drop"
@@ -489,15 +496,15 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a record must be.
+    """What a record must be after truncation.
 
     Attributes:
-        derived: its conversation, without rounds that were taken.
+        derived: its conversation, without removed rounds.
         expected: what must be trained of it.
-        ids: its ids, where tokens were taken or ids were needed to know what is left; `None`: those of the whole render.
-        cut: at which end tokens were taken, through a text perhaps.
-        weights: the weight of each token, where the row itself says it.
-        taken: how many tokens are gone.
+        ids: its ids, where truncation had to be computed; `None`: those of the whole render.
+        cut: the end where tokens were removed, perhaps inside a text.
+        weights: the weight of each token, where the row itself gives it.
+        taken: how many tokens were removed.
     """
 
     derived: Derived
@@ -508,22 +515,22 @@ class Left:
     taken: int = 0
 
     def row(self, identity: str, ids: Ids, mask: npt.NDArray[Any]) -> Row:
-        """To prove the mask of a record."""
+        """Return the row that proves the mask of a record."""
         return Row(identity, ids, mask, self.expected, self.cut, self.weights, self.derived.tagged)
 
     def conversation(self, identity: str, ids: Ids) -> Conversation:
-        """To prove the ids of a record."""
+        """Return the conversation that proves the ids of a record."""
         return Conversation(identity, ids, self.derived.text, self.derived.controls, self.derived.typed, self.ids, self.taken)
 
 
 def left_of(sample: Sample, length: int, truncation: Truncation, derive: Callable[[Sample], Derived], vocabulary: Vocabulary) -> Left:
-    """What must be left of a sample.
+    """Return what truncation must leave of a sample.
 
     Args:
         length: how many tokens its record has.
 
     Raises:
-        CheckFailed: nothing of it can be left, so that the record cannot be of this source.
+        CheckFailed: nothing can be left, so the record cannot come from this source.
     """
     derived = derive(sample)
     limit, mode = truncation.limit, truncation.mode
@@ -533,48 +540,48 @@ def left_of(sample: Sample, length: int, truncation: Truncation, derive: Callabl
     if len(ids) <= limit:
         return Left(derived, derived.expected, ids)
     if mode == "turns":
-        left = _newest_rounds(sample, limit, derive, vocabulary)
+        remainder = _newest_rounds(sample, limit, derive, vocabulary)
     else:
-        left = _cut(derived, ids, limit, truncation, vocabulary)
-    return replace(left, taken=len(ids) - len(left.ids if left.ids is not None else ids))
+        remainder = _cut(derived, ids, limit, truncation, vocabulary)
+    return replace(remainder, taken=len(ids) - len(remainder.ids if remainder.ids is not None else ids))
 
 
 def _cut(derived: Derived, ids: npt.NDArray[np.int64], limit: int, truncation: Truncation, vocabulary: Vocabulary) -> Left:
-    """What is left of the ids of one render."""
+    """Return what is left of the ids of one render."""
     spans = _spans(derived, vocabulary)
     if truncation.mode == "prompt":
         return Left(derived, derived.expected, ids[_shortened(spans, limit, derived.shortenable, truncation.keeps)])
     if truncation.mode == "start":
         low = int(spans[-limit - 1, 1])
-        first = min(low, int(spans[-limit, 0]))  # of the character through which the cut goes, a part may be left
-        kept = tuple(_clipped(each, low, len(derived.text)) for each in derived.expected if each.end > first)
-        return Left(derived, kept, ids[-limit:], "start")
+        first = min(low, int(spans[-limit, 0]))  # the cut may leave a part of a character
+        stretches = tuple(_clipped(stretch, low, len(derived.text)) for stretch in derived.expected if stretch.end > first)
+        return Left(derived, stretches, ids[-limit:], "start")
     return _beginning(derived, ids[:limit], spans, truncation, vocabulary)
 
 
 def ids_of(derived: Derived, vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
-    """The reference tokenizer's ids of a whole conversation."""
+    """Return the reference ids of a whole conversation."""
     return next(expected_ids([derived], vocabulary, reference_ids(vocabulary))).astype(np.int64)
 
 
 def _spans(derived: Derived, vocabulary: Vocabulary) -> Spans:
-    """Characters (start, end) of every token of the whole conversation, int64[n, 2]; tokens of a part of a character have all of it."""
-    return np.array(list(_each_span(derived, vocabulary)))
+    """Return characters (start, end) of every token of the whole conversation, int64[n, 2]; a token of a partial character spans all of it."""
+    return np.array(list(_token_spans(derived, vocabulary)))
 
 
-def _each_span(derived: Derived, vocabulary: Vocabulary) -> Iterator[Range]:
+def _token_spans(derived: Derived, vocabulary: Vocabulary) -> Iterator[Range]:
     last = 0
     for start, end in (*derived.controls, (len(derived.text),) * 2):
         if start > last:
-            found = reference_ids(vocabulary).char_spans(derived.text[last:start], first=last == 0)
-            yield from ((last + low, last + high) for low, high in found)
+            spans = reference_ids(vocabulary).char_spans(derived.text[last:start], first=last == 0)
+            yield from ((last + low, last + high) for low, high in spans)
         if end > start:
             yield start, end
         last = end
 
 
 def _clipped(expected: Expected, low: int, high: int) -> Expected:
-    """The part of a stretch between two characters of the render."""
+    """Return the part of a stretch between two characters of the render."""
     start, end = max(low, expected.start), min(high, expected.end)
     text = expected.text[start - expected.start : end - expected.start]
     return replace(
@@ -583,60 +590,60 @@ def _clipped(expected: Expected, low: int, high: int) -> Expected:
 
 
 def _beginning(derived: Derived, ids: npt.NDArray[np.int64], spans: Spans, truncation: Truncation, vocabulary: Vocabulary) -> Left:
-    """The first tokens; where the cut goes through an answer, its stop token may take the place of the last one."""
+    """Return what is left at the start; where the cut falls inside an answer, its stop token may replace the last token."""
     high, last = int(spans[len(ids), 0]), spans[len(ids) - 1]
-    # the last token may be a part of the character at which the cut is
-    touched = [each for each in derived.expected if each.start < max(high, int(last[1]))]
-    through = next((each for each in touched if each.weight > 0 and each.start <= last[0] < each.end), None)
+    # the last token may be a part of the character at the cut
+    touched = [stretch for stretch in derived.expected if stretch.start < max(high, int(last[1]))]
+    through = next((stretch for stretch in touched if stretch.weight > 0 and stretch.start <= last[0] < stretch.end), None)
     stop = _last_stop(derived.expected, through, vocabulary) if truncation.keeps_stop else None
     if stop is None or through is None:
-        return Left(derived, tuple(_clipped(each, 0, max(high, each.start)) for each in touched), ids, "end")
-    kept = [_clipped(each, 0, max(int(last[0]), each.start)) for each in touched]
+        return Left(derived, tuple(_clipped(stretch, 0, max(high, stretch.start)) for stretch in touched), ids, "end")
+    stretches = [_clipped(stretch, 0, max(int(last[0]), stretch.start)) for stretch in touched]
     number = touched.index(through)
-    kept[number] = replace(kept[number], text=kept[number].text + stop, stop=stop)
-    return Left(derived, tuple(kept[: number + 1]), np.append(ids[:-1], vocabulary.control[stop]), "end")
+    stretches[number] = replace(stretches[number], text=stretches[number].text + stop, stop=stop)
+    return Left(derived, tuple(stretches[: number + 1]), np.append(ids[:-1], vocabulary.control[stop]), "end")
 
 
 def _last_stop(expected: Sequence[Expected], through: Expected | None, vocabulary: Vocabulary) -> str | None:
-    """The control token at the end of what is trained without a gap."""
+    """Return the control token at the end of the gapless trained run from `through` on."""
     if through is None:
         return None
-    for each in expected[expected.index(through) :]:
-        if each.start > through.end or each.weight < 0:
+    for stretch in expected[expected.index(through) :]:
+        if stretch.start > through.end or stretch.weight < 0:
             break
-        through = each
+        through = stretch
     return next((token for token in sorted(vocabulary.control, key=len, reverse=True) if through.text.endswith(token)), None)
 
 
 def _shortened(spans: Spans, limit: int, shortenable: Sequence[Prompt], keeps: Mapping[str, Mapping[str, Any]]) -> npt.NDArray[np.bool_]:
-    """Which tokens stay where the longest untrained texts give up one end, as far as their roles allow it."""
+    """Return which tokens are kept when the longest untrained texts are shortened at one end, as far as their roles allow."""
     excess, keep = len(spans) - limit, np.ones(len(spans), bool)
     inside = [(np.flatnonzero((spans[:, 0] >= start) & (spans[:, 1] <= end)), keeps.get(role, {})) for start, end, role in shortenable]
-    for tokens, own in sorted(inside, key=lambda each: -len(each[0])):
-        stays = max(min(len(tokens), own.get("least", 1)), len(tokens) - excess)
-        gone = tokens[: len(tokens) - stays] if own.get("part") == "end" else tokens[stays:]
-        keep[gone] = False
-        excess -= len(gone)
+    for tokens, rule in sorted(inside, key=lambda text: -len(text[0])):
+        stays = max(min(len(tokens), rule.get("least", 1)), len(tokens) - excess)
+        removed = tokens[: len(tokens) - stays] if rule.get("part") == "end" else tokens[stays:]
+        keep[removed] = False
+        excess -= len(removed)
     if excess:
         raise CheckFailed(f"{len(spans):,} tokens, which no shortening of untrained texts makes {limit:,}")
     return keep
 
 
 def _newest_rounds(sample: Sample, limit: int, derive: Callable[[Sample], Derived], vocabulary: Vocabulary) -> Left:
-    """The system turns and as many of the newest rounds as fit."""
+    """Return the system turns and as many of the newest rounds as fit."""
     users = [number for number, turn in enumerate(sample.turns) if turn.role == USER]
     begins = [number for number in users if number == 0 or sample.turns[number - 1].role != USER]
     head = tuple(turn for turn in sample.turns[: begins[0]] if turn.role == SYSTEM) if begins else ()
     low, high = 1, len(begins) - 1
-    found: Left | None = None
+    longest: Left | None = None
     while low <= high:
         middle = (low + high) // 2
         shorter = derive(replace(sample, turns=(*head, *sample.turns[begins[middle] :])))
         ids = ids_of(shorter, vocabulary)
         if len(ids) <= limit:
-            found, high = Left(shorter, shorter.expected, ids), middle - 1
+            longest, high = Left(shorter, shorter.expected, ids), middle - 1
         else:
             low = middle + 1
-    if found is None:
+    if longest is None:
         raise CheckFailed(f"not even its last round fits in {limit:,} tokens")
-    return found
+    return longest

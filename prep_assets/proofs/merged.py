@@ -1,4 +1,4 @@
-"""A merged store against the stores that it was made from: all their lines or records, once each, as they are there, in the order that is asked for."""
+"""Merged stores against the stores of their domains: all lines or records, once each, unchanged, in the configured order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True)
 class MergedRows:
-    """Lines and where each comes from: int64[n, 3], its domain, file and row."""
+    """Lines, and the origin of each: int64[n, 3], domain, file and row."""
 
     origin: Ints
     lines: Iterable[bytes]
@@ -34,8 +34,8 @@ class Asked:
     """The records that a merged stream must hold, in order: int64[n] each.
 
     Attributes:
-        part, record: number of a store, and of a record in it.
-        file, row: what the index of the merged stream must say of it.
+        part, record: number of the source store, and of the record in it.
+        file, row: file and row of the record in the index of the merged stream.
     """
 
     part: Ints
@@ -48,21 +48,21 @@ def check_merged_lines(name: str, merged: MergedRows, parts: MergedRows, seed: i
     """Compare every line of a merged file.
 
     Args:
-        name: of the file.
+        name: name of the file.
         parts: the lines of all domains, end to end.
-        seed: of the shuffle; `None` where there is none.
+        seed: seed of the shuffle; `None` for no shuffle.
     """
     count, numbers = len(parts.origin), {"lines_checked": len(merged.origin)}
     if len(merged.origin) != count:
         return fails(name, f"it has {len(merged.origin):,} lines, its domains have {count:,}", numbers)
     order = _order(count, seed)
     for first in range(0, count, _AT_ONCE):
-        here, expected = merged.origin[first : first + _AT_ONCE], parts.origin[order[first : first + _AT_ONCE]]
-        wrong = np.flatnonzero((here != expected).any(axis=1))
+        stored, expected = merged.origin[first : first + _AT_ONCE], parts.origin[order[first : first + _AT_ONCE]]
+        wrong = np.flatnonzero((stored != expected).any(axis=1))
         if len(wrong):
-            found, needed = (tuple(each[wrong[0]].tolist()) for each in (here, expected))
+            stored_origin, expected_origin = (tuple(origins[wrong[0]].tolist()) for origins in (stored, expected))
             where = f"{name} line {first + int(wrong[0]) + 1:,}"
-            return fails(where, f"is of (domain, file, row) {found}, and must be of {needed}", numbers)
+            return fails(where, f"is of (domain, file, row) {stored_origin}, and must be of {expected_origin}", numbers)
     digests = _digests(parts.lines)
     for at, line in enumerate(merged.lines):
         if blake2b(line, digest_size=16).digest() != digests[order[at]].tobytes():
@@ -71,7 +71,7 @@ def check_merged_lines(name: str, merged: MergedRows, parts: MergedRows, seed: i
 
 
 def _order(count: int, seed: int | None) -> Ints:
-    """Which line of the domains each merged line is."""
+    """int64[n]: the line of the domains that each merged line is."""
     order = made(count, lambda part: np.arange(part.start, part.stop))
     if seed is not None:
         random.Random(seed).shuffle(memoryview(order))  # type: ignore[arg-type]
@@ -79,12 +79,12 @@ def _order(count: int, seed: int | None) -> Ints:
 
 
 def _digests(lines: Iterable[bytes]) -> npt.NDArray[np.uint8]:
-    """uint8[n, 16]."""
-    spool, each = Spool(np.uint8), iter(lines)
-    while some := b"".join(blake2b(line, digest_size=16).digest() for line in islice(each, _AT_ONCE)):
-        spool.append(np.frombuffer(some, np.uint8))
-    found = spool.array()
-    return found.reshape(len(found) // 16, 16)
+    """uint8[n, 16]: the digest of each line."""
+    spool, remaining = Spool(np.uint8), iter(lines)
+    while batch := b"".join(blake2b(line, digest_size=16).digest() for line in islice(remaining, _AT_ONCE)):
+        spool.append(np.frombuffer(batch, np.uint8))
+    flat = spool.array()
+    return flat.reshape(len(flat) // 16, 16)
 
 
 def check_merged_records(
@@ -93,34 +93,34 @@ def check_merged_records(
     """Compare every record of a merged stream, value by value.
 
     Args:
-        name: of the stream.
+        name: name of the stream.
         parts: the streams that it was made from.
-        source: the number of the part that the merged store says each record is of; `None` where it says nothing.
+        source: part number of each record in the index of the merged store; `None` where it has none.
     """
     numbers = {"records_checked": len(merged), "tokens_checked": merged.tokens}
     if len(merged) != len(asked.record):
         return fails(name, f"it has {len(merged):,} records, and must have {len(asked.record):,}", numbers)
-    said: list[tuple[str, npt.NDArray[Any], Ints]] = [
+    columns: list[tuple[str, npt.NDArray[Any], Ints]] = [
         ("file", merged.file, asked.file),
         ("row", merged.row, asked.row),
         ("domain", asked.part if source is None else source, asked.part),
     ]
-    for column, found, needed in said:
-        wrong = np.flatnonzero(np.asarray(found) != needed)
+    for column, values, needed in columns:
+        wrong = np.flatnonzero(np.asarray(values) != needed)
         if len(wrong):
             at = int(wrong[0])
-            return fails(f"{name} record {at:,}", f"has the {column} {int(found[at]):,}, and must have {int(needed[at]):,}", numbers)
+            return fails(f"{name} record {at:,}", f"has the {column} {int(values[at]):,}, and must have {int(needed[at]):,}", numbers)
     keys = sorted(merged.arrays)
     if any(sorted(part.arrays) != keys for part in parts):
         return fails(name, f"it has {keys}, its parts have {[sorted(part.arrays) for part in parts]}", numbers)
     for at, (part, record) in enumerate(zip(each_of(asked.part), each_of(asked.record), strict=True)):
         for key in keys:
-            here, there = merged.record(at, key), parts[part].record(record, key)
-            if np.array_equal(here, there):
+            stored, original = merged.record(at, key), parts[part].record(record, key)
+            if np.array_equal(stored, original):
                 continue
-            what = f"has {len(here):,} {key}, its part has {len(there):,}"
-            if len(here) == len(there):
-                place = int((here != there).argmax())
-                what = f"{key} differs from its part at place {place:,}: {here[place]}, there {there[place]}"
+            what = f"has {len(stored):,} {key}, its part has {len(original):,}"
+            if len(stored) == len(original):
+                place = int((stored != original).argmax())
+                what = f"{key} differs from its part at place {place:,}: {stored[place]}, there {original[place]}"
             return fails(f"{name} record {at:,}", what, numbers)
     return Verdict(True, f"{len(merged):,} records of {name} are those of their domains", numbers)

@@ -19,14 +19,14 @@ from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Select
 from prep_assets.stores.tokens import signed, unsigned
 from prep_assets.text.vocabulary import Vocabulary
 
-# Mutations: what goes wrong in training data, done on purpose to a copy, to see that the check made for it notices.
+# Mutations: errors of training data, made on purpose in a copy, to see that the check for them fails.
 #
-# Each mutation names the check that must catch it. It changes one record (or two) of a copy of the user's own rows.
+# Each mutation names the check that must catch it, and changes one or two records in a copy of the user's own rows.
 
 T = TypeVar("T")
 Change = Callable[..., Any]
-"""What is corrupted (rows, lines, a table), the number of the one in it to corrupt, and what else the table of mutations says → the corrupted copy, or
-`None` where that one does not lend itself to it."""
+"""What is corrupted (rows, lines, a table), the index of the row to corrupt, and further arguments of the kind of store → the corrupted copy, or
+`None` where that row is not suitable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Mutation:
     Attributes:
         name: what was done.
         caught_by: the check that must fail.
-        change: what does it.
+        change: the function that corrupts.
     """
 
     name: str
@@ -44,22 +44,22 @@ class Mutation:
     change: Change
 
 
-def _one(change: Callable[..., T | None]) -> Change:
-    """All rows, of which one is changed; `change`: the row, and what else the table says → what becomes of it."""
+def _mutate_one(change: Callable[..., T | None]) -> Change:
+    """Return all rows with one mutated; `change`: row and further arguments → mutated row."""
 
-    def changed(rows: Sequence[T], at: int, *more: Any) -> list[T] | None:
-        other = change(rows[at], *more)
-        return None if other is None else [*rows[:at], other, *rows[at + 1 :]]
+    def changed(rows: Sequence[T], at: int, *extra: Any) -> list[T] | None:
+        mutated = change(rows[at], *extra)
+        return None if mutated is None else [*rows[:at], mutated, *rows[at + 1 :]]
 
     return changed
 
 
-def _alone(change: Callable[[T], T | None]) -> Change:
-    """The changed row by itself."""
+def _mutate_alone(change: Callable[[T], T | None]) -> Change:
+    """Return the mutated row alone."""
 
     def changed(rows: Sequence[T], at: int) -> list[T] | None:
-        other = change(rows[at])
-        return None if other is None else [other]
+        mutated = change(rows[at])
+        return None if mutated is None else [mutated]
 
     return changed
 
@@ -74,55 +74,55 @@ MASK, IDENTITY, ROWS, MATCH, SELECTION, NAME = (
 )
 """The checks that catch most mutations."""
 
-# Of conversations: their masks and their tokens.
+# Conversations: masks and tokens.
 
 Array = npt.NDArray[Any]
 
 
 def _first_run(mask: Array) -> tuple[int, int]:
-    """Start and end of the first run of trained tokens."""
+    """Return start and end of the first run of trained tokens."""
     edges = np.flatnonzero(np.diff(mask != 0, prepend=False, append=False))
     return int(edges[0]), int(edges[1])
 
 
-def _put(array: Array, low: int, high: int, value: Any) -> Array:
+def _fill_range(array: Array, low: int, high: int, value: Any) -> Array:
     changed = array.copy()
     changed[low:high] = value
     return changed
 
 
 def _mask(change: Callable[[Array, int, int], Array]) -> Change:
-    """A record with another mask; `change`: the mask, start and end of its first trained run → another one."""
+    """Mutate the mask of a record; `change`: mask, start and end of its first trained run → mutated mask."""
 
     def changed(row: Row, vocabulary: Vocabulary) -> Row | None:
         mask = change(row.mask, *_first_run(row.mask)).astype(row.mask.dtype)
         return None if np.array_equal(mask, row.mask) else replace(row, mask=mask)
 
-    return _one(changed)
+    return _mutate_one(changed)
 
 
 def _stop_untrained(row: Row, vocabulary: Vocabulary) -> Row | None:
     _, end = _first_run(row.mask)
     is_control = int(row.ids[end - 1]) in vocabulary.control.values()
-    return replace(row, mask=_put(row.mask, end - 1, end, 0)) if is_control else None
+    return replace(row, mask=_fill_range(row.mask, end - 1, end, 0)) if is_control else None
 
 
 def _masks_swapped(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
     other = (at + 1) % len(rows)
-    one, two = rows[at], rows[other]
-    if np.array_equal(one.mask, two.mask):
+    row, other_row = rows[at], rows[other]
+    if np.array_equal(row.mask, other_row.mask):
         return None
     changed = list(rows)
-    changed[at] = replace(one, mask=np.resize(two.mask, len(one.mask)))
-    changed[other] = replace(two, mask=np.resize(one.mask, len(two.mask)))
+    changed[at] = replace(row, mask=np.resize(other_row.mask, len(row.mask)))
+    changed[other] = replace(other_row, mask=np.resize(row.mask, len(other_row.mask)))
     return changed
 
 
 def _replaced(row: Row, place: int, vocabulary: Vocabulary) -> Row:
-    """Another token that is no control token."""
+    """Replace a token by another one that is no control token."""
     control = set(vocabulary.control.values())
     token = next(token for token in range(vocabulary.size) if token != row.ids[place] and token not in control)
-    return replace(row, ids=_put(row.ids, place, place + 1, token))
+    return replace(row, ids=_fill_range(row.ids, place, place + 1, token))
 
 
 def _trained_replaced(row: Row, vocabulary: Vocabulary) -> Row:
@@ -147,19 +147,19 @@ def _tail_cut(row: Row, vocabulary: Vocabulary) -> Row:
 
 
 def _longest_placeholder(row: Row, vocabulary: Vocabulary) -> int | None:
-    """Where the longest run of one untrained control token stands, of two or more: most likely an image."""
+    """Return the start of the longest run (two or more) of one untrained control token: most likely an image."""
     control = set(vocabulary.control.values())
-    found, longest, start = None, 1, 0
+    longest_start, longest_count, start = None, 1, 0
     for (token, is_trained), run in groupby(zip(row.ids.tolist(), (row.mask != 0).tolist(), strict=True)):
         count = len(list(run))
-        if count > longest and token in control and not is_trained:
-            found, longest = start, count
+        if count > longest_count and token in control and not is_trained:
+            longest_start, longest_count = start, count
         start += count
-    return found
+    return longest_start
 
 
 def _placeholder(by: int) -> Change:
-    """So many tokens more in an image."""
+    """Add so many tokens to an image."""
 
     def changed(row: Row, vocabulary: Vocabulary) -> Row | None:
         start = _longest_placeholder(row, vocabulary)
@@ -169,11 +169,11 @@ def _placeholder(by: int) -> Change:
         count[start] += by
         return replace(row, ids=np.repeat(row.ids, count), mask=np.repeat(row.mask, count))
 
-    return _one(changed)
+    return _mutate_one(changed)
 
 
 def _attention(change: Callable[[npt.NDArray[np.bool_], Array], npt.NDArray[np.bool_]]) -> Callable[[Array], Array]:
-    """What of the weights of a row another attention makes; `change`: whether each token is attended, and its loss weight → attended."""
+    """Mutate the attention in the weights of a row; `change`: whether each token is attended, and its loss weight → attended."""
 
     def changed(weights: Array) -> Array:
         loss, attended = unsigned(weights)
@@ -189,44 +189,44 @@ ATTENTION_CHANGES: Mapping[str, Callable[[Array], Array]] = {
     "attention shifted by -1": _attention(lambda attended, loss: np.append(attended[1:], True)),
     "trained tokens not attended": _attention(lambda attended, loss: attended & (loss == 0)),
 }
-"""Corruptions of an attention mask: what was done → weights, as `TokenStore.weights` has them, → those of the corrupted row."""
+"""Corruptions of an attention mask, by name: weights, as in `TokenStore.weights`, → weights of the corrupted row."""
 
 
 def _unattended(change: Callable[[Array], Array]) -> Change:
-    """Another attention of a row that has one."""
-    return _one(lambda row, vocabulary: replace(row, mask=change(row.mask)) if (row.mask < 0).any() else None)
+    """Mutate the attention of a row with unattended tokens."""
+    return _mutate_one(lambda row, vocabulary: replace(row, mask=change(row.mask)) if (row.mask < 0).any() else None)
 
 
 ATTENTION_MUTATIONS = (
     *(Mutation(name, MASK, _unattended(change)) for name, change in ATTENTION_CHANGES.items()),
     Mutation("a trained token not attended", ROWS, _unattended(ATTENTION_CHANGES["trained tokens not attended"])),
 )
-"""Those that only rows with tokens that are not attended can have."""
+"""Mutations of rows with unattended tokens."""
 IMAGE_MUTATIONS = (
     Mutation("an image has a token too many", IDENTITY, _placeholder(1)),
     Mutation("an image has a token too few", IDENTITY, _placeholder(-1)),
 )
-"""Those of them that only rows with images can have."""
+"""Mutations of rows with images."""
 MUTATIONS: tuple[Mutation, ...] = (
     Mutation("mask shifted by +1", MASK, _mask(lambda mask, start, end: np.append(0, mask[:-1]))),
     Mutation("mask shifted by -1", MASK, _mask(lambda mask, start, end: np.append(mask[1:], 0))),
-    Mutation("role header trained", MASK, _mask(lambda mask, start, end: _put(mask, max(0, start - 3), start, 1))),
-    Mutation("stop token not trained", MASK, _one(_stop_untrained)),
+    Mutation("role header trained", MASK, _mask(lambda mask, start, end: _fill_range(mask, max(0, start - 3), start, 1))),
+    Mutation("stop token not trained", MASK, _mutate_one(_stop_untrained)),
     Mutation("mask all ones", MASK, _mask(lambda mask, start, end: np.ones_like(mask))),
     Mutation("mask all zeros", ROWS, _mask(lambda mask, start, end: np.zeros_like(mask))),
     Mutation("masks of two records swapped", MASK, _masks_swapped),
-    Mutation("a user turn trained", MASK, _mask(lambda mask, start, end: _put(mask, start // 4, start // 2, 1))),
-    Mutation("missing mask filled with zeros", MASK, _mask(lambda mask, start, end: _put(mask, len(mask) // 2, len(mask), 0))),
-    Mutation("a trained token replaced", MASK, _one(_trained_replaced)),
-    Mutation("a token of the prompt replaced", IDENTITY, _one(_prompt_replaced)),
-    Mutation("first control token doubled", IDENTITY, _one(_control_doubled)),
-    Mutation("tail of a record cut off", MASK, _one(_tail_cut)),
+    Mutation("a user turn trained", MASK, _mask(lambda mask, start, end: _fill_range(mask, start // 4, start // 2, 1))),
+    Mutation("missing mask filled with zeros", MASK, _mask(lambda mask, start, end: _fill_range(mask, len(mask) // 2, len(mask), 0))),
+    Mutation("a trained token replaced", MASK, _mutate_one(_trained_replaced)),
+    Mutation("a token of the prompt replaced", IDENTITY, _mutate_one(_prompt_replaced)),
+    Mutation("first control token doubled", IDENTITY, _mutate_one(_control_doubled)),
+    Mutation("tail of a record cut off", MASK, _mutate_one(_tail_cut)),
     *IMAGE_MUTATIONS,
 )
-"""Corruptions of token stores, each with the check that must catch it."""
+"""Corruptions of conversations in token stores."""
 
 
-# Of documents and prompts, of which only the ids are given: a row's ids, the end-of-text id, the size of the vocabulary.
+# Documents and prompts, by their ids alone: ids of a row, end-of-text id, vocabulary size.
 
 
 def _token(place: int, value: Callable[[int, int, int], int]) -> Change:
@@ -237,17 +237,17 @@ def _token(place: int, value: Callable[[int, int, int], int]) -> Change:
         ids[place] = value(int(ids[place]), eos, size)
         return ids
 
-    return _one(changed)
+    return _mutate_one(changed)
 
 
 def _two_tokens_swapped(row: Array, eos: int, size: int) -> Array | None:
     places = np.flatnonzero(np.diff(row[:-1]))
-    return _put(row, places[0], places[0] + 2, row[[places[0] + 1, places[0]]]) if len(places) else None
+    return _fill_range(row, places[0], places[0] + 2, row[[places[0] + 1, places[0]]]) if len(places) else None
 
 
 def _of_the_next(rows: Sequence[Array], at: int, eos: int, size: int) -> list[Array] | None:
-    other = rows[(at + 1) % len(rows)]
-    return None if np.array_equal(other, rows[at]) else [*rows[:at], other, *rows[at + 1 :]]
+    next_row = rows[(at + 1) % len(rows)]
+    return None if np.array_equal(next_row, rows[at]) else [*rows[:at], next_row, *rows[at + 1 :]]
 
 
 def _other(token: int, eos: int, size: int) -> int:
@@ -255,10 +255,10 @@ def _other(token: int, eos: int, size: int) -> int:
 
 
 PROMPT_TOKEN_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("random tokens", IDENTITY, _one(lambda row, eos, size: np.random.default_rng(0).integers(0, size, len(row)))),
+    Mutation("random tokens", IDENTITY, _mutate_one(lambda row, eos, size: np.random.default_rng(0).integers(0, size, len(row)))),
     Mutation("a token replaced", IDENTITY, _token(1, _other)),
-    Mutation("two tokens swapped", IDENTITY, _one(_two_tokens_swapped)),
-    Mutation("a token lost", IDENTITY, _one(lambda row, eos, size: np.delete(row, len(row) // 2) if len(row) > 2 else None)),
+    Mutation("two tokens swapped", IDENTITY, _mutate_one(_two_tokens_swapped)),
+    Mutation("a token lost", IDENTITY, _mutate_one(lambda row, eos, size: np.delete(row, len(row) // 2) if len(row) > 2 else None)),
     Mutation("tokens of the next row", IDENTITY, _of_the_next),
     Mutation("an id outside the vocabulary", ROWS, _token(1, lambda token, eos, size: size)),
     Mutation("a negative id", ROWS, _token(1, lambda token, eos, size: -100)),
@@ -269,20 +269,20 @@ UNENDED_MUTATIONS: tuple[Mutation, ...] = (
     *PROMPT_TOKEN_MUTATIONS,
     Mutation("an end-of-text token in the middle", ROWS, _token(1, lambda token, eos, size: eos)),
 )
-"""Corruptions of documents that nothing ends."""
+"""Corruptions of documents without an end-of-text token."""
 
 DOCUMENT_MUTATIONS: tuple[Mutation, ...] = (*UNENDED_MUTATIONS, Mutation("no end-of-text token", ROWS, _token(-1, _other)))
 """Corruptions of documents, each ended by the end-of-text token."""
 
 
 def _other_mask(change: Callable[[Array], Array]) -> Change:
-    """A document with another mask."""
+    """Mutate the mask of a document."""
 
     def changed(document: MaskedDocument) -> MaskedDocument | None:
         mask = change(document.mask).astype(document.mask.dtype)
         return None if np.array_equal(mask, document.mask) else replace(document, mask=mask)
 
-    return _alone(changed)
+    return _mutate_alone(changed)
 
 
 MASK_MUTATIONS: tuple[Mutation, ...] = (
@@ -293,30 +293,30 @@ MASK_MUTATIONS: tuple[Mutation, ...] = (
     # fractions need floats; in a mask of whole numbers nothing changes
     Mutation("a document's weights halved", MASK, _other_mask(lambda mask: mask * 0.5 if mask.dtype.kind == "f" else mask)),
 )
-"""Corruptions of the masks of documents. A border moved by one token is not among them: the token may hold white space only."""
+"""Corruptions of the masks of documents. None moves a border by one token, which may be white space only."""
 ATTENTION_MASK_MUTATIONS = tuple(
     Mutation(name, MASK, _other_mask(change)) for name, change in ATTENTION_CHANGES.items() if "shifted" not in name
 )
-"""Those that only documents with tokens that are not attended can have."""
+"""Mutations of documents with unattended tokens."""
 
 
-# Of JSONL stores: what goes wrong with pairs, prompts, golds and contrastive rows.
+# JSONL stores: pairs, prompts, golds and contrastive rows.
 
 
-def _with(line: Line, **changes: Any) -> Line | None:
-    """The line with other values in some fields; `None` where they are the same."""
+def _with_fields(line: Line, **changes: Any) -> Line | None:
+    """Return the line with other field values; `None` where nothing changes."""
     stored = {**line.stored, **changes}
     same = stored == line.stored and all(type(stored[key]) is type(line.stored[key]) for key in changes)
     return None if same else replace(line, stored=stored)
 
 
 def _field(name: str, value: Callable[[Any], Any]) -> Change:
-    """One field of one line becomes something else; only lines that have it."""
-    return _one(lambda line: _with(line, **{name: value(line.stored[name])}) if name in line.stored else None)
+    """Mutate one field of a line that has it."""
+    return _mutate_one(lambda line: _with_fields(line, **{name: value(line.stored[name])}) if name in line.stored else None)
 
 
 def _swapped(line: Line) -> Line | None:
-    return _with(line, chosen=line.stored["rejected"], rejected=line.stored["chosen"]) if "chosen" in line.stored else None
+    return _with_fields(line, chosen=line.stored["rejected"], rejected=line.stored["chosen"]) if "chosen" in line.stored else None
 
 
 def _all_swapped(lines: Sequence[Line], at: int) -> list[Line] | None:
@@ -325,7 +325,7 @@ def _all_swapped(lines: Sequence[Line], at: int) -> list[Line] | None:
 
 
 def _of_next_line(name: str) -> Change:
-    """Every line has the field of the next one."""
+    """Give every line a field of the next one."""
 
     def changed(lines: Sequence[Line], at: int) -> list[Line] | None:
         values = [line.stored.get(name) for line in lines]
@@ -337,8 +337,8 @@ def _of_next_line(name: str) -> Change:
     return changed
 
 
-def _last(change: Callable[[str], str]) -> Callable[[Any], Any]:
-    """`change` of a text, of the last of some messages, or of the last part of its content; what has no text, as a lone tool call, stays."""
+def _mutate_last_text(change: Callable[[str], str]) -> Callable[[Any], Any]:
+    """Apply `change` to a text, to the last message, or to the last part of its content. A message without text, such as a lone tool call, stays."""
 
     def changed(value: Any) -> Any:
         if isinstance(value, str):
@@ -349,8 +349,8 @@ def _last(change: Callable[[str], str]) -> Callable[[Any], Any]:
     return changed
 
 
-_half_as_long = _last(lambda text: text[: len(text) // 2] or text + text)
-_longer = _last(lambda text: text + " Hurry.")
+_half_as_long = _mutate_last_text(lambda text: text[: len(text) // 2] or text + text)
+_longer = _mutate_last_text(lambda text: text + " Hurry.")
 
 
 def _blank(value: Any) -> Any:
@@ -358,22 +358,22 @@ def _blank(value: Any) -> Any:
 
 
 def _reweighed(change: Callable[[float], float | None]) -> Change:
-    """The better answer with other loss weights in its parts, or none; only answers that have such parts."""
+    """Change or remove the loss weights in the parts of the better answer."""
 
     def part(value: Mapping[str, Any]) -> dict[str, Any]:
         weight = change(value["loss_weight"]) if "loss_weight" in value else None
-        others = {key: other for key, other in value.items() if key != "loss_weight"}
-        return others if weight is None else {**others, "loss_weight": weight}
+        unweighted = {key: part_value for key, part_value in value.items() if key != "loss_weight"}
+        return unweighted if weight is None else {**unweighted, "loss_weight": weight}
 
     def message(value: Mapping[str, Any]) -> Mapping[str, Any]:
         content = value.get("content")
-        return {**value, "content": [part(each) for each in content]} if isinstance(content, list) else value
+        return {**value, "content": [part(element) for element in content]} if isinstance(content, list) else value
 
     def changed(line: Line) -> Line | None:
         answer = line.stored.get("chosen")
-        return _with(line, chosen=[message(each) for each in answer]) if isinstance(answer, list) else None
+        return _with_fields(line, chosen=[message(element) for element in answer]) if isinstance(answer, list) else None
 
-    return _one(changed)
+    return _mutate_one(changed)
 
 
 def _without(name: str) -> Change:
@@ -381,20 +381,20 @@ def _without(name: str) -> Change:
         stored = {key: value for key, value in line.stored.items() if key != name}
         return replace(line, stored=stored) if name in line.stored else None
 
-    return _one(changed)
+    return _mutate_one(changed)
 
 
 def _gold(change: Callable[[float], Any]) -> Change:
-    """Another gold, where it is a number."""
+    """Mutate a gold that is a number."""
     return _field("gold", lambda gold: change(gold) if isinstance(gold, float) else gold)
 
 
-_row_lost = _one(lambda line: replace(line, made=None))
-"""The row of a line gives nothing any more."""
+_row_lost = _mutate_one(lambda line: replace(line, made=None))
+"""The row of a line no longer gives a line."""
 SANITY, GOLD, CONTRASTS = "pair_sanity", "gold_answers", "contrast_sanity"
 
 PAIR_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("one pair swapped", MATCH, _one(_swapped)),
+    Mutation("one pair swapped", MATCH, _mutate_one(_swapped)),
     Mutation("all pairs swapped", MATCH, _all_swapped),
     Mutation("prompts of the next pair", MATCH, _of_next_line("prompt")),
     Mutation("a prompt altered", MATCH, _field("prompt", _longer)),
@@ -407,7 +407,9 @@ PAIR_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("an empty prompt", SANITY, _field("prompt", _blank)),
     Mutation("an empty answer", SANITY, _field("chosen", _blank)),
     Mutation(
-        "both answers the same", SANITY, _one(lambda line: _with(line, chosen=line.stored["rejected"]) if "chosen" in line.stored else None)
+        "both answers the same",
+        SANITY,
+        _mutate_one(lambda line: _with_fields(line, chosen=line.stored["rejected"]) if "chosen" in line.stored else None),
     ),
     Mutation("a worse answer lost", SANITY, _without("rejected")),
 )
@@ -430,8 +432,8 @@ PROMPT_MUTATIONS: tuple[Mutation, ...] = (
 
 
 def _texts(name: str, change: Callable[[list[str], Mapping[str, Any]], list[str]]) -> Change:
-    """One side of a contrastive row becomes other texts; only rows that have it."""
-    return _one(lambda line: _with(line, **{name: change(line.stored[name], line.stored)}) if line.stored.get(name) else None)
+    """Mutate the texts of one side of a contrastive row that has it."""
+    return _mutate_one(lambda line: _with_fields(line, **{name: change(line.stored[name], line.stored)}) if line.stored.get(name) else None)
 
 
 CONTRAST_MUTATIONS: tuple[Mutation, ...] = (
@@ -452,7 +454,7 @@ CONTRAST_MUTATIONS: tuple[Mutation, ...] = (
 """Corruptions of contrastive rows."""
 
 
-# Of what a store holds of its sources: rows lost, refused for nothing, kept for nothing, on the wrong side.
+# Selection: rows lost, wrongly rejected, wrongly stored, or on the wrong side of the split.
 
 _NOWHERE = 1 << 39
 """A row that no file has."""
@@ -460,13 +462,13 @@ _NOWHERE = 1 << 39
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """Some rows of a domain, and what a store has of them.
+    """Rows of a domain, and their records and rejections in a store.
 
     Attributes:
-        names: of its files.
+        names: names of its files.
         block: the rows, all of one file.
-        stored: row, whether it is held out, and what `Stored.belongs` is, of each record.
-        refused: row and ``stage/reason`` of each refusal.
+        stored: row, held-out flag and `Stored.belongs` of each record.
+        refused: row and ``stage/reason`` of each rejection.
     """
 
     names: tuple[str, ...]
@@ -475,66 +477,68 @@ class StoredRows:
     refused: tuple[tuple[int, str], ...]
 
 
-def _instead(store: StoredRows, at: int, *records: tuple[int, bool, int]) -> StoredRows:
-    """Other records in the place of one."""
+def _replace_record(store: StoredRows, at: int, *records: tuple[int, bool, int]) -> StoredRows:
+    """Replace a record by other records, or by none."""
     return replace(store, stored=(*store.stored[:at], *records, *store.stored[at + 1 :]))
 
 
 def _refused(reason: str) -> Change:
-    return lambda store, at: replace(_instead(store, at), refused=(*store.refused, (store.stored[at][0], reason)))
+    return lambda store, at: replace(_replace_record(store, at), refused=(*store.refused, (store.stored[at][0], reason)))
 
 
-def _both(store: StoredRows, at: int) -> StoredRows:
+def _stored_and_refused(store: StoredRows, at: int) -> StoredRows:
     return replace(store, refused=(*store.refused, (store.stored[at][0], "schema/empty_answer")))
 
 
-def _moved(held_out: bool) -> Change:
+def _move_to_other_side(held_out: bool) -> Change:
     def changed(store: StoredRows, at: int) -> StoredRows | None:
         row, held, belongs = store.stored[at]
-        return _instead(store, at, (row, not held, belongs)) if held == held_out else None
+        return _replace_record(store, at, (row, not held, belongs)) if held == held_out else None
 
     return changed
 
 
-def _kept(fate: str) -> Change:
-    """The row that a record is from is of another fate than it seemed, and the record is there all the same."""
+def _keep_despite_fate(fate: str) -> Change:
+    """Change the fate of a record's row, and keep the record."""
 
     def changed(store: StoredRows, at: int) -> StoredRows:
-        fates = [fate if row == store.stored[at][0] else own for row, own in zip(store.block.rows, store.block.fates, strict=True)]
+        fates = [
+            fate if row == store.stored[at][0] else row_fate for row, row_fate in zip(store.block.rows, store.block.fates, strict=True)
+        ]
         return replace(store, block=replace(store.block, fates=fates))
 
     return changed
 
 
-def _beyond(store: StoredRows, at: int) -> StoredRows:
+def _record_beyond(store: StoredRows, at: int) -> StoredRows:
     return replace(store, stored=(*store.stored, (_NOWHERE, *store.stored[at][1:])))
 
 
 SELECTION_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a row vanished", SELECTION, _instead),
+    Mutation("a row vanished", SELECTION, _replace_record),
     Mutation("a row refused as a duplicate that is none", SELECTION, _refused("deduplicate/duplicate")),
     Mutation("a row refused as unreadable that can be read", SELECTION, _refused("records/invalid_json")),
     Mutation("a row refused by `where` that matches", SELECTION, _refused("records/filtered_by_where")),
     Mutation("a short row refused for its length", SELECTION, _refused("tokenize/too_long")),
     Mutation("a good row refused by its schema", SELECTION, _refused("schema/empty_answer")),
-    Mutation("a duplicate kept", SELECTION, _kept(DUPLICATE)),
-    Mutation("a row that misses `where` kept", SELECTION, _kept(FILTERED)),
-    Mutation("a row that cannot be read kept", SELECTION, _kept(UNREADABLE)),
+    Mutation("a duplicate kept", SELECTION, _keep_despite_fate(DUPLICATE)),
+    Mutation("a row that misses `where` kept", SELECTION, _keep_despite_fate(FILTERED)),
+    Mutation("a row that cannot be read kept", SELECTION, _keep_despite_fate(UNREADABLE)),
     Mutation("a row stored twice", SELECTION, lambda store, at: replace(store, stored=(*store.stored, store.stored[at]))),
-    Mutation("a row stored and refused", SELECTION, _both),
-    Mutation("a held-out row in the training part", SELECTION, _moved(True)),
-    Mutation("a training row in the held-out part", SELECTION, _moved(False)),
-    Mutation("a row that is not read", SELECTION, _beyond),
+    Mutation("a row stored and refused", SELECTION, _stored_and_refused),
+    Mutation("a held-out row in the training part", SELECTION, _move_to_other_side(True)),
+    Mutation("a training row in the held-out part", SELECTION, _move_to_other_side(False)),
+    Mutation("a row that is not read", SELECTION, _record_beyond),
 )
-"""Corruptions of what is stored and refused; the check `selection` must catch each."""
+"""Corruptions of stored and rejected rows; the check `selection` must catch each."""
 
 
-# Of merged stores: what goes wrong where stores are put together. Lines and records are moved in the same ways.
+# Merged stores: lines and records lost, duplicated, exchanged, altered.
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """A stream in memory: its arrays by key, where each record ends, and the file and row of each."""
+    """A stream in memory: arrays by key, and end, file and row of each record."""
 
     arrays: Mapping[str, Array]
     ends: npt.NDArray[np.int64]
@@ -547,7 +551,7 @@ def _count(store: MergedRows | Records) -> int:
 
 
 def _in_order(store: Any, order: Sequence[int]) -> Any:
-    """The lines or records of these numbers."""
+    """Return the lines or records with these numbers, in this order."""
     chosen = np.array(order, np.int64)
     if isinstance(store, MergedRows):
         lines = list(store.lines)
@@ -559,16 +563,16 @@ def _in_order(store: Any, order: Sequence[int]) -> Any:
     return Records(arrays, np.cumsum((store.ends - starts)[chosen]), store.file[chosen], store.row[chosen])
 
 
-def _lost(store: Any, at: int) -> Any:
-    return _in_order(store, [each for each in range(_count(store)) if each != at])
+def _lose(store: Any, at: int) -> Any:
+    return _in_order(store, [index for index in range(_count(store)) if index != at])
 
 
-def _twice(store: Any, at: int) -> Any:
+def _duplicate(store: Any, at: int) -> Any:
     return _in_order(store, [*range(_count(store)), at])
 
 
-def _exchanged(store: Any, at: int) -> Any:
-    """Two that are neighbours, the last and the first among them."""
+def _exchange(store: Any, at: int) -> Any:
+    """Exchange two neighbours, wrapping around at the end."""
     order = list(range(_count(store)))
     other = (at + 1) % len(order)
     order[at], order[other] = other, at
@@ -577,7 +581,7 @@ def _exchanged(store: Any, at: int) -> Any:
 
 def _lines_exchanged(store: MergedRows, at: int) -> MergedRows | None:
     """With the index they had, so that only their content tells."""
-    changed = _exchanged(store, at)
+    changed = _exchange(store, at)
     return None if changed is None or changed.lines == list(store.lines) else replace(changed, origin=store.origin)
 
 
@@ -594,10 +598,10 @@ def _other_domain(store: MergedRows, at: int) -> MergedRows:
 
 
 LINE_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a line lost", NAME, _lost),
-    Mutation("a line twice", NAME, _twice),
+    Mutation("a line lost", NAME, _lose),
+    Mutation("a line twice", NAME, _duplicate),
     Mutation("two lines exchanged", NAME, _lines_exchanged),
-    Mutation("another order", NAME, _exchanged),
+    Mutation("another order", NAME, _exchange),
     Mutation("a space more in a line", NAME, _line_altered),
     Mutation("a line of another domain", NAME, _other_domain),
 )
@@ -606,34 +610,34 @@ LINE_MUTATIONS: tuple[Mutation, ...] = (
 
 def _records_exchanged(store: Records, at: int) -> Records | None:
     """With the rows they had, so that only their content tells."""
-    changed = _exchanged(store, at)
+    changed = _exchange(store, at)
     if changed is None or all(np.array_equal(array, store.arrays[key]) for key, array in changed.arrays.items()):
         return None
     return Records(changed.arrays, changed.ends, store.file, store.row)
 
 
 def _value(key: str) -> Change:
-    """The last value of a record is another."""
+    """Change the last value of a record."""
 
     def changed(store: Records, at: int) -> Records | None:
         if key not in store.arrays:
             return None
         place, array = store.ends[at] - 1, store.arrays[key]
         value = not array[place] if key == "loss_mask" else array[place] + 1
-        return replace(store, arrays={**store.arrays, key: _put(array, place, place + 1, value)})
+        return replace(store, arrays={**store.arrays, key: _fill_range(array, place, place + 1, value)})
 
     return changed
 
 
 def _border_moved(store: Records, at: int) -> Records | None:
-    return None if at + 1 == len(store.ends) else replace(store, ends=_put(store.ends, at, at + 1, store.ends[at] - 1))
+    return None if at + 1 == len(store.ends) else replace(store, ends=_fill_range(store.ends, at, at + 1, store.ends[at] - 1))
 
 
 RECORD_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a record lost", NAME, _lost),
-    Mutation("a record twice", NAME, _twice),
+    Mutation("a record lost", NAME, _lose),
+    Mutation("a record twice", NAME, _duplicate),
     Mutation("two records exchanged", NAME, _records_exchanged),
-    Mutation("a record of another line", NAME, lambda store, at: replace(store, row=_put(store.row, at, at + 1, store.row[at] + 1))),
+    Mutation("a record of another line", NAME, lambda store, at: replace(store, row=_fill_range(store.row, at, at + 1, store.row[at] + 1))),
     Mutation("another token", NAME, _value("tokens")),
     Mutation("a loss mask turned round", NAME, _value("loss_mask")),
     Mutation("another reward", NAME, _value("rewards")),
@@ -643,21 +647,21 @@ RECORD_MUTATIONS: tuple[Mutation, ...] = (
 """Corruptions of merged records."""
 
 
-# Of scored groups: what goes wrong with rewards and with sampled ids.
+# Scored groups: rewards and sampled ids.
 
 
 def _rewards(change: Callable[[Array], Array]) -> Change:
-    """A group with other rewards."""
+    """Mutate the rewards of a group."""
 
     def changed(group: Scores) -> Scores | None:
         rewards = change(group.rewards)
         return None if np.array_equal(rewards, group.rewards) else replace(group, rewards=rewards)
 
-    return _alone(changed)
+    return _mutate_alone(changed)
 
 
 def _other_response(group: Scores) -> Scores:
-    """A response of the next group counts as this one's, with its reward."""
+    """Add a response with its reward, as from another group."""
     return replace(group, rewards=np.append(group.rewards, group.rewards[-1]), responses=group.responses + 1)
 
 
@@ -670,21 +674,21 @@ REWARD_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("rewards of a group shifted", "rewards", _rewards(lambda rewards: np.roll(rewards, 1))),
     Mutation("rewards cut to whole numbers", "rewards", _rewards(np.trunc)),
     Mutation("rewards negated", "rewards", _rewards(lambda rewards: -rewards)),
-    Mutation("a response of another group", "rewards", _alone(_other_response)),
+    Mutation("a response of another group", "rewards", _mutate_alone(_other_response)),
 )
 """Corruptions of rewards; the check `rewards` must catch each."""
 
 
-def _first(key: str, value: Callable[[Sequence[Any]], list[Any]]) -> Change:
-    """One array of the first response becomes something else; only groups whose responses have it."""
+def _mutate_first_response(key: str, value: Callable[[Sequence[Any]], list[Any]]) -> Change:
+    """Mutate one array of the first response, if it has it."""
 
     def changed(group: Rollout) -> Rollout | None:
         stored = group.responses[0]
-        if key not in stored or (other := value(stored[key])) == list(stored[key]):
+        if key not in stored or (mutated := value(stored[key])) == list(stored[key]):
             return None
-        return replace(group, responses=({**stored, key: other}, *group.responses[1:]))
+        return replace(group, responses=({**stored, key: mutated}, *group.responses[1:]))
 
-    return _alone(changed)
+    return _mutate_alone(changed)
 
 
 def _response_lost(group: Rollout) -> Rollout:
@@ -699,7 +703,7 @@ def _turned_round(group: Rollout) -> Rollout | None:
 def _without_logprobs(group: Rollout) -> Rollout | None:
     if group.source.logprobs is None:
         return None
-    return replace(group, responses=tuple({key: each[key] for key in each if key != "logprobs"} for each in group.responses))
+    return replace(group, responses=tuple({key: response[key] for key in response if key != "logprobs"} for response in group.responses))
 
 
 def _other_prompt(group: Rollout) -> Rollout | None:
@@ -707,14 +711,20 @@ def _other_prompt(group: Rollout) -> Rollout | None:
 
 
 ROLLOUT_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a sampled id replaced", "sampled_ids", _first("tokens", lambda ids: [*ids[:-1], ids[-1] + 1])),
-    Mutation("a sampled id lost", "sampled_ids", _first("tokens", lambda ids: list(ids[1:]))),
-    Mutation("a sampled token not trained", "sampled_ids", _first("loss_mask", lambda mask: [0, *mask[1:]])),
-    Mutation("log-probabilities shifted by one token", "sampled_ids", _first("logprobs", lambda values: [*values[1:], values[0]])),
-    Mutation("log-probabilities as probabilities", "sampled_ids", _first("logprobs", lambda values: [2.0**value for value in values])),
-    Mutation("log-probabilities lost", "sampled_ids", _alone(_without_logprobs)),
-    Mutation("a response lost", "sampled_ids", _alone(_response_lost)),
-    Mutation("responses in another order", "sampled_ids", _alone(_turned_round)),
-    Mutation("another prompt than was sampled from", "sampled_ids", _alone(_other_prompt)),
+    Mutation("a sampled id replaced", "sampled_ids", _mutate_first_response("tokens", lambda ids: [*ids[:-1], ids[-1] + 1])),
+    Mutation("a sampled id lost", "sampled_ids", _mutate_first_response("tokens", lambda ids: list(ids[1:]))),
+    Mutation("a sampled token not trained", "sampled_ids", _mutate_first_response("loss_mask", lambda mask: [0, *mask[1:]])),
+    Mutation(
+        "log-probabilities shifted by one token", "sampled_ids", _mutate_first_response("logprobs", lambda values: [*values[1:], values[0]])
+    ),
+    Mutation(
+        "log-probabilities as probabilities",
+        "sampled_ids",
+        _mutate_first_response("logprobs", lambda values: [2.0**value for value in values]),
+    ),
+    Mutation("log-probabilities lost", "sampled_ids", _mutate_alone(_without_logprobs)),
+    Mutation("a response lost", "sampled_ids", _mutate_alone(_response_lost)),
+    Mutation("responses in another order", "sampled_ids", _mutate_alone(_turned_round)),
+    Mutation("another prompt than was sampled from", "sampled_ids", _mutate_alone(_other_prompt)),
 )
 """Corruptions of sampled ids; the check `sampled_ids` must catch each."""

@@ -17,7 +17,7 @@ from prep_assets.stores.arrays import at, joined, made, numbers, order, stretche
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import ATTENTION, TokenStore
 
-# Which records of which domains a packed table must hold, and in which order: worked out from the options alone.
+# Which records of which domains a packed table must hold, and in which order: computed from the options alone.
 #
 # A domain's random numbers are raw outputs of PCG64, seeded by the sha256 of ``seed/name``: one draw to choose records, one for each pass over
 # them, one for their places among those of other domains.
@@ -36,7 +36,7 @@ class Order:
 
 
 def expected_order(lengths: Mapping[str, Ints], packing: Mapping[str, Any]) -> Order:
-    """The records of a table.
+    """Return the records of a table, in packing order.
 
     Args:
         lengths: tokens of each record, by domain.
@@ -50,27 +50,27 @@ def expected_order(lengths: Mapping[str, Ints], packing: Mapping[str, Any]) -> O
         shares = {name: Fraction(packing["weights"][name]) for name in names}
         total = min(Fraction(int(ends[name][-1])) / shares[name] for name in names if shares[name])
         records = {name: records[name][: _nearest(ends[name], shares[name] * total)] for name in names}
-    found = Order(
+    in_domain_order = Order(
         joined([np.broadcast_to(number, len(records[name])) for number, name in enumerate(names)]),
         joined(list(records.values())),
         joined([at(lengths[name], records[name]) for name in names]),
     )
     if not shuffle:
-        return found
+        return in_domain_order
     shuffled = order(joined([_ranks(draws[name], len(records[name])) for name in names], np.uint64))
-    return Order(*(at(column, shuffled) for column in (found.source, found.record, found.length)))
+    return Order(*(at(column, shuffled) for column in (in_domain_order.source, in_domain_order.record, in_domain_order.length)))
 
 
 def _records(count: int, name: str, packing: Mapping[str, Any], draw: np.random.PCG64 | None) -> Ints:
-    """What a domain offers, pass after pass."""
+    """Return the records that a domain offers, epoch after epoch."""
     most = (packing.get("max_items") or {}).get(name)
     pool = made(count, lambda part: np.arange(part.start, part.stop)) if draw is None else order(_ranks(draw, count))
     pool = pool[:most]
-    left, passes = int(len(pool) * (packing.get("epochs") or {}).get(name, 1.0) + 0.5), list[Ints]()
-    while left > 0:
-        one = pool if draw is None else at(pool, order(_ranks(draw, len(pool))))
-        passes.append(one[:left])
-        left -= len(pool)
+    remaining, passes = int(len(pool) * (packing.get("epochs") or {}).get(name, 1.0) + 0.5), list[Ints]()
+    while remaining > 0:
+        epoch = pool if draw is None else at(pool, order(_ranks(draw, len(pool))))
+        passes.append(epoch[:remaining])
+        remaining -= len(pool)
     return joined(passes)
 
 
@@ -79,7 +79,7 @@ def _ranks(draw: np.random.PCG64, count: int) -> npt.NDArray[np.uint64]:
 
 
 def _nearest(ends: Ints, target: Fraction) -> int:
-    """How many records have, together, nearest to `target` tokens; fewer on a tie."""
+    """Return how many records have a total nearest to `target` tokens; fewer on a tie."""
     near = int(np.searchsorted(ends, ceil(target)))
     return min((max(0, near - 1), near), key=lambda count: (abs(int(ends[count]) - target), count))
 
@@ -117,37 +117,37 @@ def check_pieces(packed: PackedStore, tokens: Mapping[str, TokenStore], *, once:
 def _fault(
     block: Mapping[str, np.ndarray], first: int, pieces: Mapping[str, np.ndarray], sources: Sequence[str], stores: Sequence[TokenStore]
 ) -> tuple[int, str, int] | None:
-    """The first piece of a block of rows, which begins with row `first`, that is not its record: its number, what is wrong, and the place in its row, -1
-    where none is. All that can be are compared as one."""
+    """Return the first piece that differs from its record, in a block of rows from row `first` on: its index, the fault, and the place in its row, -1
+    for none. Pieces are compared in bulk where possible."""
     row, offset, length, source, record, start = (pieces[key] for key in ("row", "row_offset", "length", "source", "record", "start"))
     known = (source >= 0) & (source < len(stores))
-    there = known & (record >= 0) & (record < np.array([len(store) for store in stores])[np.where(known, source, 0)])
+    exists = known & (record >= 0) & (record < np.array([len(store) for store in stores])[np.where(known, source, 0)])
     begin, end = np.zeros_like(record), np.zeros_like(record)
     for number, store in enumerate(stores):
-        here = there & (source == number)
-        which = record[here]
-        begin[here], end[here] = np.where(which > 0, store.ends[which - 1], 0), store.ends[which]
+        of_store = exists & (source == number)
+        record_numbers = record[of_store]
+        begin[of_store], end[of_store] = np.where(record_numbers > 0, store.ends[record_numbers - 1], 0), store.ends[record_numbers]
     width = next(iter(block.values())).shape[1]
-    whole = there & (start >= 0) & (begin + start + length <= end)
+    whole = exists & (start >= 0) & (begin + start + length <= end)
     sound = whole & (offset >= 0) & (length > 0) & (offset + length <= width)
     count = len(sound) if sound.all() else int(sound.argmin())
     at, low, size = ((row - first) * width + offset)[:count].tolist(), (begin + start)[:count].tolist(), length[:count].tolist()
     spans, ends, faults = list(zip(source.tolist(), low, size, strict=False)), np.cumsum(size), list[tuple[int, str, int]]()
     for key, rows in block.items() if count else ():
         flat = np.ascontiguousarray(rows).ravel()
-        found = np.concatenate([flat[place : place + own] for place, own in zip(at, size, strict=True)])
-        expected = np.concatenate([_stored(stores[number], key, begins, begins + own) for number, begins, own in spans])
-        if not np.array_equal(found, expected):
-            wrong = int((found != expected).argmax())
+        packed_values = np.concatenate([flat[place : place + tokens] for place, tokens in zip(at, size, strict=True)])
+        expected = np.concatenate([_stored(stores[number], key, begins, begins + tokens) for number, begins, tokens in spans])
+        if not np.array_equal(packed_values, expected):
+            wrong = int((packed_values != expected).argmax())
             piece = int(np.searchsorted(ends, wrong, "right"))
             place = int(offset[piece] + wrong - (ends[piece] - size[piece]))
-            what = ATTENTION if key == "loss_mask" and min(found[wrong], expected[wrong]) < 0 else key
+            what = ATTENTION if key == "loss_mask" and min(packed_values[wrong], expected[wrong]) < 0 else key
             name = f"{sources[source[piece]]} record {record[piece]:,}"
             faults.append((piece, f"{what} differs from {name} at place {place} of the row", place))
     if faults or count == len(sound):
         return min(faults, key=lambda fault: fault[0], default=None)
     domain, number = sources[source[count]] if known[count] else f"domain {source[count]}", int(record[count])
-    if not there[count]:
+    if not exists[count]:
         what = f"{domain} has no record {number:,}"
     elif start[count] < 0:
         what = f"a piece starts before {domain} record {number:,}"
@@ -157,21 +157,21 @@ def _fault(
 
 
 def _stored(store: TokenStore, key: str, begin: int, end: int) -> np.ndarray:
-    """What a store has of some tokens; of its loss mask, the weights with the attention in them."""
+    """Return an array of a store for a range of tokens; for the loss mask, the weights with attention in them."""
     return store.weights(slice(begin, end)) if key == "loss_mask" else np.asarray(store.arrays[key][begin:end])
 
 
 def _used_twice(documents: Mapping[str, np.ndarray]) -> bool:
-    for here in together(documents["record"]):
-        here = here[np.lexsort([documents[field][here] for field in ("start", "record", "source")])]
-        source, record, start, length = (documents[field][here] for field in ("source", "record", "start", "length"))
+    for indices in together(documents["record"]):
+        indices = indices[np.lexsort([documents[field][indices] for field in ("start", "record", "source")])]
+        source, record, start, length = (documents[field][indices] for field in ("source", "record", "start", "length"))
         same = (np.diff(source) == 0) & (np.diff(record) == 0)
         if (same & (start[1:] < (start + length)[:-1])).any():
             return True
     return False
 
 
-# The mixture of a packed table: every record that the options ask for is in it whole, as often as they ask, or left out for a reason that holds.
+# The mixture of a packed table: every record that the options ask for is in it whole, as often as they ask, or left out for a valid reason.
 
 Trained = Callable[[int, int, int, int], int]
 """Domain, record, start, end → how many of these tokens are trained."""
@@ -185,34 +185,34 @@ def check_mixture(
     trained: Trained,
     claimed: Mapping[str, float],
 ) -> Verdict:
-    """Compare a table's pieces with what must be in it.
+    """Compare the pieces of a table with the expected mixture.
 
     Args:
         documents: fields of its pieces, in order.
-        sources: names of the domains that they number, sorted.
+        sources: names of the domains, sorted; pieces hold their indices.
         lengths: tokens of each record, by domain.
         packing: the options.
         claimed: ``tokens_left_out`` and ``tokens_in_untrained_rows`` as the manifest counts them, and ``share_<domain>``.
     """
-    found = {field: np.asarray(documents[field]) for field in ("source", "record", "start", "length")}
-    numbers: dict[str, float] = {"records_expected": 0, "tokens_packed": int(found["length"].sum()), "tokens_untrained": 0}
+    packed = {field: np.asarray(documents[field]) for field in ("source", "record", "start", "length")}
+    numbers: dict[str, float] = {"records_expected": 0, "tokens_packed": int(packed["length"].sum()), "tokens_untrained": 0}
     if list(sources) != sorted(lengths):
         return fails("domains", f"the table is of {list(sources)}, the configuration of {sorted(lengths)}", numbers)
     known = [len(lengths[name]) for name in sources]
-    if (stranger := _stranger(found, known)) is not None:
+    if (stranger := _stranger(packed, known)) is not None:
         return fails("documents", stranger, numbers)
     order = expected_order(lengths, packing)
     numbers["records_expected"] = len(order.record)
     pieces = _usable(order, packing)
-    for source, record, start, end, surplus in _differences(pieces, found):
+    for source, record, start, end, surplus in _differences(pieces, packed):
         name = f"{sources[source]} record {record:,}"
         if surplus > 0:
             return fails(name, f"tokens {start:,} to {end:,} are {surplus} times more in the table than the options ask for", numbers)
         if (lost := trained(source, record, start, end)) > 0:
             return fails(name, f"{lost:,} trained tokens between {start:,} and {end:,} are in no row", numbers)
         numbers["tokens_untrained"] += -surplus * (end - start)
-    fault = _claims(order, found, sources, claimed, numbers)
-    if fault is None and packing["strategy"] in ("concat", "simple") and not _in_order(pieces, found):
+    fault = _claims(order, packed, sources, claimed, numbers)
+    if fault is None and packing["strategy"] in ("concat", "simple") and not _in_order(pieces, packed):
         fault = f"{packing['strategy']} keeps the order of the mixture, the table does not"
     if fault is not None:
         return fails("documents", fault, numbers)
@@ -220,27 +220,27 @@ def check_mixture(
 
 
 def _usable(order: Order, packing: Mapping[str, Any]) -> dict[str, Ints]:
-    """The part of each record that the strategy packs: from 0, so many tokens."""
+    """Return the part of each record that the strategy packs: from token 0, `length` tokens."""
     row_len, strategy, whole = int(packing["row_len"]), packing["strategy"], order.length
     ends, total = sums(whole), int(whole.sum())
     limit = total // row_len * row_len if packing["tail"] == "drop" else total
     overlong = {"truncate": row_len, "drop": 0}.get(packing["overlong"]) if strategy != "bfd_split" else None
 
     def length(part: slice) -> Ints:
-        own = whole[part]
+        lengths = whole[part]
         if strategy == "concat":
-            left: Ints = np.clip(limit - (ends[part] - own), 0, own)
-            return left
-        return own if overlong is None else np.where(own > row_len, overlong, own)
+            kept_lengths: Ints = np.clip(limit - (ends[part] - lengths), 0, lengths)
+            return kept_lengths
+        return lengths if overlong is None else np.where(lengths > row_len, overlong, lengths)
 
     return {"source": order.source, "record": order.record, "start": zeros(len(whole)), "length": made(len(whole), length)}
 
 
-def _stranger(found: Mapping[str, Ints], known: Sequence[int]) -> str | None:
-    """A piece of a record that no domain has."""
+def _stranger(packed: Mapping[str, Ints], known: Sequence[int]) -> str | None:
+    """Return the fault of the first piece whose record does not exist."""
     counts = np.array(known)
-    for part in stretches(len(found["record"])):
-        source, record = found["source"][part], found["record"][part]
+    for part in stretches(len(packed["record"])):
+        source, record = packed["source"][part], packed["record"][part]
         sound = (source >= 0) & (source < len(counts))
         wrong = ~sound | (record < 0) | (record >= counts[np.where(sound, source, 0)])
         if wrong.any():
@@ -249,21 +249,23 @@ def _stranger(found: Mapping[str, Ints], known: Sequence[int]) -> str | None:
     return None
 
 
-def _differences(wanted: Mapping[str, Ints], found: Mapping[str, Ints]) -> Iterator[tuple[int, int, int, int, int]]:
-    """Domain, record, start and end of every stretch that is in the table more or less often than wanted, and by how much, some records at a time."""
-    begin = len(found["record"])
-    for here in together(joined([found["record"], wanted["record"]])):
-        mine, others = here[here < begin], here[here >= begin] - begin
-        yield from _surplus({key: column[others] for key, column in wanted.items()}, {key: column[mine] for key, column in found.items()})
+def _differences(wanted: Mapping[str, Ints], packed: Mapping[str, Ints]) -> Iterator[tuple[int, int, int, int, int]]:
+    """Yield domain, record, start, end and surplus of every stretch that is in the table more or less often than wanted."""
+    begin = len(packed["record"])
+    for indices in together(joined([packed["record"], wanted["record"]])):
+        packed_indices, wanted_indices = indices[indices < begin], indices[indices >= begin] - begin
+        yield from _surplus(
+            {key: column[wanted_indices] for key, column in wanted.items()}, {key: column[packed_indices] for key, column in packed.items()}
+        )
 
 
-def _surplus(wanted: Mapping[str, Ints], found: Mapping[str, Ints]) -> list[tuple[int, int, int, int, int]]:
-    source, record = (np.concatenate([found[key], found[key], wanted[key], wanted[key]]) for key in ("source", "record"))
-    place = np.concatenate([edge for part in (found, wanted) for edge in (part["start"], part["start"] + part["length"])])
-    change = np.repeat([1, -1, -1, 1], [*(len(found["start"]),) * 2, *(len(wanted["start"]),) * 2])
+def _surplus(wanted: Mapping[str, Ints], packed: Mapping[str, Ints]) -> list[tuple[int, int, int, int, int]]:
+    source, record = (np.concatenate([packed[key], packed[key], wanted[key], wanted[key]]) for key in ("source", "record"))
+    place = np.concatenate([edge for part in (packed, wanted) for edge in (part["start"], part["start"] + part["length"])])
+    change = np.repeat([1, -1, -1, 1], [*(len(packed["start"]),) * 2, *(len(wanted["start"]),) * 2])
     order = np.lexsort((place, record, source))
     source, record, place, change = source[order], record[order], place[order], change[order]
-    # the edges of a record add up to nothing at its end, so that those of the next one may be there as well
+    # the edges of a record sum to 0 at its end, so those of the next one can follow
     last = np.append(np.diff(place) != 0, np.ones(min(1, len(source)), bool))
     count = np.cumsum(change)[last]
     source, record, place = source[last], record[last], place[last]
@@ -271,30 +273,30 @@ def _surplus(wanted: Mapping[str, Ints], found: Mapping[str, Ints]) -> list[tupl
 
 
 def _claims(
-    order: Order, found: Mapping[str, Ints], sources: Sequence[str], claimed: Mapping[str, float], numbers: Mapping[str, float]
+    order: Order, packed: Mapping[str, Ints], sources: Sequence[str], claimed: Mapping[str, float], numbers: Mapping[str, float]
 ) -> str | None:
-    used = int(found["length"].sum())
+    used = int(packed["length"].sum())
     left_out = int(order.length.sum()) - used
     if claimed["tokens_left_out"] != left_out:
         return f"{left_out:,} tokens are left out, the manifest says {claimed['tokens_left_out']:,}"
     if claimed["tokens_in_untrained_rows"] != numbers["tokens_untrained"]:
-        said = claimed["tokens_in_untrained_rows"]
-        return f"{numbers['tokens_untrained']:,.0f} untrained tokens are left out, the manifest says {said:,} are in rows without loss"
+        claimed_tokens = claimed["tokens_in_untrained_rows"]
+        return f"{numbers['tokens_untrained']:,.0f} untrained tokens are left out, the manifest says {claimed_tokens:,} are in rows without loss"
     tokens = np.zeros(len(sources))
-    for part in stretches(len(found["source"])):
-        tokens += np.bincount(found["source"][part], found["length"][part], len(sources))
+    for part in stretches(len(packed["source"])):
+        tokens += np.bincount(packed["source"][part], packed["length"][part], len(sources))
     for name, count in zip(sources, tokens, strict=True):
         if abs(claimed[f"share_{name}"] - count / max(1, used)) > 1e-9:
             return f"{name} is {count / max(1, used):.4f} of the tokens, the manifest says {claimed[f'share_{name}']:.4f}"
     return None
 
 
-def _in_order(pieces: Mapping[str, Ints], found: Mapping[str, Ints]) -> bool:
-    """Whether records stand in the table as in the mixture, but for those that are left out."""
+def _in_order(pieces: Mapping[str, Ints], packed: Mapping[str, Ints]) -> bool:
+    """Whether records are in the table in the order of the mixture, apart from those left out."""
     wanted = zip(numbers(pieces["source"]), numbers(pieces["record"]), strict=True)
     last: tuple[int, ...] = ()
-    for piece in zip(*(numbers(found[field]) for field in ("source", "record", "start")), strict=True):
-        # all that is wanted before a record is gone once it is found
+    for piece in zip(*(numbers(packed[field]) for field in ("source", "record", "start")), strict=True):
+        # `in` consumes the iterator up to the record
         if (piece[:2] != last[:2] or piece <= last) and piece[:2] not in wanted:
             return False
         last = piece

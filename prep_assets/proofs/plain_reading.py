@@ -1,6 +1,6 @@
-"""What plain rows say, read in the most obvious way, for the data sets whose form is known: a second opinion on their schemas.
+"""Plain rows of data sets with a known layout, read in the most obvious way: a second opinion on their schemas.
 
-Only rows of plain text are read, of schemas without options. `None` stands for everything else.
+Only rows of plain text are read, for schemas without options. Everything else gives `None`.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any
 Row = Mapping[str, Any]
 Texts = dict[str, str]
 _ROLES = {"prompt": "user", "chosen": "assistant", "rejected": "assistant"}
-"""Columns of a pair → who says each."""
+"""Column of a pair → role of its speaker."""
 _ANSWERS = ("chosen", "rejected")
 _ANSWER = "\n\nAssistant:"
 
 
 def plain_texts(row: Row, schema: str, options: Row) -> Texts | None:
-    """What a row says, by the columns of its line: prompt and answers, or a query with the texts of each side, a line for each text."""
+    """Return the texts of a row by column of its line: prompt and answers, or a query with the texts of each side, one per line."""
     if options or schema not in _READERS or (schema != "contrastive" and any(row.get(key) for key in _MORE)):
         return None
     return _READERS[schema](row)
 
 
 _MORE = ("system", "history", "tools", "documents", "chat_template_kwargs")
-"""Fields of a prompt or a pair that say more than its texts."""
+"""Fields of a prompt or a pair that hold more than its texts."""
 
 
 def _dialogues(row: Row) -> Texts:
@@ -46,12 +46,12 @@ def _rated(row: Row) -> Texts | None:
 
 
 def _strings(row: Row, *columns: str) -> Texts | None:
-    """What a row says itself."""
+    """Return the columns of a row unchanged; `None` where one is no string."""
     return {key: row[key] for key in columns} if all(isinstance(row.get(key), str) for key in columns) else None
 
 
 def _contrast(row: Row) -> Texts | None:
-    found: dict[str, list[str]] = {"query": [], "positives": [], "negatives": []}
+    texts_by_side: dict[str, list[str]] = {"query": [], "positives": [], "negatives": []}
     for key, value in row.items():
         side = "negatives" if _NUMBERED.fullmatch(key) else next((side for side, names in _SIDES.items() if key in names), None)
         if side is None or value is None:
@@ -59,8 +59,8 @@ def _contrast(row: Row) -> Texts | None:
         for text in [value] if isinstance(value, str) else value:
             if not isinstance(text, str):
                 return None
-            found[side].append(text)
-    return None if len(row.keys() & _SIDES["negatives"]) > 1 else {side: "\n".join(texts) for side, texts in found.items() if texts}
+            texts_by_side[side].append(text)
+    return None if len(row.keys() & _SIDES["negatives"]) > 1 else {side: "\n".join(texts) for side, texts in texts_by_side.items() if texts}
 
 
 _NUMBERED = re.compile(r"negative_\d+")
@@ -80,11 +80,11 @@ _READERS: Mapping[str, Callable[[Row], Texts | None]] = {
 
 
 def pair_line(row: Row, texts: Texts, schema: str, form: str, tags: Iterable[str]) -> dict[str, Any] | None:
-    """The whole line of a pair of two different answers to a user, nothing of it blank; `None` for any other, and where a text holds one of the `tags`.
+    """Return the whole line of a pair of two different answers to a user, none blank; `None` for any other, and where a text holds one of the `tags`.
 
     Args:
-        row: strings, without the columns that are ignored.
-        texts: what it says, see `plain_texts`.
+        row: strings, without ignored columns.
+        texts: its texts, see `plain_texts`.
         form: ``text`` or ``messages``.
     """
     columns = {"preference": {*_ROLES}, "hh": {*_ANSWERS}}
@@ -92,17 +92,17 @@ def pair_line(row: Row, texts: Texts, schema: str, form: str, tags: Iterable[str
         return None
     if schema == "hh" and {row[side].rpartition(_ANSWER)[0].strip() for side in _ANSWERS} != {texts["prompt"]}:
         return None
-    said = [*texts.values()]
-    if texts["chosen"] == texts["rejected"] or not all(map(str.strip, said)) or any(tag in text for tag in tags for text in said):
+    all_texts = [*texts.values()]
+    if texts["chosen"] == texts["rejected"] or not all(map(str.strip, all_texts)) or any(tag in text for tag in tags for text in all_texts):
         return None
     return texts if form == "text" else {key: [{"role": _ROLES[key], "content": text}] for key, text in texts.items()}
 
 
 def as_text(value: Any) -> str | None:
-    """A string, strings with a line between them, or the content of a single plain message; `None` for anything else."""
+    """Return a string, strings joined by line breaks, or the content of a single plain message; `None` for anything else."""
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+    if isinstance(value, list) and value and all(isinstance(element, str) for element in value):
         return "\n".join(value)
     plain = isinstance(value, list) and len(value) == 1 and value[0].keys() == {"role", "content"}
     return value[0]["content"] if plain else None

@@ -1,4 +1,4 @@
-"""A render taken apart and built anew: which characters are the source's, and where what a model generates begins and ends."""
+"""Renders taken apart and rebuilt: which characters come from the source, and where the generated text begins and ends."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from prep_assets.text.environment import FROZEN_CLOCK, MessageForm, chat_templat
 if TYPE_CHECKING:
     from prep_assets.text.template import ChatTemplate
 
-# A sample as the messages that a chat template reads, with a numbered slot for each text of the source.
+# A sample as the messages that a chat template reads, with a numbered slot for each source text.
 #
-# Words may stand there for the texts. What a template makes of a conversation is then told apart from what the conversation says.
+# Invented words can fill the slots. This separates what a template writes from what the conversation says.
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Slot:
     Attributes:
         turn: its turn.
         kind: `THINKING`, `TOOL_CALL` or `TEXT`.
-        text: what the source has there.
-        parts: of which regions it is made: number of the region in its turn, and where it begins and ends in `text`.
+        text: the text of the source.
+        parts: its regions: number of the region in its turn, start and end in `text`.
     """
 
     turn: int
@@ -46,8 +46,8 @@ class Slotted:
 
     Attributes:
         sample: the sample.
-        form: of the messages.
-        image: what stands for each image in a text.
+        form: the form of the messages.
+        image: the text of each image.
         slots: the texts in the messages.
         messages: the messages.
     """
@@ -59,22 +59,22 @@ class Slotted:
     messages: list[dict[str, Any]]
 
     def filled(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """The messages with another text for each slot."""
+        """Return the messages with another text in each slot."""
         return slotted(self.sample, self.form, self.image, texts).messages
 
 
 def slotted(sample: Sample, form: MessageForm, image: str, texts: Sequence[str] | None = None) -> Slotted:
-    """The messages of a sample in the form that a template reads; `texts` stand in place of the sample's own, `image` for each image in a text."""
-    made = _Maker(form, image, texts, [])
-    messages = [made.message(number, turn) for number, turn in enumerate(sample.turns)]
-    return Slotted(sample, form, image, tuple(made.slots), messages)
+    """Return the messages of a sample in the form that a template reads; `texts` replace the sample's own, `image` is the text of an image."""
+    builder = _MessageBuilder(form, image, texts, [])
+    messages = [builder.message(number, turn) for number, turn in enumerate(sample.turns)]
+    return Slotted(sample, form, image, tuple(builder.slots), messages)
 
 
 Numbered = Sequence[tuple[int, Region]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Maker:
+class _MessageBuilder:
     form: MessageForm
     image: str
     texts: Sequence[str] | None
@@ -82,8 +82,8 @@ class _Maker:
 
     def message(self, number: int, turn: Turn) -> dict[str, Any]:
         shown = [(at, region) for at, region in enumerate(turn.regions) if not region.drop]
-        thoughts, calls = ([each for each in shown if each[1].kind == kind] for kind in (THINKING, TOOL_CALL))
-        content = [each for each in shown if each[1].kind not in (THINKING, TOOL_CALL)]
+        thoughts, calls = ([numbered for numbered in shown if numbered[1].kind == kind] for kind in (THINKING, TOOL_CALL))
+        content = [numbered for numbered in shown if numbered[1].kind not in (THINKING, TOOL_CALL)]
         message: dict[str, Any] = {"role": turn.role}
         # slots are numbered in the order in which templates write them
         reasoning = self._slot(number, THINKING, thoughts) if thoughts else None
@@ -124,49 +124,49 @@ class _Maker:
         parts: list[tuple[int, int, int]] = []
         text = ""
         for at, region in regions:
-            own = self.image if region.kind == IMAGE else region.text
-            parts.append((at, len(text), len(text) + len(own)))
-            text += own
-        return self._put(Slot(number, kind, text, tuple(parts)))
+            region_text = self.image if region.kind == IMAGE else region.text
+            parts.append((at, len(text), len(text) + len(region_text)))
+            text += region_text
+        return self._add_slot(Slot(number, kind, text, tuple(parts)))
 
-    def _put(self, slot: Slot) -> str:
+    def _add_slot(self, slot: Slot) -> str:
         self.slots.append(slot)
         return slot.text if self.texts is None else self.texts[len(self.slots) - 1]
 
     def _call(self, number: int, at: int, region: Region) -> dict[str, Any]:
-        def put(value: Any) -> Any:
+        def fill(value: Any) -> Any:
             if isinstance(value, str):
-                return self._put(Slot(number, TOOL_CALL, value, ((at, 0, len(value)),)))
+                return self._add_slot(Slot(number, TOOL_CALL, value, ((at, 0, len(value)),)))
             if isinstance(value, dict):
-                return {key: put(inner) for key, inner in value.items()}
-            return [put(inner) for inner in value] if isinstance(value, list) else value
+                return {key: fill(inner) for key, inner in value.items()}
+            return [fill(inner) for inner in value] if isinstance(value, list) else value
 
         try:
             call = json.loads(region.text)
             name, arguments = call["name"], call["arguments"]
         except (ValueError, TypeError, KeyError) as error:
             raise CheckFailed(f"turn {number}: {region.text[:80]!r} is not a tool call") from error
-        name, given = put(name), put(arguments)
+        name, filled_arguments = fill(name), fill(arguments)
         if self.form.arguments == "text" and not isinstance(arguments, str):
-            given = dumps(given)
+            filled_arguments = dumps(filled_arguments)
         identity = {"id": call["id"]} if call.get("id") else {}
-        return {"type": "function", **identity, "function": {"name": name, "arguments": given}}
+        return {"type": "function", **identity, "function": {"name": name, "arguments": filled_arguments}}
 
 
-# A render taken apart: which of its characters are the source's and which are the template's, shown by building it anew.
+# Taking a render apart: rebuilding it shows which characters are the source's and which are the template's.
 #
-# The conversation is rendered a second time with an invented word in the place of each text. What stands between these words is the template's own. Put
-# together again with the texts themselves, it must be the first render to the letter; so each text stands exactly where its word stood.
+# The conversation is rendered a second time with an invented word in place of each text. What is between these words is the template's own. Put
+# back together with the texts themselves, it must equal the first render exactly; so each text is where its word was.
 #
 #     render    <|user|>\\nHi<|end|><|assistant|>\\nHello!<|end|>
 #     invented  <|user|>\\nzqaqz<|end|><|assistant|>\\nzqbqz<|end|>
 #     frames    <|user|>\\n     <|end|><|assistant|>\\n     <|end|>
 #
-# No mark is put into the text, and nothing is searched for in it. A template that treats a text otherwise than any word cannot be taken apart, and nothing is
+# No mark is put into the text, and the text is not searched. A template that treats a text differently from a word cannot be taken apart, and nothing is
 # proven of such a conversation.
 
 MOST_KEPT = 512
-"""Renders with invented words that are kept."""
+"""Most renders with invented words in the cache."""
 _WORD = re.compile("zq([a-p]+)qz")
 _LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 _DIGITS = str.maketrans("abcdefghijklmnop", "0123456789abcdef")
@@ -180,7 +180,7 @@ def _word(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A text in a render: which slot's, and its characters (start, end), without white space at its ends that a template may trim."""
+    """A text in a render: its slot, and its characters (start, end), without white space at its ends that a template may trim."""
 
     slot: int
     start: int
@@ -189,17 +189,17 @@ class Place:
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A conversation whose render was built anew.
+    """A conversation whose render was rebuilt.
 
     Attributes:
         text: the render.
         slotted: its messages.
-        places: where texts of the source stand, ascending.
-        invented: where the invented words stand in the render with them, in the same order.
-        invented_text: that render.
-        margins: by slot, how many characters of the white space before and after its words the template kept.
-        tagged: characters (start, end) that the template, or a variant of it that renders the same, marks as generated; `None` where none does.
-        chat: to render beginnings of it.
+        places: places of the source texts, ascending.
+        invented: places of the invented words in their render, in the same order.
+        invented_text: the render with invented words.
+        margins: by slot, characters of white space before and after its words that the template kept.
+        tagged: characters (start, end) that the template, or its training variant with the same render, marks as generated; `None` without tags.
+        chat: renders the first turns.
     """
 
     text: str
@@ -212,7 +212,7 @@ class Rebuilt:
     chat: _Chat
 
     def own_margins(self, place: int, region: int) -> tuple[int, int]:
-        """How much of the white space around a text's words is that of a region in it; one of nothing but white space may stand beside it."""
+        """Return how much white space around a text's words belongs to a region of it; a neighbouring region may be blank."""
         slot = self.slotted.slots[self.places[place].slot]
         start, end = next((start, end) for at, start, end in slot.parts if at == region)
         lead, trail = self.margins.get(self.places[place].slot, (0, 0))
@@ -220,14 +220,14 @@ class Rebuilt:
         return min(lead, max(0, first - start)), min(trail, max(0, end - last))
 
     def own_start(self, place: int) -> int:
-        """Where a text begins in the invented render, with the white space of its first words' own region."""
+        """Return where a text begins in the invented render, with the white space of its first non-blank region."""
         slot = self.slotted.slots[self.invented[place].slot]
         first = len(slot.text) - len(slot.text.lstrip())
         region = next(at for at, _, end in slot.parts if end > first)
         return self.invented[place].start - self.own_margins(place, region)[0]
 
     def beginning(self, turns: int, *, prompted: bool) -> str | None:
-        """The render of the first turns, with invented words; `None` where the template refuses them."""
+        """Return the render of the first turns, with invented words; `None` where the template raises."""
         try:
             return self.chat.render(self.chat.invented[:turns], prompted)[0]
         except CheckFailed:
@@ -242,18 +242,18 @@ class _Chat:
 
     @cached_property
     def words(self) -> list[str]:
-        """What stands in each slot in place of its text: an invented word within the text's own white space; blank texts as they are."""
-        return [_in_place_of(slot.text, number) for number, slot in enumerate(self.slotted.slots)]
+        """The text of each slot: an invented word within the source text's white space; blank texts unchanged."""
+        return [_invented_for(slot.text, number) for number, slot in enumerate(self.slotted.slots)]
 
     @cached_property
     def invented(self) -> list[dict[str, Any]]:
         return self.slotted.filled(self.words)
 
     def render(self, messages: Sequence[Mapping[str, Any]], prompted: bool, variant: str = "") -> tuple[str, Marked]:
-        """The text, and what the tags of the template, or of a variant of it, enclose.
+        """Return the render, and what the generation tags of the template, or of its variant, enclose.
 
         Raises:
-            CheckFailed: the template refuses these messages.
+            CheckFailed: the template raises for these messages.
         """
         from jinja2 import TemplateError
 
@@ -274,15 +274,15 @@ class _Chat:
         return str(text), tuple((start, end) for start, end in tagged) if _TAGS.search(source) else None
 
     def marked_by_variant(self, messages: Sequence[Mapping[str, Any]], prompted: bool, text: str) -> Marked:
-        """What the tags of the template's training variant enclose, if it renders the same text."""
+        """Return what the tags of the training variant enclose, if it renders the same text."""
         try:
-            other, tagged = self.render(messages, prompted, self.template.training)
+            variant_text, tagged = self.render(messages, prompted, self.template.training)
         except CheckFailed:
             return None
-        return tagged if other == text else None
+        return tagged if variant_text == text else None
 
 
-def _in_place_of(text: str, number: int) -> str:
+def _invented_for(text: str, number: int) -> str:
     words = text.strip()
     if not words:
         return text
@@ -292,7 +292,7 @@ def _in_place_of(text: str, number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A render with invented words, where they stand, and the margins of `Rebuilt`."""
+    """A render with invented words, their places, and the margins of `Rebuilt`."""
 
     text: str
     places: tuple[Place, ...]
@@ -301,32 +301,32 @@ class _Shape:
 
 @dataclass
 class Rebuilder:
-    """Takes renders of one template apart. Conversations of the same shape share the render with invented words."""
+    """Takes renders of one template apart. Conversations of one shape share the render with invented words."""
 
     template: ChatTemplate
     _shapes: dict[str, _Shape] = field(default_factory=dict)
 
     def rebuild(self, sample: Sample, *, prompted: bool = False, rendered: str | None = None) -> Rebuilt:
-        """Render a conversation, and take it apart.
+        """Render a conversation and take it apart.
 
         Args:
-            prompted: end with what a model continues from.
-            rendered: its render, where it is known. A template's own tags ask for another.
+            prompted: end with the generation prompt.
+            rendered: its render, if known. A template with tags of its own is rendered again.
 
         Raises:
-            CheckFailed: the template refuses it, or treats a text otherwise than an invented word.
+            CheckFailed: the template raises, or treats a text differently from an invented word.
         """
-        made = slotted(sample, self.template.form, self.template.image_token)
-        chat = _Chat(sample, self.template, made)
+        messages = slotted(sample, self.template.form, self.template.image_token)
+        chat = _Chat(sample, self.template, messages)
         if rendered is None or _TAGS.search(self.template.source):
-            text, tagged = chat.render(made.messages, prompted)
+            text, tagged = chat.render(messages.messages, prompted)
         else:
             text, tagged = rendered, None
         if self.template.training:
-            tagged = chat.marked_by_variant(made.messages, prompted, text)
+            tagged = chat.marked_by_variant(messages.messages, prompted, text)
         shape = self._shape(chat, prompted)
-        places = _put_together(self.template.name, made, text, shape.text, shape.places)
-        return Rebuilt(text, made, places, shape.places, shape.text, shape.margins, tagged, chat)
+        places = _place_texts(self.template.name, messages, text, shape.text, shape.places)
+        return Rebuilt(text, messages, places, shape.places, shape.text, shape.margins, tagged, chat)
 
     def _shape(self, chat: _Chat, prompted: bool) -> _Shape:
         sample = chat.sample
@@ -339,7 +339,7 @@ class Rebuilder:
         return self._shapes[key]
 
     def _margins(self, chat: _Chat, text: str, prompted: bool) -> dict[int, tuple[int, int]]:
-        """In a render with words that have no white space around them, what is missing was the texts' own."""
+        """Return the margins: the white space that a render of stripped words lacks is the texts' own."""
         if all(word == word.strip() or not word.strip() for word in chat.words):
             return {}
         bare, _ = chat.render(chat.slotted.filled([word.strip() or word for word in chat.words]), prompted)
@@ -354,7 +354,7 @@ def _places(text: str) -> tuple[Place, ...]:
 
 
 def _blanks(text: str, place: Place) -> tuple[int, int]:
-    """How much white space stands before and after a word."""
+    """Return the number of white-space characters before and after a word."""
     start, end = place.start, place.end
     while start and text[start - 1].isspace():
         start -= 1
@@ -363,52 +363,52 @@ def _blanks(text: str, place: Place) -> tuple[int, int]:
     return place.start - start, end - place.end
 
 
-def _put_together(name: str, made: Slotted, text: str, invented_text: str, invented: Sequence[Place]) -> tuple[Place, ...]:
-    """Where each text stands in the render that its words and the frames give."""
+def _place_texts(name: str, messages: Slotted, text: str, invented_text: str, invented: Sequence[Place]) -> tuple[Place, ...]:
+    """Return the place of each text: between the frames of the invented render. Raise where text and frames do not add up to the render."""
     frames = [
         invented_text[left:right] for left, right in zip((0, *(p.end for p in invented)), (*(p.start for p in invented), None), strict=True)
     ]
     if not text.startswith(frames[0]):
-        raise _otherwise(name, text, 0, frames[0])
+        raise _content_dependent(name, text, 0, frames[0])
     places: list[Place] = []
     at = len(frames[0])
     for place, frame in zip(invented, frames[1:], strict=True):
-        words = made.slots[place.slot].text.strip() if place.slot < len(made.slots) else ""
+        words = messages.slots[place.slot].text.strip() if place.slot < len(messages.slots) else ""
         written = next((spelled for spelled in _spellings(words) if text.startswith(spelled + frame, at)), None)
         if not words or written is None:
-            raise _otherwise(name, text, at, words + frame)
+            raise _content_dependent(name, text, at, words + frame)
         places.append(Place(place.slot, at, at + len(written)))
         at += len(written) + len(frame)
     if at != len(text):
-        raise _otherwise(name, text, at, "")
+        raise _content_dependent(name, text, at, "")
     shown = {place.slot for place in places}
-    for number, slot in enumerate(made.slots):
+    for number, slot in enumerate(messages.slots):
         if number not in shown and slot.text.strip() and slot.kind != THINKING:  # reasoning may be left out of history
             raise CheckFailed(f"template {name} does not show {slot.text[:60]!r} of turn {slot.turn}")
     return tuple(places)
 
 
 def _spellings(words: str) -> Iterator[str]:
-    """How a text may be written: as it is, or inside JSON."""
+    """Yield the spellings of a text: unchanged, or inside JSON."""
     yield words
     yield dumps(words)[1:-1]
     yield json.dumps(words)[1:-1]
 
 
-def _otherwise(name: str, text: str, at: int, expected: str) -> CheckFailed:
+def _content_dependent(name: str, text: str, at: int, expected: str) -> CheckFailed:
     return CheckFailed(
         f"template {name} writes …{text[max(0, at - 20) : at + 40]!r}… where another text in its place gives {expected[:60]!r}, "
         "so it depends on the content and nothing is proven"
     )
 
 
-# Where what a model generates for a turn begins, and what ends it, in a render with invented words.
+# Borders of turns: where the generated text of a turn begins, and what ends it, in a render with invented words.
 #
-# What a model is given before a turn is the render of the turns before it, with the generation prompt. So a turn begins where the whole render stops to
-# follow that one. What ends it is what the render has in common with one that ends with this turn: after it the next turn's header begins.
+# Before a turn a model sees the render of the earlier turns with the generation prompt. So a turn begins where the whole render stops to
+# follow that one. Its end is what the render shares with one that ends with this turn: then the next turn's header begins.
 
 MOST_KNOWN = 4096
-"""Texts between turns that are remembered."""
+"""Most texts between turns in the cache."""
 
 _OPENED = re.compile(r"\n(<(?!\|)[^<>|\s]+>)\s*\Z")
 
@@ -418,9 +418,9 @@ class Block:
     """The texts of one turn that a render shows.
 
     Attributes:
-        turn, role: the turn.
-        kinds: of its texts, in the order of the render.
-        places: numbers of its texts' places, ascending.
+        turn, role: number and role of the turn.
+        kinds: kinds of its texts, in render order.
+        places: indices of its texts' places, ascending.
         start, end: characters from its first text to its last.
     """
 
@@ -436,13 +436,13 @@ def blocks_of(rebuilt: Rebuilt) -> list[Block]:
     """The turns that show any text, in the order of the render. A text that is shown again, such as a tool's name with its result, counts where it
     stands first."""
     seen: set[int] = set()
-    own: dict[int, list[int]] = {}
+    places_of: dict[int, list[int]] = {}
     for number, place in enumerate(rebuilt.invented):
         if place.slot not in seen:
             seen.add(place.slot)
-            own.setdefault(rebuilt.slotted.slots[place.slot].turn, []).append(number)
+            places_of.setdefault(rebuilt.slotted.slots[place.slot].turn, []).append(number)
     slots, invented = rebuilt.slotted.slots, rebuilt.invented
-    found = [
+    blocks = [
         Block(
             number,
             rebuilt.chat.sample.turns[number].role,
@@ -451,13 +451,13 @@ def blocks_of(rebuilt: Rebuilt) -> list[Block]:
             invented[places[0]].start,
             invented[places[-1]].end,
         )
-        for number, places in own.items()
+        for number, places in places_of.items()
     ]
-    found.sort(key=lambda block: block.start)
-    for left, right in pairwise(found):
+    blocks.sort(key=lambda block: block.start)
+    for left, right in pairwise(blocks):
         if right.start < left.end:
             raise CheckFailed(f"the template writes turn {right.turn} amid turn {left.turn}, so nothing is proven")
-    return found
+    return blocks
 
 
 class Borders:
@@ -475,7 +475,7 @@ class Borders:
     # -- where a turn begins ------------------------------------------------------------------------------------------------------------
 
     def start(self, chat: Rebuilt, before: Block | None, block: Block) -> int:
-        """Where in the invented render what a model generates for an assistant's turn begins.
+        """Return where in the invented render the generated text of an assistant turn begins.
 
         Raises:
             CheckFailed: nothing in the render says so.
@@ -483,11 +483,11 @@ class Borders:
         low = before.end if before else 0
         gap = chat.invented_text[low : block.start]
         start = self._begin(chat, before, block, gap, low)
-        # a header that the template leaves out of the prompt here, as after a tool's result, is a header all the same
+        # a header that is missing from this prompt, as after a tool's result, is a header all the same
         prompt = self.lone_prompt
         if prompt and (header := gap.rfind(prompt, start - low)) >= 0:
             start = low + header + len(prompt)
-        # a template without a prompt writes its headers all the same; they are no answer
+        # a template without a generation prompt still writes headers, which are no part of the answer
         is_header = not prompt and block.kinds[0] == TEXT and gap[start - low :].strip()
         return chat.own_start(block.places[0]) if is_header else start
 
@@ -509,25 +509,25 @@ class Borders:
         return chat.own_start(block.places[0])
 
     def _prompt(self, chat: Rebuilt, before: Block | None, block: Block, gap: str) -> str | None:
-        """What stands between the turn before and the place where a model takes over."""
+        """Return the text between the previous turn and the place where a model continues."""
         key = gap, block.turn == 0, before and (before.role, before.kinds[-1]), bool(chat.chat.sample.tools)
         if key not in self._prompts:
             _bound(self._prompts)
             self._prompts[key] = _after(chat, before, block.turn, prompted=True)
         return self._prompts[key]
 
-    def _unbroken(self, gap: str, most: int) -> int:
-        """The last place up to `most` that is amid no word and no control token. A control token in a line of its own right before it belongs to what
+    def _unbroken(self, gap: str, limit: int) -> int:
+        """Return the last place up to `limit` that splits no word and no control token. A control token alone in the line right before it belongs to what
         differs."""
-        ends = [found for found in self._controls(gap) if found[1] <= most]
-        blank = next((at for at in range(most, 0, -1) if gap[at - 1].isspace()), 0)
+        ends = [token for token in self._controls(gap) if token[1] <= limit]
+        blank = next((at for at in range(limit, 0, -1) if gap[at - 1].isspace()), 0)
         if ends and ends[-1][1] > blank:
             return ends[-1][0] if ends[-1][0] == blank and blank else ends[-1][1]
         return blank
 
     @property
     def lone_prompt(self) -> str:
-        """What the template writes before an answer to a lone question."""
+        """The generation prompt after a single question."""
         if self._lone is None:
             asked, prompted = (self._text(Sample((turn(USER, "Well?"),)), prompted=prompted) for prompted in (False, True))
             self._lone = prompted.removeprefix(asked) if prompted.startswith(asked) else ""
@@ -542,25 +542,25 @@ class Borders:
     # -- what ends a turn ---------------------------------------------------------------------------------------------------------------
 
     def stop(self, chat: Rebuilt, block: Block, after: Block | None) -> tuple[int, int] | None:
-        """Where the control tokens that end a turn stand in the invented render; `None` where the template writes none."""
+        """Return start and end of the stop of a turn in the invented render; `None` where the template writes none."""
         gap = chat.invented_text[block.end : after.start if after else None]
         if block.role != ASSISTANT:
             blank = len(gap) - len(gap.lstrip())
-            own = sorted(stop for stop in self.answer_stops if gap.startswith(stop, blank))  # the longest stands last
-            return (block.end + blank, block.end + blank + len(own[-1])) if own else None
+            stops = sorted(stop for stop in self.answer_stops if gap.startswith(stop, blank))  # the longest stands last
+            return (block.end + blank, block.end + blank + len(stops[-1])) if stops else None
         key = gap, block.kinds[-1], after and after.role
         if key not in self._ends:
             _bound(self._ends)
             self._ends[key] = self._end(gap, _after(chat, block, block.turn + 1, prompted=False), block.kinds[-1] == TEXT)
-        found = self._ends[key]
-        return (block.end + found[0], block.end + found[1]) if found else None
+        span = self._ends[key]
+        return (block.end + span[0], block.end + span[1]) if span else None
 
     @property
     def answer_stops(self) -> frozenset[str]:
-        """What ends the answers of short chats."""
+        """The stops of answers in short chats."""
         if self._stops is None:
             self._stops = frozenset()
-            found = set()
+            stops = set()
             for rounds in (1, 2):
                 sample = Sample(tuple(turn(role, "Well.") for _ in range(rounds) for role in (USER, ASSISTANT)))
                 try:
@@ -569,40 +569,40 @@ class Borders:
                 except CheckFailed:
                     continue
                 for block, after in zip(listed, [*listed[1:], None], strict=True):
-                    where = self.stop(chat, block, after) if block.role == ASSISTANT else None
-                    found |= {chat.invented_text[slice(*where)]} if where else set()
-            self._stops = frozenset(found)
+                    stop = self.stop(chat, block, after) if block.role == ASSISTANT else None
+                    stops |= {chat.invented_text[slice(*stop)]} if stop else set()
+            self._stops = frozenset(stops)
         return self._stops
 
-    def _end(self, gap: str, alone: str | None, is_text: bool) -> tuple[int, int] | None:
-        """Where in `gap` the control tokens stand that end the turn before it. `alone` is what follows the turn where nothing comes after it."""
-        alone = gap if alone is None else alone
-        shared = _shared(gap, alone)
-        for text in (gap, alone):
+    def _end(self, gap: str, last_gap: str | None, is_text: bool) -> tuple[int, int] | None:
+        """Return start and end in `gap` of the stop of the turn before it. `last_gap`: what follows the turn when it is the last."""
+        last_gap = gap if last_gap is None else last_gap
+        shared = _shared(gap, last_gap)
+        for text in (gap, last_gap):
             shared = next((start for start, end in self._controls(text) if start < shared < end), shared)
         runs = self._runs(gap[:shared])
         if not runs or (is_text and gap[: runs[0][0][0]].strip()):
-            return self._instead(gap[shared:], alone[shared:], shared)
+            return self._replacement_stop(gap[shared:], last_gap[shared:], shared)
         run = runs[0] if is_text else runs[-1][-1:]  # brackets of a tool call may stand right before
         return run[0][0], run[-1][1]
 
-    def _instead(self, gap: str, alone: str, at: int) -> tuple[int, int] | None:
-        """Where another turn follows than nothing, other control tokens may end a turn: as many."""
-        ending, here = self._runs(alone), self._runs(gap)
-        if not ending or not here or gap[: here[0][0][0]].strip() or alone[: ending[0][0][0]].strip():
+    def _replacement_stop(self, gap: str, last_gap: str, at: int) -> tuple[int, int] | None:
+        """Return the stop where a following turn changes the stop tokens: as many tokens as at the end of a chat."""
+        ending, runs = self._runs(last_gap), self._runs(gap)
+        if not ending or not runs or gap[: runs[0][0][0]].strip() or last_gap[: ending[0][0][0]].strip():
             return None
-        tokens = here[0][: len(ending[0])]
+        tokens = runs[0][: len(ending[0])]
         return at + tokens[0][0], at + tokens[-1][1]
 
     def controls(self, text: str, start: int, end: int) -> list[tuple[int, int]]:
-        """Control tokens in a part of a text."""
-        return [found.span() for found in self._control.finditer(text, start, end)] if self._control else []
+        """Return the control tokens in a part of a text."""
+        return [match.span() for match in self._control.finditer(text, start, end)] if self._control else []
 
     def _controls(self, text: str) -> list[tuple[int, int]]:
         return self.controls(text, 0, len(text))
 
     def _runs(self, text: str) -> list[list[tuple[int, int]]]:
-        """Control tokens, those that stand end to end together."""
+        """Return the control tokens, grouped into runs without gaps."""
         runs: list[list[tuple[int, int]]] = []
         for token in self._controls(text):
             if runs and runs[-1][-1][1] == token[0]:
@@ -617,13 +617,13 @@ def _bound(known: dict[object, Any]) -> None:
         known.clear()
 
 
-def _shared(one: str, other: str) -> int:
-    """How many characters two texts begin with in common."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+def _shared(left: str, right: str) -> int:
+    """Return the length of the common prefix of two texts."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
 
 
 def _after(chat: Rebuilt, block: Block | None, turns: int, *, prompted: bool) -> str | None:
-    """What follows a block in the render of the first turns; all of that render where there is no block, `None` where it is not there."""
+    """Return what follows a block in the render of the first turns: all of it without a block, `None` where the block is not in it."""
     if block is None:
         return chat.beginning(turns, prompted=prompted) if turns else None
     text = chat.beginning(turns, prompted=prompted)
@@ -631,7 +631,7 @@ def _after(chat: Rebuilt, block: Block | None, turns: int, *, prompted: bool) ->
         return None
     last = chat.invented[block.places[-1]]
     word = chat.invented_text[last.start : last.end]
-    ends = [found.end() for found in re.finditer(re.escape(word), text)]
+    ends = [match.end() for match in re.finditer(re.escape(word), text)]
     ordinal = _ordinal(chat.invented, last)
     return text[ends[ordinal] :] if ordinal < len(ends) else None
 

@@ -1,4 +1,4 @@
-"""The reference tokenizer's ids of any amount of text, each distinct word tokenized once."""
+"""Reference ids of any amount of text, each distinct word tokenized once."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import xxhash
 
 from prep_assets.caches import CACHES, bounded_cache
 from prep_assets.proofs import words
-from prep_assets.proofs.words import UNSPACED, Words, cuts_before_spaces, cuts_unspaced, joint, picked, whole_tokens
+from prep_assets.proofs.words import UNSPACED, Words, concatenated, cuts_before_spaces, cuts_unspaced, take_texts, whole_tokens
 from prep_assets.stores.arrays import stretches
 from prep_assets.stores.files import key_of
 from prep_assets.text.engines import Engines, choose_engine
 from prep_assets.text.ids import NO_TEXTS, Engine, Flat, interleaved
 from prep_assets.text.vocabulary import Vocabulary
 
-# Ids of parts of texts, put together as those of the texts.
+# Ids of texts assembled from those of their parts.
 
 Ints = npt.NDArray[np.int64]
 
 
 def between(texts: Flat, token: Ints) -> Flat:
-    """The ids of texts with those of the control tokens between them."""
+    """Return the ids of texts with the control tokens between them."""
     counts, ordinary = np.ones(len(token), np.int64), token < 0
     counts[ordinary] = np.diff(texts.offsets)
     ids = np.repeat(token, counts)
@@ -35,14 +35,14 @@ def between(texts: Flat, token: Ints) -> Flat:
     return Flat(ids.astype(np.uint32), np.concatenate([[0], np.cumsum(counts)]))
 
 
-def put_together(known: Flat, counts: npt.NDArray[np.int32], which: npt.NDArray[np.int32], borders: Ints) -> Flat:
-    """Ids of texts from those of their parts, a stretch at a time: a long text has many.
+def assemble(known: Flat, counts: npt.NDArray[np.int32], which: npt.NDArray[np.int32], borders: Ints) -> Flat:
+    """Assemble ids of texts from those of their parts, a stretch at a time: a long text has many parts.
 
     Args:
-        known: ids, and where those of each distinct part begin among them.
-        counts: how many each distinct part has.
-        which: the distinct part that each part is.
-        borders: the part with which each text begins, and the number of all.
+        known: ids, and where each distinct part begins among them.
+        counts: number of ids of each distinct part.
+        which: index of the distinct part of each part.
+        borders: int64[n + 1], first part of each text, and the number of parts.
     """
     filled = sum(int(counts[which[part]].sum()) for part in stretches(len(which)))
     ids, offsets, filled = np.empty(filled, np.uint32), np.zeros(len(borders), np.int64), 0
@@ -58,7 +58,7 @@ def put_together(known: Flat, counts: npt.NDArray[np.int32], which: npt.NDArray[
 
 
 def one_after_the_other(heads: Flat, tails: Flat, headed: npt.NDArray[np.bool_]) -> Flat:
-    """Each text's head, where it has one, and its tail."""
+    """Return for each text the ids of its head, where it has one, and of its tail."""
     pieces = np.zeros((len(headed), 2), bool)
     pieces[:, 0] = True
     shown = np.stack([headed, np.ones(len(headed), bool)], axis=1)
@@ -66,34 +66,34 @@ def one_after_the_other(heads: Flat, tails: Flat, headed: npt.NDArray[np.bool_])
     return Flat(both.ids, both.offsets[np.concatenate([[0], np.cumsum(shown.sum(axis=1))])])
 
 
-# The reference tokenizer's own ids of any amount of text, each distinct word tokenized once.
+# Reference ids of any amount of text, each distinct word tokenized once.
 #
 # The reference library is the yardstick, and slow. A text may be cut where a space follows an ASCII letter, digit or sign, if this tokenizer always starts a
-# new pre-token there: then the ids of the whole are those of its parts, one after the other, and parts that were met before are looked up.
+# new pre-token there: then the ids of the whole are those of its parts, end to end, and known parts are looked up.
 # `cuts_before_spaces` says for which tokenizers that is so, `whole_tokens` for which a text may also be cut where a sign or a line break follows an ASCII
 # letter or digit; texts of all others are given to the library whole. Long text without spaces is cut where `cuts_unspaced` allows it.
 
 WHOLE_EVERY = 64
-"""Every so many texts are tokenized whole as well."""
+"""One in so many texts is also tokenized whole."""
 WHOLE_MOST = 1 << 18
-"""A text that is longer is, in windows of about so many bytes: the library takes some fifty times what it tokenizes."""
+"""A longer text is tokenized in windows of about so many bytes: the library needs some fifty times the size of its input."""
 OVERLAP = 1 << 12
-"""About so many bytes of a window are those of the next as well, so that no place where one ends is taken on trust."""
+"""About so many bytes of a window overlap with the next, so that no window border is trusted."""
 LONG_PART = 1 << 16
-"""A part that has more bytes is cut between its letters and signs, if it may be."""
+"""A part of more bytes is cut between letters and signs, where allowed."""
 RUN = 4096
-"""New parts that are tokenized as one text."""
+"""New parts that are joined and tokenized as one text."""
 _SPELLED = re.compile("<0x[0-9A-F]{2}>")
 _CUT = re.compile(b"[!-~](?= )")
 _CUT_ANYWHERE = re.compile(_CUT.pattern + b"|" + UNSPACED.pattern)
 
 
 class ReferenceIds:
-    """Tokenizes ordinary text with the reference library: no control token is produced from text, and none is added.
+    """Tokenizes ordinary text with the reference library: no control token is read from text, and none is added.
 
     Attributes:
         cuts: whether texts are cut and parts looked up.
-        words: the parts that were met before.
+        words: known parts.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -115,30 +115,30 @@ class ReferenceIds:
         return self.encode_utf8([text.encode() for text in texts], first)
 
     def encode_utf8(self, texts: Sequence[bytes], first: npt.NDArray[np.bool_] | None = None) -> Flat:
-        """The same of texts in UTF-8."""
+        """Return ids of each text in UTF-8, in order."""
         begins = np.ones(len(texts), bool) if first is None else first
         bounds = np.concatenate([[0], _ends(texts)])
         return self.encode_pieces(b"".join(texts), bounds, np.full(len(texts), -1), begins)
 
     def encode_pieces(self, data: bytes, bounds: Ints, token: Ints, first: npt.NDArray[np.bool_]) -> Flat:
-        """The same of texts, and of control tokens between them.
+        """Return ids of texts with control tokens between them.
 
         Args:
-            data: all of them in UTF-8, one after the other.
-            bounds: int64[n + 1], where each begins, and the end of the last.
-            token: int64[n], the id of a control token, -1 of a text.
+            data: all of them in UTF-8, end to end.
+            bounds: int64[n + 1], start of each, and the end of the last.
+            token: int64[n], the id of a control token; -1 for a text.
             first: which begin a document.
         """
         if self.cuts and self._first is self._rest:
-            found = self._cut(data, bounds, token)
-            if self._same_whole(found, data, bounds, token):
-                return found
+            flat = self._cut(data, bounds, token)
+            if self._same_uncut(flat, data, bounds, token):
+                return flat
             self.cuts = False
         texts = np.flatnonzero(token < 0)
-        return between(self._each(_pieces(data, bounds, texts), first[texts]), token)
+        return between(self._encode_texts(_pieces(data, bounds, texts), first[texts]), token)
 
-    def _each(self, texts: Sequence[bytes], begins: npt.NDArray[np.bool_]) -> Flat:
-        """The ids of texts where the first word of a document is not what it would be elsewhere, or where texts may not be cut."""
+    def _encode_texts(self, texts: Sequence[bytes], begins: npt.NDArray[np.bool_]) -> Flat:
+        """Return ids of texts whose first word is tokenized differently at the start of a document, or that may not be cut."""
         if not self.cuts:
             begins = begins & (self._first is not self._rest)
             return interleaved(_encoded(self._first, compress(texts, begins)), _encoded(self._rest, compress(texts, ~begins)), begins)
@@ -147,38 +147,38 @@ class ReferenceIds:
         rests = [text[end:] for text, end in zip(texts, at, strict=True)]
         data, bounds, none = b"".join(rests), np.concatenate([[0], _ends(rests)]), np.full(len(rests), -1)
         tails = self._cut(data, bounds, none)
-        if not self._same_whole(tails, data, bounds, none):
+        if not self._same_uncut(tails, data, bounds, none):
             self.cuts = False
-            return self._each(texts, begins)
+            return self._encode_texts(texts, begins)
         return one_after_the_other(heads, tails, np.array(at) > 0) if any(at) else tails
 
-    def _same_whole(self, flat: Flat, data: bytes, bounds: Ints, token: Ints) -> bool:
-        """Whether every so many texts have the ids that they have when they are not cut."""
-        some = np.flatnonzero(token < 0)[::WHOLE_EVERY]
-        texts = _pieces(data, bounds, some)
-        found = [flat.ids[low:high] for low, high in zip(flat.offsets[some].tolist(), flat.offsets[some + 1].tolist(), strict=True)]
+    def _same_uncut(self, flat: Flat, data: bytes, bounds: Ints, token: Ints) -> bool:
+        """Whether one in `WHOLE_EVERY` texts has the same ids uncut."""
+        checked = np.flatnonzero(token < 0)[::WHOLE_EVERY]
+        texts = _pieces(data, bounds, checked)
+        ids_of = [flat.ids[low:high] for low, high in zip(flat.offsets[checked].tolist(), flat.offsets[checked + 1].tolist(), strict=True)]
         short = [number for number, text in enumerate(texts) if len(text) <= WHOLE_MOST]
         whole = _encoded(self._rest, [texts[number] for number in short])
         return all(
-            np.array_equal(found[number], whole.ids[low:high])
+            np.array_equal(ids_of[number], whole.ids[low:high])
             for number, (low, high) in zip(short, pairwise(whole.offsets.tolist()), strict=True)
-        ) and all(self._same_in_windows(ids, text) for ids, text in zip(found, texts, strict=True) if len(text) > WHOLE_MOST)
+        ) and all(self._same_in_windows(ids, text) for ids, text in zip(ids_of, texts, strict=True) if len(text) > WHOLE_MOST)
 
     def _same_in_windows(self, ids: npt.NDArray[np.uint32], text: bytes) -> bool:
-        """The same of a long text: each window is tokenized whole. How many ids of it the next one has as well is counted from where that begins."""
+        """Whether a long text has the same ids when each window is tokenized whole. The overlap is counted from the start of the next window."""
         at = token = 0
         while at < len(text):
-            turn = _cut_after(text, at + WHOLE_MOST, self._unspaced)
-            end = _cut_after(text, turn + OVERLAP, self._unspaced)
-            both = _encoded(self._rest, [text[at:end], text[turn:end]])
-            own, shared = np.diff(both.offsets).tolist()
-            if not np.array_equal(ids[token : token + own], both.ids[:own]):
+            next_at = _cut_after(text, at + WHOLE_MOST, self._unspaced)
+            end = _cut_after(text, next_at + OVERLAP, self._unspaced)
+            both = _encoded(self._rest, [text[at:end], text[next_at:end]])
+            window_ids, shared = np.diff(both.offsets).tolist()
+            if not np.array_equal(ids[token : token + window_ids], both.ids[:window_ids]):
                 return False
-            at, token = turn, token + own - shared
+            at, token = next_at, token + window_ids - shared
         return token == len(ids)
 
     def char_spans(self, text: str, *, first: bool) -> list[tuple[int, int]]:
-        """Characters (start, end) of each token of one text."""
+        """Return characters (start, end) of each token of one text."""
         return (self._first if first else self._rest).char_spans(text)[1]
 
     def _cut(self, data: bytes, bounds: Ints, token: Ints) -> Flat:
@@ -197,24 +197,24 @@ class ReferenceIds:
         which[borders[:-1][control]] = len(starts) + np.searchsorted(listed, token[control])
         starts = np.concatenate([starts, len(ids) + np.arange(len(listed))])
         counts = np.concatenate([counts, np.ones_like(listed)])
-        return put_together(Flat(np.concatenate([ids, listed.astype(np.uint32)]), starts), counts.astype(np.int32), which, borders)
+        return assemble(Flat(np.concatenate([ids, listed.astype(np.uint32)]), starts), counts.astype(np.int32), which, borders)
 
     def _tokenized(self, parts: list[bytes]) -> Flat:
-        """The ids of each part, of which none is empty. Those that may be cut on either side are tokenized together."""
+        """Return the ids of each part; none is empty. Parts that may be cut on both sides are joined and tokenized at once."""
         codes, ends = np.frombuffer(b"".join(parts), np.uint8), _ends(parts)
         first, last = codes[np.concatenate([[0], ends[:-1]])], codes[ends - 1]
         words = _AFTER_WORDS[first] & _WORDS[last] & (self._whole is not None)
         joinable = words | ((first == _SPACE) & _VISIBLE[last])
         # words come first: after each of them may stand what begins with a sign or a space, after all others what begins with a space
         order = np.concatenate([np.flatnonzero(words), np.flatnonzero(joinable & ~words)])
-        together = self._all_at_once([parts[at] for at in order.tolist()])
-        if together is None:
+        joint_ids = self._tokenize_joined([parts[at] for at in order.tolist()])
+        if joint_ids is None:
             return _encoded(self._rest, parts)
-        alone = _encoded(self._rest, compress(parts, ~joinable))
-        return picked(joint(together, alone), np.argsort(np.concatenate([order, np.flatnonzero(~joinable)])))
+        single_ids = _encoded(self._rest, compress(parts, ~joinable))
+        return take_texts(concatenated(joint_ids, single_ids), np.argsort(np.concatenate([order, np.flatnonzero(~joinable)])))
 
-    def _all_at_once(self, parts: list[bytes]) -> Flat | None:
-        """The same for parts that may be cut on either side: tokenized as a few long texts, whose ids are divided by the bytes they stand for.
+    def _tokenize_joined(self, parts: list[bytes]) -> Flat | None:
+        """Tokenize parts as a few long texts, and divide the ids by their bytes.
         `None` where the bytes do not add up."""
         if not parts:
             return NO_TEXTS
@@ -232,37 +232,37 @@ class ReferenceIds:
 
 @bounded_cache("reference ids", 1, key=lambda vocabulary: vocabulary.hash)
 def reference_ids(vocabulary: Vocabulary) -> ReferenceIds:
-    """The `ReferenceIds` of a tokenizer, with the words that are on disk. The last one is kept, with those that it has met since."""
-    found = ReferenceIds(vocabulary)
-    if found.cuts and (key := _key(vocabulary.hash)):
-        found.words = Words.found(key)
-    return found
+    """Return the `ReferenceIds` of a tokenizer, with the words on disk. The last one is cached, with the words it has seen since."""
+    reference = ReferenceIds(vocabulary)
+    if reference.cuts and (key := _key(vocabulary.hash)):
+        reference.words = Words.found(key)
+    return reference
 
 
 def keep_words() -> None:
-    """Put the words that were met on disk."""
+    """Write the known words to disk."""
     for tokenizer, reference in CACHES["reference ids"].items():
-        # where it does not cut, its words were found to be none
+        # without cuts its words proved wrong
         if reference.cuts and reference.words.fresh and (key := _key(tokenizer)):
             reference.words.keep(key)
 
 
 def _key(tokenizer: str) -> str | None:
-    """What words are kept under; `None` where the code that cuts texts cannot be read, so that nothing says whether it is the same."""
+    """Return the cache key of words; `None` where the code that cuts texts cannot be read and compared."""
     try:
         code = [Path(module).read_bytes() for module in (__file__, words.__file__)]
     except OSError:  # an installation without sources
         return None
-    return key_of(tokenizer, *(sha256(each).hexdigest() for each in code))
+    return key_of(tokenizer, *(sha256(source).hexdigest() for source in code))
 
 
 def _encoded(engine: Engine, texts: Iterable[bytes]) -> Flat:
-    """The ids that an engine gives texts in UTF-8."""
+    """Return the ids that an engine gives texts in UTF-8."""
     return engine.encode([text.decode() for text in texts])
 
 
 def _byte_lengths(vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
-    """How many bytes each id stands for."""
+    """Return the number of bytes of each id."""
     lengths, model = np.zeros(vocabulary.size, np.int64), vocabulary.spec["model"]
     texts, numbers = list(model["vocab"]), list(model["vocab"].values())
     # a byte-level vocabulary has one character for each byte; SentencePiece's spells out some bytes as <0xC3>
@@ -277,7 +277,7 @@ def _spelled_length(text: str) -> int:
 
 
 def _ends(texts: Sequence[bytes]) -> Ints:
-    """Where each text ends, where they stand one after the other."""
+    """Return the end of each text, laid end to end."""
     return np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
 
 
@@ -293,12 +293,12 @@ _BEFORE, _AFTER = ((one | other << 1).astype(np.uint8).tobytes() for one, other 
 
 
 def _pieces(data: bytes, bounds: Ints, which: Ints) -> list[bytes]:
-    """Some of the texts that stand one after the other."""
+    """Return texts of `data` by index."""
     return [data[low:high] for low, high in zip(bounds[which].tolist(), bounds[which + 1].tolist(), strict=True)]
 
 
 def _cuts(data: bytes, borders: Ints, token: Ints, whole: Sequence[bytes] | None, unspaced: bool) -> Ints:
-    """Where parts begin, and the end of the last: at the start of each text and control token; and in texts before each space that follows a visible
+    """Return where parts begin, and the end of the last: at the start of each text and control token; and in texts before each space that follows a visible
     ASCII character, and, outside of what stands in `whole`, before each sign that follows a word. With `unspaced` long parts are cut where else they may
     be."""
     begins, allowed = np.zeros(len(data) + 1, bool), 1 if whole is None else 3
@@ -306,11 +306,11 @@ def _cuts(data: bytes, borders: Ints, token: Ints, whole: Sequence[bytes] | None
         before = np.frombuffer(data[part].translate(_BEFORE), np.uint8)
         after = np.frombuffer(data[part.start + 1 : part.stop + 1].translate(_AFTER), np.uint8)
         begins[part.start + 1 : part.stop + 1] = before & after & allowed
-    for each in whole or ():
-        at = data.find(each)
+    for token_bytes in whole or ():
+        at = data.find(token_bytes)
         while at >= 0:
-            begins[at + 1 : at + len(each)] = False
-            at = data.find(each, at + 1)
+            begins[at + 1 : at + len(token_bytes)] = False
+            at = data.find(token_bytes, at + 1)
     control = np.flatnonzero(token >= 0)
     sizes = borders[control + 1] - borders[control]
     begins[np.repeat(borders[control] + sizes - np.cumsum(sizes), sizes) + np.arange(sizes.sum())] = False
@@ -326,28 +326,28 @@ def _cuts(data: bytes, borders: Ints, token: Ints, whole: Sequence[bytes] | None
 
 
 def _cut_after(text: bytes, most: int, unspaced: bool) -> int:
-    """Where a text may be cut after so many bytes; its end where it may not."""
-    found = (_CUT_ANYWHERE if unspaced else _CUT).search(text, most)
-    return found.end() if found else len(text)
+    """Return the first cut of a text after so many bytes; its end without one."""
+    match = (_CUT_ANYWHERE if unspaced else _CUT).search(text, most)
+    return match.end() if match else len(text)
 
 
-# The ids of documents once more: a sample by the reference library, all others by the fast engine, where the reference has admitted one.
+# Ids of documents a second time: a sample by the reference library, all others by the fast engine, where the reference has admitted one.
 #
-# The fast engine finds what a store may have lost or mixed up: its ids are compared with those of every document. That the engine itself is right is for the
+# The fast engine catches what a store lost or mixed up: its ids are compared with those of every document. The engine itself is checked by the
 # reference: every code point was encoded by both when it was admitted, and of each store the reference encodes the first documents, and of the others those
 # that the hash of their text picks: a part of a store has the same ones as the whole. What is no text for the fast engine goes to the reference in any case.
 
 FIRST = 1 << 15
-"""Tokens at the beginning of a stream whose documents the reference encodes."""
+"""The reference encodes the documents in so many tokens at the beginning of a stream."""
 ONE_OF = 256
-"""Of so many documents after them, one is encoded by the reference."""
+"""One in so many later documents is encoded by the reference."""
 
 
 class IdsAgain:
-    """Tokenizes documents for a comparison.
+    """Tokenizes documents a second time, for comparison.
 
     Attributes:
-        by_reference: how many texts the reference has encoded so far.
+        by_reference: number of texts that the reference has encoded so far.
     """
 
     def __init__(self, vocabulary: Vocabulary, engines: Engines | None) -> None:
@@ -368,18 +368,18 @@ class IdsAgain:
             return reference_ids(self._vocabulary).encode(texts, first)
         sample = early | np.fromiter((xxhash.xxh3_64_intdigest(text.encode()) % ONE_OF == 0 for text in texts), bool, len(texts))
         self.by_reference += int(sample.sum())
-        whole = _either(engines.reference, engines.first, _of(texts, first), sample[first])
+        whole = _either(engines.reference, engines.first, _chosen_texts(texts, first), sample[first])
         if first.all():
             return whole
-        return interleaved(whole, _either(engines.rest_reference, engines.rest, _of(texts, ~first), sample[~first]), first)
+        return interleaved(whole, _either(engines.rest_reference, engines.rest, _chosen_texts(texts, ~first), sample[~first]), first)
 
 
 def _either(reference: Engine, fast: Engine, texts: Sequence[str], sample: npt.NDArray[np.bool_]) -> Flat:
-    """Ids of each text: of the sample by the reference. Few batches have any of it."""
+    """Return ids of each text, those of the sample by the reference. Few batches have a sample."""
     if not sample.any():
         return fast.encode(texts)
-    return interleaved(reference.encode(_of(texts, sample)), fast.encode(_of(texts, ~sample)), sample)
+    return interleaved(reference.encode(_chosen_texts(texts, sample)), fast.encode(_chosen_texts(texts, ~sample)), sample)
 
 
-def _of(texts: Sequence[str], chosen: npt.NDArray[np.bool_]) -> list[str]:
+def _chosen_texts(texts: Sequence[str], chosen: npt.NDArray[np.bool_]) -> list[str]:
     return list(compress(texts, chosen))

@@ -1,4 +1,4 @@
-"""Proofs of rows: integrity of tokens, and lines with prompts, golds, pairs and contrasts."""
+"""Proofs of rows: integrity of token rows, and of lines with prompts, golds, pairs and contrasts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import ATTENTION, TokenStore
 from prep_assets.text.chats import ByteSearch, ChatColumns
 
-# Row integrity: shapes, dtypes, ids inside the vocabulary, something trained in every row, document borders that add up.
+# Row integrity: shapes, dtypes, ids inside the vocabulary, something trained in every row, consistent document borders.
 
 BLOCK = 1 << 20
 _before = partial(before, first=-1)  # no row and no record has this number
@@ -32,7 +32,7 @@ _before = partial(before, first=-1)  # no row and no record has this number
 def check_records(
     store: TokenStore, *, vocabulary_size: int, eos_id: int | None = None, bos_id: int | None = None, ended: bool = True
 ) -> Verdict:
-    """A ragged token store: records that are not empty, ids inside the vocabulary, a mask (where there is one) of weights in [0, 1] with
+    """Check a ragged token store: no empty record, ids inside the vocabulary, a mask (if any) of weights in [0, 1] with
     something trained in every record, an attention mask (where there is one) of 0 and 1 with nothing trained where it is 0; with `eos_id`, exactly one
     end-of-text token in each record, its last, or none where not `ended`; with `bos_id`, one begin-of-text token, its first."""
     lengths = sizes(store.ends)
@@ -51,11 +51,11 @@ def check_records(
 def _record_faults(
     store: TokenStore, records: slice, tokens: slice, size: int, ends: Sequence[tuple[int | None, bool]]
 ) -> Iterator[tuple[int, str]]:
-    """What is wrong with the records of a block, each with its number among them. Begin-of-text and end-of-text tokens, which may be one and the same, stand
-    once each at the ends of a record.
+    """Yield the faults of the records of a block, each with its index in the block. Begin-of-text and end-of-text tokens, possibly the same token, occur
+    once each, at the ends of a record.
 
     Args:
-        ends: the begin-of-text and the end-of-text token, and whether each must be there; `None` for a token that is not looked for.
+        ends: begin-of-text and end-of-text token, and whether each is required; `None` for a token that is not checked.
     """
     ids, starts = np.asarray(store.arrays["tokens"][tokens]), store.starts_of(records) - tokens.start
 
@@ -68,14 +68,14 @@ def _record_faults(
         at, record = first(outside)
         yield record, f"id {int(ids[at])} is outside the vocabulary of {size:,}"
     borders = np.append(starts, len(ids))
-    for (token, needed), places, name, where in zip(ends, (starts, borders[1:] - 1), ("begin", "end"), ("first", "last"), strict=True):
+    for (token, needed), places, name, position in zip(ends, (starts, borders[1:] - 1), ("begin", "end"), ("first", "last"), strict=True):
         if token is None:
             continue
         in_place, count = ids[places] == token, np.diff(np.searchsorted(np.flatnonzero(ids == token), borders))
-        wrong = (count != sum(other == token and is_needed for other, is_needed in ends)) | (needed & ~in_place)
+        wrong = (count != sum(end_token == token and is_needed for end_token, is_needed in ends)) | (needed & ~in_place)
         if wrong.any():
             record = int(wrong.argmax())
-            yield record, f"{int(count[record])} {name}-of-text tokens, the {where} token is {'one' if in_place[record] else 'none'}"
+            yield record, f"{int(count[record])} {name}-of-text tokens, the {position} token is {'one' if in_place[record] else 'none'}"
     if "loss_mask" in store.arrays:
         mask = np.asarray(store.arrays["loss_mask"][tokens])
         wrong = ~((mask >= 0) & np.isfinite(mask))
@@ -94,7 +94,7 @@ def _record_faults(
 
 
 def check_packed(store: PackedStore, *, vocabulary_size: int, pad_id: int) -> Verdict:
-    """A packed table: ids inside the vocabulary; pieces that fill each row from its start without gap or overlap; padding after them that
+    """Check a packed table: ids inside the vocabulary; pieces that fill each row from its start without gap or overlap; padding after them that
     is `pad_id`, untrained and unattended; something trained in every row, and nothing that is not attended."""
     documents = {field: np.asarray(values) for field, values in store.documents.items()}
     numbers = {"rows": len(store), "pieces": len(documents["row"])}
@@ -134,14 +134,14 @@ def check_packed(store: PackedStore, *, vocabulary_size: int, pad_id: int) -> Ve
 def _border_fault(documents: dict[str, npt.NDArray[Any]], rows: int, row_len: int) -> str | None:
     row, offset, length = documents["row"], documents["row_offset"], documents["length"]
     source, record, start = documents["source"], documents["record"], documents["start"]
-    there = 0
+    rows_with_pieces = 0
     for part in stretches(len(row)):
         steps = row[part] - _before(row, part)
         if (steps < 0).any():
             return f"pieces are not in the order of their rows: one of row {int(row[part.start + (steps < 0).argmax() - 1]):,} stands before a lower row"
-        there += int(np.count_nonzero(steps))
-    if there != rows or (len(row) and (row[0] < 0 or row[-1] >= rows)):
-        return f"pieces lie in {there:,} rows, the table has {rows:,}"
+        rows_with_pieces += int(np.count_nonzero(steps))
+    if rows_with_pieces != rows or (len(row) and (row[0] < 0 or row[-1] >= rows)):
+        return f"pieces lie in {rows_with_pieces:,} rows, the table has {rows:,}"
     for part in stretches(len(row)):
         first, end = row[part] != _before(row, part), offset[part] + length[part]
         expected = np.where(first, 0, _before(offset, part) + _before(length, part))
@@ -161,7 +161,7 @@ def _border_fault(documents: dict[str, npt.NDArray[Any]], rows: int, row_len: in
 
 
 def check_positions(positions: Any, documents: Mapping[str, npt.NDArray[Any]], row_len: int) -> Verdict:
-    """Compare every place.
+    """Check the position ids of every row.
 
     Args:
         positions: (N, row_len), read in slices.
@@ -184,7 +184,7 @@ def check_positions(positions: Any, documents: Mapping[str, npt.NDArray[Any]], r
     return Verdict(True, f"{len(positions) * row_len:,} position ids count from 0 in each piece", {"positions": len(positions) * row_len})
 
 
-# Lines of a JSONL store against their sources: each says what its row says, field by field.
+# Lines of a JSONL store against their source rows, field by field.
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +192,10 @@ class Line:
     """One line.
 
     Attributes:
-        id: of the row that it says it comes from.
+        id: record id of its row.
         stored: the object on the line.
-        made: what the row gives when it is converted again; `None` where it gives nothing.
-        plain: what the row says by a second reading, text by text; `None` where it takes the schema to say.
+        made: the line of the row, converted again; `None` where it gives none.
+        plain: the texts of the row by a second reading; `None` where only the schema can read it.
     """
 
     id: str
@@ -206,18 +206,18 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Lines that were compared with their rows, all at once, and are those; `twice`: whether by a second reading as well."""
+    """Lines that were compared with their rows in bulk, and equal them; `twice`: by a second reading as well."""
 
     count: int
     twice: bool
 
 
 Compared = tuple[dict[str, int], Worst | None]
-"""What was found of the lines of a file: figures, and the first line that fails."""
+"""The result on the lines of a file: figures, and the first line that fails."""
 
 
 def check_lines(lines: Iterable[Line | Alike], *, stored: int) -> Verdict:
-    """Compare every line; `stored`: how many there are, as many of which must have a row."""
+    """Compare every line; `stored`: number of lines, all of which must have a row."""
     return lines_verdict([compared(lines)], stored=stored)
 
 
@@ -236,8 +236,8 @@ def compared(lines: Iterable[Line | Alike]) -> Compared:
 
 
 def lines_verdict(files: Sequence[Compared], *, stored: int) -> Verdict:
-    """The verdict on several files; `stored` as in `check_lines`."""
-    numbers = {key: sum(found[key] for found, _ in files) for key in ("lines_checked", "lines_failed", "lines_read_twice")}
+    """Return the verdict on several files; `stored` as in `check_lines`."""
+    numbers = {key: sum(file_numbers[key] for file_numbers, _ in files) for key in ("lines_checked", "lines_failed", "lines_read_twice")}
     worst = next((worst for _, worst in files if worst is not None), None)
     if numbers["lines_checked"] != stored:
         what = f"{stored:,} lines are stored, {numbers['lines_checked']:,} rows of the sources are theirs"
@@ -262,7 +262,7 @@ def _fault(line: Line) -> str | None:
 
 
 def _types(row: Mapping[str, Any]) -> list[type]:
-    """1, 1.0 and true are equal to Python, and three things to a trainer."""
+    """Types of the values: 1, 1.0 and true are equal in Python, but not to a trainer."""
     return [type(value) for value in row.values()]
 
 
@@ -270,7 +270,7 @@ def _written(row: Mapping[str, Any], key: str) -> str:
     return dumps(row[key]) if key in row else "missing"
 
 
-# Gold answers, read a second time by code that shares nothing with the first reader, and compared.
+# Gold answers, compared with a second reading that shares no code with the first.
 
 _OPERATORS: Mapping[type, Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add,
@@ -281,7 +281,7 @@ _OPERATORS: Mapping[type, Callable[[Fraction, Fraction], Fraction]] = {
 
 
 class Converted:
-    """A gold that no second reading finds in its row: a schema of somebody's own worked it out, and said the same when it was asked again."""
+    """A gold that no second reading can find: the user's own schema computed it, and gave the same value again."""
 
 
 CONVERTED = Converted()
@@ -291,8 +291,8 @@ def check_golds(rows: Iterable[tuple[str, str, object, Fraction | Converted | No
     """Compare each gold with a second reading of its source.
 
     Args:
-        rows: record id, prompt, gold as written, and the value that `second_reading` (or `worked_out`) finds; `None` where it differs or is missing.
-            `CONVERTED` golds are counted apart.
+        rows: record id, prompt, stored gold, and the value of `second_reading` or `worked_out`; `None` where it is missing.
+            `CONVERTED` golds are counted separately.
     """
     checked = agreed = converted = 0
     worst: Worst | None = None
@@ -309,20 +309,20 @@ def check_golds(rows: Iterable[tuple[str, str, object, Fraction | Converted | No
     if converted:
         numbers["golds_converted_again"] = converted
     if worst is None:
-        apart = f"; {converted:,} are their schema's own and were only converted again" if converted else ""
-        return Verdict(True, f"{agreed:,} of {checked:,} golds agree with a second reading{apart}", numbers)
+        note = f"; {converted:,} are their schema's own and were only converted again" if converted else ""
+        return Verdict(True, f"{agreed:,} of {checked:,} golds agree with a second reading{note}", numbers)
     return some_fail(checked - agreed - converted, checked, "golds do not agree", worst, numbers)
 
 
 def second_reading(answer: str) -> Fraction | None:
-    """The number that follows ``####`` in an answer, read character by character; `None` where there is none, or where several differ."""
+    """Return the number after ``####`` in an answer, read character by character; `None` for none, or for several that differ."""
     marked = [piece.strip().split("\n")[0] for piece in answer.split("####")[1:]]
-    kept = {"".join(char for char in line if char not in "$, \t\r\u00a0").replace("\u2212", "-").rstrip(".") for line in marked}
-    return _fraction(kept.pop()) if len(kept) == 1 else None
+    cleaned = {"".join(char for char in line if char not in "$, \t\r\u00a0").replace("\u2212", "-").rstrip(".") for line in marked}
+    return _fraction(cleaned.pop()) if len(cleaned) == 1 else None
 
 
 def worked_out(question: str) -> Fraction | None:
-    """The value of the arithmetic in ``What is (12 + 3) * 4?``, worked out exactly; `None` where it is no such question."""
+    """Return the exact value of the arithmetic in ``What is (12 + 3) * 4?``; `None` for any other text."""
     expression = question.strip().removeprefix("What is ").removesuffix("?")
     if len(expression) != len(question.strip()) - len("What is ?"):
         return None
@@ -333,7 +333,7 @@ def worked_out(question: str) -> Fraction | None:
 
 
 def stands_in(gold: object, row: object) -> bool:
-    """Whether some value of a row is the gold: the same text, or the same number, however its digits are grouped."""
+    """Whether a value in a row is the gold: the same text, or the same number, commas aside."""
     if isinstance(row, Mapping):
         return any(stands_in(gold, inner) for inner in row.values())
     if isinstance(row, list | tuple):
@@ -347,7 +347,7 @@ def stands_in(gold: object, row: object) -> bool:
 
 
 def as_number(text: object) -> Fraction | None:
-    """A gold that another verifier than ``number`` has as text."""
+    """Return the number of a gold that is stored as text, for verifiers other than ``number``."""
     return _fraction(str(text))
 
 
@@ -362,7 +362,7 @@ def _value(node: Any) -> Fraction:
 
 
 def _exactly(gold: object) -> Fraction | None:
-    """A written gold as an exact number: a JSON float by its shortest decimal. Text such as ``"18.0"`` is none: a verifier compares numbers."""
+    """Return a stored gold as an exact number: a JSON float by its shortest decimal. Text such as ``"18.0"`` is none: a verifier compares numbers."""
     return _fraction(repr(gold)) if type(gold) in (int, float) else gold if isinstance(gold, Fraction) else None
 
 
@@ -373,8 +373,8 @@ def _fraction(text: str) -> Fraction | None:
         return None
 
 
-# Files of lines that are judged one by one: contrastive rows, preference pairs, labelled answers. What decides on which side of the split a row stands is in
-# no file of both sides.
+# Files whose lines are checked one by one: contrastive rows, preference pairs, labelled answers. The key that decides the split is never in
+# files of both sides.
 
 Rows = Iterable[Mapping[str, Any]]
 _ON_BOTH_SIDES = "its {} is in the training file as well"
@@ -383,33 +383,33 @@ _ON_BOTH_SIDES = "its {} is in the training file as well"
 def _judged(
     files: Mapping[str, Rows], key: str, fault_of: Callable[[str, Mapping[str, Any]], str | None]
 ) -> Iterator[tuple[str, str, Mapping[str, Any], str | None]]:
-    """Each row of some files: the file, where in it the row stands, the row, and what is wrong with it.
+    """Yield for each row of the files: file, location, row, and its fault or `None`.
 
     Args:
-        files: rows by name; those of names that end with ``test`` are held out.
-        key: the field that must not be in a file to train on and in one that is held out.
-        fault_of: file and row → what else is wrong.
+        files: rows by file name; names that end with ``test`` are held out.
+        key: the field whose value must not be in both a training and a held-out file.
+        fault_of: file and row → any other fault.
     """
-    trained = Digests()
+    seen = Digests()
     for name, rows in files.items():
         for number, row in enumerate(rows, 1):
             fault, digest = fault_of(name, row), fingerprint(row.get(key))
             if not name.endswith("test"):
-                trained.add(digest)
-            elif fault is None and digest in trained:
+                seen.add(digest)
+            elif fault is None and digest in seen:
                 fault = _ON_BOTH_SIDES.format(key)
             yield name, f"{name} line {number:,}", row, fault
 
 
-# Contrastive rows: one query, what belongs to it and what does not, nothing empty, nothing on both sides; texts to be embedded have ids of their own.
+# Contrastive rows: one query, positives and negatives, no empty text, no text on both sides; texts to embed have ids.
 
 SIDES = ("positives", "negatives")
 OPTIONAL_CONTRAST_FIELDS = {"instruction", "positive_scores", "negative_scores"}
-"""Fields that a row may have beside query, positives and negatives."""
+"""Optional fields of a row with query, positives and negatives."""
 
 
 def check_contrasts(train: Rows, test: Rows) -> Verdict:
-    """Check every row, that ids are given once, and that no query of the training file is held out as well."""
+    """Check every row, that ids are unique, and that no query of the training file is held out as well."""
     numbers = dict.fromkeys(("rows_checked", "rows_failed", *SIDES, "rows_without_negatives"), 0)
     worst: Worst | None = None
     ids: set[int] = set()
@@ -428,8 +428,8 @@ def check_contrasts(train: Rows, test: Rows) -> Verdict:
             numbers["rows_without_negatives"] += not row["negatives"]
     if worst is not None:
         return some_fail(numbers["rows_failed"], numbers["rows_checked"], "rows fail", worst, numbers)
-    said = f"{numbers['rows_checked']:,} rows are sound: {numbers['positives']:,} positive and {numbers['negatives']:,} negative texts"
-    return Verdict(True, said, numbers)
+    summary = f"{numbers['rows_checked']:,} rows are sound: {numbers['positives']:,} positive and {numbers['negatives']:,} negative texts"
+    return Verdict(True, summary, numbers)
 
 
 def _contrast_fault(row: Mapping[str, Any]) -> str | None:
@@ -453,16 +453,16 @@ def _contrast_fault(row: Mapping[str, Any]) -> str | None:
     return None if row["positives"] else "there is no positive text"
 
 
-# Preference pairs: one prompt, two answers that differ, nothing empty, nothing on both sides of the split. Labelled answers likewise.
+# Preference pairs: one prompt, two different answers, nothing empty, no prompt on both sides of the split. Labelled answers likewise.
 
 FIELDS = ["prompt", "chosen", "rejected"]
 UNPAIRED_FIELDS = ["prompt", "completion", "label"]
 OPTIONAL_PAIR_FIELDS = ("tools", "chat_template_kwargs", "margin")
-"""Fields that a row may have beside these."""
+"""Optional fields of pairs and labelled answers."""
 
 
 def check_pairs(train: Rows, test: Rows, unpaired: Rows = (), unpaired_test: Rows = ()) -> Verdict:
-    """Check every pair and every labelled answer, and that no prompt of the training files is in a held-out one."""
+    """Check every pair and labelled answer, and that no prompt of the training files is held out."""
     files = {"train": train, "unpaired": unpaired, "test": test, "unpaired_test": unpaired_test}
     counted = ("pairs_checked", "pairs_failed", "longer_chosen", "prompts_in_both", "labelled_checked", "desirable")
     numbers = dict.fromkeys(counted, 0)
@@ -507,7 +507,7 @@ def _pair_fault(file: str, row: Mapping[str, Any]) -> str | None:
 
 
 def _is_empty(value: Any) -> bool:
-    """Whether a string, or the last of some messages, says nothing and calls nothing."""
+    """Whether a string, or the last of a list of messages, is blank and calls no tool."""
     if isinstance(value, str):
         return not value.strip()
     if not value:
@@ -517,54 +517,54 @@ def _is_empty(value: Any) -> bool:
     return not (text.strip() or value[-1].get("tool_calls"))
 
 
-# Preference pairs in columns: each a prompt and two answers, as lists of messages.
+# Preference pairs in columns: a prompt and two answers, as lists of messages.
 
 PAIR_FIELDS = MessageFields(("prompt", "chosen", "rejected"), "role", "content", strings=True)
 _ROLES = ("system", "user", "assistant")
 _LAST = ("user", "assistant", "assistant")
-"""Who says the last of each; all of it where it is a string."""
+"""Role of the last message of each column; of all of it where it is a string."""
 
 Bools = npt.NDArray[np.bool_]
 
 
 def are_lines(pairs: MessageRows, lines: MessageRows, searched: ByteSearch) -> Bools:
-    """Which pairs are their lines for certain: two different answers to a user, nothing in them blank, none of the strings in them that are searched. None
-    are where one line among them says something else, or an answer has more than one turn."""
+    """Return which pairs certainly equal their lines: two different answers to a user, nothing blank, none of the searched strings. None
+    do if any line differs, or an answer has more than one turn."""
     import pyarrow.compute as pc
 
-    once = all((np.diff(each.first) == 1).all() for each in pairs.lists[1:])
-    if not once or not all(map(_says, lines.lists, pairs.lists, _LAST)):
+    single = all((np.diff(column.first) == 1).all() for column in pairs.lists[1:])
+    if not single or not all(map(_same_column, lines.lists, pairs.lists, _LAST)):
         return np.zeros(len(pairs), bool)
-    good: Bools = np.asarray(pc.not_equal(*(each.texts for each in pairs.lists[1:])))
-    for each, last in zip(pairs.lists, _LAST, strict=True):
-        good &= _said(each, last, searched)
+    good: Bools = np.asarray(pc.not_equal(*(column.texts for column in pairs.lists[1:])))
+    for column, last in zip(pairs.lists, _LAST, strict=True):
+        good &= _valid_texts(column, last, searched)
     return good
 
 
-def _says(line: Strings, row: Strings, role: str) -> bool:
-    """Whether a column of lines is that of their rows: a string is a message of this role."""
+def _same_column(line: Strings, row: Strings, role: str) -> bool:
+    """Whether a column of lines equals that of their rows; a string counts as a message of this role."""
     if type(line) is type(row):
         return bool(line.column.equals(row.column))
     messages, strings = (line, row) if isinstance(line, Messages) else (row, line)
-    once = bool((np.diff(messages.first) == 1).all())
-    return once and bool(messages.texts.equals(strings.texts)) and bool(_said_by(messages, (role,)).all())
+    single = bool((np.diff(messages.first) == 1).all())
+    return single and bool(messages.texts.equals(strings.texts)) and bool(_has_role(messages, (role,)).all())
 
 
-def _said_by(column: Strings, roles: Sequence[str]) -> Bools:
-    """Of which messages the role is one of these."""
+def _has_role(column: Strings, roles: Sequence[str]) -> Bools:
+    """Return which messages have one of these roles."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     assert isinstance(column, Messages)
-    found: Bools = np.asarray(pc.is_in(column.roles, value_set=pa.array(roles)))
-    return found
+    has_role: Bools = np.asarray(pc.is_in(column.roles, value_set=pa.array(roles)))
+    return has_role
 
 
-def _said(column: Strings, last: str, searched: ByteSearch) -> Bools:
-    """Of which rows this column says something, without the strings that are searched, in known roles, of which this is the last."""
+def _valid_texts(column: Strings, last: str, searched: ByteSearch) -> Bools:
+    """Return the rows whose texts in this column are not blank, hold no searched string, and have known roles with `last` at the end."""
     chats = ChatColumns.of_texts(*column.contents, column.first)
-    said: Bools = ~chats.white()[0] & ~chats.holding(searched)
+    valid: Bools = ~chats.white()[0] & ~chats.holding(searched)
     if isinstance(column, Messages):
-        before = np.append(False, _said_by(column, (last,)))  # one more, for the last of no messages
-        said &= before[column.first[1:]] & ~chats.having(np.flatnonzero(~_said_by(column, _ROLES)))
-    return said
+        last_ok = np.append(False, _has_role(column, (last,)))  # one more, for the last of no messages
+        valid &= last_ok[column.first[1:]] & ~chats.having(np.flatnonzero(~_has_role(column, _ROLES)))
+    return valid

@@ -1,4 +1,4 @@
-"""Source files read a second time: rows, their digests, plain columns, and reasoning in answers."""
+"""Second reading of source files: rows, their digests, message columns, and reasoning in answers."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from prep_assets.errors import CheckFailed
 from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Group, Sample, Turn
 from prep_assets.stores.arrays import in_arrow
 
-# What a row is known by, worked out a second time: whether it equals another one, and on which side of a split it belongs.
+# Digests of rows, computed a second time: whether rows are equal, and on which side of a split they belong.
 
 _SORTED = json.JSONEncoder(sort_keys=True, default=lambda value: {type(value).__name__: str(value)})
 _PLAIN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _NEVER_NULL = {str, int, bool}
-"""Types of values of which orjson writes none as null."""
+"""Types whose values orjson never writes as null."""
 _EXPONENT = re.compile(r"\de[+-]?\d")
 
 
 def fingerprint(payload: Any) -> bytes:
-    """16 bytes that are equal exactly where every field is."""
+    """Return 16 bytes that are equal exactly if all fields are."""
     return digest(sorted_json(payload))
 
 
 def digest(data: bytes) -> bytes:
-    """16 bytes of sha256."""
+    """Return the first 16 bytes of sha256."""
     return sha256(data).digest()[:16]
 
 
 def sorted_json(payload: Any) -> bytes:
-    """JSON with sorted keys, by orjson. It writes null for what is not a number as well, and does not know every type: the standard library writes
+    """Return JSON with sorted keys, by orjson. It also writes null for NaN, and does not support every type: the standard library writes
     such rows."""
-    alone = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+    passthrough = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
     try:
-        written = orjson.dumps(payload, option=orjson.OPT_SORT_KEYS | alone)
+        written = orjson.dumps(payload, option=orjson.OPT_SORT_KEYS | passthrough)
     except TypeError:
         return _SORTED.encode(payload).encode()
     if type(payload) is dict and {*map(type, payload.values())} <= _NEVER_NULL:
@@ -62,9 +62,9 @@ def sorted_json(payload: Any) -> bytes:
 
 
 def canonical_json(value: Any) -> bytes:
-    """JSON without spaces, keys sorted, text as UTF-8: what the held-out share is decided by.
+    """Return JSON without spaces, keys sorted, text as UTF-8: the held-out share is decided by it.
 
-    The standard library writes it; msgspec does where the two spell a number differently (``1e16``), and values that JSON does not have.
+    The standard library writes it; msgspec writes values where both spell numbers differently (``1e16``), and values that JSON does not have.
     """
     with suppress(TypeError, ValueError):
         text = _PLAIN.encode(value)
@@ -83,48 +83,48 @@ def is_held_out(content: bytes, fraction: float) -> bool:
     return (xxhash.xxh3_128_intdigest(content) >> 64) * denominator < numerator << 64
 
 
-# Rows of JSON text, read a second time: by orjson where it keeps all of the text, by the standard library everywhere else.
+# Rows of JSON text, read a second time: by orjson where it loses nothing of the text, else by the standard library.
 
 DEPTH = 100
-"""A row that is nested deeper is none."""
+"""Deepest nesting of a row."""
 
 
 def objects_of(lines: Sequence[bytes | None]) -> list[dict[str, Any] | None]:
-    """The object on each line; `None` for one that is too long or holds none. They are looked at together where nothing in them takes a second look."""
+    """Return the object on each line; `None` for a line that is too long or holds none. Lines are parsed in bulk where orjson loses nothing."""
     whole = [line for line in lines if line is not None]
-    if len(whole) == len(lines) and (values := _sure_values(whole)) is not None:
+    if len(whole) == len(lines) and (values := _lossless_values(whole)) is not None:
         return values
     return [None if line is None else _object(line) for line in lines]
 
 
-def _sure_values(lines: Sequence[bytes]) -> list[dict[str, Any] | None] | None:
-    """The objects on some lines, by orjson; `None` where it does not keep all that the text of one says."""
+def _lossless_values(lines: Sequence[bytes]) -> list[dict[str, Any] | None] | None:
+    """Return the objects on lines, by orjson; `None` where it loses something of a line."""
     try:
         values = list(map(orjson.loads, lines))
     except ValueError:
         return None
-    return values if _are_sure(values, b"\n".join(lines)) else None
+    return values if _lossless(values, b"\n".join(lines)) else None
 
 
-def _are_sure(values: Sequence[Any], data: bytes) -> bool:
-    """Whether values are objects that are not nested too deep, in which no key stands twice and no integer became a fraction; `data`: their text."""
+def _lossless(values: Sequence[Any], data: bytes) -> bool:
+    """Whether values are objects that are not nested too deep, without duplicate keys or integers that became floats; `data`: their text."""
     keys, waiting = 0, values
     for _ in range(DEPTH):
         kinds = {*map(type, waiting)}
         if float in kinds and _LONG_NUMBER.search(data):  # an integer of more than 64 bits is a fraction to orjson
             return False
         if not kinds & _NESTED:
-            # where there are no more of them than keys, no key was there twice
+            # no more key ends than keys: no key is duplicated
             return {*map(type, values)} == {dict} and keys == _key_ends(data)
-        objects = [each for each in waiting if type(each) is dict]
+        objects = [value for value in waiting if type(value) is dict]
         keys += sum(map(len, objects))
-        waiting = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(each for each in waiting if type(each) is list)]
+        waiting = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(value for value in waiting if type(value) is list)]
     return False
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
-    if (found := _sure_values([line])) is not None:
-        return found[0]
+    if (values := _lossless_values([line])) is not None:
+        return values[0]
     try:
         return _row(_strict(line))
     except (ValueError, RecursionError):
@@ -132,12 +132,12 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def _row(value: Any) -> dict[str, Any] | None:
-    """A value, where it is an object that is not nested too deep and has no key twice."""
+    """Return a value if it is an object that is not nested too deep and has no duplicate key; else `None`."""
     return value if isinstance(value, dict) and depth_of(value) <= DEPTH else None
 
 
 def _key_ends(data: bytes) -> int:
-    """How many keys JSON text has, or more: a colon after a quote ends a key, unless it stands in a string, as an escaped quote does."""
+    """Return an upper bound of the number of keys in JSON text: a colon after a quote ends a key, unless the quote is escaped in a string."""
     return sum(not _is_escaped(data, match.start()) for match in _KEY_END.finditer(data))
 
 
@@ -155,7 +155,7 @@ _NESTED = {dict, list}
 
 
 def _strict(data: bytes) -> Any:
-    """By the standard library; `_Ambiguous` where an object has a key twice."""
+    """Parse with the standard library; an object with a duplicate key becomes `_Ambiguous`."""
     value = json.loads(data.decode(), parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_pairs)
     if b"\\u" in data:
         json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
@@ -163,24 +163,24 @@ def _strict(data: bytes) -> Any:
 
 
 class _Ambiguous(dict[str, Any]):
-    """An object that has a key twice."""
+    """An object with a duplicate key."""
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    return found if len(found) == len(pairs) else _Ambiguous(found)
+    unique = dict(pairs)
+    return unique if len(unique) == len(pairs) else _Ambiguous(unique)
 
 
 def depth_of(value: Any) -> int:
-    """How many lists and objects are inside one another; more than any number where one has a key twice, so that it is never a row."""
-    deepest, waiting = 0, [(value, 1)]
-    while waiting:
-        each, depth = waiting.pop()
-        if type(each) is _Ambiguous:
+    """Return the depth of nested lists and objects; `sys.maxsize` with a duplicate key, so that the value is never a row."""
+    deepest, stack = 0, [(value, 1)]
+    while stack:
+        node, depth = stack.pop()
+        if type(node) is _Ambiguous:
             return sys.maxsize
-        if isinstance(each, list | dict):
+        if isinstance(node, list | dict):
             deepest = max(deepest, depth)
-            waiting += [(inner, depth + 1) for inner in (each if isinstance(each, list) else each.values())]
+            stack += [(inner, depth + 1) for inner in (node if isinstance(node, list) else node.values())]
     return deepest
 
 
@@ -195,16 +195,16 @@ def _finite(text: str) -> float:
     return value
 
 
-# Rows that are nothing but strings, or lists of messages of two strings each, read from JSON lines into columns by pyarrow's own parser.
+# Rows that hold only strings, or lists of messages of two strings, read from JSON lines into columns by pyarrow's own parser.
 
 Ints = npt.NDArray[np.int64]
 _ONE_THREAD: Mapping[str, Any] = {"use_threads": False}
 FEWEST = 64
-"""Lines that are not halved further to find those that can be read."""
+"""Fewest lines that are halved to find those that fit into columns."""
 
 
 class MessageFields(NamedTuple):
-    """How such a row is written: its columns, each with a list of messages, and the two fields of a message. With `strings` a row may have a string in
+    """The layout of such rows: columns, each with a list of messages, and the two fields of a message. With `strings` a row may have a string in
     each column instead."""
 
     columns: tuple[str, ...]
@@ -213,10 +213,10 @@ class MessageFields(NamedTuple):
     strings: bool = False
 
     def read(self, numbers: Sequence[int], lines: Sequence[bytes]) -> MessageRows | None:
-        """The rows of these numbers on some lines; `None` where one of them is anything else, or the parser is not sure of it.
+        """Return the rows on lines with these numbers; `None` where one has another layout, or the parser is not sure.
 
-        Each line begins with a brace and ends with one. No JSON has a line break between a closing brace and an opening one, so that as many rows as
-        lines are one on each.
+        Each line begins and ends with a brace. No JSON has a line break between a closing brace and an opening one, so as many rows as
+        lines means one row per line.
         """
         import pyarrow as pa
         import pyarrow.json as pj
@@ -239,22 +239,22 @@ class MessageFields(NamedTuple):
         rows = MessageRows(
             self, numbers, lines, tuple([(Strings if string else Messages)(column.combine_chunks()) for column in table.columns])
         )
-        return rows if table.num_rows == len(lines) and all(each.has_all() for each in rows.lists) else None
+        return rows if table.num_rows == len(lines) and all(message_column.has_all() for message_column in rows.lists) else None
 
 
 @dataclass(frozen=True)
 class Strings:
-    """A column of such rows: a string in each."""
+    """A column with a string per row."""
 
     column: Any
 
     def has_all(self) -> bool:
-        """Whether nothing is null, or left out."""
+        """Whether nothing is null or missing."""
         return not self.column.null_count
 
     @cached_property
     def first(self) -> Ints:
-        """int64[n + 1], number of the first text of each row, and of all."""
+        """int64[n + 1], number of the first text of each row, and the total."""
         return np.arange(len(self.column) + 1)
 
     @property
@@ -264,17 +264,17 @@ class Strings:
 
     @cached_property
     def contents(self) -> tuple[bytes, Ints]:
-        """The same in UTF-8, one after the other; and where each begins, and the end of the last."""
+        """All texts in UTF-8, end to end; and the start of each, and the end of the last."""
         return utf8_of(self.texts)
 
 
 class Messages(Strings):
-    """A list of messages in each."""
+    """A column with a list of messages per row."""
 
     def has_all(self) -> bool:
-        """Whether no list, message or string is null, or left out."""
+        """Whether no list, message or string is null or missing."""
         messages = self.column.values
-        return not any(each.null_count for each in (self.column, messages, *messages.flatten()))
+        return not any(array.null_count for array in (self.column, messages, *messages.flatten()))
 
     @cached_property
     def first(self) -> Ints:
@@ -283,12 +283,12 @@ class Messages(Strings):
 
     @property
     def roles(self) -> Any:
-        """The first field of all messages, as a column of strings."""
+        """The roles of all messages, as a column of strings."""
         return self._messages.field(0)
 
     @property
     def texts(self) -> Any:
-        """The second, likewise."""
+        """The contents of all messages, as a column of strings."""
         return self._messages.field(1)
 
     @cached_property
@@ -298,12 +298,12 @@ class Messages(Strings):
 
 @dataclass(frozen=True)
 class MessageRows(Sequence[Mapping[str, Any]]):
-    """Such rows.
+    """Rows of messages or strings, in columns.
 
     Attributes:
-        fields: how they are written.
-        numbers: of each in its file.
-        lines: the text of each.
+        fields: their layout.
+        numbers: row numbers in the file.
+        lines: the JSON text of each row.
         lists: the columns.
     """
 
@@ -326,37 +326,37 @@ class MessageRows(Sequence[Mapping[str, Any]]):
         return map(orjson.loads, self.lines)
 
     def taken(self, which: Ints) -> MessageRows:
-        """Some of them, in ascending order."""
+        """Return rows by index, ascending."""
         if len(which) == len(self):
             return self
         chosen = in_arrow(which)
-        numbers, lines = ([each[at] for at in which.tolist()] for each in (self.numbers, self.lines))
-        return MessageRows(self.fields, numbers, lines, tuple([type(each)(each.column.take(chosen)) for each in self.lists]))
+        numbers, lines = ([values[at] for at in which.tolist()] for values in (self.numbers, self.lines))
+        return MessageRows(self.fields, numbers, lines, tuple([type(values)(values.column.take(chosen)) for values in self.lists]))
 
 
 def utf8_of(column: Any) -> tuple[bytes, Ints]:
-    """A column of strings that begins with its buffers: their bytes, and where each begins, and the end of the last."""
+    """Return the bytes of an Arrow string column with offset 0; and the start of each string, and the end of the last."""
     _, offsets, data = column.buffers()
     places = np.frombuffer(offsets, np.int32, len(column) + 1).astype(np.int64)
     return data.slice(0, int(places[-1])).to_pybytes() if data else b"", places
 
 
-# Rows of a source file, read a second time: by orjson, the standard library and pyarrow, with none of the code in `data`.
+# Second reading of source files: by orjson, the standard library and pyarrow, with none of the code in `data`.
 #
 # Row numbers are those of record ids: lines of JSONL and text files (blank ones counted, though they are no rows), elements of a JSON list, rows after the
 # header of a CSV file, rows of a table.
 
 Row = tuple[int, dict[str, Any] | None]
-"""Number and fields of a row; `None` for one that cannot be read."""
+"""Number and fields of a row; `None` for an unreadable one."""
 Rows = Iterator[Row | MessageRows]
-"""Rows, and several at once in columns where these are asked for."""
+"""Rows, or several at once in columns where requested."""
 
 LINE_BYTES = 32 << 20
-"""A longer line is no row."""
+"""Longest line that is a row."""
 LINES, BYTES = 64, 1 << 18
-"""Lines of JSON that are looked at together, and about how many bytes of them."""
+"""Lines of JSON that are parsed at once, and about how many bytes of them."""
 MESSAGE_BYTES = 1 << 20
-"""Bytes of lines that are read into columns together."""
+"""Bytes of lines that are read into columns at once."""
 ROWS = 1024
 """Rows of a table that are held at a time."""
 _PARQUET: dict[str, Any] = {"buffer_size": 1 << 20, "pre_buffer": False}
@@ -366,13 +366,13 @@ _ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 
 
 class Unsupported(Exception):
-    """A file that this reader cannot take apart."""
+    """A file that this reader cannot parse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """Consecutive rows of a file: the bytes of lines, which who reads them compares, the number of the first row, and of the one after the last; `None`
-    where they are all that is left."""
+    """Consecutive rows of a file: the bytes of their lines, the number of the first row, and of the one after the last; `None`
+    for all that is left."""
 
     bytes: int | None = None
     first: int = 0
@@ -391,18 +391,18 @@ def read_rows(
     between: Between = ALL,
     messages: MessageFields | None = None,
 ) -> Rows:
-    """Rows of an opened file.
+    """Return the rows of an opened file.
 
     Args:
         format: ``jsonl``, ``json``, ``csv``, ``tsv``, ``txt``, ``parquet`` or ``arrow``.
         compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or `None`.
         whole_file: a text file is one row.
-        between: which rows; those of lines begin where the stream stands.
-        messages: how rows of JSON lines are written that shall come in columns.
+        between: which rows; lines begin at the position of the stream.
+        messages: the layout of JSON lines that are read into columns.
 
     Raises:
-        CheckFailed: the lines are others than `between` says.
-        Unsupported: the file is damaged somewhere, so that other rules than these say which rows it has.
+        CheckFailed: the lines do not match `between`.
+        Unsupported: the file is damaged, so other rules decide which rows it has.
     """
     if format in ("parquet", "arrow"):
         return _tables(stream, format, between)
@@ -419,7 +419,7 @@ def read_rows(
 
 
 def decompressed(stream: IO[bytes], compression: str | None) -> IO[bytes]:
-    """The bytes of an opened file, to be read from any place on."""
+    """Return the decompressed, seekable bytes of an opened file."""
     if compression is None:
         return stream
     openers: dict[str, Any] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open, "zstd": _open_zstd}
@@ -432,14 +432,14 @@ def _open_zstd(stream: IO[bytes]) -> Any:
 
 
 def _lines(stream: IO[bytes], between: Between) -> Iterator[tuple[int, bytes | None]]:
-    """Lines that are not blank; `None` for one that is too long."""
+    """Yield number and text of lines that are not blank; `None` for one that is too long."""
     left, number, line = sys.maxsize if between.bytes is None else between.bytes, between.first - 1, b""
 
     def next_line() -> bytes:
         nonlocal left
-        found = stream.readline(min(left, LINE_BYTES + 2))
-        left -= len(found)
-        return found
+        data = stream.readline(min(left, LINE_BYTES + 2))
+        left -= len(data)
+        return data
 
     for number, line in enumerate(iter(next_line, b""), between.first):
         text = line.removesuffix(b"\n")
@@ -457,39 +457,39 @@ def _lines(stream: IO[bytes], between: Between) -> Iterator[tuple[int, bytes | N
 
 def _json_lines(stream: IO[bytes], between: Between) -> Rows:
     lines = _lines(stream, between)
-    numbers, some, size = list[int](), list[bytes | None](), 0
+    numbers, batch, size = list[int](), list[bytes | None](), 0
     for number, line in lines:
         numbers.append(number)
-        some.append(line)
+        batch.append(line)
         size += len(line or b"")
-        if len(some) == LINES or size >= BYTES:
-            yield from zip(numbers, objects_of(some), strict=True)
-            numbers, some, size = [], [], 0
-    yield from zip(numbers, objects_of(some), strict=True)
+        if len(batch) == LINES or size >= BYTES:
+            yield from zip(numbers, objects_of(batch), strict=True)
+            numbers, batch, size = [], [], 0
+    yield from zip(numbers, objects_of(batch), strict=True)
 
 
 def _message_lines(stream: IO[bytes], between: Between, fields: MessageFields) -> Rows:
-    numbers, some, size = list[int](), list[bytes](), 0
+    numbers, batch, size = list[int](), list[bytes](), 0
     for number, line in _lines(stream, between):
         if line is None or size + len(line) > MESSAGE_BYTES:
-            yield from _in_columns(numbers, some, fields)
-            numbers, some, size = [], [], 0
+            yield from _in_columns(numbers, batch, fields)
+            numbers, batch, size = [], [], 0
         if line is None:
             yield number, None
             continue
         numbers.append(number)
-        some.append(line)
+        batch.append(line)
         size += len(line)
-    yield from _in_columns(numbers, some, fields)
+    yield from _in_columns(numbers, batch, fields)
 
 
 def _in_columns(numbers: Sequence[int], lines: Sequence[bytes], fields: MessageFields) -> Rows:
-    """Lines in columns, where one of them cannot be each half of them."""
+    """Yield lines in columns; where a line does not fit, try each half."""
     if not lines:
         return
-    found = fields.read(numbers, lines)
-    if found is not None:
-        yield found
+    rows = fields.read(numbers, lines)
+    if rows is not None:
+        yield rows
     elif len(lines) <= FEWEST:
         yield from zip(numbers, objects_of(lines), strict=True)
     else:
@@ -499,12 +499,12 @@ def _in_columns(numbers: Sequence[int], lines: Sequence[bytes], fields: MessageF
 
 
 def _json_list(stream: IO[bytes]) -> Rows:
-    """The whole list at once, so that nothing is yielded before it is known to be sound."""
+    """Parse the whole list before anything is yielded."""
     data = stream.read().removeprefix(b"\xef\xbb\xbf")
     with suppress(ValueError):
         value = orjson.loads(data)
         elements = value if isinstance(value, list) else [value]
-        if _are_sure(elements, data):
+        if _lossless(elements, data):
             return enumerate(elements)
     try:
         value = _strict(data)
@@ -540,7 +540,7 @@ def _parsed(reader: Iterable[list[str]]) -> Iterator[list[str] | None]:
 
 
 def _is_text(value: str) -> bool:
-    """Whether no byte of it was left over by "surrogateescape"."""
+    """Whether "surrogateescape" left no undecodable byte."""
     return value.isascii() or not any("\udc80" <= char <= "\udcff" for char in value)
 
 
@@ -580,7 +580,7 @@ def _tables(stream: IO[bytes], format: str, between: Between) -> Rows:
 
 
 def _members(value: Any) -> Any:
-    """A value with the members of its objects that are not null: a column gives each object the members of all others."""
+    """Return a value without null members of objects: in a column each object has the members of all others."""
     if isinstance(value, list):
         return list(map(_members, value))
     return {name: _members(inner) for name, inner in value.items() if inner is not None} if isinstance(value, dict) else value
@@ -588,14 +588,14 @@ def _members(value: Any) -> Any:
 
 def _table_row(row: Any) -> dict[str, Any] | None:
     try:
-        found: list[dict[str, Any]] = row.to_pylist()
+        rows: list[dict[str, Any]] = row.to_pylist()
     except (ValueError, ArithmeticError):
         return None
-    return found[0]
+    return rows[0]
 
 
 def _batches(stream: IO[bytes], format: str, first: int) -> Iterator[tuple[int, Any]]:
-    """Batches of a table, each with the number of its first row, from the one that a row is in or before it."""
+    """Yield batches of a table with the number of their first row, from the row group of row `first` on."""
     begins, batches = _opened_table(stream, format, first)
     for batch in batches:
         yield begins, batch
@@ -620,32 +620,32 @@ def _opened_table(stream: IO[bytes], format: str, first: int) -> tuple[int, Iter
     return 0, iter(pa.ipc.open_stream(stream))
 
 
-# A second reading of reasoning that stands in the text of an answer, for checks. It shares no code with the first.
+# Second reading of reasoning in the text of an answer, for checks. It shares no code with the first.
 
 
 def read_again(sample: Sample, options: Mapping[str, Any], *, shown: bool) -> Sample:
-    """The sample as a build with the options ``reasoning`` and ``reasoning_tags`` must have rendered it.
+    """Return the sample as a build with the options ``reasoning`` and ``reasoning_tags`` must have rendered it.
 
-    It is asked about stored records only, so whatever a build refuses is not told apart here.
+    Only for stored records: what a build rejects is not handled.
 
     Args:
         shown: whether the template writes reasoning.
     """
-    return replace(sample, turns=_turns(sample.turns, options, shown))
+    return replace(sample, turns=_reread_turns(sample.turns, options, shown))
 
 
 def group_again(group: Group, options: Mapping[str, Any], *, shown: bool) -> Group:
-    """The same of a group: its prompt and each of its responses."""
-    responses = tuple(_turns(response, options, shown) for response in group.responses)
-    return replace(group, prompt=_turns(group.prompt, options, shown), responses=responses)
+    """Return a group as `read_again` does: its prompt and each of its responses."""
+    responses = tuple(_reread_turns(response, options, shown) for response in group.responses)
+    return replace(group, prompt=_reread_turns(group.prompt, options, shown), responses=responses)
 
 
-def _turns(turns: Sequence[Turn], options: Mapping[str, Any], shown: bool) -> tuple[Turn, ...]:
+def _reread_turns(turns: Sequence[Turn], options: Mapping[str, Any], shown: bool) -> tuple[Turn, ...]:
     moves = shown and options["reasoning"] == "auto"
-    return tuple(_again(turn, options["reasoning_tags"], moves) for turn in turns)
+    return tuple(_reread_turn(turn, options["reasoning_tags"], moves) for turn in turns)
 
 
-def _again(turn: Turn, tags: Sequence[Sequence[str]], moves: bool) -> Turn:
+def _reread_turn(turn: Turn, tags: Sequence[Sequence[str]], moves: bool) -> Turn:
     if turn.role != ASSISTANT:
         return turn
     for position, region in enumerate(turn.regions):
@@ -655,11 +655,17 @@ def _again(turn: Turn, tags: Sequence[Sequence[str]], moves: bool) -> Turn:
         for opening, closing in tags:
             body, closed, answer = text.removeprefix(opening).partition(closing)
             if text.startswith(opening) and closed and opening not in body + answer and closing not in answer:
-                others = [each for i, each in enumerate(turn.regions) if i != position]
-                given = any(each.kind == THINKING and not each.drop and each.text.strip() for each in others)
+                other_regions = [neighbour for i, neighbour in enumerate(turn.regions) if i != position]
+                has_thinking = any(
+                    neighbour.kind == THINKING and not neighbour.drop and neighbour.text.strip() for neighbour in other_regions
+                )
                 if not moves:
-                    return replace(turn, regions=tuple(each for each in turn.regions if each.kind != THINKING)) if given else turn
-                parts = [] if given or not body.strip() else [replace(region, kind=THINKING, text=body.strip())]
+                    return (
+                        replace(turn, regions=tuple(neighbour for neighbour in turn.regions if neighbour.kind != THINKING))
+                        if has_thinking
+                        else turn
+                    )
+                parts = [] if has_thinking or not body.strip() else [replace(region, kind=THINKING, text=body.strip())]
                 parts += [replace(region, text=answer.lstrip())] if answer.strip() else []
                 return replace(turn, regions=(*turn.regions[:position], *parts, *turn.regions[position + 1 :]))
         return turn

@@ -17,27 +17,27 @@ from prep_assets.proofs.second_reading import MessageRows, Rows, canonical_json,
 from prep_assets.stores.arrays import together
 from prep_assets.stores.files import Digests
 
-# `where` and `domain_key`, evaluated a second time.
+# Second evaluation of `where` and `domain_key`.
 
 _NOTHING = object()
 _ORDER = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
 
 def belongs(row: Mapping[str, Any], key: str | None, value: str) -> bool:
-    """Whether a row of a shared source is of the domain that takes `value`."""
+    """Whether a row of a shared source belongs to the domain with this key value."""
     return key is None or ("(missing)" if row.get(key) is None else str(row[key])) == value
 
 
 def matches(row: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
-    """Whether a row satisfies every condition; an order between values of different types holds for none."""
+    """Whether a row satisfies every condition; values of different types have no order."""
     return all(
-        _holds(_found(row, field), word, value)
+        _holds(_field_value(row, field), word, value)
         for field, test in where.items()
         for word, value in (test.items() if isinstance(test, Mapping) else [("==", test)])
     )
 
 
-def _found(row: Mapping[str, Any], field: str) -> Any:
+def _field_value(row: Mapping[str, Any], field: str) -> Any:
     if field in row:
         return row[field]
     value: Any = row
@@ -49,24 +49,24 @@ def _found(row: Mapping[str, Any], field: str) -> Any:
 
 
 def _type(value: Any) -> type:
-    """Types as JSON has them: true is not 1, 1 and 1.0 are both numbers."""
+    """Return the JSON type: true is not 1; 1 and 1.0 are both numbers."""
     return float if type(value) is int else type(value)
 
 
-def _holds(found: Any, word: str, value: Any) -> bool:
-    alike = _type(found) == _type(value)
+def _holds(actual: Any, word: str, value: Any) -> bool:
+    alike = _type(actual) == _type(value)
     if word == "exists":
-        return (found is not _NOTHING) is bool(value)
+        return (actual is not _NOTHING) is bool(value)
     if word in ("==", "!="):
-        return (alike and bool(found == value)) == (word == "==")
+        return (alike and bool(actual == value)) == (word == "==")
     if word in ("in", "not_in"):
-        return any(_type(found) == _type(one) and found == one for one in value) == (word == "in")
+        return any(_type(actual) == _type(option) and actual == option for option in value) == (word == "in")
     if not alike:
         return False
-    return bool(_ORDER[word](found, value))
+    return bool(_ORDER[word](actual, value))
 
 
-# Whether a row holds a passage of a benchmark, found a second time: passages are strings here, looked up as they stand.
+# Second search for benchmark passages in rows: passages are strings here, looked up directly.
 
 FEWEST = 8
 """Words of the shortest passage."""
@@ -74,52 +74,52 @@ FEWEST = 8
 
 @dataclass(slots=True)
 class Passages:
-    """Passages of benchmarks: for each number of words, the passages of so many, joined by spaces."""
+    """Passages of benchmarks by length in words, joined by spaces."""
 
     words: int
     known: dict[int, set[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Iterable[Any], words: int) -> Passages:
-        """Those of every text in `rows`; texts of fewer than `words` words are one passage each."""
-        found = cls(words)
+        """Return the passages of every text in `rows`; a text of fewer than `words` words is one passage."""
+        passages = cls(words)
         for text in texts(rows):
             size = min(words, len(text))
             if size >= FEWEST:
-                found.known.setdefault(size, set()).update(_passages(text, size))
-        return found
+                passages.known.setdefault(size, set()).update(_passages(text, size))
+        return passages
 
     def holds(self, row: Any) -> bool:
-        """Whether any text of a row holds one."""
+        """Whether any text of a row holds a passage."""
         return any(not known.isdisjoint(_passages(text, size)) for text in texts(row) for size, known in self.known.items())
 
 
 def texts(value: Any) -> Iterator[list[str]]:
-    """The words of every string in a value."""
-    left = [value]
-    while left:
-        one = left.pop()
-        if isinstance(one, str):
-            yield [word for word in re.split(r"\W+", one.casefold()) if word]
-        elif hasattr(one, "values"):
-            left.extend(one.values())
-        elif hasattr(one, "__iter__"):
-            left.extend(one)
+    """Yield the words of every string in a value."""
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, str):
+            yield [word for word in re.split(r"\W+", node.casefold()) if word]
+        elif hasattr(node, "values"):
+            stack.extend(node.values())
+        elif hasattr(node, "__iter__"):
+            stack.extend(node)
 
 
 def _passages(words: list[str], size: int) -> Iterator[str]:
     return (" ".join(words[at : at + size]) for at in range(len(words) - size + 1))
 
 
-# Selection: which rows of its sources a store must hold, and on which side of the split, worked out from the sources alone.
+# Selection: which rows of its sources a store must hold, and on which side of the split, computed from the sources alone.
 #
-# A row of a domain is unreadable, missed by `where`, a duplicate, contaminated, or none of these. Rows of the first four fates must be refused for that very
-# reason. All others must be stored, or refused for another reason, which must be found again when the row is looked at alone.
+# A row of a domain is unreadable, filtered by `where`, a duplicate, contaminated, or none of these. Rows of the first four fates must be rejected for that
+# reason. All others must be stored, or rejected for another reason, which must come out again when the row is judged alone.
 
 GOOD, UNREADABLE, FILTERED, DUPLICATE, CONTAMINATED = "good", "unreadable", "filtered", "duplicate", "contaminated"
 _FILTERS = ("records/filtered_by_where", "records/where_wrong_type", "records/forgotten")
 DUPLICATES = "deduplicate/duplicate"
-"""What a store refuses duplicates for."""
+"""The reason for rejecting duplicates."""
 _FATES = {DUPLICATES: DUPLICATE, "decontaminate/contaminated": CONTAMINATED}
 SAYS = {
     GOOD: "is readable, wanted and new",
@@ -129,23 +129,23 @@ SAYS = {
     CONTAMINATED: "holds a passage of a benchmark",
 }
 BLOCK, MOST = 512, 1 << 22
-"""Rows of a block, and about how many bytes of JSON."""
+"""Most rows of a block, and about how many bytes of JSON."""
 
 Again = Callable[[int, Sequence[int], Sequence[Mapping[str, Any]]], Sequence[str]]
-"""File, numbers and fields of rows that were refused → ``stage/reason`` that each is refused for when it is looked at alone; ``""`` for none."""
+"""File, numbers and fields of rejected rows → ``stage/reason`` of each when it is judged alone; ``""`` for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the configuration says about the rows of a domain.
+    """The selection rules of a domain, from its configuration.
 
     Attributes:
-        key, value: the field that tells domains of one source apart (`None` for none), and what it holds in this domain's rows.
+        key, value: the field that separates domains of one source (`None` for none), and its value in this domain's rows.
         where: conditions.
-        limit: most rows that are used of the training files.
-        deduplicate: whether a row that equals an earlier one is refused.
-        passages: what no row may hold; `None` where no benchmark is configured.
-        forgotten: sha256 of rows, as JSON with sorted keys, that are left out for ever.
+        limit: most rows that are used from the training files.
+        deduplicate: whether a row that equals an earlier one is rejected.
+        passages: passages that no row may hold; `None` without benchmarks.
+        forgotten: sha256 of rows, as JSON with sorted keys, that are removed for good.
     """
 
     key: str | None = None
@@ -158,13 +158,13 @@ class Rules:
 
     @property
     def every(self) -> bool:
-        """Whether only what equals an earlier row is left out."""
+        """Whether every row but duplicates is selected."""
         return self.key is None and not self.where and self.limit is None and self.passages is None and not self.forgotten
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """Consecutive rows of one file that a domain reads: their numbers, fates, and fields (`None` where they cannot be read)."""
+    """Consecutive rows of one file that a domain reads: their numbers, fates, and fields (`None` for unreadable rows)."""
 
     file: int
     rows: Sequence[int]
@@ -173,94 +173,94 @@ class Selected:
 
 
 First = Callable[[int, int, bytes], bool]
-"""Is given file, row and digest of each row that may equal another, in order: whether none before has this digest."""
+"""File, row and digest of each candidate row, in order → whether no earlier row has this digest."""
 
 
 class Believed:
-    """What rows of a part of a domain came before, there or elsewhere, as a store says that refuses them. Whether that is so shows when all parts are
-    put together, see `beliefs_hold`.
+    """Takes the duplicates of a part of a domain from the quarantine: an equal earlier row may be in another part. `beliefs_hold` verifies it when parts are
+    merged.
 
     Attributes:
-        digests: of all rows that may equal another.
-        came: of each, whether it is believed to have come before.
+        digests: digests of all candidate rows.
+        came: for each, whether it is believed to be a duplicate.
     """
 
     def __init__(self, refused: Set[int]) -> None:
-        """`refused`: the places of those that the store refuses as duplicates, see `places`."""
+        """`refused`: the places of rows that the store rejects as duplicates, see `places`."""
         self._refused = refused
         self.digests, self.came = bytearray(), bytearray()
 
     def __call__(self, file: int, row: int, digest: bytes) -> bool:
-        came = file << 40 | row in self._refused
+        is_duplicate = file << 40 | row in self._refused
         self.digests += digest
-        self.came.append(came)
-        return not came
+        self.came.append(is_duplicate)
+        return not is_duplicate
 
 
 def beliefs_hold(digests: npt.NDArray[np.uint64], came: npt.NDArray[np.bool_]) -> bool:
-    """Whether exactly those rows came before that were believed to.
+    """Whether exactly the believed duplicates are duplicates.
 
     Args:
-        digests: uint64[n, 2], those of all rows in order.
-        came: bool[n], what was believed.
+        digests: uint64[n, 2], of all rows in order.
+        came: bool[n], believed duplicates.
     """
     high, low = digests[:, 0], digests[:, 1]
     for at in together(high):
         ordered = at[np.lexsort((low[at], high[at]))]  # stable, so that of equal ones the first stays first
-        again = np.append(False, (digests[ordered[1:]] == digests[ordered[:-1]]).all(axis=1))
-        if not np.array_equal(again, came[ordered]):
+        is_repeat = np.append(False, (digests[ordered[1:]] == digests[ordered[:-1]]).all(axis=1))
+        if not np.array_equal(is_repeat, came[ordered]):
             return False
     return True
 
 
 def select(files: Iterable[tuple[int, bool, Rows]], rules: Rules, first: First | None = None) -> Iterator[Selected]:
-    """The rows that a domain reads, in the order of its files: each a number, whether it is held out, and its rows."""
-    seen = _first() if first is None else first
+    """Yield the rows that a domain reads, in the order of its files; `files`: number, whether it is held out, rows."""
+    seen = _new_digests() if first is None else first
     taken = 0
     for number, test, rows in files:
         if test or rules.limit is None or taken < rules.limit:
-            for block in _file(number, rows, rules, seen, None if test or rules.limit is None else rules.limit - taken):
+            for block in _select_file(number, rows, rules, seen, None if test or rules.limit is None else rules.limit - taken):
                 taken += sum(fate != FILTERED for fate in block.fates) if not test else 0
                 yield block
 
 
-def _first() -> First:
+def _new_digests() -> First:
     seen = Digests()
     return lambda file, row, digest: seen.add(digest)
 
 
-def _file(number: int, rows: Rows, rules: Rules, seen: First, left: int | None) -> Iterator[Selected]:
-    found: list[tuple[int, str, Mapping[str, Any] | None]] = []
+def _select_file(number: int, rows: Rows, rules: Rules, seen: First, remaining: int | None) -> Iterator[Selected]:
+    pending: list[tuple[int, str, Mapping[str, Any] | None]] = []
     size = 0
 
     def block() -> Iterator[Selected]:
         nonlocal size
-        if found:
-            numbers, fates, payloads = zip(*found, strict=True)
-            found.clear()
+        if pending:
+            numbers, fates, payloads = zip(*pending, strict=True)
+            pending.clear()
             size = 0
             yield Selected(number, numbers, fates, payloads)
 
-    for some in rows:
-        if isinstance(some, MessageRows):
+    for row_or_rows in rows:
+        if isinstance(row_or_rows, MessageRows):
             yield from block()
-            is_first = (seen(number, row, fingerprint(payload)) for row, payload in zip(some.numbers, some, strict=True))
-            fates = [GOOD if first else DUPLICATE for first in is_first] if rules.deduplicate else [GOOD] * len(some)
-            yield Selected(number, some.numbers, fates, some)
+            is_first = (seen(number, row, fingerprint(payload)) for row, payload in zip(row_or_rows.numbers, row_or_rows, strict=True))
+            fates = [GOOD if first else DUPLICATE for first in is_first] if rules.deduplicate else [GOOD] * len(row_or_rows)
+            yield Selected(number, row_or_rows.numbers, fates, row_or_rows)
             continue
-        row, payload = some
+        row, payload = row_or_rows
         if payload is not None and not belongs(payload, rules.key, rules.value):
             continue
         written = sorted_json(payload)
         fate = _fate(payload, written, rules, partial(seen, number, row))
         size += len(written)
         del written  # it may be large
-        found.append((row, fate, payload))
-        if left is not None and fate != FILTERED:
-            left -= 1
-            if not left:
+        pending.append((row, fate, payload))
+        if remaining is not None and fate != FILTERED:
+            remaining -= 1
+            if not remaining:
                 break
-        if len(found) == BLOCK or size >= MOST:
+        if len(pending) == BLOCK or size >= MOST:
             yield from block()
     yield from block()
 
@@ -278,7 +278,7 @@ def _fate(payload: Mapping[str, Any] | None, written: bytes, rules: Rules, is_fi
 
 
 def reason_fault(fate: str, reason: str) -> str | None:
-    """What is wrong with a row of this fate being refused for `reason` (``stage/reason``); `None` where nothing is, or only `Again` can tell."""
+    """Return why a row of this fate cannot be rejected for `reason` (``stage/reason``); `None` where it can, or only `Again` can tell."""
     kind = FILTERED if reason in _FILTERS else _FATES.get(reason, UNREADABLE if reason.startswith("records/") else GOOD)
     if kind == fate:
         return None

@@ -1,6 +1,6 @@
-"""Rows that bring their token ids: a second reading of them, and what their records must be.
+"""Pretokenized rows: a second reading, and what their records must be.
 
-The reading goes through a row value by value, and shares no code with the schema that the row was stored by.
+The reading goes value by value, and shares no code with the schema.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ NO_TURNS = Derived("", (), (), 0, ())
 
 
 def tokenized_again(schema: str, row: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[list[int], list[float]] | None:
-    """Ids and weights that a row says; `None` where it is read by a schema of the user's own."""
+    """Return ids and weights of a row; `None` for a schema of the user's own."""
     if schema == "nlg_read_hook":
         options = {ours: options.get(theirs, theirs.removesuffix("_key")) for theirs, ours in NLG.items()}
     elif schema != "tokenized":
         return None
-    said = {**DEFAULTS, **options}
-    masks = [row[key] for key in said["mask_keys"] if row.get(key) is not None]
-    labels = row.get(said["labels_key"])
+    settings = {**DEFAULTS, **options}
+    masks = [row[key] for key in settings["mask_keys"] if row.get(key) is not None]
+    labels = row.get(settings["labels_key"])
     prompt: list[int] = []
-    if row.get(said["ids_key"]) is not None or row.get(said["completion_ids_key"]) is None:
-        ids = list(row[said["ids_key"]])
+    if row.get(settings["ids_key"]) is not None or row.get(settings["completion_ids_key"]) is None:
+        ids = list(row[settings["ids_key"]])
     else:
-        prompt = list(row[said["prompt_ids_key"]])
-        ids = prompt + list(row[said["completion_ids_key"]])
+        prompt = list(row[settings["prompt_ids_key"]])
+        ids = prompt + list(row[settings["completion_ids_key"]])
     pairs: list[tuple[int, float]] = []
     last: tuple[int, float] | None = None
     for at, token in enumerate(ids):
-        if row.get("attention_mask") is not None and "attention_mask" not in said["mask_keys"] and not row["attention_mask"][at]:
+        if row.get("attention_mask") is not None and "attention_mask" not in settings["mask_keys"] and not row["attention_mask"][at]:
             continue
         weight = 0.0 if at < len(prompt) else 1.0
         for mask in masks:
@@ -60,7 +60,7 @@ def tokenized_again(schema: str, row: Mapping[str, Any], options: Mapping[str, A
             weight *= float(mask[place]) if place >= 0 else 0.0
         if labels is not None and not masks and labels[at] == -100:
             weight = 0.0
-        if not said["shifted"]:
+        if not settings["shifted"]:
             pairs.append((token, weight))
             continue
         pairs.append((token, last[1] if last else 0.0))
@@ -71,32 +71,32 @@ def tokenized_again(schema: str, row: Mapping[str, Any], options: Mapping[str, A
 
 
 def left_of_tokenized(sample: Sample, truncation: Truncation, derive: Callable[[Sample], Derived], vocabulary: Vocabulary) -> Left:
-    """What must be left of a row that brings its ids.
+    """Return what truncation must leave of a pretokenized row.
 
     Args:
-        sample: `tokenized` by a second reading, with the turns of the row, if it has any.
+        sample: with `tokenized` from a second reading, and the turns of the row, if any.
 
     Raises:
         CheckFailed: the ids are not those of the text or the messages of the row.
     """
     assert sample.tokenized is not None
-    found = sample.tokenized
-    ids, weights = np.fromiter(found.ids, np.int64), np.fromiter(found.weights, np.float32)
+    tokenized = sample.tokenized
+    ids, weights = np.fromiter(tokenized.ids, np.int64), np.fromiter(tokenized.weights, np.float32)
     if sample.turns:
         _compare(ids, ids_of(derive(sample), vocabulary), "messages")
-    if found.text is not None and not any(np.array_equal(ids, each) for each in _readings(found.text, vocabulary)):
+    if tokenized.text is not None and not any(np.array_equal(ids, reading) for reading in _readings(tokenized.text, vocabulary)):
         raise CheckFailed(f"the text of the row has other ids than the {len(ids)} that it brings")
     whole = len(ids)
     if truncation.limit is not None:
-        kept = slice(-truncation.limit, None) if truncation.mode == "start" else slice(truncation.limit)
-        ids, weights = ids[kept], weights[kept]
+        window = slice(-truncation.limit, None) if truncation.mode == "start" else slice(truncation.limit)
+        ids, weights = ids[window], weights[window]
     return Left(NO_TURNS, _stretches(ids, weights, vocabulary), ids, "none", weights, whole - len(ids))
 
 
 def _readings(text: str, vocabulary: Vocabulary) -> list[list[int]]:
-    """The ids of a text with its control tokens; with those that the tokenizer writes around a text as well."""
+    """Return the ids of a text with its control tokens: without and with the special tokens that the tokenizer adds."""
     vocabulary.encoder.encode_special_tokens = False
-    return [vocabulary.encoder.encode(text, add_special_tokens=around).ids for around in (False, True)]
+    return [vocabulary.encoder.encode(text, add_special_tokens=special).ids for special in (False, True)]
 
 
 def _compare(ids: Any, expected: Any, what: str) -> None:
@@ -105,9 +105,9 @@ def _compare(ids: Any, expected: Any, what: str) -> None:
 
 
 def _stretches(ids: Any, weights: Any, vocabulary: Vocabulary) -> tuple[Expected, ...]:
-    found = []
+    stretches = []
     for weight, places in groupby(range(len(ids)), key=lambda at: float(weights[at])):
         run = list(places)
         if weight:
-            found.append(Expected(vocabulary.decode(ids[run]), weight))
-    return tuple(found)
+            stretches.append(Expected(vocabulary.decode(ids[run]), weight))
+    return tuple(stretches)

@@ -1,4 +1,4 @@
-"""Bytes of token ids, words with the reference's ids, and where a text may be cut."""
+"""Bytes of token ids, the cache of words with their reference ids, and where a text may be cut."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ from prep_assets.stores.files import Kept, key_of
 from prep_assets.text.ids import NO_TEXTS, Flat
 from prep_assets.text.vocabulary import Vocabulary
 
-# The bytes behind each token id, proven against the tokenizer's own decoder: what makes it sound to compare documents as bytes.
+# Bytes of each token id, proven against the tokenizer's own decoder, so that documents can be compared as bytes.
 
 _BEFORE = (b"", b"\xc3", b"\xe4", b"\xf1", b"\xe4\xb8", b"\xf1\x80", b"\xf1\x80\x80", b"\xe0", b"\xed", b"\xf0", b"\xf4")
 _RUN = 256
-"""Texts that are decoded as one."""
+"""Texts that are decoded at once."""
 NARROW = 1 << 31
-"""Places below it fit into 32 bits."""
+"""Offsets below it fit into 32 bits."""
 _AFTER = (b"", b"\x80", b"\x80\x80", b"\x80\x80\x80", b"\xa0", b"\xa0\x80", b"\x90\x80", b"\x90\x80\x80")
 
 
 def unproven_id(vocabulary: Vocabulary) -> int | None:
-    """The first id that the tokenizer's decoder does not turn into the bytes of `Vocabulary.token_bytes`; `None` where it does so for all.
+    """Return the first id that the tokenizer's decoder does not turn into the bytes of `Vocabulary.token_bytes`; `None` for none.
 
-    An id that holds a part of a character is decoded between ids of single bytes that make the character whole. Bytes that UTF-8 never has
+    An id of a partial character is decoded between ids of single bytes that complete the character. Bytes that UTF-8 never has
     cannot be in any text, so that for them nothing is compared.
     """
     table = vocabulary.token_bytes
     if table is None:
         return 0
     cases = list(_cases(table))
-    # many in one text, each on a line of its own; those of a text that differs are decoded one by one
+    # many cases per text, one per line; those of a text that differs are decoded one by one
     line = [table.index(b"\n")] if b"\n" in table else []
     run_length = _RUN if line else 1
     runs = [cases[at : at + run_length] for at in range(0, len(cases), run_length)]
-    found = vocabulary.decode_batch([[token for _, ids, _ in run for token in (*ids, *line)] for run in runs])
+    decoded_runs = vocabulary.decode_batch([[token for _, ids, _ in run for token in (*ids, *line)] for run in runs])
     doubtful = [
         case
-        for run, decoded in zip(runs, found, strict=True)
+        for run, decoded in zip(runs, decoded_runs, strict=True)
         if decoded != "".join(text + "\n" * len(line) for _, _, text in run)
         for case in run
     ]
-    alone = vocabulary.decode_batch([ids for _, ids, _ in doubtful])
-    return next((number for (number, _, text), decoded in zip(doubtful, alone, strict=True) if decoded != text), None)
+    decoded_alone = vocabulary.decode_batch([ids for _, ids, _ in doubtful])
+    return next((number for (number, _, text), decoded in zip(doubtful, decoded_alone, strict=True) if decoded != text), None)
 
 
 @bounded_cache("proven token bytes", 256, key=lambda vocabulary: vocabulary.hash)
 def is_proven(vocabulary: Vocabulary) -> bool:
-    """Whether the decoder confirms the bytes of every id; found out once for each tokenizer on a machine."""
+    """Whether the decoder confirms the bytes of every id; tested once per tokenizer and machine."""
     key = key_of(vocabulary.hash, sha256(Path(__file__).read_bytes()).hexdigest())
     if KEPT.find(key) is not None:
         return True
@@ -66,11 +66,11 @@ def is_proven(vocabulary: Vocabulary) -> bool:
 
 
 KEPT = Kept("bytes", 256)
-"""An empty file for each tokenizer of which it is proven."""
+"""An empty file for each proven tokenizer."""
 
 
 class ByteTable:
-    """The bytes of each id, proven once so many ids were looked at that the tokenizer's own decoder would take longer for them."""
+    """The bytes of each id, proven lazily: once the tokenizer's own decoder would take longer for the ids seen so far."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary, self._asked = vocabulary, 0
@@ -78,10 +78,10 @@ class ByteTable:
         self._lengths: npt.NDArray[np.int32]  # made with the table
 
     def take(self, count: int, ids: Callable[[], npt.NDArray[np.integer[Any]]]) -> tuple[memoryview, npt.NDArray[Any]] | None:
-        """The bytes of ids, one after the other, and where each begins: integers, count + 1 of them; `None` where the table is not proven.
+        """Return the bytes of ids, end to end, and count + 1 integer offsets; `None` where the table is not proven.
 
         Args:
-            ids: gives the `count` ids, where they are wanted.
+            ids: returns the `count` ids, when they are needed.
         """
         import pyarrow as pa
 
@@ -94,21 +94,24 @@ class ByteTable:
         wanted = ids()
         # a long text has many tokens, so that places are narrow where they can be
         narrow = sum(int(self._lengths[wanted[part]].sum(dtype=np.int64)) for part in stretches(count)) < NARROW
-        found = (self._table if narrow else self._table.cast(pa.large_binary())).take(in_arrow(wanted))
-        places = np.frombuffer(found.buffers()[1], np.int32 if narrow else np.int64, count + 1)
-        return memoryview(found.buffers()[2] or b"").cast("B"), places
+        taken = (self._table if narrow else self._table.cast(pa.large_binary())).take(in_arrow(wanted))
+        places = np.frombuffer(taken.buffers()[1], np.int32 if narrow else np.int64, count + 1)
+        return memoryview(taken.buffers()[2] or b"").cast("B"), places
 
 
 def _cases(table: tuple[bytes, ...]) -> Iterator[tuple[int, list[int], str]]:
-    """An id, ids of which it is one, and what they must decode to."""
-    single = {own: number for number, own in reversed(list(enumerate(table))) if len(own) == 1}
-    for number, own in enumerate(table):
-        if own.isascii():
-            yield number, [number], own.decode()
+    """Yield an id, a sequence of ids around it, and the text it must decode to."""
+    single = {token_bytes: number for number, token_bytes in reversed(list(enumerate(table))) if len(token_bytes) == 1}
+    for number, token_bytes in enumerate(table):
+        if token_bytes.isascii():
+            yield number, [number], token_bytes.decode()
             continue
         for before, after in ((a, b) for a in _BEFORE for b in _AFTER):
             parts = [bytes([byte]) for byte in before], [bytes([byte]) for byte in after]
-            if all(part in single for side in parts for part in side) and (text := _text(before + own + after)) is not None:
+            if (
+                all(part in single for parts_of_side in parts for part in parts_of_side)
+                and (text := _text(before + token_bytes + after)) is not None
+            ):
                 yield number, [*(single[part] for part in parts[0]), number, *(single[part] for part in parts[1])], text
                 break
 
@@ -120,20 +123,20 @@ def _text(data: bytes) -> str | None:
         return None
 
 
-# Words that were met before, and the reference's ids of each: in memory as long as they are met, and on disk for the next process.
+# Cache of words with their reference ids: in memory while they are in use, and on disk for the next process.
 #
-# The reference library alone makes every entry. What is on disk stands under a key of the tokenizer, the versions of the libraries, and the code of the
-# proofs that cut texts into words; a file that is not as it was written counts as none.
+# Only the reference library makes entries. The key on disk is made of the tokenizer, the versions of the libraries, and the code of the
+# proofs that cut texts into words; a changed file counts as missing.
 
 MOST_BYTES, EACH = 12 << 20, 144
-"""After so many bytes of words and ids, and so many for each word beside, half of them are forgotten: those that were not met for the longest time."""
+"""Most bytes of words and ids, with so many per word on top; then the least recently used half is evicted."""
 LONGEST_HELD = 1024
-"""Longest word that is remembered, in bytes."""
+"""Longest word in the cache, in bytes."""
 KEPT_WORDS = Kept("words", 16)
 
 Ints = npt.NDArray[np.int64]
 Parts = tuple[npt.NDArray[np.uint32], Ints, Ints]
-"""Ids, and for each part where its own begin among them and how many they are."""
+"""Ids, and for each part the start and number of its ids."""
 _NONE: Ints = np.zeros(0, np.int64)
 
 
@@ -144,12 +147,12 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class Words:
-    """Ids of words.
+    """A cache of the ids of words.
 
     Attributes:
-        known: the number of each word that is remembered.
-        held: their ids, by number.
-        fresh: how many came since they were last on disk.
+        known: word → its number.
+        held: ids by number.
+        fresh: number of words added since the last write to disk.
     """
 
     def __init__(self) -> None:
@@ -158,16 +161,18 @@ class Words:
         self._met, self._turn, self._bytes = _NONE, 0, 0
 
     def ids_of(self, distinct: list[bytes], tokenized: Callable[[list[bytes]], Flat]) -> Parts:
-        """The ids of some distinct words; `tokenized` gives those of new ones."""
-        found = list(map(self.known.get, distinct))
-        new = [part for part, number in zip(distinct, found, strict=True) if number is None]
-        # long ones stand last, so that they can be forgotten
+        """Return the ids of distinct words; `tokenized` gives those of new ones."""
+        known_numbers = list(map(self.known.get, distinct))
+        new = [part for part, number in zip(distinct, known_numbers, strict=True) if number is None]
+        # long ones come last, so that they can be dropped
         lasting = [part for part in new if len(part) <= LONGEST_HELD]
         listed = [*lasting, *(part for part in new if len(part) > LONGEST_HELD)]
         known, held = len(self.known), len(self.known) + len(lasting)
-        every = joint(self.held, tokenized(listed)) if listed else self.held
+        every = concatenated(self.held, tokenized(listed)) if listed else self.held
         fresh = dict(zip(listed, range(known, known + len(listed)), strict=True))
-        numbers = np.array([fresh[part] if number is None else number for part, number in zip(distinct, found, strict=True)], np.int64)
+        numbers = np.array(
+            [fresh[part] if number is None else number for part, number in zip(distinct, known_numbers, strict=True)], np.int64
+        )
         self.known |= zip(lasting, range(known, held), strict=True)
         self.held = Flat(every.ids[: every.offsets[held]], every.offsets[: held + 1])
         self.fresh += len(lasting)
@@ -182,13 +187,13 @@ class Words:
     def _forget(self) -> None:
         words, latest = list(self.known), np.argsort(self._met)[::-1]
         sizes = _sizes(words, self.held.offsets)
-        left = np.sort(latest[2 * np.cumsum(sizes[latest]) <= MOST_BYTES])
-        self._bytes = int(sizes[left].sum())
-        self.known = {words[number]: at for at, number in enumerate(left.tolist())}
-        self.held, self._met = picked(self.held, left), self._met[left]
+        kept_numbers = np.sort(latest[2 * np.cumsum(sizes[latest]) <= MOST_BYTES])
+        self._bytes = int(sizes[kept_numbers].sum())
+        self.known = {words[number]: at for at, number in enumerate(kept_numbers.tolist())}
+        self.held, self._met = take_texts(self.held, kept_numbers), self._met[kept_numbers]
 
     def keep(self, key: str) -> None:
-        """Put them on disk, where enough of them are new."""
+        """Write the words to disk, if enough of them are new."""
         if 16 * self.fresh > len(self.known):
             counts = np.diff(self.held.offsets).astype(np.uint32)
             KEPT_WORDS.keep(key, msgspec.msgpack.encode(_File(list(self.known), self.held.ids.tobytes(), counts.tobytes())))
@@ -196,36 +201,36 @@ class Words:
 
     @classmethod
     def found(cls, key: str) -> Words:
-        """Those that are on disk."""
-        words, data = cls(), KEPT_WORDS.find(key)
+        """Return the words on disk."""
+        loaded, data = cls(), KEPT_WORDS.find(key)
         if data is not None:
             file = msgspec.msgpack.decode(data, type=_File)
             offsets = np.concatenate([[0], np.cumsum(np.frombuffer(file.counts, np.uint32), dtype=np.int64)])
-            words.known = dict(zip(file.words, range(len(file.words)), strict=True))
-            words.held, words._met = Flat(np.frombuffer(file.ids, np.uint32), offsets), np.full(len(file.words), words._turn)
-            words._bytes = int(_sizes(file.words, offsets).sum())
-        return words
+            loaded.known = dict(zip(file.words, range(len(file.words)), strict=True))
+            loaded.held, loaded._met = Flat(np.frombuffer(file.ids, np.uint32), offsets), np.full(len(file.words), loaded._turn)
+            loaded._bytes = int(_sizes(file.words, offsets).sum())
+        return loaded
 
 
 def _sizes(words: list[bytes], offsets: Ints) -> Ints:
-    """Bytes that each of some words takes, of which ids begin at these places."""
+    """Return the bytes that each word takes in the cache, with its ids."""
     sizes: Ints = np.fromiter(map(len, words), np.int64) + EACH + 4 * np.diff(offsets)
     return sizes
 
 
-def picked(flat: Flat, which: Ints) -> Flat:
-    """The texts of a result in another order."""
+def take_texts(flat: Flat, which: Ints) -> Flat:
+    """Return texts of a result by index."""
     counts = np.diff(flat.offsets)[which]
     offsets = np.concatenate([[0], np.cumsum(counts)])
     return Flat(flat.ids[np.repeat(flat.offsets[which] - offsets[:-1], counts) + np.arange(offsets[-1])], offsets)
 
 
-def joint(one: Flat, other: Flat) -> Flat:
-    """Two results, one after the other."""
-    return Flat(np.concatenate([one.ids, other.ids]), np.concatenate([one.offsets, one.offsets[-1] + other.offsets[1:]]))
+def concatenated(first: Flat, second: Flat) -> Flat:
+    """Return two results, end to end."""
+    return Flat(np.concatenate([first.ids, second.ids]), np.concatenate([first.offsets, first.offsets[-1] + second.offsets[1:]]))
 
 
-# Where a tokenizer lets a text be cut, so that the ids of the whole are those of its parts, one after the other.
+# Where a text may be cut, so that the ids of the whole are those of its parts, end to end.
 
 _SPLITS = {
     # cl100k and what Llama 3, Qwen and others made of it
@@ -235,9 +240,9 @@ _SPLITS = {
     # DeepSeek V3 and R1
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
-"""Split patterns none of whose alternatives takes a space after anything but white space, and that look at nothing beyond a following space."""
+"""Split patterns in which no alternative takes a space after anything but white space, and none looks beyond a following space."""
 _FINER = {r"\p{N}{1,3}", r"\p{N}", r"[一-龥぀-ゟ゠-ヿ]+"}
-"""Patterns beside them that only split further."""
+"""Additional patterns that only split further."""
 _MERGED = re.compile("[!-~]▁")
 UNSPACED = re.compile(
     rb"(?:\xe3\x81[\x81-\xbf]|\xe3\x82[\x80-\x96\xa1-\xbf]|\xe3\x83[\x80-\xba]|\xe4[\xb8-\xbf][\x80-\xbf]|[\xe5-\xe8][\x80-\xbf]{2}|\xe9[\x80-\xbd][\x80-\xbf])"
@@ -248,9 +253,9 @@ _WORD_END = re.compile("[0-9A-Za-z][!-/:-@[-`{-~\n]")
 
 
 def cuts_before_spaces(spec: Mapping[str, Any]) -> bool:
-    """Whether a tokenizer's ids of a text are those of its parts, where it is cut before spaces that follow a visible ASCII character.
+    """Whether the ids of a text are those of its parts when it is cut before spaces that follow a visible ASCII character.
 
-    True only for what is known to do so: byte-level BPE with a known pattern of pre-tokens, and SentencePiece's BPE where no entry of the
+    True only where known: byte-level BPE with a known pattern of pre-tokens, and SentencePiece's BPE where no entry of the
     vocabulary has a space after such a character, so that nothing ever merges across.
     """
     model = spec["model"]
@@ -270,8 +275,8 @@ def cuts_before_spaces(spec: Mapping[str, Any]) -> bool:
 
 
 def whole_tokens(spec: Mapping[str, Any]) -> tuple[bytes, ...] | None:
-    """The added tokens that ordinary text may hold and that reach over the end of a word, where texts may be cut at all others: where a sign or a line
-    break follows an ASCII letter or digit. `None` where they may not. It is asked about tokenizers that `cuts_before_spaces` admits.
+    """Return the added tokens that ordinary text may hold and that reach over the end of a word, where texts may be cut at all others: where a sign or a line
+    break follows an ASCII letter or digit. `None` where they may not. Only for tokenizers that `cuts_before_spaces` admits.
 
     None of the patterns takes a sign or a line break after a letter or digit, and none looks back.
     """
@@ -282,7 +287,7 @@ def whole_tokens(spec: Mapping[str, Any]) -> tuple[bytes, ...] | None:
 
 
 def cuts_unspaced(spec: Mapping[str, Any]) -> bool:
-    """Whether ids are also those of the parts where a text is cut at `UNSPACED`. It is asked about tokenizers that `cuts_before_spaces` admits.
+    """Whether ids are also those of the parts when a text is cut at `UNSPACED`. Only for tokenizers that `cuts_before_spaces` admits.
 
     None of the patterns takes such a sign after a letter, and none looks back.
     """
@@ -290,7 +295,7 @@ def cuts_unspaced(spec: Mapping[str, Any]) -> bool:
 
 
 def _ends_words(step: Mapping[str, Any]) -> bool:
-    """Whether a pre-tokenizer begins a new pre-token at each such space, without looking further."""
+    """Whether a pre-tokenizer starts a new pre-token at each such space, without looking further."""
     if step["type"] == "ByteLevel":
         return bool(step.get("use_regex")) and not step.get("add_prefix_space")
     return _isolated(step) in _SPLITS
@@ -301,13 +306,13 @@ def _splits_further(step: Mapping[str, Any]) -> bool:
 
 
 def _isolated(step: Mapping[str, Any]) -> str | None:
-    """The pattern of a pre-tokenizer whose matches stand alone."""
+    """Return the pattern of a pre-tokenizer that isolates its matches; else `None`."""
     plain = step["type"] == "Split" and step["behavior"] == "Isolated" and not step["invert"]
     return step["pattern"].get("Regex") if plain else None
 
 
 def _reaches_over(token: Mapping[str, Any]) -> bool:
-    """Whether an added token, found in text, would take a space that follows it, or holds one."""
+    """Whether an added token in text would take a following space, or holds one."""
     return bool(token["rstrip"]) or re.search("[!-~] ", token["content"]) is not None
 
 

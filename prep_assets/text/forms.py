@@ -1,14 +1,14 @@
-"""How a template writes the chats of one form: learned once, from renders of invented texts, for both derivations of masks.
+"""Forms: how a template writes chats of one shape, learned once from renders of invented texts, for both derivations of masks.
 
-The form of a plain chat is the roles of its turns, of another all of it but its texts. What a template writes before, between and after the texts are frames:
+A plain chat's form depends on the roles of its turns, any other chat's on all but its texts. Frames are what the template writes around the texts:
 
     render   <|user|>\\nHi<|end|><|assistant|>\\nHello!<|end|>
     frames   <|user|>\\n  <|end|><|assistant|>\\n      <|end|>
 
-Where control tokens and trained texts stand among them is for each derivation to say, of the chat of invented texts. What it says of others must be the same,
-moved by the lengths of their texts. With the lengths of real texts these places become those of real renders, for a whole block in a few additions.
+Each derivation locates control tokens and trained texts in the chat of invented texts. For other texts the result must be the same,
+shifted by their lengths. The lengths of real texts turn these places into those of real renders, for a whole block in a few additions.
 
-A chat has a form if its texts, put between the frames, are what the template makes of it. Whoever uses a form has to look.
+A form holds for a chat if frames and texts, joined, equal its render. Callers have to check this.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from prep_assets.text.spans import Cuts, Prompt, bounds
 
 T = TypeVar("T")
 
-# Arguments of calls that a template lists, each with its name: how it does so is found where names and values of invented ones stand in a render.
+# Arguments of calls that a template lists by name: the layout is learned from the places of invented names and values in a render.
 
 _NUMBER = 73
 WRITERS: Mapping[str, Callable[[Any], str]] = {
@@ -41,20 +41,20 @@ WRITERS: Mapping[str, Callable[[Any], str]] = {
     "escaped": json.dumps,
     "tight": lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")),
 }
-"""Ways to write a value that is no text."""
+"""Ways to write a value that is not a string."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """How arguments are listed.
+    """How a template lists arguments.
 
     Attributes:
-        between: what stands between a name and its value.
-        joint: what stands between a value and the next name.
-        around: what stands before and after a text.
-        within_json: whether a text is written as in a string of JSON.
+        between: the text between a name and its value.
+        joint: the text between a value and the next name.
+        around: the text before and after a string.
+        within_json: whether a string is escaped as in JSON.
         ways: names of `WRITERS`, by type.
-        empty: how an empty text is written.
+        empty: how an empty string is written.
     """
 
     between: str
@@ -65,7 +65,7 @@ class Listed:
     empty: str
 
     def __call__(self, arguments: str) -> str:
-        """Arguments, given as JSON, as they are listed."""
+        """Return arguments, given as JSON, as the template lists them."""
         listed = []
         for name, value in json.loads(arguments).items():
             if isinstance(value, str):
@@ -76,34 +76,34 @@ class Listed:
         return self.joint.join(listed)
 
     def holds(self, arguments: str) -> bool:
-        """Whether no name and no text has white space at its ends, no name is empty, and each number is one."""
-        given = json.loads(arguments)
-        texts = [*given, *(value for value in given.values() if isinstance(value, str))]
-        odd = any(isinstance(value, float) and value - value != 0 for value in given.values())
-        return not odd and "" not in given and all(text == text.strip() for text in texts)
+        """Whether no name and no string has white space at its ends, no name is empty, and every number is finite."""
+        values = json.loads(arguments)
+        texts = [*values, *(value for value in values.values() if isinstance(value, str))]
+        odd = any(isinstance(value, float) and value - value != 0 for value in values.values())
+        return not odd and "" not in values and all(text == text.strip() for text in texts)
 
 
 def _type(value: Any) -> str:
     return type(value).__name__ + ("" if value or isinstance(value, bool | int | float) or value is None else " empty")
 
 
-def listed(render: str, given: Mapping[str, Any]) -> tuple[int, int, Listed] | None:
-    """Where a render lists these arguments, of which the first and the last are numbers, and how; `None` where that is not certain."""
-    names, number = list(given), str(_NUMBER)
-    found = re.search(".*?".join(f"({re.escape(name)})" for name in names), render, re.DOTALL)
-    if found is None or any(render.count(name) != 1 for name in names):
+def listed(render: str, arguments: Mapping[str, Any]) -> tuple[int, int, Listed] | None:
+    """Return start, end and layout of these arguments in a render; the first and the last are numbers. `None` where that is not certain."""
+    names, number = list(arguments), str(_NUMBER)
+    match = re.search(".*?".join(f"({re.escape(name)})" for name in names), render, re.DOTALL)
+    if match is None or any(render.count(name) != 1 for name in names):
         return None
-    edges = [found.span(at + 1) for at in range(len(names))]
+    edges = [match.span(at + 1) for at in range(len(names))]
     pieces = [render[left[1] : right[0]] for left, right in pairwise(edges)]
     between, _, joint = pieces[0].partition(number)
     ways: dict[str, str] = {}
     around, within_json, empty = ("", ""), False, ""
     for name, piece in zip(names, pieces, strict=False):
-        value, shown = given[name], piece.removeprefix(between).removesuffix(joint)
+        value, shown = arguments[name], piece.removeprefix(between).removesuffix(joint)
         if value == "":
             empty = shown
         elif isinstance(value, str):
-            as_written = next((each for each in (value, quoted(value)) if shown.count(each) == 1), None)
+            as_written = next((spelling for spelling in (value, quoted(value)) if shown.count(spelling) == 1), None)
             if as_written is None:
                 return None
             within_json = as_written != value
@@ -113,19 +113,19 @@ def listed(render: str, given: Mapping[str, Any]) -> tuple[int, int, Listed] | N
             fitting = next((way for way, write in WRITERS.items() if write(value) == shown), None)
             if fitting is None or ways.setdefault(_type(value), fitting) != fitting:
                 return None
-    how = Listed(between, joint, around, within_json, ways, empty)
+    listing = Listed(between, joint, around, within_json, ways, empty)
     end = edges[-1][1] + len(between) + len(number)
-    return (found.start(), end, how) if how(json.dumps(given)) == render[found.start() : end] else None
+    return (match.start(), end, listing) if listing(json.dumps(arguments)) == render[match.start() : end] else None
 
 
-# Forms: found in the render of a chat of invented texts.
+# Forms, learned from the render of a chat of invented texts.
 
 Way = Callable[[str], str] | None
-"""How a text is written; `None` where it is written as it is."""
+"""How a text is written; `None` for unchanged."""
 
 
 def quoted(text: str) -> str:
-    """A text as it stands in a string of JSON."""
+    """Return a text escaped as in a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
@@ -150,9 +150,9 @@ _STRIPPED: Mapping[tuple[bool, bool], Way] = {
     (False, True): str.rstrip,
     (True, True): str.strip,
 }
-"""By whether white space at the beginning and at the end is left away."""
+"""By whether white space at the beginning and at the end is stripped."""
 _BLANKS = ("\n \r\t", " \t\n", "\t\u3000\n ")
-"""White space put around words: each of the common characters stands first and last in one. A template may strip all of it, or line breaks only."""
+"""White space put around words; each common character is first and last in one. A template may strip all of it, or line breaks only."""
 _SORTS = 'It’s 5 o\'clock;\n\n* {{a}} <b>&amp; "q" \\n 中文 😀'
 
 
@@ -161,13 +161,13 @@ def _nested(name: str) -> dict[str, Any]:
 
 
 def several(name: str) -> dict[str, Any]:
-    """Arguments of all types, with this name in all that is a name or a text; the first and the last are numbers."""
+    """Return arguments of all types, with this name in every name and string; the first and the last are numbers."""
     values: tuple[Any, ...] = (_NUMBER, f'{name}"\n{name}', 0.25, None, False, True, [], {}, "", [7, "é"], {"d": ["ü", None]}, _NUMBER)
     return {f"{name}{letter}": value for letter, value in zip("abcdefghijkz", values, strict=True)}
 
 
 def others(name: str) -> dict[str, Any]:
-    """Others, in another order."""
+    """Return other arguments, in another order."""
     text = f"{name}{_SORTS}{name}"
     odd = [_SORTS, -1.5e-7, 10**20, True, None, {"": [], "a/b": {}, "\u2028\x7f": "'"}, text]
     values: tuple[Any, ...] = (text, {"Z": {"Y": 1.5}}, odd, {}, "", [], True, None, -2.5, False, 3)
@@ -179,10 +179,10 @@ class Form:
     """How a template writes chats of one form.
 
     Attributes:
-        frames: what stands before the first text, between neighbours and after the last: one more than texts.
-        order: which text of a chat stands in each gap between frames.
-        ways: how each of these is written.
-        invented: the texts of chats by which what is said of the form is proven. The render of the first of them gave the frames.
+        frames: what the template writes before, between and after the texts: one more than texts.
+        order: index of the text in each gap between frames.
+        ways: how the text in each gap is written.
+        invented: texts of the chats that test derivations of the form. The render of the first gave the frames.
     """
 
     frames: tuple[str, ...]
@@ -191,11 +191,11 @@ class Form:
     invented: tuple[tuple[str, ...], ...] = ()
 
     def shown(self, texts: Sequence[str]) -> list[str]:
-        """The texts of a chat as its render shows them, in its order."""
+        """Return the texts of a chat as rendered, in render order."""
         return [way(texts[number]) if way else texts[number] for number, way in zip(self.order, self.ways, strict=True)]
 
     def text(self, shown: Sequence[str]) -> str:
-        """The render of a chat, from its texts as they stand there."""
+        """Return the render of a chat, from its texts as rendered."""
         return "".join(chain.from_iterable(zip(self.frames, shown, strict=False))) + self.frames[-1]
 
     @property
@@ -204,11 +204,11 @@ class Form:
         return any(isinstance(way, Listed) for way in self.ways)
 
     def holds(self, texts: Sequence[str]) -> bool:
-        """Whether arguments that are listed are of the sorts that are known."""
+        """Whether all listed arguments have a known layout."""
         return all(way.holds(texts[number]) for number, way in zip(self.order, self.ways, strict=True) if isinstance(way, Listed))
 
     def ends_of(self, shown: Sequence[str]) -> list[int]:
-        """Characters of a render before each frame."""
+        """Return the number of characters of a render before each frame."""
         return [0, *accumulate(len(frame) + len(text) for frame, text in zip(self.frames, shown, strict=False))]
 
     @cached_property
@@ -216,7 +216,7 @@ class Form:
         return self.ends_of(self.shown(self.invented[0]))
 
     def mover(self, shown: Sequence[str]) -> Callable[[int], int]:
-        """What gives the character of a render for a character of that of the first invented texts; -1 for one amid a text."""
+        """Return a function from characters in the render of the first invented texts to this render; -1 inside a text."""
         ends, new = self._ends, self.ends_of(shown)
 
         def moved(at: int) -> int:
@@ -226,23 +226,23 @@ class Form:
         return moved
 
     def in_bytes(self, places: Sequence[int]) -> Places:
-        """Characters of the render of the first invented texts as places of all renders."""
+        """Convert characters in the render of the first invented texts to places in any render."""
         gaps = [bisect_right(self._ends, at) - 1 for at in places]
         after = [len(self.frames[gap][: at - self._ends[gap]].encode()) for gap, at in zip(gaps, places, strict=True)]
         return np.array(gaps, np.int64), np.array(after, np.int64)
 
 
 Places = tuple[Ints, Ints]
-"""For each of several places: how many texts end before it, and bytes after these."""
+"""For several places: number of texts that end before each, and bytes after these."""
 Texts = tuple[str, ...]
 
 
 def form_of(kind: Kind, spaced: bool, write: Callable[[Texts], str]) -> Form | None:
-    """The form of chats of a kind; `None` where it is not certain.
+    """Learn the form of chats of a kind; `None` where it is not certain.
 
     Args:
         spaced: whether texts may have white space at their ends.
-        write: the render of the chat that has these texts.
+        write: texts → render of the chat with these texts.
     """
     outline = outline_of(kind)
     names = [f"Qz{number:05d}zQ" for number in range(outline.size)]
@@ -254,12 +254,12 @@ def form_of(kind: Kind, spaced: bool, write: Callable[[Texts], str]) -> Form | N
     for value in (_nested, several) if len(outline.json) > outline.tools else (_nested,):
         texts = invented(value, words)
         render = write(texts)
-        found = _found(outline, names, texts, render, lists=value is several)
-        if found:
+        text_places = _locate_texts(outline, names, texts, render, lists=value is several)
+        if text_places:
             break
     else:
         return None
-    starts, ends, order, ways = zip(*found, strict=True)
+    starts, ends, order, ways = zip(*text_places, strict=True)
     frames = tuple([render[left:right] for left, right in zip((0, *ends), (*starts, None), strict=True)])
     words = [f"{name}{_SORTS}{name}" for name in names]
     if not spaced:
@@ -274,10 +274,12 @@ def form_of(kind: Kind, spaced: bool, write: Callable[[Texts], str]) -> Form | N
     return Form(frames, order, ways, (texts, *around))
 
 
-def _found(outline: Outline, names: Sequence[str], texts: Texts, render: str, *, lists: bool) -> list[tuple[int, int, int, Way]] | None:
-    """Where the texts stand in a render (start, end), their numbers, and how they are written, in the order of the render; `None` where one stands there twice,
+def _locate_texts(
+    outline: Outline, names: Sequence[str], texts: Texts, render: str, *, lists: bool
+) -> list[tuple[int, int, int, Way]] | None:
+    """Return start, end, number and way of each text, in render order; `None` where a text occurs twice,
     or it is not certain how it is written."""
-    found: list[tuple[int, int, int, Way]] = []
+    text_places: list[tuple[int, int, int, Way]] = []
     for number, (name, text) in enumerate(zip(names, texts, strict=True)):
         if name not in render and number >= outline.tools:
             continue  # reasoning, names of tools and ids may be left out
@@ -286,45 +288,45 @@ def _found(outline: Outline, names: Sequence[str], texts: Texts, render: str, *,
             shown = way(text) if way else text
             if render.count(shown) == 1 and render.count(name) == shown.count(name):
                 start = render.index(shown)
-                found.append((start, start + len(shown), number, way))
+                text_places.append((start, start + len(shown), number, way))
                 break
         else:
             place = listed(render, json.loads(text)) if lists and is_json and number >= outline.tools else None
             if place is None or render.count(name) != render[place[0] : place[1]].count(name):
                 return None
-            start, end, how = place
-            found.append((start, end, number, how))
-    return sorted(found, key=lambda place: place[0])
+            start, end, listing = place
+            text_places.append((start, end, number, listing))
+    return sorted(text_places, key=lambda place: place[0])
 
 
 def agreed(form: Form, answer: Callable[[Texts], T], moved: Callable[[T, Form, Sequence[str]], T]) -> T | None:
-    """What a derivation says of the first invented texts, if it says the same of all others.
+    """Return the derivation of the first invented texts, if that of all others agrees; else `None`.
 
     Args:
-        answer: what it says of the chat that has these texts.
-        moved: what is said of the first chat, moved to where it stands in that of other texts as a render shows them.
+        answer: texts → derivation of the chat with these texts.
+        moved: derivation of the first chat, form, rendered texts of another chat → derivation moved to that chat.
     """
     words = answer(form.invented[0])
     return words if all(moved(words, form, form.shown(texts)) == answer(texts) for texts in form.invented) else None
 
 
-# What a derivation says of a form, in bytes, and the forms that come often.
+# Derivations of forms, in bytes, and the cache of frequent forms.
 
 
 @dataclass(frozen=True, eq=False)
 class Located(Generic[T]):
-    """Where things stand in the renders of one form, as one derivation says.
+    """Places in the renders of one form, by one derivation.
 
     Attributes:
         form: the form.
-        words: what it says of the first invented texts.
-        frames: those of the form in UTF-8.
-        controls: where each control token starts and ends.
+        words: the derivation of the first invented texts.
+        frames: the frames of the form in UTF-8.
+        controls: start and end of each control token.
         tokens: int64[c], their ids.
         breaks: where the loss weight changes; the first is the beginning.
         weights: float32[b], the weight from there on.
-        prompts: where each text that may be shortened starts and ends.
-        roles: whose each of these is.
+        prompts: start and end of each text that may be shortened.
+        roles: the role of each of these texts.
     """
 
     form: Form
@@ -346,11 +348,11 @@ class Located(Generic[T]):
         steps: Sequence[tuple[int, float]],
         prompts: Sequence[tuple[int, int, str]] = (),
     ) -> Located[T]:
-        """From the characters of the render of the first invented texts.
+        """Convert characters in the render of the first invented texts.
 
         Args:
             controls: start, end and id of each control token.
-            steps: where the loss weight changes, and to what.
+            steps: where the loss weight changes, and the new weight.
             prompts: start, end and role of each text that may be shortened.
         """
         return cls(
@@ -367,20 +369,20 @@ class Located(Generic[T]):
 
 
 LEARN_AFTER = 3
-"""Chats of a form before it is learned, which takes the time of as many that are taken one by one."""
+"""Chats of a form before it is learned: learning costs as much as so many chats one by one."""
 MOST_KNOWN = 4096
-"""Forms that are counted, and texts of all forms that are remembered, each of which takes some 2 KB."""
+"""Most forms that are counted, and (`MOST_TEXTS`) most texts of all cached forms, each of which takes some 2 KB."""
 MOST_TEXTS = 1 << 15
 
 
 class Learned(Generic[T]):
-    """What one derivation knows of forms. Whoever asks counts the chats of each form, so that those that come often are learned."""
+    """Cache of the forms of one derivation. Callers count the chats of each form, so that frequent ones are learned."""
 
     def __init__(self, learn: Callable[[Kind, bool], Located[T] | None], *, plain_at_once: bool) -> None:
-        """With what learns a form, whose texts may have white space at their ends or not.
+        """`learn`: kind, and whether texts may have white space at their ends → form.
 
         Args:
-            plain_at_once: whether plain chats that come once have a form as well.
+            plain_at_once: whether forms of plain chats are learned at the first chat.
         """
         self._learn, self._plain_at_once = learn, plain_at_once
         self._forms: dict[tuple[Kind, bool], Located[T] | None] = {}
@@ -388,7 +390,7 @@ class Learned(Generic[T]):
         self._texts = 0
 
     def of(self, kind: Kind, spaced: bool, count: int = 0, *, at_once: bool = False) -> Located[T] | None:
-        """What is said of a form, after `count` more of its chats. All forms are forgotten where there are too many."""
+        """Return a form after `count` more of its chats. The cache is cleared when it is full."""
         if len(self._seen) >= MOST_KNOWN or self._texts >= MOST_TEXTS:
             self._texts = 0
             self._seen.clear()
@@ -405,37 +407,37 @@ class Learned(Generic[T]):
         """Which chats have a form.
 
         Args:
-            allowed: bool[n], which may have one.
-            spaced: bool[n], which have a text with white space at its ends.
+            allowed: bool[n], which chats may have a form.
+            spaced: bool[n], which chats have a text with white space at its ends.
         """
         located, form, altered = list[Located[T]](), np.full(len(chats), -1), np.zeros(len(chats), bool)
         keys = 2 * chats.kind + spaced
         counts = np.bincount(chats.kind[chats.kind >= 0], minlength=len(chats.kinds)).tolist()
         for key in np.flatnonzero(np.bincount(keys[allowed & (chats.kind >= 0)])).tolist():
             count, counts[key >> 1] = counts[key >> 1], 0
-            found = self.of(chats.kinds[key >> 1], bool(key & 1), count)
-            if found is not None:
-                own = np.flatnonzero(allowed & (keys == key))
-                if found.form.lists:
-                    own = own[[found.form.holds(chats.own(number)) for number in own.tolist()]]
-                form[own], altered[own] = len(located), any(found.form.ways)
-                located.append(found)
+            located_form = self.of(chats.kinds[key >> 1], bool(key & 1), count)
+            if located_form is not None:
+                chat_rows = np.flatnonzero(allowed & (keys == key))
+                if located_form.form.lists:
+                    chat_rows = chat_rows[[located_form.form.holds(chats.own(number)) for number in chat_rows.tolist()]]
+                form[chat_rows], altered[chat_rows] = len(located), any(located_form.form.ways)
+                located.append(located_form)
         return Known(located, form, altered)
 
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """The renders of n chats, one after the other.
+    """The renders of n chats, end to end.
 
     Attributes:
-        rows: int64[n], which chats they are of those given.
-        form: int64[n], which form each has.
-        data: all of them in UTF-8.
-        base: int64[n + 1], where each begins, and the end.
+        rows: int64[n], indices of the chats.
+        form: int64[n], index of the form of each.
+        data: all renders in UTF-8.
+        base: int64[n + 1], start of each render, and the end.
         items: int64[i, 3], start, end, and the id of a control token or -1 for ordinary text, in order.
         breaks: int64[b], where the loss weight changes, ascending.
         weights: float32[b], the weight from there on.
-        prompts: by number of a render, the texts that may be shortened.
+        prompts: texts that may be shortened, by index of the render.
     """
 
     rows: Ints
@@ -448,11 +450,11 @@ class Laid:
     prompts: dict[int, list[Prompt]]
 
     def render(self, number: int) -> bytes:
-        """One of the renders."""
+        """Return a render."""
         return self.data[self.base[number] : self.base[number + 1]]
 
     def cuts(self) -> Cuts:
-        """The same as a batch to be tokenized."""
+        """Return the renders as a batch to tokenize."""
         import pyarrow as pa
 
         starts, ends, token = self.items.T
@@ -476,12 +478,12 @@ class Laid:
 
 @dataclass(frozen=True, slots=True)
 class Known(Generic[T]):
-    """Of which chats a form is known.
+    """The known forms of a block of chats.
 
     Attributes:
-        located: what is known of the forms.
-        form: int64[n], which of these each has; -1 for one that is taken by itself.
-        altered: of which the render may not show the texts as they are.
+        located: the forms.
+        form: int64[n], index of the form of each chat; -1 for a chat that is handled alone.
+        altered: bool[n], chats whose render may alter texts.
     """
 
     located: Sequence[Located[T]]
@@ -489,53 +491,57 @@ class Known(Generic[T]):
     altered: Bools
 
     def lay(self, chats: ChatColumns) -> Laid:
-        """The renders of the chats that have a form, as their forms say; at least one has."""
+        """Return the renders of the chats with a form; there must be at least one."""
         import pyarrow as pa
 
         rows = np.flatnonzero(self.form >= 0)
         form, altered = self.form[rows], self.altered[rows]
-        gaps = np.array([len(each.form.order) for each in self.located])[form]
-        # the pieces of a render are a frame, a text, a frame, …: each is one of all frames, of all texts, or of those that renders alter
+        gaps = np.array([len(located.form.order) for located in self.located])[form]
+        # the pieces of a render are a frame, a text, a frame, …: indices into all frames, all texts, and the altered texts, end to end
         begins = bounds(2 * gaps + 1)
         pieces = np.empty(begins[-1], np.int64)
-        frames = [frame for each in self.located for frame in each.frames]
-        instead = [
+        frames = [frame for located in self.located for frame in located.frames]
+        altered_texts = [
             text.encode() for at in np.flatnonzero(altered).tolist() for text in self.located[form[at]].form.shown(chats.own(int(rows[at])))
         ]
         first_altered = np.cumsum(np.where(altered, gaps, 0)) - gaps + len(frames) + len(chats.bounds) - 1
-        groups = [(each, np.flatnonzero(form == number)) for number, each in enumerate(self.located)]
+        groups = [(located, np.flatnonzero(form == number)) for number, located in enumerate(self.located)]
         before = 0
-        for each, own in groups:
-            at = begins[own][:, None] + np.arange(2 * len(each.form.order) + 1)
-            as_it_is = len(frames) + chats.first[rows[own]][:, None] + np.array(each.form.order)
-            pieces[at[:, 0::2]] = before + np.arange(len(each.frames))
-            pieces[at[:, 1::2]] = np.where(altered[own][:, None], first_altered[own][:, None] + np.arange(len(each.form.order)), as_it_is)
-            before += len(each.frames)
-        edges = bounds(np.concatenate([list(map(len, frames)), np.diff(chats.bounds), list(map(len, instead))]).astype(np.int64))
-        data = b"".join([*frames, chats.data, *instead])
-        every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
-        taken = every.take(in_arrow(pieces))
+        for located, members in groups:
+            at = begins[members][:, None] + np.arange(2 * len(located.form.order) + 1)
+            as_it_is = len(frames) + chats.first[rows[members]][:, None] + np.array(located.form.order)
+            pieces[at[:, 0::2]] = before + np.arange(len(located.frames))
+            pieces[at[:, 1::2]] = np.where(
+                altered[members][:, None], first_altered[members][:, None] + np.arange(len(located.form.order)), as_it_is
+            )
+            before += len(located.frames)
+        edges = bounds(np.concatenate([list(map(len, frames)), np.diff(chats.bounds), list(map(len, altered_texts))]).astype(np.int64))
+        data = b"".join([*frames, chats.data, *altered_texts])
+        all_pieces = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
+        taken = all_pieces.take(in_arrow(pieces))
         places = np.frombuffer(taken.buffers()[1], np.int64, len(pieces) + 1)
         base = places[begins]
         prompts: dict[int, list[Prompt]] = {}
         items, breaks, weights = list[Ints](), list[Ints](), list[npt.NDArray[np.float32]]()
-        for each, own in groups:
-            # where the frames of each render begin
-            framed = places[begins[own][:, None] + np.arange(0, 2 * len(each.frames), 2)]
-            edges = framed[:, each.controls[0]] + each.controls[1]
+        for located, members in groups:
+            # starts of the frames of each render
+            frame_begins = places[begins[members][:, None] + np.arange(0, 2 * len(located.frames), 2)]
+            edges = frame_begins[:, located.controls[0]] + located.controls[1]
             low, high = (
-                np.concatenate([base[own][:, None], edges[:, 1::2]], axis=1),
-                np.concatenate([edges[:, 0::2], base[own + 1][:, None]], axis=1),
+                np.concatenate([base[members][:, None], edges[:, 1::2]], axis=1),
+                np.concatenate([edges[:, 0::2], base[members + 1][:, None]], axis=1),
             )
             ordinary = np.stack([low.ravel(), high.ravel(), np.full(low.size, -1)], axis=1)
             items += [ordinary[ordinary[:, 0] < ordinary[:, 1]]]
-            items += [np.stack([edges[:, 0::2].ravel(), edges[:, 1::2].ravel(), np.tile(each.tokens, len(own))], axis=1)]
-            breaks.append((framed[:, each.breaks[0]] + each.breaks[1]).ravel())
-            weights.append(np.tile(each.weights, len(own)))
-            if each.roles:
-                for row, shortened in zip(own.tolist(), (framed[:, each.prompts[0]] + each.prompts[1]).tolist(), strict=True):
-                    prompts[row] = list(map(Prompt, shortened[::2], shortened[1::2], each.roles))
-        listed, whose = np.concatenate(items), np.concatenate([np.repeat(own, len(each.weights)) for each, own in groups])
+            items += [np.stack([edges[:, 0::2].ravel(), edges[:, 1::2].ravel(), np.tile(located.tokens, len(members))], axis=1)]
+            breaks.append((frame_begins[:, located.breaks[0]] + located.breaks[1]).ravel())
+            weights.append(np.tile(located.weights, len(members)))
+            if located.roles:
+                for row, shortened in zip(
+                    members.tolist(), (frame_begins[:, located.prompts[0]] + located.prompts[1]).tolist(), strict=True
+                ):
+                    prompts[row] = list(map(Prompt, shortened[::2], shortened[1::2], located.roles))
+        listed, whose = np.concatenate(items), np.concatenate([np.repeat(members, len(located.weights)) for located, members in groups])
         order = np.argsort(whose, kind="stable")  # where one render ends and the next one begins, both may have a break
         ordered = listed[np.argsort(listed[:, 0])]
         steps = np.concatenate(breaks)[order]

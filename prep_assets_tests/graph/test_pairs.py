@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from prep_assets.caches import CACHES
 from prep_assets.checks import of_lines as source_match
-from prep_assets.checks.sources_again import DomainSource, asked
+from prep_assets.checks.sources_again import DomainSource, prompt_of_line
 from prep_assets.config.models import Preference
 from prep_assets.engine import state
 from prep_assets.engine.execute import verdicts_of as verdicts
@@ -106,10 +106,10 @@ def both_ways(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> dict[str
     """The verdicts, which are the same where no row comes in columns."""
     published = workspace.published(BY_DOMAIN, "pairs")
     assert published is not None
-    sealed, sure = resealed(published), source_match.LinesMatch._sure
+    sealed, sure = resealed(published), source_match.LinesMatch._are_equal
     came: list[bool] = []
     monkeypatch.setattr(source_rows, "FEWEST", 4)
-    monkeypatch.setattr(source_match.LinesMatch, "_sure", lambda *given: (found := sure(*given), came.extend(found))[0])
+    monkeypatch.setattr(source_match.LinesMatch, "_are_equal", lambda *given: (found := sure(*given), came.extend(found))[0])
     expected = dict(verdicts(workspace, EVERY[BY_DOMAIN], sealed, EVERY[BY_DOMAIN].checks))
     assert any(came)
     came.clear()
@@ -178,10 +178,10 @@ def test_what_a_line_asks() -> None:
         (b'{"prompt": "p", "gold": NaN}', "p"),
         (b'{"prompt": "\\ud800"}', "\ud800"),
     ):
-        assert asked(line + b"\n") == question
+        assert prompt_of_line(line + b"\n") == question
     for other in (b"{}", b'{"gold": NaN}'):
         with pytest.raises(KeyError, match="prompt"):
-            asked(other)
+            prompt_of_line(other)
 
 
 # Pairs that are cut by the forms of their conversations are those that are rendered one by one.

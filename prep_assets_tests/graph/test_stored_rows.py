@@ -41,7 +41,7 @@ def given_of(blocks: Sequence[tuple[int, list[int]]]) -> Iterator[Selected]:
 
 def blocks_of(stream: TokenStore, blocks: Sequence[tuple[int, list[int]]] = BLOCKS, **options: Any) -> Iterator[StoredRows]:
     store: Any = None
-    return stored_rows(store, stream, given=given_of(blocks), **options)
+    return stored_rows(store, stream, blocks=given_of(blocks), **options)
 
 
 def outcome(stream: TokenStore, blocks: Sequence[tuple[int, list[int]]] = BLOCKS, **options: Any) -> tuple[list[Any], str]:
@@ -49,7 +49,7 @@ def outcome(stream: TokenStore, blocks: Sequence[tuple[int, list[int]]] = BLOCKS
     store: Any = None
     found: list[Any] = []
     try:
-        found += source_records(store, stream, given=given_of(blocks), **options)
+        found += source_records(store, stream, blocks=given_of(blocks), **options)
     except StoreError as error:
         return found, str(error)
     return found, ""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prep_assets.proofs.reference_ids import between, interleaved, one_after_the_other, put_together
+from prep_assets.proofs.reference_ids import assemble, between, interleaved, one_after_the_other
 from prep_assets.stores import arrays as columns
 from prep_assets.text.ids import Flat
 from prep_assets_tests.effort import examples
@@ -45,13 +45,13 @@ def test_parts_put_together(known: list[list[int]], texts: list[list[int]], step
     parts = flat(known)
     which = np.array([part % len(known) for text in texts for part in text], np.int32)
     borders = np.cumsum([0, *map(len, texts)])
-    found = put_together(parts, np.diff(parts.offsets).astype(np.int32), which, borders)
+    found = assemble(parts, np.diff(parts.offsets).astype(np.int32), which, borders)
     assert lists(found) == [[id for part in text for id in known[part % len(known)]] for text in texts]
 
 
 def test_parts_of_which_some_are_not_used_are_found_where_they_begin() -> None:
     known = Flat(np.array([9, 5, 6, 9, 7], np.uint32), np.array([1, 4]))  # what lies between them is another's
-    found = put_together(known, np.array([2, 1], np.int32), np.array([1, 0], np.int32), np.array([0, 2]))
+    found = assemble(known, np.array([2, 1], np.int32), np.array([1, 0], np.int32), np.array([0, 2]))
     assert lists(found) == [[7, 5, 6]]
 
 

@@ -99,7 +99,7 @@ def test_how_deep_a_row_may_be_nested(levels: int) -> None:
 @pytest.mark.parametrize("inside", [json_rows.DEPTH - 2, json_rows.DEPTH - 1])
 def test_how_deep_lines_may_be_nested_that_are_looked_at_together(inside: int) -> None:
     line = b'{"a": ' + b"[" * inside + b"]" * inside + b"}"
-    assert json_rows._are_sure([orjson.loads(line)], line) is (inside == json_rows.DEPTH - 2)
+    assert json_rows._lossless([orjson.loads(line)], line) is (inside == json_rows.DEPTH - 2)
     assert json_rows.objects_of([line]) == [orjson.loads(line)]
 
 

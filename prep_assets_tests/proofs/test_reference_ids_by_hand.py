@@ -240,13 +240,13 @@ def flat(*texts: list[int]) -> Flat:
 
 def test_results_put_together() -> None:
     one, other = flat([1, 2], [], [3]), flat([4], [5, 6])
-    assert rows(words.joint(one, other)) == [[1, 2], [], [3], [4], [5, 6]]
+    assert rows(words.concatenated(one, other)) == [[1, 2], [], [3], [4], [5, 6]]
     assert rows(module.interleaved(one, other, np.array([False, True, True, False, True]))) == [[4], [1, 2], [], [5, 6], [3]]
     assert rows(module.one_after_the_other(flat([1], [2]), flat([3], [4, 5], []), np.array([True, False, True]))) == [[1, 3], [4, 5], [2]]
 
 
 def same_whole(again: ReferenceIds, found: Flat, texts: list[bytes]) -> bool:
-    return again._same_whole(found, b"".join(texts), np.cumsum([0, *map(len, texts)]), np.full(len(texts), -1))
+    return again._same_uncut(found, b"".join(texts), np.cumsum([0, *map(len, texts)]), np.full(len(texts), -1))
 
 
 @pytest.mark.parametrize(("number", "same"), [(0, False), (1, True), (2, False), (3, True), (4, False)])

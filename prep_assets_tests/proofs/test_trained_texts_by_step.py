@@ -40,7 +40,7 @@ def step(text: str = "", lone: str = "", **chat: Any) -> Any:
     ],
 )
 def test_where_tags_may_begin(text: str, lone: str, marked: int, start: int, first: int, after_tool: bool, alike: bool) -> None:
-    assert bool(step(text, lone)._begins_alike(marked, start, first, after_tool)) is alike
+    assert bool(step(text, lone)._begins_answer(marked, start, first, after_tool)) is alike
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_where_tags_may_begin(text: str, lone: str, marked: int, start: int, fir
     ],
 )
 def test_where_tags_may_end(marked: int, end: Any, alike: bool) -> None:
-    assert step("Hello <|end|> x")._ends_alike(marked, end, 5) is alike
+    assert step("Hello <|end|> x")._ends_answer(marked, end, 5) is alike
 
 
 class Told(_Derivation):
@@ -71,11 +71,11 @@ class Told(_Derivation):
     def real(self, invented: int) -> int:
         return invented
 
-    def _begins_alike(self, *given: Any) -> bool:
+    def _begins_answer(self, *given: Any) -> bool:
         self.asked.append(given)
         return True
 
-    def _ends_alike(self, *given: Any) -> bool:
+    def _ends_answer(self, *given: Any) -> bool:
         self.asked.append(given)
         return self.alike
 
