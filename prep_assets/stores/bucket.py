@@ -85,7 +85,7 @@ def checked(url: str) -> str:
             f"({_credentials(scheme)}, a role of the machine …), so that they stay out of logs"
         )
     if scheme not in SCHEMES:
-        raise ConfigError(f"{url!r}: stores are written to {', '.join(f'{known}://' for each in SCHEMES[:-1])} or a folder")
+        raise ConfigError(f"{url!r}: stores are written to {', '.join(f'{known}://' for known in SCHEMES[:-1])} or a folder")
     parts = [part for part in rest.split("/") if part]
     if not parts or any(part in (".", "..") for part in parts):
         raise ConfigError(f"{url!r} names no bucket and prefix, e.g. {scheme}://bucket/stores")
