@@ -163,13 +163,13 @@ Write = Callable[[], bool]
 
 
 def written(objects: Bucket, key: str, attempt: Callable[[], tuple[T, Write | None]]) -> T:
-    """Write an object on the condition that nobody else has, in as many attempts as that takes.
+    """Write an object by optimistic concurrency: read, write if nobody else has, retry.
 
     Args:
-        tried: gives what is returned once the object is as it should be, and what makes it so; `None`: it is.
+        attempt: reads the object, and returns the result of `written` and the write that it takes; `None` if the object is already right.
 
     Raises:
-        Unanswered: the store keeps failing, and whether the object was written is unknown.
+        Unanswered: the object store keeps failing, and whether the object was written is unknown.
     """
     fault: Unanswered | None = None
     for tried in range(ATTEMPTS):
