@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from prep_assets.errors import CheckFailed, ConfigError
 from prep_assets.stores.arrays import before, joined, stretches, together, zeros
-from prep_assets.stores.files import went_through
+from prep_assets.stores.files import note_mapped_bytes
 
 # The pack plan: an index that says which tokens of which record go where in which row, and the rows that are gathered by it.
 
@@ -274,7 +274,7 @@ def gather_rows(
         else:
             for at, end_at, origin, stop in zip(to.tolist(), until.tolist(), low.tolist(), high.tolist(), strict=True):
                 out[at:end_at] = flat[origin:stop]
-        went_through(int(high[-1] - low[0]) * width)
+        note_mapped_bytes(int(high[-1] - low[0]) * width)
     return out.reshape(-1, plan.row_len)
 
 

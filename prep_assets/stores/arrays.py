@@ -15,7 +15,7 @@ import numpy.typing as npt
 import xxhash
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.files import mapped, named, went_through
+from prep_assets.stores.files import mapped, note_mapped_bytes, with_path
 from prep_assets.stores.verification import WrittenFile
 
 # Arrays on disk: ``.npy`` files, written whole or grown, and columns spooled to disk.
@@ -115,7 +115,7 @@ class Spool:
             while unwritten:
                 unwritten = unwritten[os.pwrite(self._file.fileno(), unwritten, self._written + len(self._recent) - len(unwritten)) :]
         except OSError as error:
-            raise named(error, self._folder or Path(tempfile.gettempdir())) from error
+            raise with_path(error, self._folder or Path(tempfile.gettempdir())) from error
         self._written += len(self._recent)
         self._recent = bytearray()
 
@@ -133,7 +133,7 @@ class Spool:
         digest = xxhash.xxh3_64()
         for start in range(0, self._written, RECENT):
             digest.update(stored[start : start + RECENT].data)
-            went_through(RECENT)
+            note_mapped_bytes(RECENT)
         if digest.digest() != self._hash.digest():
             raise StoreError(
                 "a temporary file does not hold what was written to it. Look for faults of the disk or the memory, then build again"
@@ -164,7 +164,7 @@ def stretches(count: int, size: int | None = None) -> Iterator[slice]:
     step = size or STRETCH
     for first in range(0, count, step):
         yield slice(first, min(first + step, count))
-        went_through(8 * step)
+        note_mapped_bytes(8 * step)
 
 
 def zeros(count: int, dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
@@ -182,7 +182,7 @@ def zeros(count: int, dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
                 file.fileno(), 0, count * element_type.itemsize
             )  # a page that has no room when it is written ends the process
         except OSError as error:
-            raise named(error, Path(tempfile.gettempdir())) from error
+            raise with_path(error, Path(tempfile.gettempdir())) from error
         return mapped(np.memmap(file, element_type, "r+", shape=(count,)))
 
 

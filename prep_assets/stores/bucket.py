@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, StoreError, without_secrets
 from prep_assets.stores import files
-from prep_assets.stores.files import FOLDER, told
+from prep_assets.stores.files import FOLDER, os_errors_in_words
 
 # A bucket of S3, Google Cloud or Azure, accessed with `obstore`, which signs, splits and retries requests. Its threads do not survive a fork.
 #
@@ -349,7 +349,7 @@ def local_root(location: str | Path) -> Path:
     url = checked(str(location))
     name = re.sub(r"[^A-Za-z0-9]+", "-", url.rpartition("/")[2])
     root = cache_folder() / "stores" / f"{name}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"
-    with told(root):
+    with os_errors_in_words(root):
         root.mkdir(parents=True, exist_ok=True)
         if not (root / BUCKET).exists():
             temporary = root / f".{BUCKET}-{os.getpid()}"

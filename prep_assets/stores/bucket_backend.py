@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.bucket import Bucket, Unanswered, cache_folder
-from prep_assets.stores.files import loads, locked, remove_tree, sync_folders, told
+from prep_assets.stores.files import loads, locked, os_errors_in_words, remove_tree, sync_folders
 from prep_assets.stores.manifest import CHECKS, MANIFEST, Manifest, Result, parse_results, results_text
 from prep_assets.stores.verification import sums_of
 from prep_assets.stores.version_folders import (
@@ -376,7 +376,7 @@ def fetch_file(objects: Bucket, key: str, sha256: str, size: int, target: Path, 
     """
     path = blob(sha256)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with told(path.parent), locked(path.with_name(f".{sha256}.lock")):
+    with os_errors_in_words(path.parent), locked(path.with_name(f".{sha256}.lock")):
         with suppress(FileNotFoundError):
             target.hardlink_to(path)
             if sums_of(target).sha256 == sha256:
@@ -400,7 +400,7 @@ def fetch_file(objects: Bucket, key: str, sha256: str, size: int, target: Path, 
 def keep(sha256: str, path: Path) -> None:
     """Add a file that was built on this machine to the cache."""
     cached = blob(sha256)
-    with told(cached.parent), locked(cached.with_name(f".{sha256}.lock")):
+    with os_errors_in_words(cached.parent), locked(cached.with_name(f".{sha256}.lock")):
         if not cached.exists():
             cached.hardlink_to(path)
 
@@ -557,7 +557,7 @@ class BucketBackend:
         """Return the folder of a version in the mirror, fetched if need be. A lease keeps it for the life of this object."""
         folder = self.versions / version
         while not (self._leases and folder.is_dir()):
-            with told(folder), locked(self.versions / f".fetch-{version}"):
+            with os_errors_in_words(folder), locked(self.versions / f".fetch-{version}"):
                 if not folder.is_dir():
                     self._fetch(version, manifest, folder)
                 elif Manifest.read(folder) != manifest:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from prep_assets.errors import PrepAssetsError
-from prep_assets.stores.files import sync, sync_folders, told, undone
+from prep_assets.stores.files import os_errors_in_words, removed_on_failure, sync, sync_folders
 from prep_assets.stores.verification import prove, recording
 
 
@@ -26,11 +26,11 @@ def whole_folder(target: Path, check: Callable[[], None], *, busy: PrepAssetsErr
         replace: replace a folder that is not empty, too.
     """
     work = target.with_name(f".{target.name}.writing")
-    with told(target.parent), _locked(work, busy):
+    with os_errors_in_words(target.parent), _locked(work, busy):
         check()
         for leftover in work.iterdir():  # by a process that was killed
             shutil.rmtree(leftover) if leftover.is_dir() and not leftover.is_symlink() else leftover.unlink()
-        with undone(work, target.parent):
+        with removed_on_failure(work, target.parent):
             with recording(work) as expected_files:
                 yield work
                 prove(work, expected_files)

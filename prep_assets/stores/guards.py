@@ -22,7 +22,7 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from prep_assets.errors import PrepAssetsError, StoreError
-from prep_assets.stores.files import FAULTY, loads, map_file, mapped, went_through
+from prep_assets.stores.files import FAULTY, loads, map_file, mapped, note_mapped_bytes
 from prep_assets.stores.manifest import Manifest, payload_faults
 from prep_assets.stores.verification import BLOCK, hashes, proven, span_of
 from prep_assets.stores.version_folders import Lease, Published, lease, target, version_over
@@ -85,7 +85,7 @@ class Guard:
                     raise self.wrong(block)
                 seen[block] = 1
                 self.unchecked -= 1
-                went_through(BLOCK)
+                note_mapped_bytes(BLOCK)
 
     def wrong(self, block: int) -> StoreError:
         """The error for a block that is not what the manifest says."""

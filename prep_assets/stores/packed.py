@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.arrays import Columns
-from prep_assets.stores.files import went_through
+from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.guards import Guards, load_columns, load_json
 from prep_assets.stores.h5 import FixedH5
 from prep_assets.stores.images import NO_IMAGES, Images, open_images
@@ -141,7 +141,7 @@ class PackedStore:
         rows = max(1, tokens // self.row_len)
         for start in range(0, len(self), rows):
             yield start, np.asarray(self.tokens[start : start + rows]), np.asarray(self.loss_mask[start : start + rows])
-            went_through(4 * rows * self.row_len)
+            note_mapped_bytes(4 * rows * self.row_len)
 
 
 def open_packed(directory: Path, name: str, guards: Guards | None = None) -> PackedStore:

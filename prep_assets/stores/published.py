@@ -11,7 +11,7 @@ from typing import Any
 from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.stores.bucket import Unanswered, bucket_of
 from prep_assets.stores.bucket_backend import BucketBackend
-from prep_assets.stores.files import sync_folders, undone
+from prep_assets.stores.files import removed_on_failure, sync_folders
 from prep_assets.stores.manifest import MANIFEST, Manifest, Result
 from prep_assets.stores.readers import h5_layout
 from prep_assets.stores.verification import prove, read_back, recording
@@ -45,7 +45,7 @@ def build_version(backend: LocalBackend | BucketBackend, manifest: Manifest, wri
     """
     work = work_folder(backend.versions, manifest.build_key)
     payload, quarantine = work / PAYLOAD, work / WORK_QUARANTINE
-    with undone(work, backend.versions, before=before, also=lambda: drop_shards(backend.versions)):
+    with removed_on_failure(work, backend.versions, replaced_bytes=before, cleanup=lambda: drop_shards(backend.versions)):
         payload.mkdir(parents=True)
         with recording(work) as expected_files:
             draft = write(payload, quarantine)

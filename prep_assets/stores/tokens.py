@@ -23,7 +23,7 @@ import numpy.typing as npt
 from prep_assets.errors import StoreError
 from prep_assets.samples import UNATTENDED
 from prep_assets.stores.arrays import Columns, batches, before, made, repeats, sizes, stretches, sums, zeros
-from prep_assets.stores.files import went_through
+from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.guards import Guards, load_columns
 from prep_assets.stores.h5 import GrowingH5, check_block
 from prep_assets.stores.images import NO_IMAGES, ImageBlock, Images, ImageWriter, open_images
@@ -175,7 +175,7 @@ class TokenStore:
         for records in batches(self.ends, size):
             tokens = self.span(records.start, records.stop)
             yield records, tokens
-            went_through(4 * (tokens.stop - tokens.start))
+            note_mapped_bytes(4 * (tokens.stop - tokens.start))
 
     def starts_of(self, records: slice) -> npt.NDArray[np.int64]:
         """Where each of some successive records starts."""

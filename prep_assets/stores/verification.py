@@ -19,7 +19,7 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.files import FAULTY, named
+from prep_assets.stores.files import FAULTY, with_path
 
 # Hashes of a file: its sha256, and a short hash of each block of 1 MiB, so that a part of it can be checked by itself, also while it is read.
 
@@ -354,7 +354,7 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
             while done < len(block):
                 done += os.pwrite(self._handle, memoryview(block)[done:], number * BLOCK + done)
         except OSError as error:
-            raise named(error, self.path) from error
+            raise with_path(error, self.path) from error
 
     def _load(self, number: int) -> bytearray:
         begin, block = number * BLOCK, bytearray()
@@ -370,7 +370,7 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
         try:
             os.ftruncate(self._handle, size)
         except OSError as error:
-            raise named(error, self.path) from error
+            raise with_path(error, self.path) from error
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -427,7 +427,7 @@ def read_back(path: Path, expected: Expected | None) -> Sums:
         try:
             os.fsync(handle)
         except OSError as error:
-            raise named(error, path) from error
+            raise with_path(error, path) from error
         if hasattr(os, "posix_fadvise"):  # what is in memory only would be compared with itself
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         with open(handle, "rb", buffering=0, closefd=False) as file:

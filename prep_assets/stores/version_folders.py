@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.bucket import Unanswered, bucket_of
-from prep_assets.stores.files import folder_size, locked, make_folder, remove_tree, sync, told
+from prep_assets.stores.files import folder_size, locked, make_folder, os_errors_in_words, remove_tree, sync
 from prep_assets.stores.manifest import CHECKS, MANIFEST, Manifest, Result, file_hash, payload_faults, read_results, write_results
 from prep_assets.stores.verification import write_text
 
@@ -326,7 +326,7 @@ class LocalBackend:
     @contextmanager
     def building(self) -> Iterator[list[str]]:
         """While one version is built: what is in `versions` is this process's alone. Gives notes on what an earlier process left there."""
-        with told(self.directory):
+        with os_errors_in_words(self.directory):
             make_folder(self.directory)
             with locked(self.versions / ".lock"):
                 for name in (*(f".{name}-new" for name in POINTERS), "current" if self.pointers().damaged else "damaged"):
@@ -455,6 +455,6 @@ class LocalBackend:
                 with unread(self.versions / version) as free:
                     if not free:
                         return
-        with told(self.directory):
+        with os_errors_in_words(self.directory):
             if leftovers := remove_tree(self.directory):
                 raise StoreError(f"{self.directory} cannot be deleted: {'; '.join(leftovers[:3])}. Delete it by hand")
