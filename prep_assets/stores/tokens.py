@@ -73,26 +73,26 @@ class BinWriter:
         while record < len(ends):
             size = int(ends[record]) - start
             if size and self._tokens and self._tokens + size > self._limit:
-                self._finish()
+                self._finish_shard()
             record = max(record + 1, int(np.searchsorted(ends, start + self._limit - self._tokens, "right")))
             stop = int(ends[record - 1])
             for key in self._dtypes:
-                self._shard().append(BIN_NAMES.get(key, key), block[key][start:stop])
+                self._current_shard().append(BIN_NAMES.get(key, key), block[key][start:stop])
             self._tokens, start = self._tokens + stop - start, stop
 
     def close(self) -> None:
         """Finish the files."""
         if self._open or not self._shards:
-            self._finish()
+            self._finish_shard()
 
-    def _shard(self) -> BinShard:
+    def _current_shard(self) -> BinShard:
         if self._open is None:
             dtypes = {BIN_NAMES.get(key, key): dtype for key, dtype in self._dtypes.items()}
             self._open, self._shards = BinShard(self._directory / f"shard_{self._shards:04d}", dtypes), self._shards + 1
         return self._open
 
-    def _finish(self) -> None:
-        self._shard().close()
+    def _finish_shard(self) -> None:
+        self._current_shard().close()
         self._open, self._tokens = None, 0
 
 
@@ -187,8 +187,8 @@ class TokenStore:
 
     def weights(self, tokens: int | slice) -> npt.NDArray[Any]:
         """The weights of a record, or of a stretch of tokens, as `signed` has them: loss mask and attention mask in one."""
-        here = tokens if isinstance(tokens, slice) else self.span(tokens, tokens + 1)
-        return signed(self.arrays["loss_mask"][here], self.arrays[ATTENTION][here] if ATTENTION in self.arrays else None)
+        span = tokens if isinstance(tokens, slice) else self.span(tokens, tokens + 1)
+        return signed(self.arrays["loss_mask"][span], self.arrays[ATTENTION][span] if ATTENTION in self.arrays else None)
 
     def span(self, first: int, stop: int) -> slice:
         """Where the tokens of records ``first … stop - 1`` are; there is one at least."""
@@ -254,8 +254,8 @@ MAPPED_TOKENS = 1 << 20
 
 def append_records(
     writer: RecordWriter,
-    parts: Sequence[TokenStore],
-    source: npt.NDArray[np.int64],
+    streams: Sequence[TokenStore],
+    stream_number: npt.NDArray[np.int64],
     record: npt.NDArray[np.int64],
     row: npt.NDArray[np.int64],
 ) -> None:
@@ -266,17 +266,19 @@ def append_records(
         row: int64[n], the row of each.
     """
     lengths, starts = zeros(len(record)), zeros(len(record))
-    for some in stretches(len(record)):
-        for number, part in enumerate(parts):
-            places = np.flatnonzero(source[some] == number) + some.start
-            ends, first = part.ends[record[places]], np.where(record[places], part.ends[record[places] - 1], 0)
-            lengths[places], starts[places] = ends - first, first
-    for some in batches(sums(lengths), BLOCK_TOKENS):
+    for part in stretches(len(record)):
+        for index, stream in enumerate(streams):
+            members = np.flatnonzero(stream_number[part] == index) + part.start
+            ends, begin = stream.ends[record[members]], np.where(record[members], stream.ends[record[members] - 1], 0)
+            lengths[members], starts[members] = ends - begin, begin
+    for part in batches(sums(lengths), BLOCK_TOKENS):
         block: dict[str, npt.NDArray[Any]] = {}
-        for key in parts[0].arrays:
-            pieces = zip(source[some].tolist(), starts[some].tolist(), lengths[some].tolist(), strict=True)
-            block[key] = np.concatenate([np.asarray(parts[of].arrays[key][start : start + length]) for of, start, length in pieces])
-        writer.append(block, lengths[some], [0] * len(lengths[some]), row[some].tolist())
+        for key in streams[0].arrays:
+            pieces = zip(stream_number[part].tolist(), starts[part].tolist(), lengths[part].tolist(), strict=True)
+            block[key] = np.concatenate(
+                [np.asarray(streams[number].arrays[key][start : start + length]) for number, start, length in pieces]
+            )
+        writer.append(block, lengths[part], [0] * len(lengths[part]), row[part].tolist())
 
 
 def append_store(writer: RecordWriter, store: TokenStore) -> None:
@@ -284,12 +286,12 @@ def append_store(writer: RecordWriter, store: TokenStore) -> None:
     images = store.images
     for records, tokens in store.blocks(MAPPED_TOKENS):
         first, stop = records.start, records.stop
-        some = images.of(first, stop)
+        image_slice = images.of(first, stop)
         block = ImageBlock(
-            np.asarray(images.record[some]) - first,
-            np.asarray(images.start[some]),
-            np.asarray(images.length[some]),
-            images.references(np.arange(some.start, some.stop)),
+            np.asarray(images.record[image_slice]) - first,
+            np.asarray(images.start[image_slice]),
+            np.asarray(images.length[image_slice]),
+            images.references(np.arange(image_slice.start, image_slice.stop)),
         )
         writer.append(
             {key: np.asarray(array[tokens]) for key, array in store.arrays.items()},
