@@ -58,14 +58,14 @@ def sums_of_stream(file: Any) -> Sums:
     """The sums of what an open file gives from here on."""
     sha256, blocks, size, memory = hashlib.sha256(), list[int](), 0, memoryview(bytearray(BLOCK))
     while True:
-        held = 0
-        while held < BLOCK and (got := file.readinto(memory[held:])):
-            held += got
-        if not held:
+        filled = 0
+        while filled < BLOCK and (count := file.readinto(memory[filled:])):
+            filled += count
+        if not filled:
             return Sums(size, sha256.hexdigest(), digits(blocks))
-        sha256.update(memory[:held])
-        blocks.append(xxh3_64_intdigest(memory[:held]))
-        size += held
+        sha256.update(memory[:filled])
+        blocks.append(xxh3_64_intdigest(memory[:filled]))
+        size += filled
 
 
 def digits(hashes: Sequence[int]) -> str:
@@ -82,8 +82,8 @@ def hashes(blocks: str) -> list[int]:
 def first_difference(blocks: str, expected: str) -> int | None:
     """The number of the first block that both have and whose hashes differ; `None` where there is none."""
     common = min(len(blocks), len(expected))
-    one, other = (np.frombuffer(bytes.fromhex(each[:common]), ">u8") for each in (blocks, expected))
-    return int((one != other).argmax()) if (one != other).any() else None
+    actual_hashes, expected_hashes = (np.frombuffer(bytes.fromhex(digits_of[:common]), ">u8") for digits_of in (blocks, expected))
+    return int((actual_hashes != expected_hashes).argmax()) if (actual_hashes != expected_hashes).any() else None
 
 
 def span_of(block: int, size: int) -> str:
@@ -91,12 +91,12 @@ def span_of(block: int, size: int) -> str:
     return f"bytes {block * BLOCK:,} to {min((block + 1) * BLOCK, size):,}"
 
 
-class _Proven(io.RawIOBase):
+class _VerifiedReader(io.RawIOBase):
     """See `proven`."""
 
     def __init__(self, raw: BinaryIO, size: int, known: Sequence[int], wrong: Callable[[int], Exception]) -> None:
-        self._raw, self._size, self._known, self._wrong = raw, size, known, wrong
-        self._at, self._raw_at, self._number, self._held = 0, 0, -1, 0
+        self._raw, self._size, self._expected_hashes, self._wrong = raw, size, known, wrong
+        self._at, self._raw_position, self._number, self._filled = 0, 0, -1, 0
         self._memory = memoryview(bytearray(min(BLOCK, size)))
 
     def readable(self) -> bool:
@@ -115,21 +115,21 @@ class _Proven(io.RawIOBase):
         number, within = divmod(self._at, BLOCK)
         if number != self._number:
             self._load(number)
-        part = self._memory[within : min(within + len(memory), self._held)]
+        part = self._memory[within : min(within + len(memory), self._filled)]
         memory[: len(part)] = part
         self._at += len(part)
         return len(part)
 
     def _load(self, number: int) -> None:
         begin = number * BLOCK
-        held, size, self._number = 0, min(BLOCK, self._size - begin), -1
-        if begin != self._raw_at:
+        filled, size, self._number = 0, min(BLOCK, self._size - begin), -1
+        if begin != self._raw_position:
             self._raw.seek(begin)
-        while held < size and (part := self._raw.read(min(size - held, PIECE))):
-            self._memory[held : held + len(part)] = part
-            held += len(part)
-        self._raw_at, self._held = begin + held, held
-        if xxh3_64_intdigest(self._memory[:held]) != self._known[number]:
+        while filled < size and (part := self._raw.read(min(size - filled, PIECE))):
+            self._memory[filled : filled + len(part)] = part
+            filled += len(part)
+        self._raw_position, self._filled = begin + filled, filled
+        if xxh3_64_intdigest(self._memory[:filled]) != self._expected_hashes[number]:
             raise self._wrong(number)
         self._number = number
 
@@ -150,7 +150,7 @@ def proven(raw: BinaryIO, size: int, known: Sequence[int], wrong: Callable[[int]
         known: the `hashes` of its blocks.
         wrong: the error for the block of a number, which is not what it was.
     """
-    return io.BufferedReader(_Proven(raw, size, known, wrong))
+    return io.BufferedReader(_VerifiedReader(raw, size, known, wrong))
 
 
 # Which files were written below a folder, and what each was meant to hold.
@@ -192,7 +192,7 @@ def rename(path: Path, target: Path) -> Path:
     return target
 
 
-_HELD = 8
+_MOST_PARTIAL_BLOCKS = 8
 """Blocks of a file that wait in memory at most, where it is not written from front to end."""
 _ZEROS = xxh3_64_intdigest(bytes(BLOCK))
 
@@ -213,7 +213,7 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
 
     def write(self, data: Any) -> int:
         """Write at the present place, all of it."""
-        memory, taken = memoryview(data), 0
+        memory, written = memoryview(data), 0
         if not memory.nbytes:
             return 0
         memory = memory.cast("B")
@@ -224,9 +224,9 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
             self._at += len(memory)
             self._size = max(self._size, self._at)
             return len(memory)
-        while taken < len(memory):
+        while written < len(memory):
             number, within = divmod(self._at, BLOCK)
-            part = memory[taken : taken + BLOCK - within]
+            part = memory[written : written + BLOCK - within]
             if self._size < number * BLOCK:
                 self._fill(number * BLOCK)
             if len(part) == BLOCK:  # without a copy
@@ -239,7 +239,7 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
                 block[within : within + len(part)] = part
                 if within + len(part) == BLOCK:
                     self._store(number, self._blocks.pop(number))
-            taken, self._at = taken + len(part), self._at + len(part)
+            written, self._at = written + len(part), self._at + len(part)
             self._size = max(self._size, self._at)
         return len(memory)
 
@@ -264,18 +264,18 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
     def read(self, size: int = -1) -> bytes:
         """What is at the present place."""
         begin, end = self._at, self._size if size < 0 else min(self._at + size, self._size)
-        found = b"".join(
+        data = b"".join(
             self._block(number)[max(0, begin - number * BLOCK) : end - number * BLOCK] for number in range(begin // BLOCK, -(-end // BLOCK))
         )
-        self._at += len(found)
-        return found
+        self._at += len(data)
+        return data
 
     def readinto(self, memory: Any) -> int:
         """As `read`, into memory."""
         view = memoryview(memory).cast("B")
-        found = self.read(len(view))
-        view[: len(found)] = found
-        return len(found)
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
 
     def truncate(self, size: int) -> int:
         """Cut, or fill up with zeros."""
@@ -285,9 +285,9 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
             number, within = divmod(size, BLOCK)
             if within:
                 del self._block(number)[within:]
-            kept = number + (within > 0)
-            self._blocks = {each: block for each, block in self._blocks.items() if each < kept}
-            del self._hashes[kept:]
+            block_count = number + (within > 0)
+            self._blocks = {index: block for index, block in self._blocks.items() if index < block_count}
+            del self._hashes[block_count:]
             self._size = size
         self._resize(size)
         return size
@@ -325,7 +325,7 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
         """A block that is written in part, in memory; a new one at the end of the file."""
         if number in self._blocks:
             return self._blocks[number]
-        while len(self._blocks) >= _HELD:
+        while len(self._blocks) >= _MOST_PARTIAL_BLOCKS:
             self._store(eldest := next(iter(self._blocks)), self._blocks[eldest])
             del self._blocks[eldest]
         if number == len(self._hashes):
@@ -409,11 +409,11 @@ def prove(folder: Path, expected_files: Mapping[Path, Expected]) -> dict[str, Su
 
 def expected_in(folder: Path, expected_files: Mapping[Path, Expected]) -> dict[str, dict[str, Any]]:
     """Size and hashes of blocks of what every file below a folder was meant to hold, by relative path, sorted. The reader compares."""
-    found = {}
+    entries = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         expected = expected_files.get(path.absolute()) or read_back(path, None)
-        found[path.relative_to(folder).as_posix()] = {"bytes": expected.bytes, "blocks": expected.blocks}
-    return found
+        entries[path.relative_to(folder).as_posix()] = {"bytes": expected.bytes, "blocks": expected.blocks}
+    return entries
 
 
 def read_back(path: Path, expected: Expected | None) -> Sums:
