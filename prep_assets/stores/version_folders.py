@@ -51,13 +51,13 @@ def lease(version: Path) -> Lease | None:
     """The lease of this process on a version; `None` where it is not there."""
     key = (os.getpid(), version)
     with _LOCK:
-        held = _HELD.get(key)
-        if held is None:
+        current_lease = _HELD.get(key)
+        if current_lease is None:
             try:
-                held = _HELD[key] = Lease(version)
+                current_lease = _HELD[key] = Lease(version)
             except OSError:
                 return None
-        return held
+        return current_lease
 
 
 @contextmanager
@@ -103,15 +103,17 @@ def version_of(path: Path) -> Path | None:
     return version_over(path.resolve())
 
 
-def version_over(real: Path) -> Path | None:
+def version_over(resolved: Path) -> Path | None:
     """The version that a path without links is, or is in."""
-    return next((each for each in (real, *real.parents) if each.parent.name == VERSIONS and (each / MANIFEST).is_file()), None)
+    return next(
+        (folder for folder in (resolved, *resolved.parents) if folder.parent.name == VERSIONS and (folder / MANIFEST).is_file()), None
+    )
 
 
 def versions_in(folder: Path) -> list[Path]:
     """Every version in a ``versions`` folder, sorted."""
-    found = folder.iterdir() if folder.is_dir() else ()
-    return sorted(path for path in found if path.is_dir() and not path.name.startswith("."))
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in entries if path.is_dir() and not path.name.startswith("."))
 
 
 def of_key(names: Iterable[str], build_key: str) -> list[str]:
@@ -141,7 +143,7 @@ def remove_version(path: Path) -> bool:
         # renamed first, so that a version that is half deleted is never taken for a store
         doomed = path.with_name(f"{_WRITING}{path.name}-removed")
         path.rename(doomed)
-    _remove(doomed)
+    _delete(doomed)
     for suffix in (QUARANTINE, CHECKS):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     return True
@@ -156,10 +158,10 @@ def drop_shards(folder: Path, *, going_on: str = "") -> None:
             with suppress(Unanswered), ThreadPoolExecutor() as pool:  # what stays there is deleted by prune
                 list(pool.map(bucket.delete, [entry.key for entry in bucket.entries(f"{VERSIONS}/{leftover.name}/")]))
         # renamed first: a worker on another machine, whose shard is not wanted any more, may still write into it by its name
-        _remove(leftover.rename(leftover.with_name(f"{_WRITING}{leftover.name.removeprefix(_SHARDS)}-{secrets.token_hex(4)}")))
+        _delete(leftover.rename(leftover.with_name(f"{_WRITING}{leftover.name.removeprefix(_SHARDS)}-{secrets.token_hex(4)}")))
 
 
-def _remove(path: Path) -> None:
+def _delete(path: Path) -> None:
     if leftover := remove_tree(path):
         raise StoreError(f"{path} could not be deleted: {'; '.join(leftover[:3])}. Fix that; the next build or prune deletes it")
 
@@ -331,37 +333,37 @@ class LocalBackend:
             with locked(self.versions / ".lock"):
                 for name in (*(f".{name}-new" for name in POINTERS), "current" if self.pointers().damaged else "damaged"):
                     (self.directory / name).unlink(missing_ok=True)
-                removed = self._clean()
+                removed = self._remove_leftovers()
                 yield [f"removed what a killed build left: {', '.join(removed)}"] if removed else []
 
-    def _clean(self) -> list[str]:
+    def _remove_leftovers(self) -> list[str]:
         """Delete what killed builds and removals left half-written; the names of what was deleted."""
-        unfinished, kept = list(self.versions.glob(f"{_WRITING}*")), self.names()
+        unfinished, versions = list(self.versions.glob(f"{_WRITING}*")), self.names()
         for leftover in unfinished:
-            _remove(leftover)
-        beside = [
+            _delete(leftover)
+        strays = [
             path
             for suffix in (QUARANTINE, CHECKS)
             for path in self.versions.glob(f"*{suffix}")
-            if path.name.removesuffix(suffix) not in kept
+            if path.name.removesuffix(suffix) not in versions
         ]
-        for path in (*beside, *self.versions.glob(f".*{CHECKS}-*")):
+        for path in (*strays, *self.versions.glob(f".*{CHECKS}-*")):
             path.unlink()
-        return [path.name for path in (*unfinished, *beside)]
+        return [path.name for path in (*unfinished, *strays)]
 
     def pointers(self) -> Pointers:
         """As they are now."""
-        found = {name: self._pointed(name) for name in POINTERS}
+        versions = {name: self._read_pointer(name) for name in POINTERS}
         for name in ("current", "damaged", "current"):  # one goes when the other comes, perhaps between two looks
-            if not (found["current"] or found["damaged"]):
-                found[name] = self._pointed(name)
-        if found["current"] == found["damaged"]:  # a process was killed while it set this one aside
-            found["current"] = ""
-        elif found["current"]:  # another is published since
-            found["damaged"] = ""
-        return Pointers(**found)
+            if not (versions["current"] or versions["damaged"]):
+                versions[name] = self._read_pointer(name)
+        if versions["current"] == versions["damaged"]:  # a process was killed while it set this one aside
+            versions["current"] = ""
+        elif versions["current"]:  # another is published since
+            versions["damaged"] = ""
+        return Pointers(**versions)
 
-    def _pointed(self, name: str) -> str:
+    def _read_pointer(self, name: str) -> str:
         with suppress(OSError):  # where it is no link, or is not there
             link = (self.directory / name).readlink()
             if link.parent == Path("versions"):
@@ -396,9 +398,9 @@ class LocalBackend:
         number, damaged = 1, self.pointers().damaged
         while (final := self.versions / name_of(manifest.build_key, manifest.content_hash, number)).exists():
             with suppress(StoreError):
-                there = self.published(final.name)
-                if final.name != damaged and there.manifest.same_store(manifest):
-                    there.verify()
+                existing = self.published(final.name)
+                if final.name != damaged and existing.manifest.same_store(manifest):
+                    existing.verify()
                     remove_tree(work)
                     return final.name
             number += 1
