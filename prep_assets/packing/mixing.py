@@ -137,8 +137,8 @@ def _take_shares(tokens: Mapping[str, Ints], offered: Mapping[str, Ints], weight
     for name, counts in tokens.items():
         if weights[name] and not counts.size:
             raise ConfigError(f"domain {name!r} has weight {weights[name]} but no records on offer: give it weight 0, or records")
-    whole = sum(Fraction(weight) for weight in weights.values())
-    share = {name: Fraction(weights[name]) / whole for name in tokens}
+    total_weight = sum(Fraction(weight) for weight in weights.values())
+    share = {name: Fraction(weights[name]) / total_weight for name in tokens}
     total = min(int(tokens[name].sum()) / share[name] for name in tokens if share[name])
     return {name: offered[name][: _nearest_count(name, tokens[name], share[name] * total)] for name in tokens}
 
@@ -162,12 +162,12 @@ def _nearest_count(name: str, tokens: Ints, target: Fraction) -> int:
 def _check_numbers(
     domains: tuple[str, ...], weights: Mapping[str, float] | None, epochs: Mapping[str, float] | None, max_items: Mapping[str, int] | None
 ) -> None:
-    for what, numbers, least in (("weights", weights, 0), ("epochs", epochs, 0), ("max_items", max_items, 1)):
+    for option, numbers, least in (("weights", weights, 0), ("epochs", epochs, 0), ("max_items", max_items, 1)):
         for name, number in (numbers or {}).items():
             if name not in domains:
-                raise ConfigError(f"{what} names {name!r}, which is not a domain{nearest(name, domains)}; domains: {', '.join(domains)}")
+                raise ConfigError(f"{option} names {name!r}, which is not a domain{nearest(name, domains)}; domains: {', '.join(domains)}")
             if not isfinite(number) or number < least:
-                raise ConfigError(f"{what} of domain {name!r} is {number}, must be a number of at least {least}")
+                raise ConfigError(f"{option} of domain {name!r} is {number}, must be a number of at least {least}")
     if weights is not None:
         missing = [name for name in domains if name not in weights]
         if missing:

@@ -42,18 +42,22 @@ class VersionsDiffer(PrepAssetsError):
 def greeting() -> Hello:
     """Versions of Python, of this package and its files, and of what decides bytes beside them; ``-`` where something is not installed."""
     python = ".".join(platform.python_version_tuple()[:2])
-    return {"python": python, "prep-assets": f"{prep_assets.__version__} (files {_files()})", **{name: _version(name) for name in PACKAGES}}
+    return {
+        "python": python,
+        "prep-assets": f"{prep_assets.__version__} (files {_source_hash()})",
+        **{name: _version(name) for name in PACKAGES},
+    }
 
 
-def compare(theirs: Hello) -> None:
+def compare(expected: Hello) -> None:
     """Refuse to work for a process that says another hello.
 
     Raises:
         VersionsDiffer: it names both sides.
     """
-    ours = greeting()
-    faults = [f"{name} is {ours.get(name, '-')} there and {theirs.get(name, '-')} here" for name in sorted({*ours, *theirs})
-              if ours.get(name) != theirs.get(name)]  # fmt: skip
+    actual = greeting()
+    faults = [f"{name} is {actual.get(name, '-')} there and {expected.get(name, '-')} here" for name in sorted({*actual, *expected})
+              if actual.get(name) != expected.get(name)]  # fmt: skip
     if faults:
         raise VersionsDiffer(
             f"the worker on {platform.node()} has other software than the process that gives it work, and could write other bytes: "
@@ -68,7 +72,7 @@ def _version(package: str) -> str:
         return "-"
 
 
-def _files() -> str:
+def _source_hash() -> str:
     """Hash of the package's own files: its version says nothing about a checkout."""
     root, total = Path(prep_assets.__file__).parent, xxhash.xxh3_64()
     for path in sorted(path for path in root.rglob("*") if path.suffix in _SOURCES):
@@ -137,8 +141,8 @@ class Plan:
 
     def without(self, numbers: Mapping[int, Any]) -> Plan:
         """The plan of what is left."""
-        left = [shard for shard in self.shards if shard.number not in numbers]
-        return replace(self, shards=left, whole=self.whole or len(self.shards))
+        remaining = [shard for shard in self.shards if shard.number not in numbers]
+        return replace(self, shards=remaining, whole=self.whole or len(self.shards))
 
     def label(self, shard: Shard) -> str:
         """How messages call a shard."""
@@ -222,15 +226,15 @@ def carried_out(runner: Runner, plan: Plan, work: Work) -> Iterator[ShardResult]
     Raises:
         PrepAssetsError: see `Runner.run_shards`.
     """
-    named = replace(plan, shards=[replace(shard, name=_name(shard)) for shard in plan.shards])
-    done = {} if plan.staging is None else finished(named)
-    with closing(runner.run_shards(named.without(done), work)) as results:
+    named_plan = replace(plan, shards=[replace(shard, name=_name(shard)) for shard in plan.shards])
+    finished_shards = {} if plan.staging is None else finished(named_plan)
+    with closing(runner.run_shards(named_plan.without(finished_shards), work)) as results:
         for shard in plan.shards:
-            yield replace(done[shard.number] if shard.number in done else _here(next(results), plan), shard=shard)
+            yield replace(finished_shards[shard.number] if shard.number in finished_shards else _fetched(next(results), plan), shard=shard)
         next(results, None)  # lets it end by itself
 
 
-def _here(result: ShardResult, plan: Plan) -> ShardResult:
+def _fetched(result: ShardResult, plan: Plan) -> ShardResult:
     """A shard whose files are here."""
     if plan.depot and not result.folder.exists():
         plan.depot.fetch(f"{_name(result.shard)}/{result.hash}", result.folder)
@@ -246,27 +250,27 @@ def finished(plan: Plan) -> dict[int, ShardResult]:
             if name.partition("/")[0] in wanted and not (plan.staging / name).exists():
                 plan.depot.fetch(name, plan.staging / name)
     # listed, not looked up: a network file system remembers for a while that a name was not there
-    there = {path.name for path in plan.staging.iterdir()} if plan.staging.is_dir() else set()
-    found = {}
+    names = {path.name for path in plan.staging.iterdir()} if plan.staging.is_dir() else set()
+    finished_shards = {}
     for shard in plan.shards:
-        if (name := _name(shard)) not in there:
+        if (name := _name(shard)) not in names:
             continue
         folders = list((plan.staging / name).iterdir())
-        if len(folders) == 1 and (result := _received(shard, folders[0])):
-            found[shard.number] = result
+        if len(folders) == 1 and (result := _read_receipt(shard, folders[0])):
+            finished_shards[shard.number] = result
         else:
             shutil.rmtree(plan.staging / name)
-    return found
+    return finished_shards
 
 
-def _received(shard: Shard, folder: Path) -> ShardResult | None:
+def _read_receipt(shard: Shard, folder: Path) -> ShardResult | None:
     """What a finished shard says of itself, if its files are as it says."""
     try:
         receipt = (folder / _RECEIPT).read_bytes()
         recorded = json.loads(receipt)
-        there = expected_in(folder, {})
-        del there[_RECEIPT]
-        sound = xxhash.xxh3_128_hexdigest(receipt) == folder.name and there == recorded["files"]
+        files = expected_in(folder, {})
+        del files[_RECEIPT]
+        sound = xxhash.xxh3_128_hexdigest(receipt) == folder.name and files == recorded["files"]
     except (OSError, ValueError):
         return None
     return ShardResult(shard, folder, folder.name, recorded["counts"], recorded["files"]) if sound else None
@@ -287,7 +291,7 @@ def carry_out(shard: Shard, work: Work, plan: Plan) -> ShardResult:
     if plan.staging is None:
         with TemporaryDirectory() as folder:
             return ShardResult(shard, Path(folder), "", work(shard.task, Path(folder)), {})
-    with TemporaryDirectory() if plan.depot else nullcontext(plan.staging) as own, _under_way(Path(own), shard) as folder:
+    with TemporaryDirectory() if plan.depot else nullcontext(plan.staging) as staging, _work_folder(Path(staging), shard) as folder:
         with recording(folder) as expected_files:
             counts = work(shard.task, folder)
         receipt = json.dumps({"files": expected_in(folder, expected_files), "counts": counts})
@@ -296,7 +300,7 @@ def carry_out(shard: Shard, work: Work, plan: Plan) -> ShardResult:
 
 
 @contextmanager
-def _under_way(staging: Path, shard: Shard) -> Iterator[Path]:
+def _work_folder(staging: Path, shard: Shard) -> Iterator[Path]:
     """An empty folder to write a shard into; gone afterwards, unless it was published."""
     folder = staging / f".{shard.number:05d}-{secrets.token_hex(6)}"
     folder.mkdir(parents=True)
@@ -309,54 +313,54 @@ def _under_way(staging: Path, shard: Shard) -> Iterator[Path]:
 def _publish(folder: Path, shard: Shard, receipt: str, plan: Plan) -> ShardResult:
     """Give a complete shard its name, unless it is there already."""
     assert plan.staging is not None
-    place, found = plan.staging / _name(shard), xxhash.xxh3_128_hexdigest(receipt.encode())
-    for other in (_sent if plan.depot else _renamed)(folder, place, found, plan):
+    target, content_hash = plan.staging / _name(shard), xxhash.xxh3_128_hexdigest(receipt.encode())
+    for copy in (_publish_in_depot if plan.depot else _publish_in_staging)(folder, target, content_hash, plan):
         raise NotDeterministic(
-            f"{plan.label(shard)} is not deterministic: two executions wrote different {_differing(other, place / found)}. Compare {other} "
-            f"with {place / found}, which stay until the next build"
+            f"{plan.label(shard)} is not deterministic: two executions wrote different {_differing_files(copy, target / content_hash)}. Compare {copy} "
+            f"with {target / content_hash}, which stay until the next build"
         )
     recorded = json.loads(receipt)
-    return ShardResult(shard, place / found, found, recorded["counts"], recorded["files"])
+    return ShardResult(shard, target / content_hash, content_hash, recorded["counts"], recorded["files"])
 
 
-def _renamed(folder: Path, place: Path, found: str, plan: Plan) -> list[Path]:
+def _publish_in_staging(folder: Path, target: Path, content_hash: str, plan: Plan) -> list[Path]:
     """Others that lie where a shard is put, whose files are in a folder beside it."""
-    place.mkdir(exist_ok=True)
+    target.mkdir(exist_ok=True)
     with suppress(OSError):
-        folder.rename(place / found)
-    if not (place / found / _RECEIPT).exists():
-        raise StoreError(f"{folder} could not be renamed to {place / found}")
-    return sorted(path for path in place.iterdir() if path.name != found)
+        folder.rename(target / content_hash)
+    if not (target / content_hash / _RECEIPT).exists():
+        raise StoreError(f"{folder} could not be renamed to {target / content_hash}")
+    return sorted(path for path in target.iterdir() if path.name != content_hash)
 
 
-def _sent(folder: Path, place: Path, found: str, plan: Plan) -> list[Path]:
+def _publish_in_depot(folder: Path, target: Path, content_hash: str, plan: Plan) -> list[Path]:
     """Likewise in the depot. Those that differ are fetched, so that they can be compared."""
     assert plan.depot is not None
-    plan.depot.put(f"{place.name}/{found}", folder)
-    names = {name.rpartition("/")[2] for name in plan.depot.names(place.name)}
-    others = sorted(names - {found})
-    for other in sorted(names) if others else ():
-        if not (place / other).exists():
-            plan.depot.fetch(f"{place.name}/{other}", place / other)
-    return [place / other for other in others]
+    plan.depot.put(f"{target.name}/{content_hash}", folder)
+    names = {name.rpartition("/")[2] for name in plan.depot.names(target.name)}
+    other_hashes = sorted(names - {content_hash})
+    for other_hash in sorted(names) if other_hashes else ():
+        if not (target / other_hash).exists():
+            plan.depot.fetch(f"{target.name}/{other_hash}", target / other_hash)
+    return [target / other_hash for other_hash in other_hashes]
 
 
-def _differing(one: Path, other: Path) -> str:
-    names = sorted({path.relative_to(root).as_posix() for root in (one, other) for path in root.rglob("*") if path.is_file()})
-    read = [[(root / name).read_bytes() if (root / name).exists() else None for name in names] for root in (one, other)]
-    return ", ".join(name for name, left, right in zip(names, *read, strict=True) if left != right)
+def _differing_files(first: Path, second: Path) -> str:
+    names = sorted({path.relative_to(root).as_posix() for root in (first, second) for path in root.rglob("*") if path.is_file()})
+    contents = [[(root / name).read_bytes() if (root / name).exists() else None for name in names] for root in (first, second)]
+    return ", ".join(name for name, first_bytes, second_bytes in zip(names, *contents, strict=True) if first_bytes != second_bytes)
 
 
 def _name(shard: Shard) -> str:
-    return shard.name or f"{shard.number:05d}-{xxhash.xxh3_64_hexdigest(_described((shard.size, shard.task)))}"
+    return shard.name or f"{shard.number:05d}-{xxhash.xxh3_64_hexdigest(_pickled((shard.size, shard.task)))}"
 
 
 def key_of(work: Work) -> str:
     """A name for a staging folder of some work: another one for work that differs in anything that travels with it."""
-    return xxhash.xxh3_64_hexdigest(_described(work))
+    return xxhash.xxh3_64_hexdigest(_pickled(work))
 
 
-def _described(value: object) -> bytes:
+def _pickled(value: object) -> bytes:
     """The same for equal values. Otherwise pickle writes a reference for an object that stands in it twice, and a copy that has travelled has two."""
     out = io.BytesIO()
     pickler = pickle.Pickler(out, 5)
