@@ -478,7 +478,7 @@ class BucketBackend:
 
     objects: Bucket
     mirror: LocalBackend
-    _held: list[Lease | None] = field(default_factory=list, compare=False, repr=False)
+    _leases: list[Lease | None] = field(default_factory=list, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         return BucketBackend, (self.objects, self.mirror)
