@@ -1,4 +1,4 @@
-"""The local pool: how many workers, how much memory, where they come from, and how they take shards."""
+"""The local pool: number and memory of workers, the fork server, and scheduling of shards."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _before = (0, 0, 0)
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Search for garbage less often. Uses may stand inside each other, or run in several threads: the last one to end restores what was."""
+    """Run the garbage collector less often. Reentrant and thread-safe: the last block to end restores the thresholds."""
     global _inside, _before
     _give_large_pieces_back()
     with _LOCK:
@@ -88,12 +88,12 @@ UNKNOWN = 1 << 62
 
 
 def memory_there() -> int:
-    """Bytes that all processes here can have together."""
+    """Return the bytes of memory that all processes can use together."""
     return min([_of_machine("MemTotal"), *(limit for limit, _ in _groups())])
 
 
 def free_memory() -> int:
-    """Bytes that new processes can have now."""
+    """Return the bytes of memory that new processes can use now."""
     return min([_of_machine("MemAvailable"), *(max(0, limit - used) for limit, used in _groups())])
 
 
@@ -167,10 +167,10 @@ ONE_THREAD = {**dict.fromkeys(_THREADS, "1"), "TOKENIZERS_PARALLELISM": "false"}
 
 
 class ForkServer:
-    """The process, which ends with the one that started it.
+    """The process that workers are forked from. It ends with the process that started it.
 
     Attributes:
-        process: it.
+        process: its handle.
     """
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ class ForkServer:
         os.close(alive_reader)
 
     def get_ready(self, work: bytes) -> None:
-        """Have it import and open what some work needs. It goes on with that while this process goes on."""
+        """Have it import and load what some work needs, in the background."""
         with suppress(OSError):  # it is gone, which shows when a worker is asked for
             self._control.send(("ready", work))
 
@@ -290,7 +290,7 @@ def _forked() -> int:
 
 
 def _serve(connection: Connection, alive: int) -> None:
-    """Take shards from a connection."""
+    """Carry out shards from a connection until it is closed."""
     threading.Thread(target=_end_with_parent, args=(alive,), name="ends with its parent", daemon=True).start()
     work: Any = None
     while True:
@@ -420,7 +420,7 @@ class Pool(AbstractContextManager["Pool"]):
 
     @property
     def processes(self) -> list[int]:
-        """Ids of the workers that there are."""
+        """Process ids of the workers."""
         return [worker.process for worker in self._workers]
 
     def close(self) -> None:
@@ -490,7 +490,7 @@ class Pool(AbstractContextManager["Pool"]):
                     worker.tell(("shard", (worker.shards[-1], plan_header)))
 
     def _wait_for_workers(self) -> list[_Worker]:
-        """The busy workers that have something to say, or are gone."""
+        """Wait for busy workers; return those that have answered or died."""
         by_connection = {worker.connection: worker for worker in self._workers if worker.shards}
         return [by_connection[ready] for ready in wait(list(by_connection)) if isinstance(ready, Connection)]
 
@@ -523,7 +523,7 @@ class Pool(AbstractContextManager["Pool"]):
         waiting.extendleft(reversed(retried))
 
     def _retire(self, worker: _Worker, *, memory: bool) -> str:
-        """Put away a worker that is gone, and say how it ended."""
+        """Remove a worker that has died, and return how it ended."""
         self.effort.lost += 1
         self._workers.remove(worker)
         code = worker.server.ended(worker.process)
