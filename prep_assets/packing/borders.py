@@ -115,7 +115,7 @@ def _one_row(plan: PackPlan, row: int) -> slice:
 
 
 def _row_begins(plan: PackPlan, members: slice) -> Ints:
-    """Which of these members are the first of their row."""
+    """Return the indices of the members that are the first of their row."""
     return np.flatnonzero(plan.row_offset[members] == 0)
 
 
@@ -125,7 +125,7 @@ def _block_shape(plan: PackPlan, rows: slice) -> tuple[int, int]:
 
 
 def _over_rows(plan: PackPlan, rows: slice, values: Ints) -> Int32s:
-    """Values of the tokens, in the order of the rows, at their places; 0 in the padding."""
+    """Scatter the values of tokens, in the order of the rows, into a block; 0 in the padding."""
     block = np.zeros(_block_shape(plan, rows), dtype=np.int32)
     block[used_places(plan, rows)] = values
     return block

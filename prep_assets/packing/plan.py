@@ -1,4 +1,4 @@
-"""The pack plan, the rows that it gives, and where runs that stay whole come to stand."""
+"""The pack plan, the rows gathered by it, and the positions of runs that must stay whole."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _check_rows(plan: PackPlan) -> None:
     row, offset, length, members = plan.row, plan.row_offset, plan.length, plan.row.size
 
     def free(part: slice) -> Ints:
-        """Where in its row a member must begin."""
+        """Return the offset in its row at which each member must begin."""
         return np.where(row[part] > before(row, part, -1), 0, before(offset, part, 0) + before(length, part, 0))
 
     _require(
@@ -172,7 +172,7 @@ def _check_tokens(plan: PackPlan, lengths: Ints) -> None:
 
 
 def _check_pieces(record: Ints, start: Ints, end: Ints) -> None:
-    """Each begins where the one before ends, the first of a record at 0."""
+    """Check that each piece begins where the previous one ends, the first of a record at 0."""
     free = np.where(np.diff(record, prepend=-1) > 0, 0, np.roll(end, 1))
     for wrong, fault in ((start < free, "in two pieces"), (start > free, "in no row and not in dropped")):
         if wrong.any():
@@ -284,7 +284,7 @@ def _checked_fill(fill: complex, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     return np.array(fill, dtype=dtype)
 
 
-# Where runs of tokens that must stay whole, those of images, come to stand in packed rows.
+# Positions in packed rows of token runs that must stay whole, such as those of images.
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -39,7 +39,7 @@ class Pieces:
     dropped: Ints
 
     def at(self, index: Ints) -> Pieces:
-        """These pieces, in this order; `dropped` stays."""
+        """Return the pieces of an index; `dropped` is unchanged."""
         return Pieces(at(self.record, index), at(self.start, index), at(self.length, index), at(self.size, index), self.dropped)
 
     def plan(self, row_len: int, row: Ints) -> PackPlan:
@@ -109,7 +109,7 @@ def cut_to_rows(lengths: Ints, row_len: int, overlong: Overlong) -> Pieces:
 
 
 def cut(lengths: Ints, row_len: int, parts: Ints, shift: Ints | None = None) -> Pieces:
-    """Records cut into so many parts each, where a stream has a border every `row_len` tokens.
+    """Cut each record into `parts` pieces at the row borders of a stream.
 
     Args:
         shift: int64[N], how far behind a border each record begins; `None`: every one begins at a border.
@@ -192,7 +192,7 @@ def place(lengths: Ints, row_len: int, rows: FirstFit | BestFit) -> Ints:
 
 
 def _rows_of(blocks: Ints) -> Ints:
-    """The row of each piece; a block may be longer than a stretch."""
+    """Return the row of each piece; a block may be longer than a stretch."""
     first, _, per_row = blocks.T
     ends = np.cumsum(blocks[:, 1] * per_row)
 

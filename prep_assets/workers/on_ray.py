@@ -45,8 +45,8 @@ class RayTasks:
     """Carries out plans on a Ray cluster.
 
     Attributes:
-        asked: how many shards may be worked on at a time; `auto`: as many as there are processors.
-        effort: what plans took so far.
+        asked: most shards at a time; `auto`: as many as there are processors.
+        effort: counters of the plans so far.
     """
 
     elsewhere = True
@@ -56,11 +56,11 @@ class RayTasks:
 
     @property
     def size(self) -> int:
-        """As many as asked for, or as there are processors at the moment."""
+        """The number asked for, or the current number of processors."""
         return _processors(self.nodes()) if self.asked == "auto" else self.asked
 
     def nodes(self) -> list[dict[str, float]]:
-        """What each node that does work can give."""
+        """Return the resources of each live node with processors."""
         return [node["Resources"] for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
 
     def run_shards(self, plan: Plan, work: Work) -> Generator[ShardResult, None, None]:
@@ -90,7 +90,7 @@ def _processors(nodes: Sequence[Mapping[str, float]]) -> int:
 
 
 def _memory(plan: Plan) -> int:
-    """Bytes that a worker may take for a shard. Blocks of text go through it, however large the shard is.
+    """Return the bytes of memory that a worker may take for a shard, which is read in blocks.
 
     They are those of the largest shard for all, since Ray gives out tasks that ask for the same in the order in which they came, and keeps their workers
     for them. One that asks for something else may wait until all others are done, and what is joined after it with it.
@@ -122,7 +122,7 @@ class _Run:
             self._take_result(task, *self._in_flight.pop(task))
 
     def _most_in_flight(self) -> int:
-        """How many shards may be given out.
+        """Return the most shards that may be in flight.
 
         Raises:
             ConfigError: none of the nodes that there are could ever take one.
@@ -174,7 +174,7 @@ class _Run:
             self._retry(shard, "ran out of memory" if kind == "memory" else f"ended: {content}", content)
 
     def _retry(self, shard: Shard, why: str, fault: Any) -> None:
-        """Give out a shard once more whose worker is lost, or which the disk or network failed."""
+        """Retry a shard whose worker was lost, or that failed with an error of disk or network."""
         self.runner.effort.lost += not isinstance(fault, OSError)
         self._tries[shard.number] += 1
         if self._tries[shard.number] < TRIES:
@@ -198,7 +198,7 @@ _PATIENCE = 20
 
 
 def connected(address: str) -> Any:
-    """Ray, connected to a cluster; once in a process.
+    """Return Ray, connected to a cluster once per process.
 
     Raises:
         ConfigError: Ray is not installed, no cluster answers, or this process is connected to another one.
