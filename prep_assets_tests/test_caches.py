@@ -96,7 +96,7 @@ FILLED = {
     "schemas/registry._ALIASES": "the same",
     "exports/registry._EXPORTS": "one entry for each format, registered as modules load",
     "exports/registry._READERS": "one entry for each format, registered as modules load",
-    "stores/bucket._FIRST": "one process",
+    "stores/bucket._CLIENT_PROCESS": "one process",
     "stores/version_folders._HELD": "weak: stores that are open",
     "text/code_tokenizer._LOADED": "a hash for each class that was imported, which stays imported",
     "workers/on_ray._ADDRESS": "one address",

@@ -1,4 +1,4 @@
-"""Lengths in, pack plan out: which tokens of which record go where in which row.
+"""Packing: from lengths of records to a pack plan, which says which tokens of which record go where in which row.
 
 Pure functions on integers. A plan is an index over ragged records; tokens are only touched by `gather_rows`.
 

@@ -89,12 +89,12 @@ def used_places(plan: PackPlan, rows: slice) -> npt.NDArray[np.bool_]:
 
 def seq_lengths(plan: PackPlan, row: int) -> Int32s:
     """int32[k], tokens in each segment of one row (TRL). Of all rows at once: `plan.length` cut at `plan.row_bounds`."""
-    return plan.length[plan.members(_one(plan, row))].astype(np.int32)
+    return plan.length[plan.members(_one_row(plan, row))].astype(np.int32)
 
 
 def seq_start_id(plan: PackPlan, row: int) -> Int32s:
     """int32[k], where each segment of one row begins (packed Parquet of NeMo and Megatron-Bridge)."""
-    return plan.row_offset[plan.members(_one(plan, row))].astype(np.int32)
+    return plan.row_offset[plan.members(_one_row(plan, row))].astype(np.int32)
 
 
 def cu_seqlens(plan: PackPlan, row: int, *, padding_segment: bool = False) -> Int32s:
@@ -108,14 +108,14 @@ def cu_seqlens(plan: PackPlan, row: int, *, padding_segment: bool = False) -> In
     return np.concatenate([[0], ends, pad]).astype(np.int32)
 
 
-def _one(plan: PackPlan, row: int) -> slice:
+def _one_row(plan: PackPlan, row: int) -> slice:
     if not 0 <= row < plan.rows:
         raise ConfigError(f"row {row} of a plan with {plan.rows} rows: give a number from 0 to {plan.rows - 1}")
     return slice(row, row + 1)
 
 
 def _row_begins(plan: PackPlan, members: slice) -> Ints:
-    """Which of these members are the first of their row."""
+    """Return the indices of the members that are the first of their row."""
     return np.flatnonzero(plan.row_offset[members] == 0)
 
 
@@ -125,7 +125,7 @@ def _block_shape(plan: PackPlan, rows: slice) -> tuple[int, int]:
 
 
 def _over_rows(plan: PackPlan, rows: slice, values: Ints) -> Int32s:
-    """Values of the tokens, in the order of the rows, at their places; 0 in the padding."""
+    """Scatter the values of tokens, in the order of the rows, into a block; 0 in the padding."""
     block = np.zeros(_block_shape(plan, rows), dtype=np.int32)
     block[used_places(plan, rows)] = values
     return block

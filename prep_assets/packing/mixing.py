@@ -20,12 +20,12 @@ from prep_assets.stores.arrays import at, joined, made, order, sums, zeros
 from prep_assets.stores.files import free_bytes
 
 BYTES_OF_A_RECORD = 256
-"""What the choice, the order and the plan of a record take on disk, about."""
+"""Approximate bytes on disk per record for selection, order and plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class DomainShare:
-    """What a domain is of the mixture: records and tokens, counted as often as they are used, and its share of all tokens (0 to 1)."""
+    """A domain's part of the mixture: records and tokens, counted as often as they are used, and its share of all tokens (0 to 1)."""
 
     domain: str
     records: int
@@ -121,7 +121,7 @@ def _check_room(offered: Mapping[str, int]) -> None:
 
 
 def _offer(records: int, pool_size: int, total: int, stream: np.random.PCG64 | None) -> Ints:
-    """The records that a domain offers, pass after pass over as many of them as its pool has."""
+    """Return the records that a domain offers: pass after pass over its pool."""
     pool = _shuffled(made(records, lambda part: np.arange(part.start, part.stop)), stream)[:pool_size]
     offer = zeros(total)
     for done in range(0, total, max(pool_size, 1)):
@@ -137,14 +137,14 @@ def _take_shares(tokens: Mapping[str, Ints], offered: Mapping[str, Ints], weight
     for name, counts in tokens.items():
         if weights[name] and not counts.size:
             raise ConfigError(f"domain {name!r} has weight {weights[name]} but no records on offer: give it weight 0, or records")
-    whole = sum(Fraction(weight) for weight in weights.values())
-    share = {name: Fraction(weights[name]) / whole for name in tokens}
+    total_weight = sum(Fraction(weight) for weight in weights.values())
+    share = {name: Fraction(weights[name]) / total_weight for name in tokens}
     total = min(int(tokens[name].sum()) / share[name] for name in tokens if share[name])
     return {name: offered[name][: _nearest_count(name, tokens[name], share[name] * total)] for name in tokens}
 
 
 def _nearest_count(name: str, tokens: Ints, target: Fraction) -> int:
-    """How many of the first records have, together, nearest to `target` tokens; the fewer on a tie."""
+    """Return how many of the first records have a total nearest to `target` tokens; the fewer on a tie."""
     if not target:
         return 0
     ends = sums(tokens)
@@ -162,12 +162,12 @@ def _nearest_count(name: str, tokens: Ints, target: Fraction) -> int:
 def _check_numbers(
     domains: tuple[str, ...], weights: Mapping[str, float] | None, epochs: Mapping[str, float] | None, max_items: Mapping[str, int] | None
 ) -> None:
-    for what, numbers, least in (("weights", weights, 0), ("epochs", epochs, 0), ("max_items", max_items, 1)):
+    for option, numbers, least in (("weights", weights, 0), ("epochs", epochs, 0), ("max_items", max_items, 1)):
         for name, number in (numbers or {}).items():
             if name not in domains:
-                raise ConfigError(f"{what} names {name!r}, which is not a domain{nearest(name, domains)}; domains: {', '.join(domains)}")
+                raise ConfigError(f"{option} names {name!r}, which is not a domain{nearest(name, domains)}; domains: {', '.join(domains)}")
             if not isfinite(number) or number < least:
-                raise ConfigError(f"{what} of domain {name!r} is {number}, must be a number of at least {least}")
+                raise ConfigError(f"{option} of domain {name!r} is {number}, must be a number of at least {least}")
     if weights is not None:
         missing = [name for name in domains if name not in weights]
         if missing:
@@ -177,7 +177,7 @@ def _check_numbers(
 
 
 def _drawn(stream: np.random.PCG64, count: int) -> npt.NDArray[np.uint64]:
-    """The next raw outputs of a generator."""
+    """Return the next raw outputs of a generator."""
     return made(count, lambda part: stream.random_raw(part.stop - part.start), np.uint64)
 
 

@@ -1,4 +1,4 @@
-"""The pack plan, the rows that it gives, and where runs that stay whole come to stand."""
+"""The pack plan, the rows gathered by it, and the positions of runs that must stay whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from prep_assets.errors import CheckFailed, ConfigError
 from prep_assets.stores.arrays import before, joined, stretches, together, zeros
-from prep_assets.stores.files import went_through
+from prep_assets.stores.files import note_mapped_bytes
 
 # The pack plan: an index that says which tokens of which record go where in which row, and the rows that are gathered by it.
 
@@ -108,7 +108,7 @@ def _check_rows(plan: PackPlan) -> None:
     row, offset, length, members = plan.row, plan.row_offset, plan.length, plan.row.size
 
     def free(part: slice) -> Ints:
-        """Where in its row a member must begin."""
+        """Return the offset in its row at which each member must begin."""
         return np.where(row[part] > before(row, part, -1), 0, before(offset, part, 0) + before(length, part, 0))
 
     _require(
@@ -172,7 +172,7 @@ def _check_tokens(plan: PackPlan, lengths: Ints) -> None:
 
 
 def _check_pieces(record: Ints, start: Ints, end: Ints) -> None:
-    """Each begins where the one before ends, the first of a record at 0."""
+    """Check that each piece begins where the previous one ends, the first of a record at 0."""
     free = np.where(np.diff(record, prepend=-1) > 0, 0, np.roll(end, 1))
     for wrong, fault in ((start < free, "in two pieces"), (start > free, "in no row and not in dropped")):
         if wrong.any():
@@ -196,18 +196,18 @@ def _require(count: int, *rules: tuple[Callable[[slice], npt.NDArray[np.bool_]],
         rules: of each, what holds at each of a stretch of places, and the message for one where it does not.
     """
     for holds, message in rules:
-        wrong, first = 0, 0
+        count_wrong, first = 0, 0
         for part in stretches(count):
-            places = np.flatnonzero(~holds(part))
-            if places.size and not wrong:
-                first = part.start + int(places[0])
-            wrong += places.size
-        if wrong:
-            raise _wrong(message(first) + (f" (and {wrong - 1} more like it)" if wrong > 1 else ""))
+            violations = np.flatnonzero(~holds(part))
+            if violations.size and not count_wrong:
+                first = part.start + int(violations[0])
+            count_wrong += violations.size
+        if count_wrong:
+            raise _wrong(message(first) + (f" (and {count_wrong - 1} more like it)" if count_wrong > 1 else ""))
 
 
-def _wrong(what: str) -> CheckFailed:
-    return CheckFailed(f"the pack plan is wrong: {what}. Build the plan again from the same lengths")
+def _wrong(fault: str) -> CheckFailed:
+    return CheckFailed(f"the pack plan is wrong: {fault}. Build the plan again from the same lengths")
 
 
 class PerToken(Protocol):
@@ -257,24 +257,24 @@ def gather_rows(
     # Slices of a memory view are several times cheaper than an array's, and these than those of anything else. Views are of bytes: Python assigns no
     # slices of a format that names its byte order, as numpy gives it to some types.
     width = flat.dtype.itemsize
-    plain = all(isinstance(each, np.ndarray) and each.dtype == flat.dtype for each in parts)
-    views = [np.ascontiguousarray(each).view(np.uint8).data for each in parts] if plain else []
+    plain = all(isinstance(array, np.ndarray) and array.dtype == flat.dtype for array in parts)
+    views = [np.ascontiguousarray(array).view(np.uint8).data for array in parts] if plain else []
     into = out.view(np.uint8).data
     order = np.argsort(begin, kind="stable")
-    for some in stretches(len(order), _AT_A_TIME):
-        here = order[some]
-        low, high, to = begin[here], end[here], place[here]
+    for chunk in stretches(len(order), _AT_A_TIME):
+        members_in_order = order[chunk]
+        low, high, to = begin[members_in_order], end[members_in_order], place[members_in_order]
         part = np.searchsorted(bounds[1:-1], low, "right")
-        until = to + high - low
+        to_end = to + high - low
         if views and (high <= bounds[part + 1]).all():
             base = bounds[part]
-            pieces = [(each * width).tolist() for each in (to, until, low - base, high - base)]
-            for at, end_at, origin, stop, which in zip(*pieces, part.tolist(), strict=True):
-                into[at:end_at] = views[which][origin:stop]
+            pieces = [(array * width).tolist() for array in (to, to_end, low - base, high - base)]
+            for at, end_at, origin, stop, part_number in zip(*pieces, part.tolist(), strict=True):
+                into[at:end_at] = views[part_number][origin:stop]
         else:
-            for at, end_at, origin, stop in zip(to.tolist(), until.tolist(), low.tolist(), high.tolist(), strict=True):
+            for at, end_at, origin, stop in zip(to.tolist(), to_end.tolist(), low.tolist(), high.tolist(), strict=True):
                 out[at:end_at] = flat[origin:stop]
-        went_through(int(high[-1] - low[0]) * width)
+        note_mapped_bytes(int(high[-1] - low[0]) * width)
     return out.reshape(-1, plan.row_len)
 
 
@@ -284,7 +284,7 @@ def _checked_fill(fill: complex, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     return np.array(fill, dtype=dtype)
 
 
-# Where runs of tokens that must stay whole, those of images, come to stand in packed rows.
+# Positions in packed rows of token runs that must stay whole, such as those of images.
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -39,7 +39,7 @@ class Pieces:
     dropped: Ints
 
     def at(self, index: Ints) -> Pieces:
-        """These pieces, in this order; `dropped` stays."""
+        """Return the pieces of an index; `dropped` is unchanged."""
         return Pieces(at(self.record, index), at(self.start, index), at(self.length, index), at(self.size, index), self.dropped)
 
     def plan(self, row_len: int, row: Ints) -> PackPlan:
@@ -53,16 +53,16 @@ class Pieces:
             nonlocal begin
             begins = before(ends, part, 0)
             opens = np.where(row[part] != before(row, part, -1), begins, begin)
-            found = begins - np.maximum.accumulate(opens)
-            begin = int(begins[-1] - found[-1])
-            return found
+            row_offsets = begins - np.maximum.accumulate(opens)
+            begin = int(begins[-1] - row_offsets[-1])
+            return row_offsets
 
         row_offset = made(row.size, offsets)
         rows = int(row[-1]) + 1 if row.size else 0
         return PackPlan(row_len, rows, row, at(self.record, by_row), at(self.start, by_row), length, row_offset, self.dropped)
 
 
-def checked_lengths(lengths: npt.ArrayLike, what: str = "lengths") -> Ints:
+def checked_lengths(lengths: npt.ArrayLike, label: str = "lengths") -> Ints:
     """`lengths` as int64[N].
 
     Raises:
@@ -70,13 +70,13 @@ def checked_lengths(lengths: npt.ArrayLike, what: str = "lengths") -> Ints:
     """
     array = np.asarray(lengths)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise PrepAssetsError(f"{what} must be a one-dimensional array of integers, got {array.dtype}{list(array.shape)}")
+        raise PrepAssetsError(f"{label} must be a one-dimensional array of integers, got {array.dtype}{list(array.shape)}")
     array = array if array.dtype == np.int64 else made(array.size, lambda part: array[part])
     empty = where(made(array.size, lambda part: array[part] < 1, bool))
     if empty.size:
         first = ", ".join(map(str, empty[:5])) + (", …" if empty.size > 5 else "")
         raise PrepAssetsError(
-            f"{what}: {empty.size} of {array.size} records have no tokens (records {first}): a record of length "
+            f"{label}: {empty.size} of {array.size} records have no tokens (records {first}): a record of length "
             f"{array[empty[0]]} cannot be placed in a row. Refuse empty records before packing"
         )
     return array
@@ -99,17 +99,17 @@ def cut_to_rows(lengths: Ints, row_len: int, overlong: Overlong) -> Pieces:
         return cut(lengths, row_len, made(lengths.size, lambda part: -(-lengths[part] // row_len)))
     cut_short = where(long)
     if overlong == "drop":
-        kept = where(made(lengths.size, lambda part: ~long[part], bool))
-        short = at(lengths, kept)
+        short_records = where(made(lengths.size, lambda part: ~long[part], bool))
+        short = at(lengths, short_records)
         dropped = np.stack([cut_short, np.zeros_like(cut_short), lengths[cut_short]], axis=1)
-        return Pieces(kept, zeros(kept.size), short, short, dropped)
+        return Pieces(short_records, zeros(short_records.size), short, short, dropped)
     record = made(lengths.size, lambda part: np.arange(part.start, part.stop))
     dropped = np.stack([cut_short, np.full_like(cut_short, row_len), lengths[cut_short] - row_len], axis=1)
     return Pieces(record, zeros(record.size), made(record.size, lambda part: np.minimum(lengths[part], row_len)), lengths, dropped)
 
 
 def cut(lengths: Ints, row_len: int, parts: Ints, shift: Ints | None = None) -> Pieces:
-    """Records cut into so many parts each, where a stream has a border every `row_len` tokens.
+    """Cut each record into `parts` pieces at the row borders of a stream.
 
     Args:
         shift: int64[N], how far behind a border each record begins; `None`: every one begins at a border.
@@ -119,11 +119,11 @@ def cut(lengths: Ints, row_len: int, parts: Ints, shift: Ints | None = None) -> 
     record, start, length = zeros(count), zeros(count), zeros(count)
     for part in stretches(lengths.size):
         first = before(ends, part, 0)
-        here = slice(int(first[0]), int(ends[part.stop - 1]))
-        of, number = np.repeat(np.arange(part.start, part.stop), parts[part]), within(parts[part])
-        behind = 0 if shift is None else shift[of]
-        start[here] = np.maximum(0, number * row_len - behind)
-        record[here], length[here] = of, np.minimum(lengths[of], (number + 1) * row_len - behind) - start[here]
+        target = slice(int(first[0]), int(ends[part.stop - 1]))
+        records, part_number = np.repeat(np.arange(part.start, part.stop), parts[part]), within(parts[part])
+        behind = 0 if shift is None else shift[records]
+        start[target] = np.maximum(0, part_number * row_len - behind)
+        record[target], length[target] = records, np.minimum(lengths[records], (part_number + 1) * row_len - behind) - start[target]
     return Pieces(record, start, length, length, nothing_dropped())
 
 
@@ -176,32 +176,32 @@ def place(lengths: Ints, row_len: int, rows: FirstFit | BestFit) -> Ints:
     opened = 0
     for length, count in zip(lengths[begins].tolist(), counts.tolist(), strict=True):
         while count:
-            if (found := rows.take(length)) is None:
+            if (space_range := rows.take(length)) is None:
                 new = -(-count // (row_len // length))
-                found = (row_len, opened, opened + new)
+                space_range = (row_len, opened, opened + new)
                 opened += new
-            space, first, stop = found
-            each = min(space // length, count)
-            filled = min(stop - first, count // each)
-            blocks.extend((first, filled, each))
-            rows.put(space - each * length, first, first + filled)
+            space, first, stop = space_range
+            per_row = min(space // length, count)
+            filled = min(stop - first, count // per_row)
+            blocks.extend((first, filled, per_row))
+            rows.put(space - per_row * length, first, first + filled)
             if first + filled < stop:
                 rows.put(space, first + filled, stop)
-            count -= filled * each
+            count -= filled * per_row
     return _rows_of(np.frombuffer(blocks, np.int64).reshape(-1, 3))
 
 
 def _rows_of(blocks: Ints) -> Ints:
-    """The row of each piece; a block may be longer than a stretch."""
-    first, _, each = blocks.T
-    ends = np.cumsum(blocks[:, 1] * each)
+    """Return the row of each piece; a block may be longer than a stretch."""
+    first, _, per_row = blocks.T
+    ends = np.cumsum(blocks[:, 1] * per_row)
 
     def rows(part: slice) -> Ints:
         place = np.arange(part.start, part.stop)
         block = np.searchsorted(ends, place, "right")
-        begin = ends[block] - blocks[block, 1] * each[block]
-        found: Ints = first[block] + (place - begin) // each[block]
-        return found
+        begin = ends[block] - blocks[block, 1] * per_row[block]
+        row_numbers: Ints = first[block] + (place - begin) // per_row[block]
+        return row_numbers
 
     return made(int(ends[-1]) if ends.size else 0, rows)
 
@@ -212,34 +212,34 @@ class FirstFit:
     def __init__(self, at_most: int) -> None:
         """Room for row numbers below `at_most`."""
         self._leaves = 1 << max(at_most - 1, 0).bit_length()
-        self._most = [0] * (2 * self._leaves)
+        self._maxima = [0] * (2 * self._leaves)
         self._stop = [0] * self._leaves
 
     def take(self, length: int) -> tuple[int, int, int] | None:
         """The leftmost range with a space of at least `length`, as (space, first, stop)."""
-        most = self._most
-        if most[1] < length:
+        maxima = self._maxima
+        if maxima[1] < length:
             return None
         node = 1
         while node < self._leaves:
             node *= 2
-            if most[node] < length:
+            if maxima[node] < length:
                 node += 1
         first = node - self._leaves
-        return most[node], first, self._stop[first]
+        return maxima[node], first, self._stop[first]
 
     def put(self, space: int, first: int, stop: int) -> None:
         """Set the leaf of the range, and every maximum above it that changes."""
-        most = self._most
+        maxima = self._maxima
         self._stop[first] = stop
         node = first + self._leaves
-        most[node] = space
+        maxima[node] = space
         while node > 1:
             node //= 2
-            higher = max(most[2 * node], most[2 * node + 1])
-            if most[node] == higher:
+            higher = max(maxima[2 * node], maxima[2 * node + 1])
+            if maxima[node] == higher:
                 return
-            most[node] = higher
+            maxima[node] = higher
 
 
 class BestFit:
@@ -305,8 +305,8 @@ def pack(lengths: npt.ArrayLike, row_len: int, strategy: Strategy, *, tail: Tail
     pieces = cut_to_rows(checked, row_len, "split" if strategy == "bfd_split" else overlong)
     if strategy == "simple":
         return pieces.plan(row_len, next_fit(pieces.length, row_len))
-    most = int(pieces.size.max(initial=0))
-    longest_first = pieces.at(order(made(pieces.size.size, lambda part: most - pieces.size[part])))
+    longest = int(pieces.size.max(initial=0))
+    longest_first = pieces.at(order(made(pieces.size.size, lambda part: longest - pieces.size[part])))
     # first fit never needs more rows: of two at most half full, the later one's pieces would have gone into the earlier
     rows = FirstFit(min(pieces.size.size, 2 * int(pieces.length.sum()) // row_len + 1)) if strategy == "ffd" else BestFit()
     return longest_first.plan(row_len, place(longest_first.length, row_len, rows))
@@ -319,8 +319,8 @@ def _concat(lengths: Ints, row_len: int, tail: Tail) -> PackPlan:
     full = int(np.searchsorted(row, int(lengths.sum()) // row_len))
     cut = pieces.at(np.arange(full, row.size))
     dropped = np.stack([cut.record, cut.start, cut.length], axis=1)
-    kept = Pieces(pieces.record[:full], pieces.start[:full], pieces.length[:full], pieces.size[:full], dropped)
-    return kept.plan(row_len, row[:full])
+    kept_pieces = Pieces(pieces.record[:full], pieces.start[:full], pieces.length[:full], pieces.size[:full], dropped)
+    return kept_pieces.plan(row_len, row[:full])
 
 
 def _check_options(row_len: int, strategy: str, tail: str, overlong: str) -> None:

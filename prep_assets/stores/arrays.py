@@ -1,4 +1,4 @@
-"""Arrays on disk, columns that are worked on a stretch at a time, and reading ahead."""
+"""Arrays on disk, long columns processed in stretches, and prefetching."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import numpy.typing as npt
 import xxhash
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.files import mapped, named, went_through
+from prep_assets.stores.files import mapped, note_mapped_bytes, with_path
 from prep_assets.stores.verification import WrittenFile
 
-# Arrays of numbers on disk: ``.npy`` files that are written whole or grow, and columns that wait on disk for what is made of them.
+# Arrays on disk: ``.npy`` files, written whole or grown, and columns spooled to disk.
 
 
 def save_array(path: Path, values: npt.NDArray[Any]) -> None:
-    """A new ``.npy`` file, as ``numpy.save`` writes it, without a second copy in memory."""
+    """Write a ``.npy`` file as ``numpy.save`` does, without a second copy in memory."""
     values = np.ascontiguousarray(values)
     with WrittenFile(path) as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
@@ -30,11 +30,11 @@ def save_array(path: Path, values: npt.NDArray[Any]) -> None:
 
 
 class Columns:
-    """``.npy`` files of one dimension in a folder that grow together. NumPy leaves room in their headers for a longer shape, so these are written again at
-    the end.
+    """One-dimensional ``.npy`` files of equal length in a folder, appended to in step. NumPy leaves room in a header for a longer shape, so the headers
+    are rewritten at the end.
 
     Args:
-        dtypes: of each column, by name.
+        dtypes: dtype of each column, by name.
     """
 
     def __init__(self, folder: Path, dtypes: Mapping[str, npt.DTypeLike]) -> None:
@@ -48,15 +48,15 @@ class Columns:
         return self._count
 
     def _write_headers(self) -> list[int]:
-        """Write them, and return where each ends."""
+        """Write the headers, and return the offset at which each ends."""
         for name, file in self._files.items():
             file.seek(0)
-            about = {"descr": self._dtypes[name].str, "fortran_order": False, "shape": (self._count,)}
-            np.lib.format.write_array_header_1_0(file, about)
+            header = {"descr": self._dtypes[name].str, "fortran_order": False, "shape": (self._count,)}
+            np.lib.format.write_array_header_1_0(file, header)
         return [file.tell() for file in self._files.values()]
 
     def append(self, values: Mapping[str, npt.ArrayLike]) -> None:
-        """Further elements of each column."""
+        """Append equally many elements to every column."""
         for name, file in self._files.items():
             added = np.asarray(values[name], self._dtypes[name])
             file.write_array(added)
@@ -79,17 +79,17 @@ class Columns:
 
 
 RECENT = 1 << 17
-"""Bytes of a growing column that wait in memory until they are written."""
+"""Bytes of a growing column that are buffered in memory before they are written."""
 
 
 class Spool:
-    """A column that grows: its last elements in memory, what came before in a file that has no name and is gone with the process.
+    """A growing column: the last elements are in memory, the rest in an unnamed file that disappears with the process.
 
-    What comes back from disk is compared with what was written.
+    What is read back is checked against the hash of what was written.
 
     Args:
-        dtype: of its elements; of several fields for a table.
-        folder: where the file lies; the system's folder for temporary files where nothing is said.
+        dtype: of an element; a structured dtype for a table.
+        folder: of the file; the system's folder for temporary files by default.
     """
 
     def __init__(self, dtype: npt.DTypeLike, folder: Path | None = None) -> None:
@@ -101,7 +101,7 @@ class Spool:
         return (self._written + len(self._recent)) // self._dtype.itemsize
 
     def append(self, values: npt.ArrayLike) -> None:
-        """Further elements."""
+        """Append elements."""
         self._recent += np.ascontiguousarray(values, self._dtype).reshape(-1).view(np.uint8).data
         if len(self._recent) >= RECENT:
             self._write()
@@ -110,82 +110,84 @@ class Spool:
         if self._file is None:
             self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 it is closed with the spool
         self._hash.update(self._recent)
-        left = memoryview(self._recent)
+        unwritten = memoryview(self._recent)
         try:
-            while left:
-                left = left[os.pwrite(self._file.fileno(), left, self._written + len(self._recent) - len(left)) :]
+            while unwritten:
+                unwritten = unwritten[os.pwrite(self._file.fileno(), unwritten, self._written + len(self._recent) - len(unwritten)) :]
         except OSError as error:
-            raise named(error, self._folder or Path(tempfile.gettempdir())) from error
+            raise with_path(error, self._folder or Path(tempfile.gettempdir())) from error
         self._written += len(self._recent)
         self._recent = bytearray()
 
     def array(self) -> npt.NDArray[Any]:
-        """All elements, mapped where they are on disk: pages that the system takes back when it needs them.
+        """Return all elements; those on disk are memory-mapped, so the system can reclaim their pages.
 
         Raises:
-            StoreError: the disk gives back something else than was written.
+            StoreError: the disk does not return what was written.
         """
         if self._file is None:
             return np.frombuffer(self._recent, self._dtype)
         if self._recent:
             self._write()
-        found = mapped(np.memmap(self._file, np.uint8, "r+", shape=(self._written,)))
-        hashed = xxhash.xxh3_64()
-        for at in range(0, self._written, RECENT):
-            hashed.update(found[at : at + RECENT].data)
-            went_through(RECENT)
-        if hashed.digest() != self._hash.digest():
+        stored = mapped(np.memmap(self._file, np.uint8, "r+", shape=(self._written,)))
+        digest = xxhash.xxh3_64()
+        for start in range(0, self._written, RECENT):
+            digest.update(stored[start : start + RECENT].data)
+            note_mapped_bytes(RECENT)
+        if digest.digest() != self._hash.digest():
             raise StoreError(
                 "a temporary file does not hold what was written to it. Look for faults of the disk or the memory, then build again"
             )
-        return found.view(self._dtype)
+        return stored.view(self._dtype)
 
 
-def numbers(column: npt.NDArray[Any], some: int = 1 << 14) -> Iterator[int]:
-    """The elements of a long column, a few at a time as Python's numbers, each of which takes four times an element."""
-    return (number for first in range(0, len(column), some) for number in column[first : first + some].tolist())
+def numbers(column: npt.NDArray[Any], size: int = 1 << 14) -> Iterator[int]:
+    """Yield the elements of a long column as Python integers, `size` at a time, because an integer takes four times the memory of an element."""
+    return (number for first in range(0, len(column), size) for number in column[first : first + size].tolist())
 
 
-# Long columns of numbers that are worked on a stretch at a time: in memory while they are short, else mapped from a file without a name.
+# Long columns, processed in stretches: in memory while they are short, otherwise mapped from an unnamed file.
 #
-# The system takes mapped pages back when it needs them, so that work on a hundred million records takes the memory of one stretch.
+# The system reclaims mapped pages when it needs them, so work on a hundred million records takes the memory of one stretch.
 
 Ints = npt.NDArray[np.int64]
 IN_MEMORY = 1 << 20
-"""Bytes of the largest column that is no file."""
+"""Bytes of the largest column that is kept in memory."""
 STRETCH = 1 << 13
-"""Elements that are worked on at a time."""
+"""Elements processed at a time."""
 DIGIT = 12
-"""Bits by which a column is ordered in one pass."""
+"""Bits per pass of the radix sort."""
 
 
 def stretches(count: int, size: int | None = None) -> Iterator[slice]:
-    """All of `count` elements, `size` (`STRETCH`) at a time."""
+    """Yield slices that cover `count` elements, `size` (default `STRETCH`) at a time."""
     step = size or STRETCH
     for first in range(0, count, step):
         yield slice(first, min(first + step, count))
-        went_through(8 * step)
+        note_mapped_bytes(8 * step)
 
 
 def zeros(count: int, dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
-    """A column of zeros.
+    """Return a column of zeros.
 
     Raises:
         OSError: the disk of temporary files has no room for it.
     """
-    kind = np.dtype(dtype)
-    if count * kind.itemsize <= IN_MEMORY:
-        return np.zeros(count, kind)
+    element_type = np.dtype(dtype)
+    if count * element_type.itemsize <= IN_MEMORY:
+        return np.zeros(count, element_type)
     with tempfile.TemporaryFile() as file:
         try:
-            os.posix_fallocate(file.fileno(), 0, count * kind.itemsize)  # a page that has no room when it is written ends the process
+            os.posix_fallocate(
+                file.fileno(), 0, count * element_type.itemsize
+            )  # a page that has no room when it is written ends the process
         except OSError as error:
-            raise named(error, Path(tempfile.gettempdir())) from error
-        return mapped(np.memmap(file, kind, "r+", shape=(count,)))
+            raise with_path(error, Path(tempfile.gettempdir())) from error
+        return mapped(np.memmap(file, element_type, "r+", shape=(count,)))
 
 
 def made(count: int, values: Callable[[slice], npt.ArrayLike], dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
-    """A column of `count` elements; `values` gives those of each stretch, in order."""
+    """Return a column of `count` elements, filled stretch by stretch, in order, with what `values` returns."""
     column = zeros(count, dtype)
     for part in stretches(count):
         column[part] = values(part)
@@ -193,68 +195,68 @@ def made(count: int, values: Callable[[slice], npt.ArrayLike], dtype: npt.DTypeL
 
 
 def at(column: npt.NDArray[Any], index: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
-    """The elements of a column at some places."""
+    """Return ``column[index]``."""
     return made(len(index), lambda part: column[index[part]], column.dtype)
 
 
-def where(holds: npt.NDArray[np.bool_], column: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-    """The elements at which something holds; their places, where no column is given."""
-    found = zeros(int(np.count_nonzero(holds)), np.int64 if column is None else column.dtype)
+def where(condition: npt.NDArray[np.bool_], column: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+    """Return the elements of `column` at which `condition` is true; without a column, their indices."""
+    selected = zeros(int(np.count_nonzero(condition)), np.int64 if column is None else column.dtype)
     filled = 0
-    for part in stretches(len(holds)):
-        places = np.flatnonzero(holds[part]) + part.start
-        found[filled : filled + len(places)] = places if column is None else column[places]
+    for part in stretches(len(condition)):
+        places = np.flatnonzero(condition[part]) + part.start
+        selected[filled : filled + len(places)] = places if column is None else column[places]
         filled += len(places)
-    return found
+    return selected
 
 
 def joined(columns: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
-    """Columns end to end."""
-    whole, filled = zeros(sum(map(len, columns)), dtype), 0
-    for column in columns:
-        for part in stretches(len(column)):
-            whole[filled + part.start : filled + part.stop] = column[part]
-        filled += len(column)
-    return whole
+    """Concatenate columns."""
+    column, filled = zeros(sum(map(len, columns)), dtype), 0
+    for part in columns:
+        for stretch in stretches(len(part)):
+            column[filled + stretch.start : filled + stretch.stop] = part[stretch]
+        filled += len(part)
+    return column
 
 
 def before(column: npt.NDArray[Any], part: slice, first: int) -> npt.NDArray[Any]:
-    """The element before each of a stretch; `first` stands before the whole column."""
+    """Return the predecessor of each element of a stretch; `first` is that of the column's first element."""
     return np.concatenate([column[part.start - 1 : part.start] if part.start else [first], column[part.start : part.stop - 1]])
 
 
 def equals(column: npt.NDArray[Any], value: int) -> npt.NDArray[np.bool_]:
-    """Of each element, whether it has a value."""
+    """Return, for each element, whether it equals `value`."""
     return made(len(column), lambda part: column[part] == value, bool)
 
 
 def repeats(column: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Of each element, whether it equals the one before it."""
-    found = made(len(column), lambda part: column[part] == before(column, part, 0), bool)
-    found[:1] = False
-    return found
+    """Return, for each element, whether it equals its predecessor."""
+    same = made(len(column), lambda part: column[part] == before(column, part, 0), bool)
+    same[:1] = False
+    return same
 
 
 def sums(column: npt.NDArray[Any]) -> Ints:
-    """Of each element, the sum of all up to it."""
+    """Return the cumulative sum."""
     total = 0
 
-    def up_to(part: slice) -> Ints:
+    def running_sums(part: slice) -> Ints:
         nonlocal total
         running = np.cumsum(column[part], dtype=np.int64) + total
         total = int(running[-1])
         return running
 
-    return made(len(column), up_to)
+    return made(len(column), running_sums)
 
 
 def sizes(ends: npt.NDArray[np.integer[Any]]) -> Ints:
-    """How many elements each of several runs has, given where each ends."""
+    """Return the lengths of consecutive runs, given their ends."""
     return made(len(ends), lambda part: ends[part] - before(ends, part, 0))
 
 
 def batches(ends: npt.NDArray[np.integer[Any]], size: int) -> Iterator[slice]:
-    """Successive runs, given where each ends: as many at a time as have `size` elements together, at least one."""
+    """Yield slices of consecutive runs, given their ends: at most `size` elements at a time, but at least one run."""
     first = start = 0
     while first < len(ends):
         stop = max(first + 1, int(np.searchsorted(ends, start + size, "right")))
@@ -263,24 +265,24 @@ def batches(ends: npt.NDArray[np.integer[Any]], size: int) -> Iterator[slice]:
 
 
 def order(keys: npt.NDArray[np.integer[Any]]) -> Ints:
-    """The places of a column's elements from the least to the greatest, equal ones in their order, as ``argsort(kind="stable")``.
+    """Return the indices that sort a column, as ``argsort(kind="stable")`` does.
 
-    By digits, the last first: each pass puts a stretch at a time where counting says that it belongs.
+    A least-significant-digit radix sort: each pass is a counting sort, a stretch at a time.
 
     Args:
-        keys: none below 0.
+        keys: not negative.
     """
     if 8 * len(keys) <= IN_MEMORY:
         return np.argsort(keys, kind="stable")
     ordered = made(len(keys), lambda part: np.arange(part.start, part.stop))
     most = max(int(keys[part].max()) for part in stretches(len(keys)))
     for shift in range(0, most.bit_length(), DIGIT):
-        ordered = _by_digit(keys, ordered, shift)
+        ordered = _sort_by_digit(keys, ordered, shift)
     return ordered
 
 
 def together(keys: npt.NDArray[np.integer[Any]]) -> Iterator[Ints]:
-    """The places of a column's elements in `order`, a stretch or so at a time, equal ones never apart."""
+    """Yield the indices that sort a column, about a stretch at a time; equal keys are never in two of them."""
     ordered, first = order(keys), 0
     while first < len(keys):
         stop = min(first + STRETCH, len(keys))
@@ -290,7 +292,7 @@ def together(keys: npt.NDArray[np.integer[Any]]) -> Iterator[Ints]:
         first = stop
 
 
-def _by_digit(keys: npt.NDArray[np.integer[Any]], ordered: Ints, shift: int) -> Ints:
+def _sort_by_digit(keys: npt.NDArray[np.integer[Any]], ordered: Ints, shift: int) -> Ints:
     def digit(part: slice) -> npt.NDArray[np.uint16]:
         return ((keys[ordered[part]] >> keys.dtype.type(shift)) & keys.dtype.type((1 << DIGIT) - 1)).astype(np.uint16)
 
@@ -303,74 +305,74 @@ def _by_digit(keys: npt.NDArray[np.integer[Any]], ordered: Ints, shift: int) -> 
     for part in stretches(len(keys)):
         digits = digit(part)
         by_value = np.argsort(digits, kind="stable")
-        here = np.bincount(digits, minlength=len(counts))
-        within = np.arange(len(digits)) - np.repeat(np.cumsum(here) - here, here)
-        moved[np.repeat(begins, here) + within] = ordered[part][by_value]
-        begins += here
+        digit_counts = np.bincount(digits, minlength=len(counts))
+        within = np.arange(len(digits)) - np.repeat(np.cumsum(digit_counts) - digit_counts, digit_counts)
+        moved[np.repeat(begins, digit_counts) + within] = ordered[part][by_value]
+        begins += digit_counts
     return moved
 
 
 def in_arrow(numbers: npt.NDArray[np.integer[Any]]) -> Any:
-    """Whole numbers as pyarrow takes them. By itself it loads masked arrays to look at an array, for 10 ms."""
+    """Return integers as a pyarrow array. pyarrow's own conversion imports ``numpy.ma``, which takes 10 ms."""
     import pyarrow as pa
 
-    whole = np.ascontiguousarray(numbers)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(whole.dtype), len(whole), [None, pa.py_buffer(whole)])
+    contiguous = np.ascontiguousarray(numbers)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(contiguous.dtype), len(contiguous), [None, pa.py_buffer(contiguous)])
 
 
-# Reading ahead: the next items are made in a thread of their own while the last ones are worked on.
+# Prefetching: a thread makes the next items while the caller works on the last ones.
 #
-# It pays where one side of it releases Python's global lock, as tokenizers, numpy and files do. Order stays, so results do not depend on it.
+# It pays where either side releases the GIL, as tokenizers, NumPy and files do. Order is kept, so results do not depend on it.
 
 T = TypeVar("T")
 
-_LOOK_UP = 0.05
-"""Seconds after which a thread whose queue is full looks whether anybody still wants its items."""
-_PATIENCE = 1.0
-"""Seconds that an end before the last item waits for the thread, which may be deep inside a tokenizer; it then ends by itself, unheard."""
+_POLL = 0.05
+"""Seconds between two checks of a thread whose queue is full whether its items are still wanted."""
+_JOIN_TIMEOUT = 1.0
+"""Seconds to wait for the thread when it is stopped early. It may be inside a tokenizer; it then ends later by itself, and what it raises is lost."""
 
 
 def ahead(source: Iterable[T], *, depth: int = 1) -> Generator[T, None, None]:
-    """The items of `source`, in order, made in another thread at most `depth` + 1 items ahead.
+    """Yield the items of `source`, in order, produced in another thread at most `depth` + 1 items ahead.
 
-    What `source` raises is raised here, after the items before it. Close the generator (``contextlib.closing``) to end the thread early: it
-    stops at its next item, and `source` is closed.
+    What `source` raises is raised by the generator, after the items before it. Close the generator (``contextlib.closing``) to stop the thread
+    early: it stops at its next item, and `source` is closed.
     """
-    ready: Queue[tuple[T] | BaseException | None] = Queue(depth)
+    queue: Queue[tuple[T] | BaseException | None] = Queue(depth)
     unwanted = threading.Event()
-    thread = threading.Thread(target=_make, args=(source, ready, unwanted), name="reads ahead", daemon=True)
+    thread = threading.Thread(target=_produce, args=(source, queue, unwanted), name="reads ahead", daemon=True)
     thread.start()
     try:
-        while (made := ready.get()) is not None:
-            if isinstance(made, BaseException):
-                raise made
-            yield made[0]
+        while (entry := queue.get()) is not None:
+            if isinstance(entry, BaseException):
+                raise entry
+            yield entry[0]
     finally:
         unwanted.set()
-        thread.join(_PATIENCE)
+        thread.join(_JOIN_TIMEOUT)
 
 
-def _make(source: Iterable[T], ready: Queue[tuple[T] | BaseException | None], unwanted: threading.Event) -> None:
+def _produce(source: Iterable[T], queue: Queue[tuple[T] | BaseException | None], unwanted: threading.Event) -> None:
     end: BaseException | None = None
     try:
         for item in source:
-            if not _put(ready, (item,), unwanted):
+            if not _enqueue(queue, (item,), unwanted):
                 break
-    except BaseException as error:  # it is raised again where the items are used
+    except BaseException as error:  # raised again in the consumer's thread
         end = error
     try:
         if isinstance(source, Generator):
             source.close()
     except BaseException as error:
         end = end or error
-    _put(ready, end, unwanted)
+    _enqueue(queue, end, unwanted)
 
 
-def _put(ready: Queue[tuple[T] | BaseException | None], item: tuple[T] | BaseException | None, unwanted: threading.Event) -> bool:
-    """Queue an item; false where it is no longer wanted."""
+def _enqueue(queue: Queue[tuple[T] | BaseException | None], entry: tuple[T] | BaseException | None, unwanted: threading.Event) -> bool:
+    """Put an entry into the queue; return false if it is no longer wanted."""
     while not unwanted.is_set():
         try:
-            ready.put(item, timeout=_LOOK_UP)
+            queue.put(entry, timeout=_POLL)
             return True
         except Full:
             continue

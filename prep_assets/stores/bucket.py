@@ -1,4 +1,4 @@
-"""A bucket, and the folder on this machine that stands for it."""
+"""A bucket, and its mirror on this machine."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, StoreError, without_secrets
 from prep_assets.stores import files
-from prep_assets.stores.files import FOLDER, told
+from prep_assets.stores.files import FOLDER, os_errors_in_words
 
-# A bucket of S3, Google Cloud or Azure, by way of `obstore`, which signs, splits and repeats requests. Its threads do not survive a fork.
+# A bucket of S3, Google Cloud or Azure, accessed with `obstore`, which signs, splits and retries requests. Its threads do not survive a fork.
 #
-# Publication needs no more of it than this: put if absent, put if unchanged, read, and for pruning a list.
+# Publication needs four operations: put if absent, put if unchanged, get, and, for pruning, list.
 
 SCHEMES = ("s3", "gs", "az", "abfss", "memory")
 BLOCK = 1 << 20
 PAGE = 1000
-"""Objects in an answer to a list."""
+"""Objects per page of a listing."""
 REPEATED = 4
-"""How often a download that breaks is taken up again without a byte having come, or a write is repeated that meets another one."""
+"""Most consecutive retries of a download that made no progress, or of a write that conflicts with another one."""
 RETRIES: dict[str, Any] = {
     "max_retries": 8,
     "retry_timeout": timedelta(minutes=1),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=15), "base": 2},
 }
-_NOBODY = "169.254.169.254"
-"""Where a machine of a cloud is asked for its role, when the environment has no credentials."""
+_METADATA_SERVICE = "169.254.169.254"
+"""The cloud's metadata service, which is asked for the machine's role when the environment has no credentials."""
 CREDENTIALS = {"gs": "GOOGLE_APPLICATION_CREDENTIALS", "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"}
-"""Variables of the environment that have them, by scheme."""
+"""Environment variables with credentials, by scheme."""
 T = TypeVar("T")
 
 
 class Unanswered(StoreError):
-    """The store did not answer, or not in a way that says whether anything was done."""
+    """The object store did not answer, or its answer does not say whether the request took effect."""
 
 
 class Held(NamedTuple):
     """A small object.
 
     Attributes:
-        data: what it holds.
-        tag: changes whenever it is written.
-        modified: when that was, in seconds by the clock of the store.
+        data: its content.
+        tag: changes with every write.
+        modified: time of the last write, in seconds by the clock of the object store.
     """
 
     data: bytes
@@ -60,7 +60,7 @@ class Held(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An object of a list: its key, its size in bytes, and when it was written, as in `Held`."""
+    """An entry of a listing: key, size in bytes, and time of the last write, as in `Held`."""
 
     key: str
     size: int
@@ -68,15 +68,15 @@ class Entry(NamedTuple):
 
 
 def is_bucket(location: str | Path) -> bool:
-    """Whether a location is an address and not a path."""
+    """Return whether a location is the address of a bucket and not a path."""
     return isinstance(location, str) and "://" in location
 
 
 def checked(url: str) -> str:
-    """The address of a folder in a bucket, in one spelling.
+    """Return the address of a folder in a bucket, normalized.
 
     Raises:
-        ConfigError: another scheme, no bucket, or credentials in it, which would end up in logs.
+        ConfigError: an unsupported scheme, no bucket, or credentials in the address, which would end up in logs.
     """
     scheme, _, rest = url.partition("://")
     if "@" in rest.split("/", 1)[0] or "?" in rest or "#" in rest:
@@ -85,7 +85,7 @@ def checked(url: str) -> str:
             f"({_credentials(scheme)}, a role of the machine …), so that they stay out of logs"
         )
     if scheme not in SCHEMES:
-        raise ConfigError(f"{url!r}: stores are written to {', '.join(f'{each}://' for each in SCHEMES[:-1])} or a folder")
+        raise ConfigError(f"{url!r}: stores are written to {', '.join(f'{known}://' for known in SCHEMES[:-1])} or a folder")
     parts = [part for part in rest.split("/") if part]
     if not parts or any(part in (".", "..") for part in parts):
         raise ConfigError(f"{url!r} names no bucket and prefix, e.g. {scheme}://bucket/stores")
@@ -98,64 +98,64 @@ def _credentials(scheme: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Objects by key below an address. What was written is seen by everybody at once.
+    """The objects below an address, by key. Reads are strongly consistent: a finished write is visible to everybody at once.
 
-    It travels to other processes as the address, and finds its credentials there. Every method raises `Unanswered` where the store keeps failing;
-    whether a write took effect is then unknown.
+    It is pickled as the address, and finds credentials in the process that unpickles it. Every method raises `Unanswered` when the object store keeps
+    failing; whether a write took effect is then unknown.
 
     Attributes:
-        url: for messages as well; it holds no credentials.
+        url: holds no credentials, so messages show it.
     """
 
     url: str
 
     def below(self, prefix: str) -> Bucket:
-        """The objects below a prefix of these."""
+        """Return the bucket of the objects below a prefix."""
         return Bucket(f"{self.url}/{prefix}")
 
     def get(self, key: str) -> Held | None:
-        """An object in memory; `None` where there is none."""
+        """Return an object, read into memory; `None` if it does not exist."""
         import obstore
 
-        def got() -> Held:
-            found = obstore.get(self._store, self._key(key))
-            data = bytes(found.bytes())
-            return Held(data, found.meta[self._tag] or "", found.meta["last_modified"].timestamp())
+        def fetch_object() -> Held:
+            response = obstore.get(self._store, self._key(key))
+            data = bytes(response.bytes())
+            return Held(data, response.meta[self._tag] or "", response.meta["last_modified"].timestamp())
 
         try:
-            return self._read(got, key)
+            return self._read(fetch_object, key)
         except FileNotFoundError:
             return None
 
     def read(self, key: str, start: int = 0) -> Iterator[bytes]:
-        """An object from byte `start` on, in blocks.
+        """Yield the blocks of an object from byte `start` on.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: the object does not exist.
         """
         import obstore
 
-        def some() -> Iterator[Any]:
-            options: Any = {"range": {"offset": at}} if at else {}
+        def open_stream() -> Iterator[Any]:
+            options: Any = {"range": {"offset": position}} if position else {}
             return iter(obstore.get(self._store, self._key(key), options=options).stream(min_chunk_size=BLOCK))
 
-        at = start
-        for block in self._going_on(some, lambda: at, key):  # noqa: B023
+        position = start
+        for block in self._resumed(open_stream, lambda: position, key):  # noqa: B023
             yield (data := bytes(block))
-            at += len(data)
+            position += len(data)
 
     def put(self, key: str, data: bytes) -> None:
-        """Write an object, whatever was there."""
+        """Write an object, replacing any that exists."""
         import obstore
 
-        self._unconditionally(lambda: obstore.put(self._store, self._key(key), data, use_multipart=False), key)
+        self._overwrite(lambda: obstore.put(self._store, self._key(key), data, use_multipart=False), key)
 
     def put_new(self, key: str, data: bytes) -> bool:
-        """Write an object if there is none. False: there is one, which may be what an earlier attempt of this very call wrote."""
+        """Write an object if it does not exist. Return false if it does; an earlier attempt of this very call may have written it."""
         return self._put(key, data, "create")
 
     def put_if(self, key: str, data: bytes, tag: str) -> bool:
-        """Write an object if it is still the one of that tag. False: it is not, or an earlier attempt of this very call has written it."""
+        """Write an object if it still has that tag. Return false if it has not; an earlier attempt of this very call may have written it."""
         return self._put(key, data, {self._tag: tag})
 
     def _put(self, key: str, data: bytes, mode: Any) -> bool:
@@ -163,45 +163,45 @@ class Bucket:
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         try:
-            self._asked(lambda: obstore.put(self._store, self._key(key), data, mode=mode, use_multipart=False), key)
+            self._request(lambda: obstore.put(self._store, self._key(key), data, mode=mode, use_multipart=False), key)
         except (AlreadyExistsError, PreconditionError):
             return False
         return True
 
     def upload(self, key: str, path: Path) -> None:
-        """Write an object of any size, whatever was there."""
+        """Write an object of any size, replacing any that exists."""
         import obstore
 
-        self._unconditionally(lambda: obstore.put(self._store, self._key(key), path), key)
+        self._overwrite(lambda: obstore.put(self._store, self._key(key), path), key)
 
-    def _read(self, ask: Callable[[], T], key: str) -> T:
-        """What the bucket answers, asked again where the answer broke off."""
-        answer: T = next(self._going_on(lambda: iter([ask()]), lambda: None, key))
+    def _read(self, request: Callable[[], T], key: str) -> T:
+        """Return the answer to a request, retried if it breaks off."""
+        answer: T = next(self._resumed(lambda: iter([request()]), lambda: None, key))
         return answer
 
-    def _unconditionally(self, write: Callable[[], object], key: str) -> None:
-        """Write; try again after a conflict with another writer of the same object (409)."""
+    def _overwrite(self, write: Callable[[], object], key: str) -> None:
+        """Write an object; retry after a conflict with another writer of the same object (409)."""
         from obstore.exceptions import AlreadyExistsError
 
         for attempt in range(1, REPEATED + 1):
             try:
-                self._asked(write, key)
+                self._request(write, key)
                 return
             except AlreadyExistsError:
                 self.pause(attempt)
         raise Unanswered(f"{self.url}/{key}: others wrote it {REPEATED} times at the same moment. Try again")
 
     def delete(self, key: str) -> None:
-        """Delete an object, if it is there."""
+        """Delete an object, if it exists."""
         import obstore
 
         try:
-            self._asked(lambda: obstore.delete(self._store, self._key(key)), key)
+            self._request(lambda: obstore.delete(self._store, self._key(key)), key)
         except FileNotFoundError:
             return
 
     def entries(self, prefix: str) -> Iterator[Entry]:
-        """The objects whose keys begin with a prefix that ends with ``/``."""
+        """Yield the objects whose keys begin with a prefix that ends with ``/``, in the order of their keys."""
         import obstore
 
         last = ""
@@ -209,36 +209,36 @@ class Bucket:
         def pages() -> Iterator[Any]:
             return iter(obstore.list(self._store, self._key(prefix).rstrip("/"), offset=last or None, chunk_size=PAGE))
 
-        for page in self._going_on(pages, lambda: last, prefix):  # noqa: B023
-            for each in page:
-                if (path := str(each["path"])) > last:  # a server may begin with the offset, or look past it
-                    yield Entry(path[len(self._key("")) :], int(each["size"]), each["last_modified"].timestamp())
+        for page in self._resumed(pages, lambda: last, prefix):  # noqa: B023
+            for entry in page:
+                if (path := str(entry["path"])) > last:  # a server may begin with the offset, or look past it
+                    yield Entry(path[len(self._key("")) :], int(entry["size"]), entry["last_modified"].timestamp())
                     last = path
 
     def folders(self, prefix: str) -> list[str]:
-        """What follows a prefix that ends with ``/`` or is empty, up to the next ``/``, each once, sorted."""
+        """Return the names of the folders directly below a prefix, which ends with ``/`` or is empty; sorted."""
         import obstore
 
-        found = self._read(lambda: obstore.list_with_delimiter(self._store, self._key(prefix).rstrip("/") or None), prefix)
-        return sorted(str(path).rstrip("/").rpartition("/")[2] for path in found["common_prefixes"])
+        listing = self._read(lambda: obstore.list_with_delimiter(self._store, self._key(prefix).rstrip("/") or None), prefix)
+        return sorted(str(path).rstrip("/").rpartition("/")[2] for path in listing["common_prefixes"])
 
-    def _going_on(self, begin: Callable[[], Iterator[Any]], place: Callable[[], Any], what: str) -> Iterator[Any]:
-        """What an answer in parts gives. Where it breaks off it is asked for again, from the place that its reader has come to."""
-        before, failed = place(), 0
+    def _resumed(self, open_stream: Callable[[], Iterator[Any]], position: Callable[[], Any], key: str) -> Iterator[Any]:
+        """Yield the parts of a streamed answer. If it breaks off, it is requested again from the `position` that the reader has reached."""
+        last, failures = position(), 0
         while True:
             try:
-                stream = self._asked(begin, what)
-                while (part := self._asked(lambda: next(stream, None), what)) is not None:  # noqa: B023
+                stream = self._request(open_stream, key)
+                while (part := self._request(lambda: next(stream, None), key)) is not None:  # noqa: B023
                     yield part
                 return
             except Unanswered:
-                before, failed = place(), failed + 1 if place() == before else 1
-                if failed > REPEATED:
+                last, failures = position(), failures + 1 if position() == last else 1
+                if failures > REPEATED:
                     raise
-                self.pause(failed)
+                self.pause(failures)
 
     def pause(self, attempt: int) -> None:
-        """Wait before another attempt, the longer the more there were."""
+        """Wait before another attempt, with exponential backoff and jitter."""
         time.sleep(min(5.0, 0.05 * 2**attempt) * random.random())
 
     def _key(self, key: str) -> str:
@@ -247,22 +247,22 @@ class Bucket:
 
     @property
     def _tag(self) -> Literal["version", "e_tag"]:
-        """What a conditional write names: Google Cloud compares generations, all others compare ETags."""
+        """The precondition of a conditional write: Google Cloud compares generations, all others compare ETags."""
         return "version" if self.url.startswith("gs:") else "e_tag"
 
     @property
     def _store(self) -> Any:
         scheme, _, rest = self.url.partition("://")
-        if not _FIRST:
-            _FIRST.append(os.getpid())
-        return _opened(f"{scheme}://{rest.partition('/')[0]}", os.getpid())
+        if not _CLIENT_PROCESS:
+            _CLIENT_PROCESS.append(os.getpid())
+        return _client(f"{scheme}://{rest.partition('/')[0]}", os.getpid())
 
-    def _asked(self, ask: Callable[[], T], key: str) -> T:
-        """What the bucket answers; what it says of failures in one sentence without secrets."""
+    def _request(self, request: Callable[[], T], key: str) -> T:
+        """Return the answer to a request; raise failures in one sentence without secrets."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         try:
-            return ask()
+            return request()
         except (AlreadyExistsError, PreconditionError):
             raise
         except FileNotFoundError as error:
@@ -272,7 +272,7 @@ class Bucket:
         except (ConfigError, StoreError):
             raise
         except Exception as error:
-            if _NOBODY in str(error):
+            if _METADATA_SERVICE in str(error):
                 raise Unanswered(
                     f"{self.url}: no credentials were found. Set {_credentials(self.url.partition(':')[0])}, or run where the machine has a role"
                 ) from None
@@ -282,24 +282,24 @@ class Bucket:
 
 
 def error_text(error: Exception) -> str:
-    """What a library says of a failure: its first lines, without credentials."""
+    """Return the first lines of a library's error, without credentials."""
     text = " ".join(str(error).split("\n\nDebug source")[0].split())[:500]
     return without_secrets(text)
 
 
-_FIRST: list[int] = []
-"""The process that opened the first client here, or the one that this one was forked from."""
+_CLIENT_PROCESS: list[int] = []
+"""The id of the process that opened the first client; a forked process inherits it."""
 
 
 @bounded_cache("clients of buckets", 64)
-def _opened(bucket: str, process: int) -> Any:
-    """The client of a bucket.
+def _client(bucket: str, process: int) -> Any:
+    """Return the client of a bucket.
 
     Raises:
-        StoreError: in a process that was forked from one that has a client: the threads that carry out requests do not come along, and it would
+        StoreError: this process was forked from one that has a client. The threads that carry out requests do not survive a fork, so a request would
             wait forever.
     """
-    if process != _FIRST[0]:
+    if process != _CLIENT_PROCESS[0]:
         raise StoreError(
             f"{bucket}: this process was forked from one that has used buckets, and cannot. Open the store before workers are forked, as "
             "data sets do, or have them started with multiprocessing_context='spawn'"
@@ -318,20 +318,20 @@ def _opened(bucket: str, process: int) -> Any:
         ) from None
 
 
-# The folder on this machine that stands for a folder of stores in a bucket: builds are written in it, what is read is fetched to it.
+# The mirror: the local folder of a folder of stores in a bucket. Builds are written to it, and what is read is fetched to it.
 #
-# It looks like a folder of stores on disk, so that whatever reads stores reads it. Its file `BUCKET` says which bucket it stands for.
+# It has the layout of a folder of stores on disk, so every reader of stores can read it. Its file `BUCKET` names the bucket.
 #
 #     <cache>/stores/<end of the address>-<hash of it>/
 #         bucket.json                          the address
 #         <asset>[/<partition>]/versions/…     versions that were built here or fetched
-#     <cache>/blobs/<sha256>                   their files, under other names of the same bytes on disk
+#     <cache>/blobs/<sha256>                   their files, as hard links
 
 BUCKET = "bucket.json"
 
 
 def cache_folder() -> Path:
-    """Where mirrors and blobs are."""
+    """Return the folder of mirrors and blobs."""
     folder = files.cache_folder()
     if folder is None:
         raise ConfigError(f"stores in a bucket need a folder on this machine, and {FOLDER} is empty. Name one, or leave the variable out")
@@ -339,17 +339,17 @@ def cache_folder() -> Path:
 
 
 def local_root(location: str | Path) -> Path:
-    """The folder of stores on this machine for a folder or an address.
+    """Return the local folder of stores for a folder or an address, whose mirror is made.
 
     Raises:
-        ConfigError: an address that is not that of a bucket.
+        ConfigError: the address is not that of a bucket.
     """
     if not is_bucket(location):
         return Path(location)
     url = checked(str(location))
     name = re.sub(r"[^A-Za-z0-9]+", "-", url.rpartition("/")[2])
     root = cache_folder() / "stores" / f"{name}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"
-    with told(root):
+    with os_errors_in_words(root):
         root.mkdir(parents=True, exist_ok=True)
         if not (root / BUCKET).exists():
             temporary = root / f".{BUCKET}-{os.getpid()}"
@@ -359,11 +359,11 @@ def local_root(location: str | Path) -> Path:
 
 
 def bucket_of(folder: Path) -> Bucket | None:
-    """What a folder in a mirror stands for; `None` for any other folder."""
-    real = folder.resolve()
-    for above in (real, *list(real.parents)[:2]):
-        if (above / BUCKET).is_file():
-            url = json.loads((above / BUCKET).read_text("utf-8"))["url"]
-            below = real.relative_to(above).as_posix()
+    """Return the bucket that a folder in a mirror stands for; `None` for any other folder."""
+    resolved = folder.resolve()
+    for folder_above in (resolved, *list(resolved.parents)[:2]):
+        if (folder_above / BUCKET).is_file():
+            url = json.loads((folder_above / BUCKET).read_text("utf-8"))["url"]
+            below = resolved.relative_to(folder_above).as_posix()
             return Bucket(url) if below == "." else Bucket(url).below(below)
     return None

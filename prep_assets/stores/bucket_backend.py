@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.bucket import Bucket, Unanswered, cache_folder
-from prep_assets.stores.files import loads, locked, remove_tree, sync_folders, told
+from prep_assets.stores.files import loads, locked, os_errors_in_words, remove_tree, sync_folders
 from prep_assets.stores.manifest import CHECKS, MANIFEST, Manifest, Result, parse_results, results_text
 from prep_assets.stores.verification import sums_of
 from prep_assets.stores.version_folders import (
@@ -38,12 +38,12 @@ from prep_assets.stores.version_folders import (
     versions_in,
 )
 
-# The catalog of one store in a bucket: its pointers and versions in one small object, which is replaced only if it is as it was read.
+# The catalog of one store in a bucket: its pointers and versions in one small object, replaced only if it is unchanged since it was read.
 #
-# Every change carries a token, and the object remembers those of the last changes. So a writer whose answer was lost sees that its change was made,
-# also when others have changed the object since; making it twice would take their change back.
+# Every change carries a token, and the object keeps the tokens of the last changes. So a writer that lost the answer sees that its change was made,
+# even when others have changed the object since; applying it twice would revert theirs.
 #
-# A version that is to be deleted is condemned here first. One that is pointed to cannot be condemned, one that is condemned can never be pointed to.
+# A version is condemned in the catalog before it is deleted. A version that is pointed to cannot be condemned, a condemned one never pointed to.
 
 T = TypeVar("T")
 KEY = "catalog.json"
@@ -54,14 +54,13 @@ ATTEMPTS = 60
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """What is known of the versions of a store.
+    """The pointers and versions of a store.
 
     Attributes:
-        generation: counts changes.
+        generation: number of changes.
         pointers: see `prep_assets.stores.version_folders`.
-        versions: every version that was pointed to, and is not condemned, sorted.
-        condemned: versions that are deleted or about to be, and on which day that was decided. Their names are not used
-            again for long.
+        versions: every version that was ever pointed to and is not condemned, sorted.
+        condemned: versions that are deleted or about to be, with the day of that decision. Their names are not reused for `KEPT` seconds.
         done: tokens of the last changes, the latest last.
     """
 
@@ -72,54 +71,54 @@ class Catalog:
     done: tuple[str, ...] = ()
 
     def pointed(self, moved: Mapping[str, str]) -> Catalog:
-        """The catalog with some pointers moved.
+        """Return the catalog with pointers moved.
 
         Raises:
-            StoreError: to a version that is condemned.
+            StoreError: a pointer would lead to a condemned version.
         """
         pointers = replace(self.pointers, **moved)
         used = pointers.used
-        if gone := sorted(used & self.condemned.keys()):
-            raise StoreError(f"{gone[0]} was pruned meanwhile")
+        if pruned := sorted(used & self.condemned.keys()):
+            raise StoreError(f"{pruned[0]} was pruned meanwhile")
         return replace(self, pointers=pointers, versions=tuple(sorted({*self.versions, *used})))
 
     def condemn(self, version: str, day: str, oldest: str) -> Catalog:
-        """The catalog without a version. One that is pointed to stays. What was condemned before the oldest day is forgotten."""
+        """Return the catalog with a version condemned, unless it is pointed to. Entries older than the day `oldest` are dropped."""
         if version in self.pointers.used or version in self.condemned:
             return self
-        kept = {name: when for name, when in self.condemned.items() if when >= oldest}
-        return replace(self, versions=tuple(name for name in self.versions if name != version), condemned={**kept, version: day})
+        recent = {name: condemned_day for name, condemned_day in self.condemned.items() if condemned_day >= oldest}
+        return replace(self, versions=tuple(name for name in self.versions if name != version), condemned={**recent, version: day})
 
 
 class Seen(NamedTuple):
-    """A catalog as it was read; `tag` is `None` where there is none yet."""
+    """A catalog as it was read; `tag` is `None` if the object does not exist yet."""
 
     catalog: Catalog
     tag: str | None
 
 
 def read(objects: Bucket) -> Seen:
-    """The catalog as it is now.
+    """Read the catalog.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: it cannot be parsed.
     """
-    held = objects.get(KEY)
-    if held is None:
+    stored = objects.get(KEY)
+    if stored is None:
         return Seen(Catalog(), None)
     try:
-        fields: dict[str, Any] = loads(held.data)
+        fields: dict[str, Any] = loads(stored.data)
         lists = {name: tuple(map(str, fields[name])) for name in ("versions", "done")}
         catalog = Catalog(int(fields["generation"]), Pointers(**fields["pointers"]), condemned=dict(fields["condemned"]), **lists)
     except (ArithmeticError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
             f"{objects.url}/{KEY} cannot be read ({type(error).__name__}: {error}); it was edited. Put its last version back"
         ) from error
-    return Seen(catalog, held.tag)
+    return Seen(catalog, stored.tag)
 
 
 def write(catalog: Catalog) -> bytes:
-    """What the object holds."""
+    """Return the catalog as the bytes of its object."""
     fields = {
         "generation": catalog.generation,
         "pointers": {name: version for name, version in asdict(catalog.pointers).items() if version or name != "damaged"},
@@ -130,82 +129,82 @@ def write(catalog: Catalog) -> bytes:
     return json.dumps(fields).encode() + b"\n"
 
 
-def change_catalog(objects: Bucket, step: Callable[[Catalog], Catalog]) -> Catalog:
-    """Make one change, exactly once, whatever others do and whatever answers are lost.
+def change_catalog(objects: Bucket, change: Callable[[Catalog], Catalog]) -> Catalog:
+    """Apply a change exactly once, even with concurrent writers and lost answers.
 
     Args:
-        step: gives the catalog after the change; it is asked again of each newer catalog, and gives the same one where nothing is to be done.
+        change: returns the catalog after the change; it is called again with each newer catalog, and returns it unchanged if there is nothing to do.
 
     Raises:
-        Unanswered: the store keeps failing, and whether the change was made is unknown.
+        Unanswered: the object store keeps failing, and whether the change was made is unknown.
     """
     token, first = secrets.token_hex(8), -1
 
-    def look() -> tuple[Catalog, Write | None]:
+    def attempt() -> tuple[Catalog, Write | None]:
         nonlocal first
-        now, tag = read(objects)
-        if token in now.done:
-            return now, None
-        first = now.generation if first < 0 else first
-        if now.generation - first > REMEMBERED:
+        catalog, tag = read(objects)
+        if token in catalog.done:
+            return catalog, None
+        first = catalog.generation if first < 0 else first
+        if catalog.generation - first > REMEMBERED:
             raise Unanswered(f"{objects.url}/{KEY}: more than {REMEMBERED} changes by others since this one began. Build again")
-        changed = step(now)
-        if changed == now:
-            return now, None
-        changed = replace(changed, generation=now.generation + 1, done=(*now.done, token)[-REMEMBERED:])
+        changed = change(catalog)
+        if changed == catalog:
+            return catalog, None
+        changed = replace(changed, generation=catalog.generation + 1, done=(*catalog.done, token)[-REMEMBERED:])
         data = write(changed)
         return changed, lambda: objects.put_new(KEY, data) if tag is None else objects.put_if(KEY, data, tag)
 
-    return written(objects, KEY, look)
+    return written(objects, KEY, attempt)
 
 
 Write = Callable[[], bool]
-"""Writes an object on a condition; false where that does not hold."""
+"""A conditional write; returns false if its condition does not hold."""
 
 
-def written(objects: Bucket, key: str, look: Callable[[], tuple[T, Write | None]]) -> T:
-    """Write an object on the condition that nobody else has, in as many attempts as that takes.
+def written(objects: Bucket, key: str, attempt: Callable[[], tuple[T, Write | None]]) -> T:
+    """Write an object by optimistic concurrency: read, write if nobody else has, retry.
 
     Args:
-        look: gives what is returned once the object is as it should be, and what makes it so; `None`: it is.
+        attempt: reads the object, and returns the result of `written` and the write that it takes; `None` if the object is already right.
 
     Raises:
-        Unanswered: the store keeps failing, and whether the object was written is unknown.
+        Unanswered: the object store keeps failing, and whether the object was written is unknown.
     """
     fault: Unanswered | None = None
-    for attempt in range(ATTEMPTS):
-        if attempt:
-            objects.pause(attempt)
-        result, write = look()
+    for tried in range(ATTEMPTS):
+        if tried:
+            objects.pause(tried)
+        outcome, write = attempt()
         if write is None:
-            return result
+            return outcome
         try:
             if write():
-                return result
+                return outcome
             fault = None
         except Unanswered as error:
             fault = error
     raise fault or Unanswered(f"{objects.url}/{key}: others changed it {ATTEMPTS} times in a row. Build again")
 
 
-# The versions of one store in a bucket: put there whole or not at all, read under a lease, deleted when they have no readers.
+# The versions of one store in a bucket: uploaded whole or not at all, read under a lease, deleted when they have no readers.
 #
 #     catalog.json                                see `prep_assets.stores.bucket_backend`
-#     versions/<version>/…                        payload; manifest.json last, and only if there is none
+#     versions/<version>/…                        payload; manifest.json last, and only if it does not exist
 #     versions/<version>.quarantine.jsonl, .checks.json
-#     leases/<version>/<token>                    a reader of it; counts for `LEASE` seconds
+#     leases/<version>/<token>                    the lease of a reader; valid for `LEASE` seconds
 #
-# A version exists once it has a manifest. Only pruning, which deletes what the catalog does not name, relies on lists.
+# A version exists once it has a manifest. Only pruning, which deletes what the catalog does not name, relies on listings.
 
 LEASE = 3600
-"""Seconds for which a lease counts, by the clock of the store."""
+"""Seconds for which a lease is valid, by the clock of the object store."""
 DAY = 86_400
 KEPT = 7 * DAY
-"""Seconds for which the name of a deleted version is not used again: far longer than any request may be late."""
+"""Seconds for which the name of a deleted version is not reused: far longer than any request can be delayed."""
 
 
 def key_of(version: str, name: str) -> str:
-    """Where a file of a version is."""
+    """Return the key of a file of a version."""
     return f"versions/{version}/{name}"
 
 
@@ -214,90 +213,90 @@ def send(
     names: Iterable[str],
     upload: Callable[[str], None],
     manifest: bytes,
-    whole: Callable[[str, bytes], bool],
+    is_complete: Callable[[str, bytes], bool],
 ) -> str:
-    """Put a version there under the first name that is free: its payload, then its manifest, if there is none. The name is returned.
+    """Upload a version under the first free name: its payload, then its manifest, if that does not exist. Return the name.
 
     Args:
-        names: that it may have, in order.
-        upload: puts the payload there under a name.
-        whole: whether the version of a name, with the manifest that is there, is what was meant, every byte of it.
+        names: the candidates, in order.
+        upload: uploads the payload under a name.
+        is_complete: whether the version of a name, with the manifest that the bucket holds, has every byte of this one.
 
     Raises:
         StoreError: no name is free.
-        Unanswered: the store keeps failing. The version exists, or an invisible part of it.
+        Unanswered: the object store keeps failing. The version exists, or an invisible part of it.
     """
-    known = read(objects).catalog
+    catalog = read(objects).catalog
     for version in names:
-        if version in known.condemned or version == known.pointers.damaged:
+        if version in catalog.condemned or version == catalog.pointers.damaged:
             continue
-        held = objects.get(key_of(version, MANIFEST))
-        if held is None:
+        stored = objects.get(key_of(version, MANIFEST))
+        if stored is None:
             upload(version)
-        if whole(version, put_manifest(objects, version, manifest) if held is None else held.data):
+        if is_complete(version, put_manifest(objects, version, manifest) if stored is None else stored.data):
             return version
     raise StoreError(f"{objects.url}: no version of this content is sound, and no name is left. Look at the bucket")
 
 
 def put_manifest(objects: Bucket, version: str, manifest: bytes) -> bytes:
-    """Put a manifest there if there is none, and return the one that is there: this one also where an earlier attempt wrote it."""
+    """Write a manifest if the version has none, and return the one that it then has; an earlier attempt may have written this one."""
     key = key_of(version, MANIFEST)
 
-    def look() -> tuple[bytes, Write | None]:
-        held = objects.get(key)
-        return (manifest, lambda: objects.put_new(key, manifest)) if held is None else (held.data, None)
+    def attempt() -> tuple[bytes, Write | None]:
+        stored = objects.get(key)
+        return (manifest, lambda: objects.put_new(key, manifest)) if stored is None else (stored.data, None)
 
-    return written(objects, key, look)
+    return written(objects, key, attempt)
 
 
 def replace_manifest(objects: Bucket, version: str, manifest: bytes) -> None:
-    """Put another manifest in place of the one that is there.
+    """Replace the manifest of a version.
 
     Raises:
-        StoreError: there is none.
+        StoreError: the version has none.
     """
     key = key_of(version, MANIFEST)
 
-    def look() -> tuple[None, Write | None]:
-        held = objects.get(key)
-        if held is None:
+    def attempt() -> tuple[None, Write | None]:
+        stored = objects.get(key)
+        if stored is None:
             raise StoreError(f"{objects.url}/{key} is gone. Build the store again")
-        return None, None if held.data == manifest else lambda: objects.put_if(key, manifest, held.tag)
+        return None, None if stored.data == manifest else lambda: objects.put_if(key, manifest, stored.tag)
 
-    written(objects, key, look)
+    written(objects, key, attempt)
 
 
 class BucketLease:
-    """Keep a version from being deleted. Without permission to write there is no lease."""
+    """A lease on a version, which keeps it from being deleted. Without permission to write there is none."""
 
     def __init__(self, objects: Bucket, version: str) -> None:
         self._objects, self._key = objects, f"leases/{version}/{secrets.token_hex(8)}"
-        self._until = 0.0
+        self._renew_at = 0.0
         self.renew()
 
     def renew(self) -> None:
-        """Have it count for longer, if half of its time is over."""
-        if time.monotonic() > self._until:
+        """Renew the lease if half of its time is over."""
+        if time.monotonic() > self._renew_at:
             with suppress(Unanswered):
                 self._objects.put(self._key, b"")
-            self._until = time.monotonic() + LEASE / 2
+            self._renew_at = time.monotonic() + LEASE / 2
 
     def end(self) -> None:
-        """Have it count no longer."""
+        """Give the lease up."""
         with suppress(Unanswered):
             self._objects.delete(self._key)
 
 
 @contextmanager
 def leased(objects: Bucket, version: str) -> Iterator[BucketLease]:
-    """While the block lasts, the version is not deleted.
+    """Hold a lease on a version while the block runs.
 
     Raises:
-        StoreError: it is deleted, or about to be.
+        StoreError: the version is deleted, or about to be.
     """
     lease = BucketLease(objects, version)
     try:
-        # the lease first, then this look; pruning condemns first, and then looks for leases
+        # take the lease first, then read the catalog; pruning condemns first, then looks for leases
         if version in read(objects).catalog.condemned:
             raise StoreError(f"{objects.url}/versions/{version} was pruned")
         yield lease
@@ -306,15 +305,15 @@ def leased(objects: Bucket, version: str) -> Iterator[BucketLease]:
 
 
 def remove_from_bucket(objects: Bucket, version: str) -> bool:
-    """Delete a version that nothing points to; false where it is pointed to, or has readers.
+    """Delete a version; return false if it is pointed to, or has readers.
 
     A version with readers stays condemned: no new reader can open it, and the next removal deletes it.
     """
     if _is_read(objects, version):
         return False
-    day, oldest = (time.strftime("%Y-%m-%d", time.gmtime(time.time() - ago)) for ago in (0, KEPT))
-    known = change_catalog(objects, lambda now: now.condemn(version, day, oldest))
-    if version not in known.condemned or _is_read(objects, version):
+    day, oldest = (time.strftime("%Y-%m-%d", time.gmtime(time.time() - age)) for age in (0, KEPT))
+    catalog = change_catalog(objects, lambda catalog: catalog.condemn(version, day, oldest))
+    if version not in catalog.condemned or _is_read(objects, version):
         return False
     delete(objects, version)
     return True
@@ -322,11 +321,11 @@ def remove_from_bucket(objects: Bucket, version: str) -> bool:
 
 def _is_read(objects: Bucket, version: str) -> bool:
     leases = [entry.modified for entry in objects.entries(f"leases/{version}/")]
-    return bool(leases) and max(leases) + LEASE > _now(objects)
+    return bool(leases) and max(leases) + LEASE > _server_time(objects)
 
 
 def delete(objects: Bucket, version: str) -> None:
-    """Delete the objects of a condemned version, its manifest first, so that it no longer exists from then on."""
+    """Delete the objects of a condemned version, its manifest first: without that it no longer exists."""
     objects.delete(key_of(version, MANIFEST))
     for entry in [*objects.entries(f"versions/{version}/"), *objects.entries(f"leases/{version}/")]:
         objects.delete(entry.key)
@@ -335,61 +334,61 @@ def delete(objects: Bucket, version: str) -> None:
 
 
 def orphans(objects: Bucket) -> dict[str, int]:
-    """Versions that the catalog does not name, and that nothing was written to for a day: their bytes by name. Builds left them, or removals.
+    """Return the bytes, by name, of versions that the catalog does not name and that nothing was written to for a day: left by builds or removals.
 
-    What is younger may be on its way into the catalog.
+    A younger one may be about to enter the catalog.
     """
-    found: dict[str, tuple[int, float]] = {}
+    totals: dict[str, tuple[int, float]] = {}
     for entry in objects.entries("versions/"):
         name = entry.key.split("/")[1]
         name = next((name.removesuffix(suffix) for suffix in (QUARANTINE, CHECKS) if name.endswith(suffix)), name)
-        size, modified = found.get(name, (0, 0.0))
-        found[name] = (size + entry.size, max(modified, entry.modified))
+        size, modified = totals.get(name, (0, 0.0))
+        totals[name] = (size + entry.size, max(modified, entry.modified))
     known, now = set(read(objects).catalog.versions), time.time()
-    return {name: size for name, (size, modified) in sorted(found.items()) if name not in known and modified + DAY < now}
+    return {name: size for name, (size, modified) in sorted(totals.items()) if name not in known and modified + DAY < now}
 
 
-def _now(objects: Bucket) -> float:
-    """The time by the clock of the store."""
+def _server_time(objects: Bucket) -> float:
+    """Return the time by the clock of the object store."""
     objects.put("leases/clock", b"")
-    held = objects.get("leases/clock")
-    if held is None:
+    stored = objects.get("leases/clock")
+    if stored is None:
         raise Unanswered(f"{objects.url}/leases/clock was written and is not there. Try again")
-    return held.modified
+    return stored.modified
 
 
-# Files by their sha256, fetched once for all processes of a machine, checked when they come, and bounded in bytes.
+# The blob cache: files by sha256, fetched once per machine, verified on arrival, bounded in bytes.
 
 LIMIT = "PREP_ASSETS_CACHE_BYTES"
-"""Variable of the environment: the most that fetched and built versions of buckets may take on this machine; no bound where it is not set."""
+"""Environment variable: most bytes of fetched and built versions of buckets on this machine; unbounded if it is not set."""
 
 
 def blob(sha256: str) -> Path:
-    """Where a file is, if it was fetched."""
+    """Return the path of a cached file."""
     return cache_folder() / "blobs" / sha256
 
 
 def fetch_file(objects: Bucket, key: str, sha256: str, size: int, target: Path, lease: BucketLease) -> None:
-    """Make `target` the file with this content, which is at `key` of a bucket. A copy on this machine is taken first.
+    """Link `target` to the cached file of this sha256, which is downloaded from `key` of a bucket if it is missing.
 
     Raises:
-        StoreError: it is not there, or is another content.
+        StoreError: the object is missing, or has other content.
     """
     path = blob(sha256)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with told(path.parent), locked(path.with_name(f".{sha256}.lock")):
+    with os_errors_in_words(path.parent), locked(path.with_name(f".{sha256}.lock")):
         with suppress(FileNotFoundError):
             target.hardlink_to(path)
             if sums_of(target).sha256 == sha256:
                 return
             target.unlink()
-            path.unlink()  # it was altered here
+            path.unlink()  # it was altered on this machine
         temporary = path.with_name(f".{sha256}.part")
         try:
-            found, length = _download(objects, key, temporary, lease)
-            if (found, length) != (sha256, size):
+            sha256_read, length = _download(objects, key, temporary, lease)
+            if (sha256_read, length) != (sha256, size):
                 raise StoreError(
-                    f"{objects.url}/{key}: {length:,} bytes with sha256 {found[:16]}…, the manifest says {size:,} with {sha256[:16]}…: "
+                    f"{objects.url}/{key}: {length:,} bytes with sha256 {sha256_read[:16]}…, the manifest says {size:,} with {sha256[:16]}…: "
                     "the bucket altered it, or somebody did. Build the store again"
                 )
             target.hardlink_to(temporary)
@@ -399,11 +398,11 @@ def fetch_file(objects: Bucket, key: str, sha256: str, size: int, target: Path, 
 
 
 def keep(sha256: str, path: Path) -> None:
-    """Have a file that was built here known by its content."""
-    known = blob(sha256)
-    with told(known.parent), locked(known.with_name(f".{sha256}.lock")):
-        if not known.exists():
-            known.hardlink_to(path)
+    """Add a file that was built on this machine to the cache."""
+    cached = blob(sha256)
+    with os_errors_in_words(cached.parent), locked(cached.with_name(f".{sha256}.lock")):
+        if not cached.exists():
+            cached.hardlink_to(path)
 
 
 def _download(objects: Bucket, key: str, path: Path, lease: BucketLease) -> tuple[str, int]:
@@ -425,25 +424,27 @@ def _download(objects: Bucket, key: str, path: Path, lease: BucketLease) -> tupl
 
 
 def make_room(size: int) -> None:
-    """Delete fetched versions without readers, the longest unused first, until `size` more bytes have room.
+    """Delete fetched versions without readers, least recently used first, until `size` more bytes fit.
 
     Raises:
-        StoreError: there is no room even so.
+        StoreError: they do not fit even then.
     """
     if (limit := _limit()) is None:
         return
     blobs = cache_folder() / "blobs"
     folders = [folder for pattern in ("*/*/versions", "*/*/*/versions") for folder in (cache_folder() / "stores").glob(pattern)]
     with locked(blobs / ".room.lock"):
-        views = sorted((view for folder in folders for view in versions_in(folder)), key=lambda view: view.stat().st_mtime_ns)
-        while (taken := sum(path.stat().st_size for path in blobs.iterdir() if path.is_file())) + size > limit and views:
-            remove_version(views.pop(0))
+        versions = sorted(
+            (version for folder in folders for version in versions_in(folder)), key=lambda version: version.stat().st_mtime_ns
+        )
+        while (used := sum(path.stat().st_size for path in blobs.iterdir() if path.is_file())) + size > limit and versions:
+            remove_version(versions.pop(0))
             for path in blobs.iterdir():
                 if not path.name.startswith(".") and path.stat().st_nlink == 1:  # no version has it
                     path.unlink(missing_ok=True)
-    if taken + size > limit:
+    if used + size > limit:
         raise StoreError(
-            f"{cache_folder()}: the cache of stores in buckets holds {taken:,} bytes that are in use, {size:,} more are needed, and "
+            f"{cache_folder()}: the cache of stores in buckets holds {used:,} bytes that are in use, {size:,} more are needed, and "
             f"{LIMIT} allows {limit:,}. Raise it, or end what reads the others"
         )
 
@@ -459,11 +460,11 @@ def _limit() -> int | None:
         raise ConfigError(f"{LIMIT} is {text!r}; it is a number of bytes, or one with KB, MB, GB or TB, e.g. 500GB") from error
 
 
-# A store in a bucket, as a `LocalBackend` is one on disk: written in the mirror, proven there, and sent; read from there when it is fetched.
+# The backend of a store in a bucket, as `LocalBackend` is that of one on disk: written to and verified in the mirror, then uploaded; read from the mirror.
 
 Item = TypeVar("Item")
 AT_ONCE = 8
-"""Files that are sent or fetched at a time."""
+"""Files that are uploaded or fetched at a time."""
 
 
 @dataclass(slots=True)
@@ -472,12 +473,12 @@ class BucketBackend:
 
     Attributes:
         objects: below that prefix.
-        mirror: the folder on this machine that stands for it.
+        mirror: the backend of the local folder.
     """
 
     objects: Bucket
     mirror: LocalBackend
-    _held: list[Lease | None] = field(default_factory=list, compare=False, repr=False)
+    _leases: list[Lease | None] = field(default_factory=list, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         return BucketBackend, (self.objects, self.mirror)
@@ -492,7 +493,7 @@ class BucketBackend:
 
     @contextmanager
     def building(self) -> Iterator[list[str]]:
-        """One builder at a time on this machine; those of others come to the same bytes, and one of them is first."""
+        """Lock out other builders of this machine; those of other machines write the same bytes, and the first one wins."""
         with self.mirror.building() as notes:
             yield notes
 
@@ -504,10 +505,10 @@ class BucketBackend:
 
     def published(self, version: str) -> Published:
         key = key_of(version, MANIFEST)
-        held = self.objects.get(key)
-        if held is None:
+        stored = self.objects.get(key)
+        if stored is None:
             raise StoreError(f"{self.where}/versions/{version} is not a store: it has no {MANIFEST}")
-        manifest = Manifest.parse(held.data, f"{self.where}/{key}")
+        manifest = Manifest.parse(stored.data, f"{self.where}/{key}")
         return Published(self.versions / version, manifest, keeper=BucketBackend(self.objects, self.mirror))
 
     def add(self, work: Path, manifest: Manifest) -> str:
@@ -518,13 +519,13 @@ class BucketBackend:
             (name_of(manifest.build_key, manifest.content_hash, number) for number in range(1, 1000)),
             partial(self._upload, work, manifest),
             manifest.text.encode(),
-            partial(self._is, manifest),
+            partial(self._is_stored, manifest),
         )
-        view = self.versions / version
-        if view.exists() and not version_faults(view, manifest):
+        mirrored = self.versions / version
+        if mirrored.exists() and not version_faults(mirrored, manifest):
             remove_tree(work)
             return version
-        self._drop(version)
+        self._remove_from_mirror(version)
         return self.mirror.put(work, manifest, version)
 
     def _upload(self, work: Path, manifest: Manifest, version: str) -> None:
@@ -533,85 +534,85 @@ class BucketBackend:
             files[f"versions/{version}{QUARANTINE}"] = work / WORK_QUARANTINE
         at_once(lambda key: self.objects.upload(key, files[key]), files)
 
-    def _is(self, manifest: Manifest, version: str, there: bytes) -> bool:
-        """Whether the bucket gives back what was built, every byte."""
+    def _is_stored(self, manifest: Manifest, version: str, manifest_read: bytes) -> bool:
+        """Return whether the bucket holds every byte of what was built."""
         try:
-            found = Manifest.parse(there, version)
+            stored = Manifest.parse(manifest_read, version)
         except StoreError:
             return False
-        return found.same_store(manifest) and not self.faults(version, found)
+        return stored.same_store(manifest) and not self.faults(version, stored)
 
     def relabel(self, version: str, manifest: Manifest) -> None:
         replace_manifest(self.objects, version, manifest.text.encode())
 
     def blocks(self, version: str, name: str, start: int) -> Iterator[bytes]:
-        """A file of the payload of a version from byte `start` on, read from the bucket.
+        """Yield the blocks of a payload file from byte `start` on, read from the bucket.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: the file does not exist.
         """
         return self.objects.read(key_of(version, name), start)
 
     def fetch(self, version: str, manifest: Manifest) -> Path:
-        """The folder of a version in the mirror. It stays as long as this object does."""
+        """Return the folder of a version in the mirror, fetched if need be. A lease keeps it for the life of this object."""
         folder = self.versions / version
-        while not (self._held and folder.is_dir()):
-            with told(folder), locked(self.versions / f".fetch-{version}"):
+        while not (self._leases and folder.is_dir()):
+            with os_errors_in_words(folder), locked(self.versions / f".fetch-{version}"):
                 if not folder.is_dir():
                     self._fetch(version, manifest, folder)
                 elif Manifest.read(folder) != manifest:
                     self.mirror.relabel(version, manifest)
-                self._held = [lease(folder)]
+                self._leases = [lease(folder)]
         with suppress(OSError):
-            os.utime(folder)  # it was used
+            os.utime(folder)  # mark it as used, for `make_room`
         return folder
 
     def _fetch(self, version: str, manifest: Manifest, folder: Path) -> None:
         work = folder.with_name(f".fetching-{version}")
         remove_tree(work)
         make_room(sum(int(entry["bytes"]) for entry in manifest.files.values()))
-        with leased(self.objects, version) as held:
+        with leased(self.objects, version) as bucket_lease:
             work.mkdir(parents=True)
 
-            def one(name: str) -> None:
+            def fetch_one(name: str) -> None:
                 entry = manifest.files[name]
-                fetch_file(self.objects, key_of(version, name), entry["sha256"], int(entry["bytes"]), work / name, held)
+                fetch_file(self.objects, key_of(version, name), entry["sha256"], int(entry["bytes"]), work / name, bucket_lease)
 
-            at_once(one, manifest.files)
+            at_once(fetch_one, manifest.files)
             if manifest.quarantine:
                 key = f"versions/{version}{QUARANTINE}"
-                refused = self.objects.get(key)
-                if refused is None or hashlib.sha256(refused.data).hexdigest() != manifest.quarantine:
+                quarantine = self.objects.get(key)
+                if quarantine is None or hashlib.sha256(quarantine.data).hexdigest() != manifest.quarantine:
                     raise StoreError(f"{self.where}/{key}: missing or altered. Build the store again")
-                (self.versions / f"{version}{QUARANTINE}").write_bytes(refused.data)
+                (self.versions / f"{version}{QUARANTINE}").write_bytes(quarantine.data)
         manifest.write(work)
         sync_folders(work)
         work.rename(folder)
 
     def faults(self, version: str, manifest: Manifest) -> list[str]:
-        """Of the files in the bucket. A folder in the mirror that is damaged is dropped, and fetched again when it is read."""
-        view = self.versions / version
-        if view.is_dir() and version_faults(view, manifest) and not self._drop(version):
-            return [f"{view} is damaged, and a process reads it. End that process, then try again"]
+        """Return the faults of the files in the bucket. A damaged folder in the mirror is removed, and fetched again when it is read."""
+        mirrored = self.versions / version
+        if mirrored.is_dir() and version_faults(mirrored, manifest) and not self._remove_from_mirror(version):
+            return [f"{mirrored} is damaged, and a process reads it. End that process, then try again"]
         files = {key_of(version, name): (name, str(entry["sha256"])) for name, entry in manifest.files.items()}
         if manifest.quarantine:
             files[f"versions/{version}{QUARANTINE}"] = (f"{version}{QUARANTINE}", manifest.quarantine)
-        return [fault for fault in at_once(lambda key: self._fault(key, *files[key]), files) if fault]
+        return [fault for fault in at_once(lambda key: self._file_fault(key, *files[key]), files) if fault]
 
-    def _fault(self, key: str, name: str, sha256: str) -> str:
+    def _file_fault(self, key: str, name: str, sha256: str) -> str:
         digest = hashlib.sha256()
         try:
             for block in self.objects.read(key):
                 digest.update(block)
         except FileNotFoundError:
             return f"{name}: missing"
-        found = digest.hexdigest()
-        return "" if found == sha256 else f"{name}: content altered: sha256 is {found[:16]}…, the manifest says {sha256[:16]}…"
+        sha256_read = digest.hexdigest()
+        return "" if sha256_read == sha256 else f"{name}: content altered: sha256 is {sha256_read[:16]}…, the manifest says {sha256[:16]}…"
 
     def results(self, version: str, content_hash: str) -> Mapping[str, Result] | None:
-        """What the checks of a version said of this content."""
-        held = self.objects.get(f"versions/{version}{CHECKS}")
-        return None if held is None else parse_results(held.data, content_hash)
+        """Return the check results of a version for this content."""
+        stored = self.objects.get(f"versions/{version}{CHECKS}")
+        return None if stored is None else parse_results(stored.data, content_hash)
 
     def record(self, version: str, content_hash: str, results: Mapping[str, Result]) -> None:
         if self.results(version, content_hash) != results:
@@ -621,8 +622,8 @@ class BucketBackend:
         return list(read(self.objects).catalog.versions)
 
     def written(self, version: str) -> int:
-        held = self.objects.get(key_of(version, MANIFEST))
-        return int(held.modified * 1e9) if held else 0
+        stored = self.objects.get(key_of(version, MANIFEST))
+        return int(stored.modified * 1e9) if stored else 0
 
     def leftovers(self) -> list[str]:
         return list(orphans(self.objects))
@@ -633,13 +634,13 @@ class BucketBackend:
     def remove(self, version: str) -> bool:
         removed = remove_from_bucket(self.objects, version)
         if removed:
-            self._drop(version)
+            self._remove_from_mirror(version)
         return removed
 
-    def _drop(self, version: str) -> bool:
-        """Delete the folder of a version in the mirror; false where it has readers."""
-        view = self.versions / version
-        return not view.is_dir() or remove_version(view)
+    def _remove_from_mirror(self, version: str) -> bool:
+        """Delete the folder of a version in the mirror; return false if it has readers."""
+        mirrored = self.versions / version
+        return not mirrored.is_dir() or remove_version(mirrored)
 
     def remove_all(self) -> None:
         with self.building():
@@ -648,23 +649,23 @@ class BucketBackend:
                 self.remove(name)
 
 
-def at_once(work: Callable[[Item], T], items: Iterable[Item], most: int = AT_ONCE) -> list[T]:
-    """What the work makes of each, a few at a time. The first failure, or Ctrl-C, leaves out those that have not begun."""
-    pool = ThreadPoolExecutor(most)
+def at_once(work: Callable[[Item], T], items: Iterable[Item], workers: int = AT_ONCE) -> list[T]:
+    """Map `work` over the items in `workers` threads. The first failure, or Ctrl-C, cancels the items that have not begun."""
+    pool = ThreadPoolExecutor(workers)
     try:
         return list(pool.map(work, items))
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-# Where finished shards of a store in a bucket lie, for workers without a folder in common with the process that joins them: beside its versions.
+# The depot of finished shards, next to the versions of a store in a bucket, for workers that share no folder with the process that merges them.
 #
 #     versions/.shards-<build key>/<hash of the work>/<name>.tar
 #
-# An object is there whole or not at all, and its name says what is in it: writing it again writes the same. They are deleted with the local folder of that
-# name; what a lost machine leaves, `prune` deletes after a day.
+# Objects are written whole or not at all, and named by content, so writing one twice is harmless. They are deleted with the local folder of that name;
+# `prune` deletes what a lost machine left after a day.
 
-_END = ".tar"
+_SUFFIX = ".tar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -677,31 +678,31 @@ class ShardDepot:
 
     objects: Bucket
 
-    def names(self, below: str = "") -> Iterator[str]:
-        """What lies here, or in a folder of here."""
-        prefix = f"{below}/" if below else ""
+    def names(self, folder: str = "") -> Iterator[str]:
+        """Yield the names of shards, of all or of one folder."""
+        prefix = f"{folder}/" if folder else ""
         for entry in self.objects.entries(prefix):
-            if entry.key.endswith(_END):
-                yield entry.key.removesuffix(_END)
+            if entry.key.endswith(_SUFFIX):
+                yield entry.key.removesuffix(_SUFFIX)
 
     def put(self, name: str, folder: Path) -> None:
-        """Send the files of a folder."""
-        with tempfile.NamedTemporaryFile(suffix=_END) as file:
+        """Upload the files of a folder."""
+        with tempfile.NamedTemporaryFile(suffix=_SUFFIX) as file:
             with tarfile.open(fileobj=file, mode="w") as tar:
                 tar.add(folder, arcname="")
             file.flush()
-            self.objects.upload(name + _END, Path(file.name))
+            self.objects.upload(name + _SUFFIX, Path(file.name))
 
     def fetch(self, name: str, folder: Path) -> None:
-        """Make `folder` what was sent under a name.
+        """Download what was uploaded under a name into `folder`.
 
         Raises:
-            FileNotFoundError: nothing was.
+            FileNotFoundError: nothing was uploaded under that name.
         """
         temporary = folder.with_name(f".{folder.name}.part")
         temporary.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder.parent) as file:
-            for block in self.objects.read(name + _END):
+            for block in self.objects.read(name + _SUFFIX):
                 file.write(block)
             file.seek(0)
             with tarfile.open(fileobj=file, mode="r") as tar:

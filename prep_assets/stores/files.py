@@ -1,4 +1,4 @@
-"""Files and folders: errors in words, syncing, mapped pages, small caches, strict JSON, sets of digests."""
+"""Files and folders: readable errors, fsync, mapped pages, small caches, strict JSON, sets of digests."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ import numpy.typing as npt
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import PrepAssetsError, StoreError
 
-# What the system says when a file cannot be written or read, in one sentence with the remedy.
+# Errors of the operating system about files, as one sentence with a remedy.
 
 FAULTY = "Nothing is published. Look for faults of the disk or the memory (dmesg, smartctl, memtest), then build again"
-"""What to do where the disk gives back something else than was written."""
+"""What to do when the disk does not return what was written."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _REMEDIES = {
     errno.EIO: "the disk reports a fault. Look at dmesg and smartctl; move the stores to a sound disk, then build again",
@@ -50,43 +50,43 @@ _REMEDIES = {
 
 
 def in_words(error: OSError, folder: Path, *, written: int = 0, before: int = 0) -> StoreError:
-    """One sentence: what could not be done, where, the numbers, the remedy.
+    """Return an error that says in one sentence what failed, where, the numbers and the remedy.
 
     Args:
-        folder: where the work was going on.
+        folder: the folder that was written to.
         written: bytes that this build had written.
-        before: bytes of the store that it would have replaced, 0 where there is none.
+        before: bytes of the store that it would have replaced, 0 if there is none.
     """
-    where = str(error.filename2 or error.filename or folder)
+    path = str(error.filename2 or error.filename or folder)
     if error.errno in FULL:
-        return StoreError(_full(folder, where, written, before, quota=error.errno == errno.EDQUOT))
+        return StoreError(_disk_full_message(folder, path, written, before, quota=error.errno == errno.EDQUOT))
     if error.errno is None:  # a library's
         return StoreError(f"{type(error).__name__}: {error}. It happened while this was written or read: {folder}")
-    said = (error.strerror or os.strerror(error.errno)).lower()
+    reason = (error.strerror or os.strerror(error.errno)).lower()
     remedy = _REMEDIES.get(error.errno, "look at this file, then try again")
-    return StoreError(f"{where}: {said}: {remedy}")
+    return StoreError(f"{path}: {reason}: {remedy}")
 
 
-def _full(folder: Path, where: str, written: int, before: int, *, quota: bool) -> str:
-    there = next(each for each in (folder, *folder.parents) if each.exists())
-    needed = (
+def _disk_full_message(folder: Path, path: str, written: int, before: int, *, quota: bool) -> str:
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    room_needed = (
         f"about {max(before, written):,} bytes, as the store before it" if before > written else f"more than the {written:,} bytes it had"
     )
-    what = "the quota of this user is used up" if quota else "the disk is full"
+    cause = "the quota of this user is used up" if quota else "the disk is full"
     return (
-        f"{where}: {what}: {free_bytes(there):,} bytes are free at {there}, the build needs {needed}. "
+        f"{path}: {cause}: {free_bytes(existing):,} bytes are free at {existing}, the build needs {room_needed}. "
         "Free some (prep-assets prune) or move the stores, then build again"
     )
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that this user may still write where a folder is."""
+    """Return the bytes that this user may still write to the file system of a folder."""
     return shutil.disk_usage(folder).free
 
 
 @contextmanager
-def told(folder: Path) -> Iterator[None]:
-    """Turn what the system says about files into a `StoreError` in words."""
+def os_errors_in_words(folder: Path) -> Iterator[None]:
+    """Turn an `OSError` of the block into a readable `StoreError`."""
     try:
         yield
     except OSError as error:
@@ -95,59 +95,59 @@ def told(folder: Path) -> Iterator[None]:
         raise in_words(error, folder) from error
 
 
-def named(error: OSError, path: Path) -> OSError:
-    """The error with the file that it is about; calls on an open file do not say it."""
+def with_path(error: OSError, path: Path) -> OSError:
+    """Return the error with its path; calls on a file descriptor do not set it."""
     if error.errno is not None and not error.filename:
         return type(error)(error.errno, error.strerror or os.strerror(error.errno), str(path))
     return error
 
 
-# Folders: made, brought to disk, removed.
+# Folders: made, synced to disk, removed.
 
 SILENT = 3.0
-"""Seconds for which nothing is said of waiting."""
+"""Seconds of waiting for a lock before a warning is logged."""
 _LOG = logging.getLogger(__name__)
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the list of names in a folder, on disk."""
+    """Call fsync on a file, or on a folder, whose entries are then on disk."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
     except OSError as error:
-        raise named(error, path) from error
+        raise with_path(error, path) from error
     finally:
         os.close(handle)
 
 
 def sync_folders(directory: Path) -> None:
-    """`sync` a folder and every folder below it; their files are on disk already."""
+    """Call `sync` on a folder and every folder below it; their files must be on disk already."""
     for path, _, _ in os.walk(directory, topdown=False):
         sync(Path(path))
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it that are missing, each on disk before the next one."""
-    missing = [each for each in (path, *path.parents) if not each.exists()]
-    for each in reversed(missing):
-        each.mkdir(exist_ok=True)
-        sync(each.parent)
+    """Make a folder and its missing parents, each synced before the next one is made."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        sync(folder.parent)
 
 
 def remove_tree(path: Path) -> list[str]:
-    """Delete a folder with everything below it as far as that is possible; what could not be deleted, in words."""
-    left: list[str] = []
+    """Delete a folder and everything below it, as far as possible. Return what could not be deleted, with reasons."""
+    failures: list[str] = []
 
-    def note(_: object, name: str, info: tuple[object, BaseException, object]) -> None:
-        if not isinstance(error := info[1], FileNotFoundError):
-            left.append(f"{name} ({error.strerror if isinstance(error, OSError) else error})")
+    def note_failure(_: object, path: str, exc_info: tuple[object, BaseException, object]) -> None:
+        if not isinstance(error := exc_info[1], FileNotFoundError):
+            failures.append(f"{path} ({error.strerror if isinstance(error, OSError) else error})")
 
-    shutil.rmtree(path, onerror=note)  # `onexc` is Python 3.12's
-    return left
+    shutil.rmtree(path, onerror=note_failure)  # `onexc` is Python 3.12's
+    return failures
 
 
 def folder_size(directory: Path) -> int:
-    """Bytes of all files below a folder; a file that goes meanwhile counts nothing."""
+    """Return the bytes of all files below a folder; a file that disappears meanwhile counts 0."""
     total = 0
     for path in directory.rglob("*"):
         with suppress(OSError):
@@ -156,36 +156,36 @@ def folder_size(directory: Path) -> int:
 
 
 @contextmanager
-def undone(work: Path, place: Path, *, before: int = 0, also: Callable[[], None] | None = None) -> Iterator[None]:
-    """Delete a folder where the block that writes into it fails, and say in words what the system said.
+def removed_on_failure(work: Path, place: Path, *, replaced_bytes: int = 0, cleanup: Callable[[], None] | None = None) -> Iterator[None]:
+    """Delete the folder `work` if the block that writes to it fails, and raise an `OSError` of the block as a readable `StoreError`.
 
     Args:
-        place: where the work is going on.
-        before: bytes of what it would have replaced, for the message that the disk is full.
-        also: deletes more, after a fault of the disk or of a store; not where the block was interrupted, and begins again.
+        place: the folder for messages.
+        replaced_bytes: size of what `work` would have replaced, for the message that the disk is full.
+        cleanup: called after a fault of the disk or of a store, but not after an interruption, since an interrupted build is resumed.
     """
     try:
         yield
     except BaseException as error:
-        fault: BaseException = error
+        raised: BaseException = error
         if isinstance(error, OSError) and not isinstance(error, PrepAssetsError):
-            fault = in_words(error, place, written=folder_size(work), before=before)
-        left = remove_tree(work) if work.exists() else []
-        if also is not None and isinstance(error, OSError | StoreError):
+            raised = in_words(error, place, written=folder_size(work), before=replaced_bytes)
+        failures = remove_tree(work) if work.exists() else []
+        if cleanup is not None and isinstance(error, OSError | StoreError):
             try:
-                also()
-            except (OSError, StoreError) as more:
-                left.append(str(more))
-        if left and isinstance(fault, PrepAssetsError):
-            fault = type(fault)(f"{fault}. What was written could not be deleted: {'; '.join(left[:3])}")
-        if fault is error:
+                cleanup()
+            except (OSError, StoreError) as cleanup_error:
+                failures.append(str(cleanup_error))
+        if failures and isinstance(raised, PrepAssetsError):
+            raised = type(raised)(f"{raised}. What was written could not be deleted: {'; '.join(failures[:3])}")
+        if raised is error:
             raise
-        raise fault from error
+        raise raised from error
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """One process at a time; the system frees the lock of a process that dies. Whoever waits for long says so."""
+    """Hold a lock between processes, which the system frees when the process dies. Waiting for more than `SILENT` seconds logs a warning."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         try:
@@ -200,15 +200,15 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-# Pages of mapped files, which this process gives back while it goes through them.
+# Pages of mapped files, which the process releases as it moves through them.
 #
-# What was read of a mapped file counts as memory of the process, although the system could take it back. Given back, it stays where the system keeps files,
-# and is there again as soon as somebody reads it. So work on a long file takes the memory of a stretch of it, and never of the file.
+# Pages that were read count as memory of the process, although the system could reclaim them. Released pages stay in the page cache and are mapped again
+# on the next read. So work on a long file takes the memory of a stretch of it, never of the whole file.
 
 ROOM = 24 << 20
-"""Bytes of mapped files that a process keeps. To get a page again takes 2 µs, so it gives back many at a time, and not often."""
+"""Bytes of mapped files that a process keeps resident. Mapping a page again takes 2 µs, so pages are released rarely and many at a time."""
 LOOK = 4 << 20
-"""Bytes that are gone through between two looks at how much it has."""
+"""Bytes processed between two checks of the resident size."""
 _MEMORY = Path("/proc/self/statm")
 _MAPPED: WeakSet[mmap.mmap] = WeakSet()
 _since_look = 0
@@ -216,19 +216,19 @@ _others = 0
 
 
 def mapped(array: np.memmap[Any, Any]) -> npt.NDArray[Any]:
-    """The elements of a mapped file, which are given back from now on. A slice of them is several times cheaper than one of an `np.memmap`."""
+    """Return a memmap as a plain array, whose pages `give_back` releases. Its slices are several times cheaper than those of an `np.memmap`."""
     if isinstance(array.base, mmap.mmap):
         _MAPPED.add(array.base)
     return np.asarray(array)
 
 
 def map_file(path: Path) -> npt.NDArray[np.uint8]:
-    """A file's bytes, mapped, read-only."""
+    """Map a file as read-only bytes."""
     return mapped(np.memmap(str(path), np.uint8, "r")) if path.stat().st_size else np.zeros(0, np.uint8)  # a `Path` would be resolved
 
 
-def went_through(count: int) -> None:
-    """Note that about so many bytes of mapped files were read or written one after another, and give pages back where it is time."""
+def note_mapped_bytes(count: int) -> None:
+    """Count about `count` bytes of mapped files that were read or written in sequence, and release pages every `LOOK` bytes."""
     global _since_look
     _since_look += count
     if _since_look >= LOOK:
@@ -236,65 +236,65 @@ def went_through(count: int) -> None:
 
 
 def give_back() -> None:
-    """Give all pages back where there are more than `ROOM`. Whoever still reads them gets them again."""
+    """Release the pages of all mapped files if more than `ROOM` bytes are resident. A later read maps them again."""
     global _since_look, _others
     _since_look = 0
-    found = _of_files()
-    _others = min(_others, found)
-    if found > _others + ROOM:
-        for each in list(_MAPPED):
-            each.madvise(mmap.MADV_DONTNEED)
-        _others = _of_files()
+    resident = _resident_file_bytes()
+    _others = min(_others, resident)
+    if resident > _others + ROOM:
+        for mapping in list(_MAPPED):
+            mapping.madvise(mmap.MADV_DONTNEED)
+        _others = _resident_file_bytes()
 
 
-def _of_files() -> int:
-    """Bytes of files, the code of libraries among them, that this process has in memory; 0 where the system does not say."""
+def _resident_file_bytes() -> int:
+    """Return the resident bytes of files, including the code of libraries; 0 if the system does not say."""
     try:
         return int(_MEMORY.read_bytes().split()[2]) * mmap.PAGESIZE
     except OSError:
         return 0
 
 
-# What was found once and would be found again, kept in the user's cache folder for the next process.
+# Caches on disk: results in the user's cache folder, for the next process.
 #
-# A small file for each key. Files are replaced whole; one that is damaged counts as none. Losing them costs the time to find it again.
+# One small file per key. Files are replaced atomically; a damaged one counts as missing. Losing them costs only the time to compute them again.
 
 FOLDER = "PREP_ASSETS_CACHE"
-"""Environment variable that names another folder; the empty text keeps nothing."""
+"""Environment variable that names another folder; empty turns the caches off."""
 _DIGEST = hashlib.sha256().digest_size
 
 
 def cache_folder() -> Path | None:
-    """Where this user's caches are; `None` where nothing is to be kept."""
-    named, base = os.environ.get(FOLDER), os.environ.get("XDG_CACHE_HOME")
-    if named is not None:
-        return Path(named).expanduser().absolute() if named else None
-    return (Path(base) if base else Path.home() / ".cache") / "prep-assets"
+    """Return the folder of this user's caches; `None` if caches are turned off."""
+    configured, cache_home = os.environ.get(FOLDER), os.environ.get("XDG_CACHE_HOME")
+    if configured is not None:
+        return Path(configured).expanduser().absolute() if configured else None
+    return (Path(cache_home) if cache_home else Path.home() / ".cache") / "prep-assets"
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Files of one kind.
+    """A cache on disk with entries of one kind.
 
     Attributes:
-        kind: the name of their folder.
-        most: how many are kept; the oldest go first.
+        kind: the name of its folder.
+        most: largest number of entries; the oldest are evicted first.
     """
 
     kind: str
     most: int
 
     def find(self, key: str) -> bytes | None:
-        """What was kept under a key; `None` where nothing was."""
+        """Return the entry of a key; `None` if there is none."""
         folder = self._folder()
         try:
-            found = b"" if folder is None else (folder / key).read_bytes()
+            stored = b"" if folder is None else (folder / key).read_bytes()
         except OSError:
             return None
-        return found[_DIGEST:] if found[:_DIGEST] == _checksum(key, found[_DIGEST:]) else None
+        return stored[_DIGEST:] if stored[:_DIGEST] == _checksum(key, stored[_DIGEST:]) else None
 
     def keep(self, key: str, data: bytes) -> None:
-        """Keep something; where the folder cannot be written, nothing is kept."""
+        """Store an entry; do nothing if the folder is not writable."""
         folder = self._folder()
         if folder is None:
             return
@@ -318,7 +318,7 @@ class Kept:
 
 
 def key_of(*depends: Any) -> str:
-    """A key for what depends on some values, on the versions of the libraries that tokenize, on Python's tables of Unicode and on the processor's kind."""
+    """Return a key of some values, the versions of the tokenizer libraries, Python's Unicode tables and the processor architecture."""
     versions = [*map(_version, ("tokenizers", "gigatoken")), unicodedata.unidata_version, platform.machine(), sys.byteorder]
     return hashlib.sha256(msgspec.json.encode([versions, depends])).hexdigest()
 
@@ -335,57 +335,57 @@ def _version(package: str) -> str:
         return "none"
 
 
-# JSON that means one thing: no key twice in an object, of which readers keep another one each, and a fixed limit of nesting, far below what the stack of any
-# caller allows, so that it never depends on who calls.
+# Unambiguous JSON: no duplicate keys, which parsers resolve differently, and a fixed limit of nesting, far below what the stack of any caller allows, so that
+# it does not depend on the caller.
 
 MOST_NESTED = 100
-"""Lists and objects inside one another, the outermost counted."""
+"""Most levels of lists and objects, including the outermost."""
 dumps = json.JSONEncoder(ensure_ascii=False).encode
-"""A value as JSON, every character as itself."""
+"""Return a value as JSON, with characters beyond ASCII unescaped."""
 TOO_DEEP = f"nested more than {MOST_NESTED} deep"
 
 
 class KeyTwice(ValueError):
-    """An object has a key twice."""
+    """An object has a duplicate key."""
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these keys and values, as `json.loads` asks its `object_pairs_hook` for it.
+    """Return the object of these keys and values: an `object_pairs_hook` for `json.loads`.
 
     Raises:
-        KeyTwice: a key stands twice.
+        KeyTwice: a key is duplicate.
     """
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    result = dict(pairs)
+    if len(result) != len(pairs):
         seen: set[str] = set()
         key = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise KeyTwice(f"the key {key[:60]!r} stands twice in an object")
-    return found
+    return result
 
 
 def is_too_deep(value: Any) -> bool:
-    """Whether a JSON value is nested deeper than allowed."""
+    """Return whether a JSON value is nested more than `MOST_NESTED` deep."""
     level = [value]
     for _ in range(MOST_NESTED + 1):
-        level = [each for each in level if isinstance(each, dict | list)]
+        level = [node for node in level if isinstance(node, dict | list)]
         if not level:
             return False
-        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+        level = [child for node in level for child in (node.values() if isinstance(node, dict) else node)]
     return True
 
 
 def may_be_too_deep(text: bytes | str) -> bool:
-    """Whether JSON text has so many brackets that it is worth a look."""
+    """Return whether JSON text has enough brackets to be nested too deep."""
     if isinstance(text, str):
         return text.count("[") + text.count("{") > MOST_NESTED
     return text.count(b"[") + text.count(b"{") > MOST_NESTED
 
 
 def loads(text: bytes | str) -> Any:
-    """The value of JSON text.
+    """Parse JSON text.
 
     Raises:
-        ValueError: it is no UTF-8 or no JSON, is nested too deeply, or has a key twice.
+        ValueError: it is not UTF-8 or not JSON, is nested too deep, or has a duplicate key.
     """
     try:
         value = json.loads(text.decode() if isinstance(text, bytes) else text, object_pairs_hook=once)
@@ -396,127 +396,125 @@ def loads(text: bytes | str) -> Any:
     return value
 
 
-# Which digests came so far, each with a number: an open hash table, in memory as long as it is small, then in a file that has no name.
+# The set of digests seen so far, each with a number: an open-addressing hash table, in memory while it is small, then in an unnamed file.
 
 _HALVES = struct.Struct("<QQ")
 _SLOT = _HALVES.size
 IN_MEMORY = 1 << 14
-"""Slots of a table that is kept in memory. The pages of a larger one are a file's, which the system takes back when it needs them."""
+"""Most slots of a table in memory. A larger one is a mapped file, whose pages the system reclaims when it needs them."""
 NUMBER = 40
-"""Bits of a number. They take the place of bits of its digest: of 10⁹ digests two are equal by chance in the other 88 once in 600 million such sets."""
-_FEW = 48
-"""Digests whose slots are looked for one by one."""
+"""Bits of a number, which replace bits of its digest: among 10⁹ digests, two agree in the other 88 bits by chance once in 600 million such sets."""
+_FEW_PENDING = 48
+"""Number of pending digests from which on slots are searched one by one."""
 _AT_A_TIME = 1 << 11
-"""Slots of a table that are moved to a larger one at a time."""
+"""Slots that are moved to a larger table at a time."""
 Ints = npt.NDArray[np.int64]
 _Halves = npt.NDArray[np.uint64]
 
 
 class Digests:
-    """Digests of 16 bytes, each once. A slot is free where its first half is 0; at most two of three are taken.
+    """A set of 16-byte digests. A slot is free if its first half is 0; at most two thirds of the slots are taken.
 
     Args:
-        numbered: whether a number is kept with each, which leaves 88 bits of a digest.
+        numbered: store a number with each digest, which leaves 88 bits of it.
     """
 
     def __init__(self, *, numbered: bool = False) -> None:
-        self._open(IN_MEMORY)
+        self._allocate(IN_MEMORY)
         self._shift = 64 - NUMBER if numbered else 64
-        self._kept = (1 << self._shift) - 1
+        self._high_mask = (1 << self._shift) - 1
 
     def __len__(self) -> int:
         return self._count
 
     def __contains__(self, digest: bytes) -> bool:
-        return self._table[self._place(*_halves(digest))] != 0
+        return self._table[self._find_slot(*_halves(digest))] != 0
 
     def add(self, digest: bytes) -> bool:
-        """Note a digest, with no number; false where it came before."""
+        """Add a digest without a number; return false if it was in the set."""
         low, high = _halves(digest)
-        at = self._place(low, high)
-        if self._table[at]:
+        slot = self._find_slot(low, high)
+        if self._table[slot]:
             return False
-        self._table[at], self._table[at + 1] = low, high & self._kept
+        self._table[slot], self._table[slot + 1] = low, high & self._high_mask
         self._count += 1
-        self._make_room(0)
+        self._grow(0)
         return True
 
     def firsts(self, digests: Sequence[bytes], numbers: Ints) -> Ints:
-        """The number that each digest came with first, which may be that of an earlier one among these; -1 where it did not come before, and is noted with
-        its own number: int64[digests]. For a table with numbers."""
+        """Add digests with their numbers, and return the number with which each was first added, which may be that of an earlier one of `digests`; -1 for
+        new ones: int64[digests]. Requires `numbered`."""
         halves = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2).astype(np.uint64)
-        low, high = np.maximum(halves[:, 0], 1), halves[:, 1] & np.uint64(self._kept)
-        self._make_room(len(low))
-        leads = _leads(low, high)
-        ones = np.flatnonzero(leads == np.arange(len(low)))
+        low, high = np.maximum(halves[:, 0], 1), halves[:, 1] & np.uint64(self._high_mask)
+        self._grow(len(low))
+        leads = _first_equal(low, high)
+        distinct = np.flatnonzero(leads == np.arange(len(low)))
         shift = np.uint64(self._shift)
-        before = self._put(np.stack([low, high | numbers.astype(np.uint64) << shift], axis=1)[ones])
-        found = np.full(len(low), -1, np.int64)
-        came = before >= 0
-        found[ones[came]] = (self._pairs[before[came], 1] >> shift).astype(np.int64)
-        later = np.flatnonzero(leads != np.arange(len(low)))
-        of = leads[later]
-        found[later] = np.where(found[of] >= 0, found[of], numbers[of])
-        return found
+        slots = self._insert(np.stack([low, high | numbers.astype(np.uint64) << shift], axis=1)[distinct])
+        first_numbers = np.full(len(low), -1, np.int64)
+        is_known = slots >= 0
+        first_numbers[distinct[is_known]] = (self._pairs[slots[is_known], 1] >> shift).astype(np.int64)
+        repeats = np.flatnonzero(leads != np.arange(len(low)))
+        leaders = leads[repeats]
+        first_numbers[repeats] = np.where(first_numbers[leaders] >= 0, first_numbers[leaders], numbers[leaders])
+        return first_numbers
 
-    def _place(self, low: int, high: int) -> int:
-        """Where a digest stands, or would."""
-        table, last, kept = self._table, 2 * self._slots - 1, self._kept
-        at = 2 * low & last
-        while table[at] and (table[at] != low or (table[at + 1] ^ high) & kept):
-            at = at + 2 & last
-        return at
+    def _find_slot(self, low: int, high: int) -> int:
+        """Return the slot of a digest, or the free one where it would be inserted."""
+        table, last, mask = self._table, 2 * self._slots - 1, self._high_mask
+        slot = 2 * low & last
+        while table[slot] and (table[slot] != low or (table[slot + 1] ^ high) & mask):
+            slot = slot + 2 & last
+        return slot
 
-    def _put(self, digests: _Halves) -> Ints:
-        """Put in digests, each there once: the slot of each that came before, -1 of all others. There is room for them."""
-        kept, last, low = np.uint64(self._kept), self._slots - 1, digests[:, 0]
-        before, left, at = np.full(len(low), -1, np.int64), np.arange(len(low)), (low & np.uint64(last)).astype(np.int64)
-        while len(left) > _FEW:
-            mine, there = digests[left], self._pairs[at]
-            free = np.flatnonzero(there[:, 0] == 0)
-            self._pairs[at[free]] = mine[free]  # where several come to one slot, one of them takes it
-            differs = self._pairs[at] ^ mine
-            done = (differs[:, 0] == 0) & (differs[:, 1] & kept == 0)
-            before[left[done]] = at[done]
-            before[left[free]] = -1
+    def _insert(self, digests: _Halves) -> Ints:
+        """Insert distinct digests, for which there is room. Return the slot of each that was in the set before, -1 for the others."""
+        mask, last, low = np.uint64(self._high_mask), self._slots - 1, digests[:, 0]
+        known_slots, pending, slots = np.full(len(low), -1, np.int64), np.arange(len(low)), (low & np.uint64(last)).astype(np.int64)
+        while len(pending) > _FEW_PENDING:
+            wanted, occupants = digests[pending], self._pairs[slots]
+            free = np.flatnonzero(occupants[:, 0] == 0)
+            self._pairs[slots[free]] = wanted[free]  # where several claim one slot, one of them gets it
+            difference = self._pairs[slots] ^ wanted
+            done = (difference[:, 0] == 0) & (difference[:, 1] & mask == 0)
+            known_slots[pending[done]] = slots[done]
+            known_slots[pending[free]] = -1
             self._count += int(np.count_nonzero(done[free]))
-            left, at = left[~done], at[~done] + 1 & last
-        for number, (one, two) in zip(left.tolist(), digests[left].tolist(), strict=True):
-            place = self._place(one, two)
-            if self._table[place]:
-                before[number] = place >> 1
+            pending, slots = pending[~done], slots[~done] + 1 & last
+        for number, (low_half, high_half) in zip(pending.tolist(), digests[pending].tolist(), strict=True):
+            slot = self._find_slot(low_half, high_half)
+            if self._table[slot]:
+                known_slots[number] = slot >> 1
             else:
-                self._table[place], self._table[place + 1] = one, two
+                self._table[slot], self._table[slot + 1] = low_half, high_half
                 self._count += 1
-        return before
+        return known_slots
 
-    def _make_room(self, more: int) -> None:
-        while 3 * (self._count + more) > 2 * self._slots:
-            before = self._pairs
-            self._open(2 * self._slots)
-            for start in range(0, len(before), _AT_A_TIME):
-                part = before[start : start + _AT_A_TIME]
-                self._put(part[part[:, 0] != 0])
+    def _grow(self, count: int) -> None:
+        while 3 * (self._count + count) > 2 * self._slots:
+            old = self._pairs
+            self._allocate(2 * self._slots)
+            for start in range(0, len(old), _AT_A_TIME):
+                part = old[start : start + _AT_A_TIME]
+                self._insert(part[part[:, 0] != 0])
 
-    def _open(self, slots: int) -> None:
-        """An empty table."""
+    def _allocate(self, slots: int) -> None:
+        """Allocate an empty table."""
         self._slots, self._count, size = slots, 0, slots * _SLOT
         if slots <= IN_MEMORY:
             self._table = memoryview(bytearray(size)).cast("Q")
         else:
             with tempfile.TemporaryFile() as file:
                 try:
-                    os.posix_fallocate(
-                        file.fileno(), 0, size
-                    )  # a disk that is full is told here, and not by a signal when a page is written
+                    os.posix_fallocate(file.fileno(), 0, size)  # a full disk fails here, and not with a signal when a page is written
                 except OSError as error:
-                    raise named(error, Path(tempfile.gettempdir())) from error
+                    raise with_path(error, Path(tempfile.gettempdir())) from error
                 self._table = memoryview(mmap.mmap(file.fileno(), size)).cast("Q")
         self._pairs = np.frombuffer(self._table, np.uint64).reshape(-1, 2)
 
 
-def _leads(low: _Halves, high: _Halves) -> Ints:
-    """Of each of some digests, the place of the first among them that it equals."""
+def _first_equal(low: _Halves, high: _Halves) -> Ints:
+    """Return, for each digest, the index of the first that equals it."""
     ascending = np.sort(low)  # not `np.unique`, which loads masked arrays for 10 ms
     if (ascending[1:] != ascending[:-1]).all():
         return np.arange(len(low))

@@ -1,10 +1,10 @@
-"""Scored groups on disk: prompts, their responses, and a reward for each response, as three streams (see `stores/tokens.py`).
+"""Scored groups on disk: prompts, responses, and a reward per response, as three streams (see `stores/tokens.py`).
 
-    prompts     tokens               a record for each group
-    responses   tokens, loss_mask    a record for each response, those of a group one after another; with logprobs, float32, where the source has them
-    rewards     rewards, float32     a record for each group, of one value for each response: its index says whose a response is
+    prompts     tokens               a record per group
+    responses   tokens, loss_mask    a record per response, those of a group one after another; with logprobs, float32, where the source has them
+    rewards     rewards, float32     a record per group, of one value per response: its ends say which group a response belongs to
 
-``prompts.index`` says besides which domain each group is from: ``source.npy``, a number in ``sources.json``. `open_store` reads the three as
+``prompts.index`` also holds the domain of each group: ``source.npy``, an index into ``sources.json``. `open_store` reads the three streams as
 AstrAI's keys prompts, responses, masks and rewards.
 """
 
@@ -28,7 +28,7 @@ from prep_assets.stores.verification import write_json
 PROMPTS, RESPONSES, REWARDS = STREAMS = ("prompts", "responses", "rewards")
 LOGPROBS = "logprobs"
 AT_ONCE = 1 << 20
-"""Elements that are put together to be written. A longer record is written by itself, without a copy."""
+"""Elements concatenated per write. A longer record is written alone, without a copy."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,12 +37,12 @@ class Scored:
 
     Attributes:
         prompt: its token ids, up to where a model continues.
-        responses: token ids of each, which go on from the prompt.
-        masks: of each, 1 where a token is trained.
+        responses: token ids of each response, which continue the prompt.
+        masks: loss mask of each response, 1 where a token is trained.
         rewards: float32[G].
-        source, file, row: numbers of its domain, of the file there, and of the row there.
-        logprobs: of each response, float32 for each of its tokens; `None` where there are none.
-        retokenized: of sampled responses, how many get other ids when they are decoded and encoded again; `None` where texts were tokenized.
+        source, file, row: numbers of its domain, of the file in the domain, and of the row in the file.
+        logprobs: of each response, float32 per token; `None` if the source has none.
+        retokenized: number of sampled responses whose ids change when they are decoded and encoded again; `None` where texts were tokenized.
     """
 
     prompt: npt.NDArray[Any]
@@ -57,7 +57,7 @@ class Scored:
 
 
 class GroupWriter(AbstractContextManager["GroupWriter"]):
-    """Writes groups. A context manager: what an exception leaves behind has no index and cannot be opened."""
+    """Writes groups. A context manager: after an exception the store has no index and cannot be opened."""
 
     def __init__(
         self,
@@ -69,12 +69,13 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
         max_tokens_per_shard: int = 100_000_000,
         logprobs: bool = False,
     ) -> None:
-        answers = {"tokens": dtype, "loss_mask": "uint8", **({LOGPROBS: "float32"} if logprobs else {})}
-        dtypes = {PROMPTS: {"tokens": dtype}, RESPONSES: answers, REWARDS: {REWARDS: "float32"}}
-        self._answers = {"tokens": "responses", "loss_mask": "masks", **({LOGPROBS: LOGPROBS} if logprobs else {})}
+        response_dtypes = {"tokens": dtype, "loss_mask": "uint8", **({LOGPROBS: "float32"} if logprobs else {})}
+        dtypes = {PROMPTS: {"tokens": dtype}, RESPONSES: response_dtypes, REWARDS: {REWARDS: "float32"}}
+        self._response_fields = {"tokens": "responses", "loss_mask": "masks", **({LOGPROBS: LOGPROBS} if logprobs else {})}
         directory.mkdir(parents=True, exist_ok=True)
         self._writers = {
-            name: record_writer(storage, directory, name, each, max_tokens_per_shard=max_tokens_per_shard) for name, each in dtypes.items()
+            name: record_writer(storage, directory, name, stream_dtypes, max_tokens_per_shard=max_tokens_per_shard)
+            for name, stream_dtypes in dtypes.items()
         }
         self._index, self._sources = directory / f"{PROMPTS}.index", list(sources)
         self._source = Columns(self._index, {"source": np.int32})
@@ -95,30 +96,30 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
             write_json(self._index / "sources.json", self._sources)
 
     def append(self, groups: Sequence[Scored]) -> None:
-        """Write whole groups."""
+        """Append groups."""
         if not groups:
             return
         sizes = np.array([len(group.responses) for group in groups], np.int64)
         files, rows = np.array([(group.file, group.row) for group in groups], np.int64).T
-        answers = {key: [part for group in groups for part in getattr(group, name)] for key, name in self._answers.items()}
+        responses = {key: [array for group in groups for array in getattr(group, name)] for key, name in self._response_fields.items()}
         prompts = [group.prompt for group in groups]
-        self._write(PROMPTS, {"tokens": prompts}, files, rows)
-        self._write(RESPONSES, answers, np.repeat(files, sizes), np.repeat(rows, sizes))
-        self._write(REWARDS, {REWARDS: [group.rewards for group in groups]}, files, rows)
+        self._write_stream(PROMPTS, {"tokens": prompts}, files, rows)
+        self._write_stream(RESPONSES, responses, np.repeat(files, sizes), np.repeat(rows, sizes))
+        self._write_stream(REWARDS, {REWARDS: [group.rewards for group in groups]}, files, rows)
         self._source.append({"source": [group.source for group in groups]})
 
     def append_store(self, groups: GroupStore, source: int) -> None:
-        """Write all groups of a store, as those of the domain of this number."""
+        """Append all groups of a store, as groups of domain number `source`."""
         for name, stream in ((PROMPTS, groups.prompts), (RESPONSES, groups.responses), (REWARDS, groups.rewards)):
             append_store(self._writers[name], stream)
         self._source.append({"source": np.full(len(groups), source)})
 
-    def _write(self, name: str, parts: dict[str, list[npt.NDArray[Any]]], files: Any, rows: Any) -> None:
-        lengths = np.array([len(part) for part in next(iter(parts.values()))], np.int64)
-        for some in batches(np.cumsum(lengths), AT_ONCE):
-            one = some.stop == some.start + 1
-            block = {key: arrays[some.start] if one else np.concatenate(arrays[some]) for key, arrays in parts.items()}
-            self._writers[name].append(block, lengths[some], files[some], rows[some])
+    def _write_stream(self, name: str, columns: dict[str, list[npt.NDArray[Any]]], files: Any, rows: Any) -> None:
+        lengths = np.array([len(array) for array in next(iter(columns.values()))], np.int64)
+        for records in batches(np.cumsum(lengths), AT_ONCE):
+            single = records.stop == records.start + 1
+            block = {key: arrays[records.start] if single else np.concatenate(arrays[records]) for key, arrays in columns.items()}
+            self._writers[name].append(block, lengths[records], files[records], rows[records])
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,9 @@ class GroupStore:
     """Groups, opened for reading.
 
     Attributes:
-        prompts, rewards: a record for each group; `rewards` has one value for each response.
-        responses: a record for each response.
-        source: int32[n], which domain each group is from, a number in `sources`.
+        prompts, rewards: a record per group; a record of `rewards` has one value per response.
+        responses: a record per response.
+        source: int32[n], the domain of each group, an index into `sources`.
         sources: names of domains.
     """
 
@@ -143,15 +144,15 @@ class GroupStore:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all prompts and responses, each prompt once."""
+        """Number of tokens of all prompts and responses, each prompt counted once."""
         return self.prompts.tokens + self.responses.tokens
 
     def responses_of(self, group: int) -> range:
-        """Records of `responses` that are a group's."""
+        """Return the record numbers in `responses` of a group."""
         return range(int(self.rewards.ends[group - 1]) if group else 0, int(self.rewards.ends[group]))
 
     def conversation(self, group: int, response: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Token ids and mask of a prompt and one record of `responses` after it: two arrays of P + R; the prompt is not trained."""
+        """Return token ids and loss mask of a prompt followed by one record of `responses`: two arrays of P + R; the prompt is masked."""
         prompt = self.prompts.record(group, "tokens")
         mask = self.responses.record(response, "loss_mask")
         ids = np.concatenate([prompt, self.responses.record(response, "tokens")])
@@ -162,7 +163,7 @@ def open_groups(directory: Path, guards: Guards | None = None) -> GroupStore:
     """Open the groups in a folder.
 
     Raises:
-        StoreError: there are none, or the three streams do not fit together.
+        StoreError: there are none, or the three streams are inconsistent.
     """
     guards = guards or Guards()
     prompts, responses, rewards = (open_tokens(directory, name, guards) for name in STREAMS)

@@ -1,7 +1,7 @@
-"""HDF5 files of which every byte goes through `WrittenFile`.
+"""HDF5 files written through `WrittenFile`.
 
-HDF5 loses the errors of chunks that it writes late, and a file that it cannot finish crashes the process. So it never sees an error: the file
-keeps it, and it is raised as soon as control is back.
+HDF5 loses the errors of chunks that it writes late, and crashes the process if it cannot finish a file. So it never sees an error: the file object
+stores it, and it is raised when HDF5 has returned.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from prep_assets.stores.arrays import Spool
 from prep_assets.stores.verification import BLOCK, WrittenFile
 
 _MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""Where a file takes no more room than what is written to it, and no disk can be full."""
+"""A folder in memory, where a sparse file takes only the room of what is written to it, and no disk can be full."""
 
 H5_CHUNK = 1 << 16
 """Elements in a chunk of a flat dataset that grows."""
@@ -30,8 +30,8 @@ H5_PIECE = 4_000_000
 Shapes = Mapping[str, tuple[Sequence[int], npt.DTypeLike]]
 
 
-class _Patient(WrittenFile):
-    """A file that keeps the first error and goes on as if nothing had happened; what could not be written is read from memory."""
+class _DeferringFile(WrittenFile):
+    """A file that stores its first error and goes on; what could not be written is kept in memory for later reads."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -39,7 +39,7 @@ class _Patient(WrittenFile):
         self._unwritten: dict[int, bytearray] = {}
 
     def check(self) -> None:
-        """Raise what went wrong since the file was opened."""
+        """Raise the first error since the file was opened."""
         if self._fault is not None:
             raise self._fault
 
@@ -57,7 +57,7 @@ class _Patient(WrittenFile):
             return self._unwritten.pop(number)
         try:
             return super()._load(number)
-        except BaseException as error:  # also where it is not what had been written
+        except BaseException as error:  # includes a block that is not what was written
             self._fault = self._fault or error
             return bytearray(min(BLOCK, self._size - number * BLOCK))
 
@@ -71,10 +71,10 @@ class _Patient(WrittenFile):
 
 @contextmanager
 def new_h5(path: Path) -> Iterator[Any]:
-    """A new HDF5 file (`h5py.File`) of version ``v108`` to write into."""
+    """Yield a new HDF5 file (`h5py.File`) of version ``v108``."""
     import h5py
 
-    written = _Patient(path)
+    written = _DeferringFile(path)
     try:
         with h5py.File(written, "w", libver="v108") as file:
             yield file
@@ -83,67 +83,67 @@ def new_h5(path: Path) -> Iterator[Any]:
 
 
 class GrowingH5:
-    """An HDF5 file with a flat, growing dataset for each key: ``v108``, without times, and uncompressed, because trainers read windows of it at random.
+    """An HDF5 file with a flat, growing dataset per key: ``v108``, without timestamps, and uncompressed, because trainers read random windows.
 
-    The library places what is written in the order of the calls. So all keys grow by pieces of a fixed size, whatever the blocks that come, and
-    equal arrays give equal files. A piece waits on disk until it is whole.
+    HDF5 lays data out in the order of the calls. So all keys grow by pieces of a fixed size, whatever the size of the blocks, and equal arrays give
+    equal files. An incomplete piece is spooled to disk.
     """
 
     def __init__(self, path: Path, dtypes: Mapping[str, str]) -> None:
         import h5py
 
         self._dtypes = dict(dtypes)
-        self._written = _Patient(path)
+        self._written_file = _DeferringFile(path)
         # without a cache, which would hold a MiB of each dataset
-        self._file = h5py.File(self._written, "w", libver="v108", rdcc_nbytes=0)
+        self._file = h5py.File(self._written_file, "w", libver="v108", rdcc_nbytes=0)
         for key, dtype in dtypes.items():
             self._file.create_dataset(key, shape=(0,), maxshape=(None,), dtype=dtype, chunks=(H5_CHUNK,), track_times=False)
-        self._written.check()
-        self._piece, self._held = {key: Spool(dtype) for key, dtype in dtypes.items()}, 0
+        self._written_file.check()
+        self._pieces, self._piece_length = {key: Spool(dtype) for key, dtype in dtypes.items()}, 0
 
     def append(self, block: Mapping[str, npt.NDArray[Any]], lengths: npt.NDArray[np.int64]) -> None:
-        """Write whole records: equally long 1-D arrays, one for each key, and the length of each record in them."""
-        at, count = 0, check_block(block, self._dtypes, lengths)
-        while at < count:
-            step = min(H5_PIECE - self._held, count - at)
-            for key, piece in self._piece.items():
-                piece.append(block[key][at : at + step])
-            at, self._held = at + step, self._held + step
-            if self._held == H5_PIECE:
-                self._write()
+        """Append records: equally long 1-D arrays, one per key, and the length of each record."""
+        start, count = 0, check_block(block, self._dtypes, lengths)
+        while start < count:
+            step = min(H5_PIECE - self._piece_length, count - start)
+            for key, piece in self._pieces.items():
+                piece.append(block[key][start : start + step])
+            start, self._piece_length = start + step, self._piece_length + step
+            if self._piece_length == H5_PIECE:
+                self._write_pieces()
 
-    def _write(self) -> None:
-        for key, piece in self._piece.items():
+    def _write_pieces(self) -> None:
+        for key, piece in self._pieces.items():
             dataset = self._file[key]
             start = dataset.shape[0]
-            dataset.resize(start + self._held, axis=0)
+            dataset.resize(start + self._piece_length, axis=0)
             dataset[start:] = piece.array()
-            self._written.check()
-        self._piece, self._held = {key: Spool(dtype) for key, dtype in self._dtypes.items()}, 0
+            self._written_file.check()
+        self._pieces, self._piece_length = {key: Spool(dtype) for key, dtype in self._dtypes.items()}, 0
 
     def close(self) -> None:
         """Finish the file."""
         try:
-            if self._held:
-                self._write()
+            if self._piece_length:
+                self._write_pieces()
         finally:
             self._file.close()
-            _close(self._written)
+            _close(self._written_file)
 
 
 def check_block(block: Mapping[str, npt.NDArray[Any]], keys: Iterable[str], lengths: npt.NDArray[np.int64]) -> int:
-    """How many tokens the records of a block have.
+    """Return the number of tokens of a block.
 
     Raises:
-        StoreError: an array is longer or shorter.
+        StoreError: an array has another length than its records.
     """
-    count, found = int(lengths.sum()), {key: len(block[key]) for key in keys}
-    if set(found.values()) != {count}:
-        raise StoreError(f"per-token arrays do not fit their records: lengths {found}, records add up to {count:,}")
+    count, lengths_by_key = int(lengths.sum()), {key: len(block[key]) for key in keys}
+    if set(lengths_by_key.values()) != {count}:
+        raise StoreError(f"per-token arrays do not fit their records: lengths {lengths_by_key}, records add up to {count:,}")
     return count
 
 
-def _close(written: _Patient) -> None:
+def _close(written: _DeferringFile) -> None:
     try:
         written.flush()
         written.check()
@@ -155,29 +155,29 @@ def _close(written: _Patient) -> None:
 
 
 class FixedH5(AbstractContextManager["FixedH5"]):
-    """An HDF5 file with datasets of known shape, each in one piece. HDF5 lays it out in memory, and its bytes are written without it.
+    """An HDF5 file with contiguous datasets of known shape. HDF5 lays it out in memory; the data is written without HDF5.
 
     Args:
-        shapes: by name, which may lead through groups: shape and type.
-        in_turn: each takes its place in the file before the next one is described; else all are described first.
+        shapes: shape and dtype of each dataset, by name, which may be a path through groups.
+        in_turn: allocate each dataset before the next one is created; otherwise create all of them first.
     """
 
-    def __init__(self, path: Path, shapes: Shapes, *, in_turn: bool = False, **how: Any) -> None:
+    def __init__(self, path: Path, shapes: Shapes, *, in_turn: bool = False, **options: Any) -> None:
         self._dtypes = {name: np.dtype(dtype) for name, (_, dtype) in shapes.items()}
         handle, name = tempfile.mkstemp(dir=_MEMORY)
-        with os.fdopen(handle, "rb") as plan:
-            self._places = _lay_out(name, shapes, in_turn, how)
+        with os.fdopen(handle, "rb") as layout:
+            self._places = _lay_out(name, shapes, in_turn, options)
             self._written = WrittenFile(path)
-            at, size = 0, plan.seek(0, os.SEEK_END)
-            for begin, end in [*sorted(self._places.values()), (size, size)]:  # everything that is not data
-                plan.seek(at)
-                self._written.seek(at)
-                self._written.write(plan.read(begin - at))
-                at = end
+            position, size = 0, layout.seek(0, os.SEEK_END)
+            for begin, end in [*sorted(self._places.values()), (size, size)]:  # the bytes between the datasets
+                layout.seek(position)
+                self._written.seek(position)
+                self._written.write(layout.read(begin - position))
+                position = end
             self._written.truncate(size)
 
     def write(self, name: str, first: int, values: npt.NDArray[Any]) -> None:
-        """Elements of a dataset from number `first` on, rows end to end."""
+        """Write elements of a dataset from flat index `first` on."""
         if not len(values):
             return
         dtype = self._dtypes[name]
@@ -192,12 +192,12 @@ class FixedH5(AbstractContextManager["FixedH5"]):
         self.close()
 
 
-def _lay_out(plan: str, shapes: Shapes, in_turn: bool, how: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Where the bytes of each dataset begin and end. One element of each is written, so that HDF5 gives it its place."""
+def _lay_out(plan: str, shapes: Shapes, in_turn: bool, options: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return the byte offsets at which each dataset begins and ends. Writing one element of each makes HDF5 allocate it."""
     import h5py
 
-    with h5py.File(plan, "w", **how) as file:
-        Path(plan).unlink()  # from here on a build that is killed leaves nothing of it behind
+    with h5py.File(plan, "w", **options) as file:
+        Path(plan).unlink()  # a build that is killed from now on leaves nothing behind
         datasets = {}
         for name, (shape, dtype) in shapes.items():
             dataset = file.create_dataset(name, tuple(shape), dtype, track_times=False)
@@ -207,4 +207,4 @@ def _lay_out(plan: str, shapes: Shapes, in_turn: bool, how: Mapping[str, Any]) -
                     dataset[(0,) * dataset.ndim] = 0
         for dataset in datasets.values():
             dataset[(0,) * dataset.ndim] = 0
-        return {name: ((at := each.id.get_offset()), at + each.nbytes) for name, each in datasets.items()}
+        return {name: ((at := allocated.id.get_offset()), at + allocated.nbytes) for name, allocated in datasets.items()}

@@ -1,11 +1,11 @@
-"""Images beside tokens: which image each run of placeholder tokens stands for.
+"""Images of token stores: which image each run of placeholder tokens stands for.
 
-A stream or a packed table in which there are images has a folder ``<name>.images/``, with one entry for each, ascending by record and start:
+A stream or a packed table with images has a folder ``<name>.images/``, with one entry per image, ascending by record and start:
 
     record.npy int64      its record; in a packed table its row
-    start.npy int64       place of its first token in that record or row
-    length.npy int64      how many tokens stand for it
-    end.npy int64         where its line ends in images.jsonl, in bytes
+    start.npy int64       offset of its first token in that record or row
+    length.npy int64      number of its placeholder tokens
+    end.npy int64         byte at which its line in images.jsonl ends
     images.jsonl          {"path": as the source has it, "sha256": of the file, null for a URL}; with "width" and "height" where the number of
                           its tokens follows from them
 """
@@ -34,23 +34,23 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A reference to an image: its path or URL, the sha256 of the file, `None` for a URL, and width and height in pixels where they decide how
-    many tokens it has."""
+    """A reference to an image: its path or URL, the sha256 of the file, `None` for a URL, and width and height in pixels if the number of its tokens
+    depends on them."""
 
     path: str
     sha256: str | None
     size: tuple[int, int] | None = None
 
     def line(self) -> bytes:
-        """Its line in ``images.jsonl``."""
+        """Return its line in ``images.jsonl``."""
         size = {} if self.size is None else {"width": self.size[0], "height": self.size[1]}
         return json.dumps({"path": self.path, "sha256": self.sha256, **size}).encode() + b"\n"
 
     @classmethod
     def read(cls, line: bytes) -> Image:
-        """The image of a line."""
-        found = json.loads(line)
-        return cls(found["path"], found["sha256"], (found["width"], found["height"]) if "width" in found else None)
+        """Parse a line of ``images.jsonl``."""
+        fields = json.loads(line)
+        return cls(fields["path"], fields["sha256"], (fields["width"], fields["height"]) if "width" in fields else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class ImageBlock:
 
 
 class ImageWriter:
-    """Writes the images of a stream as they come. Where there are none, nothing is written."""
+    """Writes the images of a stream; writes nothing if there are none."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self._folder = directory / f"{name}.images"
@@ -96,8 +96,8 @@ class Images:
 
     Attributes:
         record, start, length: int64[k], see above.
-        ends: int64[k], ends of their lines in `lines`.
-        lines: the file with their paths; `None` where there are no images.
+        ends: int64[k], bytes at which their lines in `lines` end.
+        lines: path of ``images.jsonl``; `None` if there are no images.
     """
 
     record: Ints
@@ -110,12 +110,12 @@ class Images:
         return len(self.record)
 
     def of(self, first: int, stop: int) -> slice:
-        """The images of records ``first … stop - 1``."""
+        """Return the images of records ``first … stop - 1``, as a slice of the arrays."""
         low, high = np.searchsorted(self.record, [first, stop])
         return slice(int(low), int(high))
 
     def references(self, numbers: Ints) -> list[Image]:
-        """Paths and digests of some of them, by number, read from disk."""
+        """Read the references of the images with these numbers from disk."""
         if self.lines is None or not len(numbers):
             return []
         begins = np.where(numbers > 0, self.ends[numbers - 1], 0).tolist()
@@ -127,10 +127,10 @@ NO_IMAGES = Images(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.
 
 
 def open_images(directory: Path, name: str, guards: Guards | None = None) -> Images:
-    """The images of the stream or table `name` of a store; none where it has none.
+    """Open the images of the stream or table `name` of a store; `NO_IMAGES` if it has none.
 
     Raises:
-        StoreError: the parts do not fit together.
+        StoreError: the files are inconsistent.
     """
     folder = directory / f"{name}.images"
     if not folder.is_dir():
@@ -144,14 +144,14 @@ def open_images(directory: Path, name: str, guards: Guards | None = None) -> Ima
 
 
 def image_fault(images: Images, arrays: Any, starts: Ints, lengths: Ints, token: int, *, mixed: bool = False) -> str | None:
-    """What is wrong with the images of a stream: each must stand inside its record, on nothing but the image token, untrained, and that token
-    nowhere else. `None` where nothing is.
+    """Return what is wrong with the images of a stream, or `None`. Each must be inside its record, cover image tokens only and be masked, and there must be
+    no other image tokens.
 
     Args:
-        arrays: ``tokens`` and, where there is one, ``loss_mask``, over the whole stream.
+        arrays: ``tokens`` and optionally ``loss_mask`` of the whole stream.
         starts, lengths: int64[n], of its records.
         token: id of the image token.
-        mixed: other tokens may stand between those of one image.
+        mixed: allow other tokens between those of one image.
     """
     record, start, length = (np.asarray(values) for values in (images.record, images.start, images.length))
     if len(images):
@@ -174,13 +174,13 @@ def _token_fault(arrays: Any, begin: Ints, length: Ints, total: int, token: int,
         low, high = np.searchsorted(begin + length, first, "right"), np.searchsorted(begin, stop)
         np.add.at(expected, np.maximum(begin[low:high], first) - first, 1)
         np.add.at(expected, np.minimum(begin[low:high] + length[low:high], stop) - first, -1)
-        placed = np.cumsum(expected[:-1]) > 0
-        found = np.asarray(arrays["tokens"][first:stop]) == token
-        if (wrong := np.flatnonzero(found & ~placed if mixed else found != placed)).size:
+        covered = np.cumsum(expected[:-1]) > 0
+        is_image = np.asarray(arrays["tokens"][first:stop]) == token
+        if (wrong := np.flatnonzero(is_image & ~covered if mixed else is_image != covered)).size:
             at = int(wrong[0])
             return f"token {first + at:,} " + (
-                "is the image token, and no image stands there" if found[at] else "of an image is another token"
+                "is the image token, and no image stands there" if is_image[at] else "of an image is another token"
             )
-        if "loss_mask" in arrays and (np.asarray(arrays["loss_mask"][first:stop])[placed] != 0).any():
+        if "loss_mask" in arrays and (np.asarray(arrays["loss_mask"][first:stop])[covered] != 0).any():
             return "a token of an image is trained"
     return None

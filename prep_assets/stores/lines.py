@@ -1,6 +1,6 @@
-"""JSONL payloads: one JSON object a line, as ``json.dumps`` writes it, and where each line came from.
+"""JSONL payloads: one JSON object per line, as ``json.dumps`` writes it, and the origin of each line.
 
-Beside ``<name>.jsonl`` stands a folder ``<name>.index`` with `source`, `file` and `row` of each line, which no trainer reads.
+A folder ``<name>.index`` next to ``<name>.jsonl`` holds `source`, `file` and `row` of each line; no trainer reads it.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ _AT_ONCE = 4096
 
 
 class LinesWriter(AbstractContextManager["LinesWriter"]):
-    """Writes a JSONL file and its index; with `shuffle_seed`, in an order drawn by ``random.Random(seed)`` when it closes.
+    """Writes a JSONL file and its index; with `shuffle_seed`, lines are shuffled by ``random.Random(seed)`` when it closes.
 
-    Lines, where they come from and their order wait on disk, so memory does not grow with their number.
+    Lines, their origins and their order are spooled to disk, so memory does not grow with their number.
     """
 
     def __init__(self, directory: Path, name: str, sources: tuple[str, ...], *, shuffle_seed: int | None = None) -> None:
         self._directory, self._name, self._sources, self._seed = directory, name, sources, shuffle_seed
         self._file = WrittenFile(directory / f"{name}.jsonl")
-        self._entries, self._recent, self._count = Spool(_ENTRY, directory), bytearray(), 0
+        self._entries, self._pending, self._count = Spool(_ENTRY, directory), bytearray(), 0
 
     def append(self, row: Mapping[str, Any], *, source: int, file: int, at: int) -> None:
-        """Append one object, with the numbers of its domain and file and its row there."""
+        """Append one object, with the numbers of its domain and file, and its row in the file."""
         self.append_line(json.dumps(row).encode() + b"\n", source=source, file=file, at=at)
 
     def append_line(self, line: bytes, *, source: int, file: int, at: int) -> None:
-        """Append a line as it is."""
+        """Append a line verbatim."""
         hashed = 0 if self._seed is None else xxh3_64_intdigest(line)
-        self._recent += _PACKED.pack(source, file, at, self._file.tell(), len(line), hashed)
+        self._pending += _PACKED.pack(source, file, at, self._file.tell(), len(line), hashed)
         self._file.write(line)
         self._count += 1
         if self._count % _AT_ONCE == 0:
-            self._spool()
+            self._spool_pending()
 
-    def _spool(self) -> None:
-        self._entries.append(np.frombuffer(self._recent, _ENTRY))
-        self._recent = bytearray()
+    def _spool_pending(self) -> None:
+        self._entries.append(np.frombuffer(self._pending, _ENTRY))
+        self._pending = bytearray()
 
     def __len__(self) -> int:
         return self._count
@@ -67,34 +67,34 @@ class LinesWriter(AbstractContextManager["LinesWriter"]):
         self._file.close()
         if kind is not None:
             return
-        self._spool()
+        self._spool_pending()
         entries = self._entries.array()
         parts = [slice(first, first + _AT_ONCE) for first in range(0, self._count, _AT_ONCE)]
         if self._seed is None:
             self._write_index(entries[part] for part in parts)
         else:
             order = _shuffled(self._count, self._seed, self._directory)
-            self._reorder(entries[order[part]] for part in parts)
+            self._write_shuffled(entries[order[part]] for part in parts)
             self._write_index(entries[order[part]] for part in parts)
 
     def _write_index(self, entries: Iterable[npt.NDArray[Any]]) -> None:
         index = self._directory / f"{self._name}.index"
         columns = Columns(index, INDEX_FIELDS)
-        for some in entries:
-            columns.append({column: some[column] for column in INDEX_FIELDS})
+        for block in entries:
+            columns.append({column: block[column] for column in INDEX_FIELDS})
         columns.close()
         write_json(index / "sources.json", list(self._sources))
 
-    def _reorder(self, entries: Iterable[npt.NDArray[Any]]) -> None:
+    def _write_shuffled(self, entries: Iterable[npt.NDArray[Any]]) -> None:
         path = self._directory / f"{self._name}.jsonl"
         with tempfile.TemporaryFile(dir=self._directory) as spool:
-            with path.open("rb") as written:
-                shutil.copyfileobj(written, spool)
+            with path.open("rb") as unordered:
+                shutil.copyfileobj(unordered, spool)
             with WrittenFile(path) as out:
-                for start, length, hashed in (entry for some in entries for entry in some[["start", "length", "hash"]].tolist()):
+                for start, length, expected_hash in (entry for block in entries for entry in block[["start", "length", "hash"]].tolist()):
                     spool.seek(start)
                     line = spool.read(length)
-                    if xxh3_64_intdigest(line) != hashed:
+                    if xxh3_64_intdigest(line) != expected_hash:
                         raise StoreError(
                             f"{path}: the line at byte {start:,} read back is not what was written. The disk or the memory is faulty"
                         )
@@ -102,20 +102,20 @@ class LinesWriter(AbstractContextManager["LinesWriter"]):
 
 
 def _shuffled(count: int, seed: int, folder: Path) -> npt.NDArray[np.int64]:
-    """The numbers below `count` in an order drawn by ``random.Random(seed)``."""
+    """Return ``range(count)`` shuffled by ``random.Random(seed)``."""
     order = Spool(np.int64, folder)
     for first in range(0, count, _AT_ONCE):
         order.append(np.arange(first, min(first + _AT_ONCE, count)))
-    drawn = order.array()
-    random.Random(seed).shuffle(memoryview(drawn))  # type: ignore[arg-type]
-    return drawn
+    permutation = order.array()
+    random.Random(seed).shuffle(memoryview(permutation))  # type: ignore[arg-type]
+    return permutation
 
 
 _decode = msgspec.json.Decoder().decode
 
 
 def row_of(line: bytes) -> dict[str, Any]:
-    """The object on a line. The standard library, which wrote it, writes numbers and halves of surrogate pairs that are no JSON; it reads these."""
+    """Parse a line. The standard library, which wrote it, also writes NaN, infinities and lone surrogates, which are not JSON, and parses them back."""
     try:
         row: dict[str, Any] = _decode(line)
     except (msgspec.MsgspecError, ValueError):
@@ -137,27 +137,27 @@ class Lines:
 
     @property
     def places(self) -> npt.NDArray[np.int64]:
-        """int64[n], file and row of each line as one number."""
+        """int64[n], file and row of each line packed into one number."""
         file, row = self.index["file"], self.index["row"]
         return made(len(self), lambda part: (file[part].astype(np.int64) << 40) | row[part])
 
-    def of(self, number: int) -> npt.NDArray[np.int64]:
-        """The numbers of the lines of a domain, given its own number."""
-        return where(equals(self.index["source"], number))
+    def of(self, source: int) -> npt.NDArray[np.int64]:
+        """Return the line numbers of a domain, given its index in `sources`."""
+        return where(equals(self.index["source"], source))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self.part(0, None)
 
     def part(self, start: int, stop: int | None) -> Iterator[dict[str, Any]]:
-        """The lines between two bytes at which lines begin; to the end where there is no `stop`."""
+        """Yield the objects of the lines from byte `start` to byte `stop`, at both of which a line begins; to the end without `stop`."""
         return map(row_of, self.written(start, stop))
 
     def written(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        """The same as they are written, each with its line break."""
+        """Yield the same lines as bytes, with line breaks."""
         with self.guards.open(self.path) as file:
             file.seek(start)
             if stop is None:
-                yield from file  # which holds no line: one may be long
+                yield from file  # holds no reference to a line, which may be long
                 return
             for line in file:
                 yield line
@@ -170,7 +170,7 @@ def open_lines(directory: Path, name: str, guards: Guards | None = None) -> Line
     """Open ``<name>.jsonl`` of a store.
 
     Raises:
-        StoreError: it is not there, or its index does not fit it.
+        StoreError: it is missing, or its index does not fit it.
     """
     path, index = directory / f"{name}.jsonl", directory / f"{name}.index"
     if not path.is_file() or not index.is_dir():

@@ -1,4 +1,4 @@
-"""The manifest of a store, its signature, and what its checks said."""
+"""The manifest of a store, its signature, and its check results."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.files import loads
 from prep_assets.stores.verification import first_difference, span_of, sums_of, write_text
 
-# Signatures of manifests: ed25519, by a key that the environment names. A seal shows that a manifest was edited; a signature, by whom it was written.
+# Signatures of manifests: ed25519, with keys from the environment. The seal shows that a manifest was edited; the signature shows who wrote it.
 #
-#     PREP_ASSETS_SIGNING_KEY     a private key: a file, or the PEM text itself. What is built is signed with it
-#     PREP_ASSETS_TRUSTED_KEYS    public keys: files or folders of ``.pem``, parted by ``:``. Every store must then be signed by one of them
+#     PREP_ASSETS_SIGNING_KEY     a private key: a file, or the PEM text itself. Builds are signed with it
+#     PREP_ASSETS_TRUSTED_KEYS    public keys: files or folders of ``.pem``, separated by ``:``. Every store must then be signed by one of them
 #
-# Without the second, the key that signs is the one that is trusted.
+# Without the second variable, only the signing key is trusted.
 
 SIGNING, TRUSTED = "PREP_ASSETS_SIGNING_KEY", "PREP_ASSETS_TRUSTED_KEYS"
 _SCHEME = "ed25519"
@@ -28,21 +28,21 @@ _SHOWN = 16
 
 
 def signature_of(digest: str) -> str:
-    """The signature of what a manifest says, with the public key; empty where no key is configured."""
+    """Sign a digest: ``<scheme>:<public key>:<signature>``, or ``""`` if no key is configured."""
     key = _signing_key(os.environ.get(SIGNING, ""))
-    return "" if key is None else f"{_SCHEME}:{_public(key.public_key())}:{key.sign(digest.encode()).hex()}"
+    return "" if key is None else f"{_SCHEME}:{_public_hex(key.public_key())}:{key.sign(digest.encode()).hex()}"
 
 
 def fault(digest: str, signature: str) -> str:
-    """What is wrong with a signature; empty where nothing is. One that is missing is wrong where keys are trusted."""
-    trusted = _trusted()
+    """Return what is wrong with a signature, or ``""``. A missing signature is wrong if keys are trusted."""
+    trusted = _trusted_keys()
     if not signature:
         return (
             f"it is not signed, and {TRUSTED} or {SIGNING} asks for a signature: somebody else wrote it, or it is older" if trusted else ""
         )
     scheme, _, rest = signature.partition(":")
-    public, _, signed = rest.partition(":")
-    if scheme != _SCHEME or not _holds(public, signed, digest):
+    public, _, signed_hex = rest.partition(":")
+    if scheme != _SCHEME or not _is_valid(public, signed_hex, digest):
         return f"it is forged: what it says is not what the key {public[:_SHOWN]}… signed"
     if trusted and public not in trusted:
         return f"it is signed by the key {public[:_SHOWN]}…, which {TRUSTED} does not have"
@@ -50,52 +50,52 @@ def fault(digest: str, signature: str) -> str:
 
 
 def described(signature: str) -> str:
-    """What to say of a signature without a fault."""
-    who = signature.split(":")[1][:_SHOWN]
-    return f"signed by {who}…" + ("" if _trusted() else f", a key that nobody trusts yet: name it in {TRUSTED}")
+    """Describe a valid signature for a reader."""
+    signer = signature.split(":")[1][:_SHOWN]
+    return f"signed by {signer}…" + ("" if _trusted_keys() else f", a key that nobody trusts yet: name it in {TRUSTED}")
 
 
-def _holds(public: str, signed: str, digest: str) -> bool:
+def _is_valid(public: str, signature: str, digest: str) -> bool:
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ImportError as error:
-        raise _missing() from error
+        raise _missing_cryptography() from error
     try:
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signed), digest.encode())
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signature), digest.encode())
     except (InvalidSignature, ValueError):
         return False
     return True
 
 
-def _trusted() -> frozenset[str]:
-    named, own = os.environ.get(TRUSTED, ""), _signing_key(os.environ.get(SIGNING, ""))
-    if not named:
-        return frozenset() if own is None else frozenset((_public(own.public_key()),))
-    return _public_keys(named)
+def _trusted_keys() -> frozenset[str]:
+    configured, signing_key = os.environ.get(TRUSTED, ""), _signing_key(os.environ.get(SIGNING, ""))
+    if not configured:
+        return frozenset() if signing_key is None else frozenset((_public_hex(signing_key.public_key()),))
+    return _public_keys(configured)
 
 
 @bounded_cache("signing key", 4)
-def _signing_key(named: str) -> Any:
-    if not named:
+def _signing_key(configured: str) -> Any:
+    if not configured:
         return None
-    text = named if "PRIVATE KEY" in named else _text(Path(named), SIGNING)
-    key = _loaded("load_pem_private_key", text, SIGNING, password=None)
+    text = configured if "PRIVATE KEY" in configured else _read_key(Path(configured), SIGNING)
+    key = _load_key("load_pem_private_key", text, SIGNING, password=None)
     if not hasattr(key, "sign") or not hasattr(key, "public_key") or type(key).__name__.lower().find(_SCHEME) < 0:
         raise ConfigError(f"{SIGNING}: {_WANTED}")
     return key
 
 
 @bounded_cache("public keys", 4)
-def _public_keys(named: str) -> frozenset[str]:
-    found = set()
-    for each in filter(None, named.split(os.pathsep)):
-        path = Path(each)
+def _public_keys(configured: str) -> frozenset[str]:
+    keys = set()
+    for location in filter(None, configured.split(os.pathsep)):
+        path = Path(location)
         files = sorted(path.glob("*.pem")) if path.is_dir() else [path]
-        found |= {_public(_loaded("load_pem_public_key", _text(file, TRUSTED), f"{TRUSTED}: {file}")) for file in files}
-    if not found:
-        raise ConfigError(f"{TRUSTED}={named}: there is no key in it")
-    return frozenset(found)
+        keys |= {_public_hex(_load_key("load_pem_public_key", _read_key(file, TRUSTED), f"{TRUSTED}: {file}")) for file in files}
+    if not keys:
+        raise ConfigError(f"{TRUSTED}={configured}: there is no key in it")
+    return frozenset(keys)
 
 
 _WANTED = (
@@ -103,43 +103,42 @@ _WANTED = (
 )
 
 
-def _loaded(load: str, text: str, where: str, **options: Any) -> Any:
+def _load_key(loader: str, text: str, setting: str, **options: Any) -> Any:
     try:
         from cryptography.hazmat.primitives import serialization
     except ImportError as error:
-        raise _missing() from error
+        raise _missing_cryptography() from error
     try:
-        return getattr(serialization, load)(text.encode(), **options)
+        return getattr(serialization, loader)(text.encode(), **options)
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"{where}: {_WANTED}") from error
+        raise ConfigError(f"{setting}: {_WANTED}") from error
 
 
-def _text(path: Path, variable: str) -> str:
+def _read_key(path: Path, variable: str) -> str:
     try:
         return path.read_text("ascii")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{variable}: {path} cannot be read: {error}") from error
 
 
-def _public(key: Any) -> str:
+def _public_hex(key: Any) -> str:
     try:
         return str(key.public_bytes_raw().hex())
     except AttributeError as error:
         raise ConfigError(f"{TRUSTED}: {_WANTED}") from error
 
 
-def _missing() -> ConfigError:
+def _missing_cryptography() -> ConfigError:
     return ConfigError("signatures need the package cryptography: pip install 'prep-assets[sign]'")
 
 
-# The manifest: what a store is made of, where it came from and what was proven about it.
+# The manifest: the files of a store, its lineage, and the checks that it passed.
 #
-# It holds nothing that differs between two builds of the same input (no time, no path, no run id), so that equal builds are equal to the byte.
+# It holds nothing that differs between two builds of the same input (no time, path or run id), so equal builds are equal to the byte.
 
 MANIFEST = "manifest.json"
 FORMAT = 2
-"""Counts up when what stores look like changes, so that every store is built anew. Stores of format 1, whose files have no hashes of blocks, are
-read as before, and are out of date."""
+"""Version of the store format; a new one makes every store out of date. Stores of format 1, whose files have no hashes of blocks, can still be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +146,18 @@ class Manifest:
     """Lineage and proof of one published store.
 
     Attributes:
-        asset, partition: what it is a store of; `partition` is ``""`` where the asset has none.
+        asset, partition: of the store; `partition` is ``""`` if the asset has none.
         build_key: hash of everything that can change the bytes.
-        config_key: the build key that the configuration file alone asks for; it differs from `build_key` when a run overrode an option.
-        recipe: everything that went into the build key, readable.
-        counts: records ``read``, ``kept`` and ``refused`` by ``stage/reason``; other whole numbers by name.
+        config_key: the build key of the configuration file alone; it differs from `build_key` when a run overrode an option.
+        recipe: the readable preimage of the build key.
+        counts: records ``read``, ``kept`` and ``refused`` by ``stage/reason``; other integers by name.
         metrics: further numbers, e.g. ``fill_rate``.
-        files: payload files: relative path → size in bytes, sha256, and hashes of blocks (see `prep_assets.stores.verification`); of HDF5 also a hash
-            of where its data lies.
+        files: payload files: relative path → size in bytes, sha256, and hashes of blocks (see `prep_assets.stores.verification`); for HDF5 also a hash
+            of its layout.
         checks: structural checks that passed before publication.
-        quarantine: sha256 of the quarantine file beside the store, ``""`` where nothing was refused.
-        signature: of `said`, see `prep_assets.stores.manifest`; ``""`` where it is not signed.
-        options: what the run that made a draft set over the configuration file of its family; written where there is any.
+        quarantine: sha256 of the quarantine file next to the store, ``""`` if no record was rejected.
+        signature: of `signed_digest`; ``""`` if the manifest is not signed.
+        options: the options of the run that built a draft, which override the configuration file of its family; omitted if empty.
     """
 
     asset: str
@@ -182,16 +181,16 @@ class Manifest:
 
     @property
     def content_hash(self) -> str:
-        """sha256 over names and hashes of the payload files: equal exactly when the payload is."""
+        """sha256 over names and hashes of the payload files: equal if and only if the payload is."""
         return digest({name: entry["sha256"] for name, entry in self.files.items()})
 
     def same_store(self, other: Manifest) -> bool:
-        """Whether both are of one build and one content; what the configuration asks for may differ."""
+        """Return whether build key, content and quarantine are equal; the config key may differ."""
         return all(getattr(self, name) == getattr(other, name) for name in ("build_key", "content_hash", "quarantine"))
 
     @property
     def text(self) -> str:
-        """What ``manifest.json`` holds: signed where a key is configured, with a seal, which is the hash of everything else in it."""
+        """The text of ``manifest.json``: signed if a key is configured, with a seal, the hash of everything else in it."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         if signature := signature_of(self.signed_digest) or fields.pop("signature"):
             fields["signature"] = signature
@@ -201,12 +200,12 @@ class Manifest:
 
     @property
     def signed_digest(self) -> str:
-        """sha256 over what is signed: everything but the signature, and what a configuration or a run asked for."""
+        """sha256 over what is signed: everything but `config_key`, `signature` and `options`."""
         return digest({name: getattr(self, name) for name in self.__slots__ if name not in ("config_key", "signature", "options")})
 
     @property
     def signature_fault(self) -> str:
-        """What is wrong with its signature; empty where nothing is."""
+        """What is wrong with its signature, or ``""``."""
         return fault(self.signed_digest, self.signature)
 
     def write(self, directory: Path) -> None:
@@ -215,10 +214,10 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:
-        """The manifest of the store in `directory`.
+        """Read the manifest of the store in `directory`.
 
         Raises:
-            StoreError: there is none, or it cannot be read.
+            StoreError: it is missing, or cannot be parsed.
         """
         path = directory / MANIFEST
         try:
@@ -227,11 +226,11 @@ class Manifest:
             raise StoreError(f"{directory} is not a store: it has no {MANIFEST}") from error
 
     @classmethod
-    def parse(cls, data: bytes, where: str) -> Manifest:
-        """The manifest that a file holds; `where` is how messages call it.
+    def parse(cls, data: bytes, label: str) -> Manifest:
+        """Parse the content of a manifest file; `label` names it in messages.
 
         Raises:
-            StoreError: it cannot be read.
+            StoreError: it cannot be parsed, or its seal does not hold.
         """
         try:
             fields = loads(data)
@@ -239,43 +238,43 @@ class Manifest:
             for name, entry in fields["files"].items():
                 if not (isinstance(entry["bytes"], int) and isinstance(entry["sha256"], str)):
                     raise ValueError(f"size or sha256 of {name!r}")
-            if (found := digest(fields)) != seal:
-                raise ValueError(f"what it says has the hash {found[:16]}…, its seal is {str(seal)[:16]}…")
+            if (actual_hash := digest(fields)) != seal:
+                raise ValueError(f"what it says has the hash {actual_hash[:16]}…, its seal is {str(seal)[:16]}…")
             return cls(**{**fields, "checks": tuple(fields["checks"])})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StoreError(f"{where} cannot be read ({error}); it was edited or cut short. Build the store again") from error
+            raise StoreError(f"{label} cannot be read ({error}); it was edited or cut short. Build the store again") from error
 
 
 def digest(value: Any) -> str:
-    """sha256 of a JSON value in one canonical form."""
+    """Return the sha256 of a JSON value in canonical form."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()
 
 
 def build_key(recipe: Mapping[str, Any]) -> str:
-    """sha256 of a recipe and of the store format's version."""
+    """Return the sha256 of a recipe and the version of the store format."""
     return digest({"format": FORMAT, **recipe})
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> tuple[str, ...]:
-    """The keys at which two recipes differ, dotted and sorted, e.g. ``packing.row_len``."""
-    found: list[str] = []
-    for key in sorted({*one, *other}):
-        left, right = one.get(key), other.get(key)
-        if isinstance(left, Mapping) and isinstance(right, Mapping):
-            found += differences(left, right, f"{prefix}{key}.")
-        elif digest(left) != digest(right):  # as JSON, in which tuples are lists
-            found.append(f"{prefix}{key}")
-    return tuple(found)
+def differences(first: Mapping[str, Any], second: Mapping[str, Any], prefix: str = "") -> tuple[str, ...]:
+    """Return the keys at which two recipes differ, dotted and sorted, e.g. ``packing.row_len``."""
+    changed: list[str] = []
+    for key in sorted({*first, *second}):
+        old, new = first.get(key), second.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            changed += differences(old, new, f"{prefix}{key}.")
+        elif digest(old) != digest(new):  # compared as JSON, in which tuples are lists
+            changed.append(f"{prefix}{key}")
+    return tuple(changed)
 
 
 def file_hash(path: Path) -> str:
-    """sha256 of a file's bytes."""
+    """Return the sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def payload_faults(directory: Path, manifest: Manifest) -> list[str]:
-    """What is wrong with the files of a store, one sentence each; empty when every file is there, whole and unaltered."""
+    """Return what is wrong with the files of a store, one sentence per file; empty if every file exists and is unaltered."""
     faults = []
     listed = {entry["sha256"]: name for name, entry in manifest.files.items()}
     present = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()} - {MANIFEST}
@@ -283,32 +282,34 @@ def payload_faults(directory: Path, manifest: Manifest) -> list[str]:
         path = directory / name
         if name not in present:
             faults.append(f"{name}: missing; the manifest lists it with {expected['bytes']:,} bytes")
-        elif (found := sums_of(path)).sha256 == expected["sha256"]:
+        elif (actual := sums_of(path)).sha256 == expected["sha256"]:
             continue
-        elif found.sha256 in listed:
-            faults.append(f"{name}: swapped: it holds what the manifest lists as {listed[found.sha256]}")
-        elif found.bytes != expected["bytes"]:
-            faults.append(f"{name}: {found.bytes:,} bytes, the manifest says {expected['bytes']:,}")
+        elif actual.sha256 in listed:
+            faults.append(f"{name}: swapped: it holds what the manifest lists as {listed[actual.sha256]}")
+        elif actual.bytes != expected["bytes"]:
+            faults.append(f"{name}: {actual.bytes:,} bytes, the manifest says {expected['bytes']:,}")
         else:
-            block = first_difference(found.blocks, str(expected.get("blocks", "")))
-            where = "" if block is None else f" in {span_of(block, found.bytes)}"
-            faults.append(f"{name}: content altered{where}: sha256 is {found.sha256[:16]}…, the manifest says {expected['sha256'][:16]}…")
+            block = first_difference(actual.blocks, str(expected.get("blocks", "")))
+            location = "" if block is None else f" in {span_of(block, actual.bytes)}"
+            faults.append(
+                f"{name}: content altered{location}: sha256 is {actual.sha256[:16]}…, the manifest says {expected['sha256'][:16]}…"
+            )
     faults += [f"{name}: not in the manifest" for name in sorted(present - set(manifest.files))]
     return faults
 
 
-# What the checks of a store said, in a file beside it: `versions/<build key>.checks.json`.
+# Check results of a store, in a file next to it: `versions/<build key>.checks.json`.
 #
-# It is not part of the store, whose bytes do not depend on who looked at it, and it counts for the very content that was looked at only.
+# They are not part of the store, whose bytes do not depend on who checked it, and are valid only for the content that was checked.
 
 CHECKS = ".checks.json"
 
 
 class Result(NamedTuple):
-    """What one check said.
+    """The result of one check.
 
     Attributes:
-        passed: whether it holds.
+        passed: whether the check holds.
         summary: one sentence with numbers.
     """
 
@@ -317,7 +318,7 @@ class Result(NamedTuple):
 
 
 def read_results(directory: Path, content_hash: str) -> Mapping[str, Result] | None:
-    """By name, what the checks of the store in `directory` said of this content; `None` where they never looked at it."""
+    """Read the check results of the store in `directory`, by name; `None` if this content was never checked."""
     try:
         return parse_results(directory.with_name(directory.name + CHECKS).read_bytes(), content_hash)
     except OSError:
@@ -325,18 +326,18 @@ def read_results(directory: Path, content_hash: str) -> Mapping[str, Result] | N
 
 
 def parse_results(data: bytes, content_hash: str) -> Mapping[str, Result] | None:
-    """What a file says of this content; `None` where it is damaged, or about another one."""
+    """Parse a file of check results; `None` if it is damaged, or is about other content."""
     try:
-        found = loads(data)
-        if found["content_hash"] != content_hash:
+        document = loads(data)
+        if document["content_hash"] != content_hash:
             return None
-        return {name: Result(bool(passed), str(summary)) for name, (passed, summary) in found["checks"].items()}
+        return {name: Result(bool(passed), str(summary)) for name, (passed, summary) in document["checks"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def write_results(directory: Path, content_hash: str, results: Mapping[str, Result]) -> None:
-    """Write it down, in one step; what is written already stays."""
+    """Write the check results of a store atomically, unless they are written already."""
     if read_results(directory, content_hash) == results:
         return
     path = directory.with_name(directory.name + CHECKS)
@@ -346,5 +347,5 @@ def write_results(directory: Path, content_hash: str, results: Mapping[str, Resu
 
 
 def results_text(content_hash: str, results: Mapping[str, Result]) -> str:
-    """What the file holds."""
-    return json.dumps({"content_hash": content_hash, "checks": {name: list(each) for name, each in results.items()}}, indent=1) + "\n"
+    """Return the content of a file of check results."""
+    return json.dumps({"content_hash": content_hash, "checks": {name: list(result) for name, result in results.items()}}, indent=1) + "\n"

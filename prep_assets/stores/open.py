@@ -1,4 +1,4 @@
-"""`open_store`: one way to read every format that trainers and we write."""
+"""`open_store`: reads every format of this package and of trainers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from prep_assets.stores.readers import read_bin, read_h5, read_jsonl, read_megat
 from prep_assets.stores.segments import Int64s, Positions, Shard, joined, renamed
 from prep_assets.stores.version_folders import VERSIONS, target, version_of
 
-# Which format is at a path, and which files belong to it, in which order.
+# Detection of formats, and the files of each, in order.
 
 Format = Literal["h5", "bin", "jsonl", "parquet", "megatron"]
 PATTERNS: tuple[tuple[Format, str], ...] = (
@@ -33,7 +33,7 @@ PATTERNS: tuple[tuple[Format, str], ...] = (
     ("parquet", "*.parquet"),
     ("megatron", "*.idx"),
 )
-"""Which files a folder of each format has, the first that is found wins."""
+"""The files that identify a format, in order of precedence."""
 SUFFIXES = {pattern.removeprefix("*"): format_ for format_, pattern in PATTERNS if pattern.startswith("*")}
 
 _READERS = {"h5": read_h5, "bin": read_bin, "jsonl": read_jsonl, "parquet": read_parquet}
@@ -41,39 +41,39 @@ _REMEDY = "Materialize the asset again; to look at a version whatever its checks
 
 
 class NoData(StoreError, FileNotFoundError):
-    """Nothing at a path, or nothing in a folder, that a store can be read from."""
+    """A path does not exist, or a folder holds no data files."""
 
 
 class UnsupportedFormat(StoreError, ValueError):
-    """A file of a format that no reader knows."""
+    """A file of an unsupported format."""
 
 
 def detect_format(path: Path | str) -> Format:
-    """The format of a file or a folder, by names alone.
+    """Return the format of a file or a folder, by file names alone.
 
-    A folder is searched with everything below it. As in AstrAI, HDF5 wins over ``.bin`` with ``meta.json``, and both over JSONL; Parquet
+    A folder is searched recursively. As in AstrAI, HDF5 wins over ``.bin`` with ``meta.json``, and both over JSONL; Parquet
     and Megatron's ``.idx`` come last.
 
     Raises:
-        NoData: (a `FileNotFoundError`) there is nothing at `path`, or no data file in it.
-        UnsupportedFormat: (a `ValueError`) a file whose name says no known format.
-        StoreError: a store of ours without a published version.
+        NoData: (a `FileNotFoundError`) `path` does not exist, or holds no data file.
+        UnsupportedFormat: (a `ValueError`) a file with an unknown suffix.
+        StoreError: a store of this package without a published version.
     """
     path = local_path(path)
     return format_of(path, payload_folders(path))
 
 
 def format_of(path: Path, folders: Sequence[Path]) -> Format:
-    """`detect_format` of a path whose `payload_folders` are known."""
+    """Return the format of a path, given its `payload_folders`."""
     if path.is_file():
-        return _of_file(path)
+        return _format_of_file(path)
     for format_, pattern in PATTERNS:
         if any(data_files(folders, pattern)) and (format_ != "bin" or any(data_files(folders, "*.bin"))):
             return format_
     raise NoData(f"No supported data files found at {path}: looked for .h5, .hdf5, .bin with meta.json, .jsonl, .parquet, .idx with .bin")
 
 
-def _of_file(path: Path) -> Format:
+def _format_of_file(path: Path) -> Format:
     if path.suffix == ".bin" and path.with_suffix(".idx").is_file():
         return "megatron"
     if path.suffix not in SUFFIXES:
@@ -83,38 +83,37 @@ def _of_file(path: Path) -> Format:
 
 
 def data_files(folders: Sequence[Path], pattern: str) -> list[Path]:
-    """Files below each of `folders` that match, in natural order: ``shard_2`` before ``shard_10``."""
+    """Return the files below `folders` that match, in natural order: ``shard_2`` before ``shard_10``."""
     return [file for folder in folders for file in sorted(folder.rglob(pattern), key=lambda file: natural(file, folder))]
 
 
 def payload_folders(path: Path) -> list[Path]:
-    """Where the data of `path` is: the current version of every published store at or below it; or `path` itself, where there is none.
+    """Return the folders that hold the data of `path`: the current version of every published store at or below it, or `path` itself if there is none.
 
-    Inside a version the path is free of links, so that it stays that version when `current` moves.
+    A path inside a version is resolved, so it stays in that version when `current` moves.
 
     Raises:
-        StoreError: a store at or below `path` has no published version. Neither its candidate nor any other version is read instead: their
-            checks may have failed.
+        StoreError: a store at or below `path` has no published version. No other version is read instead: its checks may have failed.
     """
     if (bucket := bucket_of(path)) is not None and version_of(path) is None:
-        if found := _fetched(path, bucket):
-            return found
+        if fetched_folders := _fetch_stores(path, bucket):
+            return fetched_folders
         raise NoData(f"{bucket.url}: there is no store. Check the address; prep-assets status shows where stores are")
     if not path.is_dir() or (path / MANIFEST).is_file():
-        return [_pinned(path)] if path.exists() else _set_aside(path)
+        return [_resolve_in_version(path)] if path.exists() else _damaged_version(path)
     if _is_store(path):
-        return [_current(path)]
-    below = [folder for child in _children(path) for folder in payload_folders(child)]
-    published = any((folder / MANIFEST).is_file() for folder in below)
+        return [_current_version(path)]
+    nested = [folder for child in _subfolders(path) for folder in payload_folders(child)]
+    published = any((folder / MANIFEST).is_file() for folder in nested)
     if published and path.resolve().name == VERSIONS:
         raise StoreError(
             f"{path} holds every version of a store, also those whose checks failed. Open {path.resolve().parent}, or one of them"
         )
-    return below if published else [_pinned(path)]
+    return nested if published else [_resolve_in_version(path)]
 
 
 def local_path(path: Path | str) -> Path:
-    """A path as it is; for the address of a store, of several, or of a version in a bucket the folder that stands for it."""
+    """Return a local path as it is; for the address of a store, of several, or of a version in a bucket, return its local folder."""
     if not is_bucket(path):
         return Path(path)
     place, version, rest = checked(str(path)).partition(f"/{VERSIONS}/")
@@ -124,11 +123,11 @@ def local_path(path: Path | str) -> Path:
     return backend_of(local_root(place)).published(name).directory / inside
 
 
-def _fetched(path: Path, bucket: Bucket, depth: int = 2) -> list[Path]:
-    """The current version of every store at an address, or so many folders below it, fetched."""
+def _fetch_stores(path: Path, bucket: Bucket, depth: int = 2) -> list[Path]:
+    """Fetch the current version of every store at an address, or at most `depth` folders below it."""
     if bucket.get(KEY) is None:
-        below = sorted(bucket.folders("") if depth else (), key=lambda child: natural(path / child, path))
-        return [folder for child in below for folder in _fetched(path / child, bucket.below(child), depth - 1)]
+        children = sorted(bucket.folders("") if depth else (), key=lambda child: natural(path / child, path))
+        return [folder for child in children for folder in _fetch_stores(path / child, bucket.below(child), depth - 1)]
     current = Place(path.parent, path.name).current()
     if current is None:
         raise StoreError(f"no published store in {bucket.url}: its catalog has no `current`; its checks failed or did not end. {_REMEDY}")
@@ -141,22 +140,22 @@ def _is_store(path: Path) -> bool:
     return (path / VERSIONS).is_dir() or current.exists() or current.is_symlink() or candidate.is_symlink() or candidate.is_file()
 
 
-def _set_aside(path: Path) -> list[Path]:
-    """What was current where a path leads, if damage was found in it. It is refused in words where it is opened."""
-    place = next((each.parent for each in (path, *path.parents) if each.name == "current"), None)
-    damaged = None if place is None else target(place, "damaged")
+def _damaged_version(path: Path) -> list[Path]:
+    """Return the damaged version that a path under ``current`` used to lead to. Opening it raises an error that says why."""
+    store_folder = next((parent.parent for parent in (path, *path.parents) if parent.name == "current"), None)
+    damaged = None if store_folder is None else target(store_folder, "damaged")
     return [] if damaged is None else [damaged]
 
 
-def _children(path: Path) -> list[Path]:
+def _subfolders(path: Path) -> list[Path]:
     folders = (child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
     return sorted(folders, key=lambda child: natural(child, path))
 
 
-def _current(path: Path) -> Path:
+def _current_version(path: Path) -> Path:
     pointer = path / "current"
     if not pointer.exists() and not pointer.is_symlink():
-        if aside := _set_aside(pointer):
+        if aside := _damaged_version(pointer):
             return aside[0]
         raise StoreError(f"no published store in {path}: it has no `current`; its build was not finished, or its checks failed. {_REMEDY}")
     # a file system without links has a pointer file instead
@@ -171,58 +170,60 @@ def _current(path: Path) -> Path:
     return version
 
 
-def _pinned(path: Path) -> Path:
-    """`path` without links where it is in a version; elsewhere as it is, because the name of a link can say more than the file's."""
+def _resolve_in_version(path: Path) -> Path:
+    """Resolve `path` if it is in a version; elsewhere return it as it is, because the name of a link can say more than that of the file."""
     return path if version_of(path) is None else path.resolve()
 
 
 def natural(path: Path, base: Path) -> list[tuple[int, str]]:
-    """A sort key for the path below `base` in which digits count as numbers."""
+    """Return a sort key for the path relative to `base` in which digits compare as numbers."""
     words = re.split(r"(\d+)", path.relative_to(base).as_posix())
     return [(int(word), "") if word.isdigit() else (-1, word) for word in words]
 
 
-# Reads our own streams: token data with a folder ``<name>.index`` beside it, and packed tables with ``<name>.documents``.
+# Reads the streams of this package: token data with a folder ``<name>.index``, and packed tables with ``<name>.documents``.
 
 SIDES = {"chosen", "rejected"}
 GROUPS = {"prompts", "responses", "rewards"}
 
 
 def read_streams(folder: Path, guards: Guards) -> list[Shard]:
-    """The token stream of `folder`, both sides of preference pairs or the three streams of groups as one, or nothing where the folder has no
-    token stream of ours.
+    """Read the token stream of `folder`: one stream, the two of preference pairs, or the three of groups, as one shard. Return ``[]`` if the folder has
+    no stream of this package.
 
     Raises:
         StoreError: there are several streams, or one does not fit its index.
     """
     names = sorted(path.stem for suffix in ("index", "documents") for path in folder.glob(f"*.{suffix}") if path.is_dir())
     if set(names) == SIDES:
-        return [_pairs(folder, guards)]
+        return [_read_pairs(folder, guards)]
     if set(names) == GROUPS:
-        return [_groups(folder, guards)]
+        return [_read_groups(folder, guards)]
     if len(names) > 1:
-        raise StoreError(f"{folder} has several streams: {', '.join(names)}. Open one of them, e.g. {_data(folder, names[0])}")
-    return [_stream(folder, name, guards) for name in names if _data(folder, name).suffix != ".jsonl"]
+        raise StoreError(f"{folder} has several streams: {', '.join(names)}. Open one of them, e.g. {_data_path(folder, names[0])}")
+    return [_read_stream(folder, name, guards) for name in names if _data_path(folder, name).suffix != ".jsonl"]
 
 
 def read_named(path: Path, guards: Guards) -> list[Shard]:
-    """The token stream that is the file or folder `path`, or nothing where no index is beside it."""
+    """Read the token stream at the file or folder `path`; return ``[]`` if it has no index."""
     name = path.stem if path.is_file() else path.name
-    beside = any((path.parent / f"{name}.{suffix}").is_dir() for suffix in ("index", "documents"))
-    return [_stream(path.parent, name, guards)] if beside and path.suffix != ".jsonl" else []
+    has_index = any((path.parent / f"{name}.{suffix}").is_dir() for suffix in ("index", "documents"))
+    return [_read_stream(path.parent, name, guards)] if has_index and path.suffix != ".jsonl" else []
 
 
-def _data(folder: Path, name: str) -> Path:
+def _data_path(folder: Path, name: str) -> Path:
     return next((path for suffix in (".h5", ".jsonl") if (path := folder / f"{name}{suffix}").is_file()), folder / name)
 
 
-def _stream(folder: Path, name: str, guards: Guards) -> Shard:
+def _read_stream(folder: Path, name: str, guards: Guards) -> Shard:
     data, arrays = (
-        _data(folder, name),
+        _data_path(folder, name),
         dict(renamed(read_ours(folder, name, guards), SYNONYMS).arrays) or {"sequence": np.zeros(0, np.int32)},
     )
     packed = folder / f"{name}.documents"
-    starts, stops, ends = _table(folder, name, arrays, guards) if packed.is_dir() else _records(folder / f"{name}.index", guards)
+    starts, stops, ends = (
+        _document_bounds(folder, name, arrays, guards) if packed.is_dir() else _record_bounds(folder / f"{name}.index", guards)
+    )
     length = len(arrays["sequence"] if "sequence" in arrays else next(iter(arrays.values())))
     if len(ends) and int(ends[-1]) != length:
         raise StoreError(f"{data}: {length:,} tokens, its index says {int(ends[-1]):,}")
@@ -231,47 +232,47 @@ def _stream(folder: Path, name: str, guards: Guards) -> Shard:
     return Shard(str(data), arrays, dict.fromkeys(arrays, ends))
 
 
-def _records(index: Path, guards: Guards) -> tuple[Int64s, Int64s, Int64s]:
+def _record_bounds(index: Path, guards: Guards) -> tuple[Int64s, Int64s, Int64s]:
     ends = np.asarray(load_array(index / "ends.npy", guards))
     return np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(ends)], ends, ends
 
 
-def _table(folder: Path, name: str, arrays: dict[str, Any], guards: Guards) -> tuple[Int64s, Int64s, Int64s]:
-    """Where documents start and stop, and where rows end, in a table whose rows stand end to end."""
+def _document_bounds(folder: Path, name: str, arrays: dict[str, Any], guards: Guards) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the starts and ends of documents and the ends of rows, in tokens of the flattened table."""
     documents, _, row_len = open_documents(folder, name, guards)
     row, offset, length = (np.asarray(documents[field]) for field in ("row", "row_offset", "length"))
     starts = row * row_len + offset
     return starts, starts + length, np.arange(row_len, len(arrays["sequence"]) + 1, row_len, dtype=np.int64)
 
 
-def _pairs(folder: Path, guards: Guards) -> Shard:
+def _read_pairs(folder: Path, guards: Guards) -> Shard:
     arrays: dict[str, Any] = {}
     ends: dict[str, Int64s] = {}
     for side in sorted(SIDES):
-        shard = _stream(folder, side, guards)
+        shard = _read_stream(folder, side, guards)
         for key, name in (("sequence", side), ("loss_mask", f"{side}_mask")):
             arrays[name], ends[name] = shard.arrays[key], shard.ends[key]
     return Shard(str(folder), arrays, ends)
 
 
-def _groups(folder: Path, guards: Guards) -> Shard:
-    """AstrAI's keys of groups; where one's responses end follows from how many rewards it has."""
-    prompts, responses, rewards = (_stream(folder, name, guards) for name in ("prompts", "responses", "rewards"))
-    each, per_group = responses.ends["sequence"], rewards.ends["rewards"]
-    if len(each) != len(rewards.arrays["rewards"]):
-        raise StoreError(f"{folder}: {len(each):,} responses, {len(rewards.arrays['rewards']):,} rewards; there is one for each")
-    if (np.diff(per_group, prepend=0) < 0).any():
-        at = int((np.diff(per_group, prepend=0) < 0).argmax())
-        raise StoreError(f"{folder}: the responses of group {at:,} end at {int(per_group[at]):,}, before they begin")
-    ends = np.concatenate([np.zeros(1, np.int64), each])[per_group]
+def _read_groups(folder: Path, guards: Guards) -> Shard:
+    """Read groups under AstrAI's keys. The responses of a group are counted by its rewards."""
+    prompts, responses, rewards = (_read_stream(folder, name, guards) for name in ("prompts", "responses", "rewards"))
+    response_ends, reward_ends = responses.ends["sequence"], rewards.ends["rewards"]
+    if len(response_ends) != len(rewards.arrays["rewards"]):
+        raise StoreError(f"{folder}: {len(response_ends):,} responses, {len(rewards.arrays['rewards']):,} rewards; there is one for each")
+    if (np.diff(reward_ends, prepend=0) < 0).any():
+        at = int((np.diff(reward_ends, prepend=0) < 0).argmax())
+        raise StoreError(f"{folder}: the responses of group {at:,} end at {int(reward_ends[at]):,}, before they begin")
+    ends = np.concatenate([np.zeros(1, np.int64), response_ends])[reward_ends]
     arrays = {
         "prompts": prompts.arrays["sequence"],
         "responses": responses.arrays["sequence"],
         "masks": responses.arrays["loss_mask"],
         "rewards": rewards.arrays["rewards"],
     }
-    borders = {"prompts": prompts.ends["sequence"], "responses": ends, "masks": ends, "rewards": per_group}
-    return Shard(str(folder), arrays, borders, elements={"responses": each, "masks": each})
+    record_ends = {"prompts": prompts.ends["sequence"], "responses": ends, "masks": ends, "rewards": reward_ends}
+    return Shard(str(folder), arrays, record_ends, elements={"responses": response_ends, "masks": response_ends})
 
 
 # Windows over the tokens of a store.
@@ -281,7 +282,8 @@ Keys = list[str] | tuple[str, ...]
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Windows over the T tokens of a store from `offset` on: n = 0 if T <= W else (T - 1 - W) // S + 1, so that every window has a next token."""
+    """Windows of W tokens at stride S over the T tokens of a store after `offset`: n = 0 if T <= W else (T - 1 - W) // S + 1, so that every window has a
+    next token."""
 
     store: Store
     window_size: int
@@ -299,31 +301,31 @@ class Windows:
         return 0 if total <= self.window_size else (total - 1 - self.window_size) // self.stride + 1
 
     def __getitem__(self, i: int) -> tuple[int, int]:
-        """Where window `i` begins and ends; from the end where negative.
+        """Return begin and end of window `i`, counted from the end if negative.
 
         Raises:
-            IndexError: there is no such window.
+            IndexError: `i` is out of range.
         """
         begin = index_in(i, len(self), f"{self.store.path}: window") * self.stride + self.offset
         return begin, begin + self.window_size
 
     def sample_window(self, i: int, keys: Keys) -> dict[str, npt.NDArray[Any]]:
-        """Each key's tokens in window `i`: arrays of length `window_size`."""
+        """Return the tokens of window `i` by key: arrays of length `window_size`."""
         return self.store.fetch(*self[i], keys)
 
 
-def index_in(i: int, count: int, what: str) -> int:
-    """`i`, from the end where negative.
+def index_in(i: int, count: int, label: str) -> int:
+    """Normalize a possibly negative index.
 
     Raises:
-        IndexError: it is not one of `count`.
+        IndexError: it is out of range.
     """
     if not -count <= i < count:
-        raise IndexError(f"{what} {i} of {count}")
+        raise IndexError(f"{label} {i} of {count}")
     return i % count
 
 
-# `open_store`: one way to read every format that trainers and we write.
+# `open_store`
 #
 #     store = open_store("stores/sft_packed")
 #     store.keys                               ('loss_mask', 'position_ids', 'sequence')
@@ -331,23 +333,23 @@ def index_in(i: int, count: int, what: str) -> int:
 #     store.fetch_record(7, ["sequence"])      {"sequence": int32[…]}
 #     store.windows(1024)[3]                   (3072, 4096)
 #
-# Arrays are NumPy's, memory-mapped where the format allows it. A store is pickled as the folders that it reads and opens its files again where it arrives:
-# the same versions, whatever `current` points to by then.
+# Arrays are NumPy's, memory-mapped if the format allows it. A store is pickled as the folders that it reads, and unpickling opens the same versions,
+# whatever `current` points to by then.
 
 _TRIES = 5
 SYNONYMS = {"tokens": "sequence"}
-"""Names under which a key is also found: train-llm-from-scratch's for AstrAI's."""
+"""Aliases of keys: train-llm-from-scratch's name → AstrAI's."""
 
 
 class MissingKey(StoreError, KeyError):
-    """A key that is missing in the store."""
+    """The store has no such key."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 class OutOfBounds(StoreError, ValueError):
-    """A stretch of tokens that is not inside the store."""
+    """A range of tokens outside the store."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,9 +360,9 @@ class Store:
         path, format: what was opened.
         data: its arrays and records.
         chosen: the keys it was opened with, `None` for all.
-        folders: the folders, or the file, that are read; of published stores the versions that were current.
-        verify: how what is read is compared with manifests, see `prep_assets.stores.guards`.
-        guards: what compares it, and the leases that keep these versions from being pruned.
+        folders: the folders, or the file, that are read; for published stores the versions that were current.
+        verify: how reads are verified, see `prep_assets.stores.guards`.
+        guards: verify reads, and hold the leases that keep these versions from being pruned.
     """
 
     path: Path
@@ -378,14 +380,14 @@ class Store:
 
     @property
     def num_records(self) -> int:
-        """Number of records (documents, rows or pairs); 0 where the format does not bound them."""
+        """Number of records (documents, rows or pairs); 0 if the format has no record bounds."""
         return self.data.records
 
     def __len__(self) -> int:
         """Number of tokens.
 
         Raises:
-            StoreError: the store has records only, because its keys have different lengths.
+            StoreError: keys have different lengths, so the store can only be read by record.
         """
         lengths = {key: len(array) for key, array in self.data.arrays.items()}
         if len(set(lengths.values())) > 1:
@@ -398,11 +400,11 @@ class Store:
         return True
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _opened, (self.path, self.folders, self.format, self.chosen, self.verify)
+        return _open_folders, (self.path, self.folders, self.format, self.chosen, self.verify)
 
     def require(self, keys: Iterable[str]) -> None:
         """Raises:
-        MissingKey: one of `keys` is not here; the message lists what is required, available and missing.
+        MissingKey: the store lacks one of `keys`; the message lists what is required, available and missing.
         """
         wanted = list(keys)
         missing = [key for key in wanted if self._name(key) not in self.keys]
@@ -417,7 +419,7 @@ class Store:
     @overload
     def fetch(self, begin: int, end: int, keys: Keys) -> dict[str, npt.NDArray[Any]]: ...
     def fetch(self, begin: int, end: int, keys: str | Keys) -> Any:
-        """Tokens ``begin … end - 1`` of one key (an array) or of several (a dict of arrays). ``begin == end`` gives an empty array.
+        """Return tokens ``begin … end - 1`` of one key (an array) or of several (a dict of arrays). ``begin == end`` gives an empty array.
 
         Raises:
             OutOfBounds: (a `ValueError`) not ``0 <= begin <= end <= length``.
@@ -436,13 +438,13 @@ class Store:
     @overload
     def fetch_record(self, i: int, keys: Keys) -> dict[str, Any]: ...
     def fetch_record(self, i: int, keys: str | Keys) -> Any:
-        """Record `i` (from the end where negative): an array, a list of arrays where the key is nested, or a text; a dict of these for
+        """Return record `i`, counted from the end if negative: an array, a list of arrays if the key is nested, or a text; a dict of these for
         several keys.
 
         Raises:
-            IndexError: there is no such record.
+            IndexError: `i` is out of range.
             MissingKey: no such key.
-            StoreError: the format does not say where records end.
+            StoreError: the format has no record bounds.
         """
         if not isinstance(keys, str):
             return {key: self.fetch_record(i, key) for key in keys}
@@ -462,7 +464,7 @@ class Store:
         return np.split(values, elements[first : last - 1] - begin) if end > begin else []
 
     def array(self, key: str) -> Any:
-        """The flat array of a key, read in slices; slices of mapped files are read-only views.
+        """Return the flat array of a key, which is read in slices; slices of mapped files are read-only views.
 
         Raises:
             MissingKey: no such key.
@@ -474,8 +476,8 @@ class Store:
         return self.data.arrays[self._name(key)]
 
     def windows(self, window_size: int, stride: int | None = None, offset: int = 0) -> Windows:
-        """The windows of `window_size` tokens that begin every `stride` tokens (default: end to end) from `offset` on, each with one token
-        after it."""
+        """Return the windows of `window_size` tokens that begin every `stride` tokens (default: `window_size`) from `offset` on, each followed by at least
+        one token."""
         return Windows(self, window_size, window_size if stride is None else stride, offset)
 
     def _name(self, key: str) -> str:
@@ -483,34 +485,34 @@ class Store:
 
 
 def open_store(path: Path | str, format: Format | None = None, keys: Sequence[str] | None = None, *, verify: Verify = "lazy") -> Store:
-    """Open what is at `path`: a file, a folder of shards, or a published store (its current version).
+    """Open a file, a folder of shards, or a published store (its current version).
 
-    The address of a bucket is opened as a folder is; its current versions are fetched first.
+    The address of a bucket is opened like a folder; its current versions are fetched first.
 
-    Shards are read in numeric order and checked against each other. Published stores below `path` are read one after another. Keys:
-    AstrAI's names; `tokens` is also found as ``sequence``. Where no positions are stored, `position_ids` is worked out: from 0 in each
-    document where they are known, from 0 in each row of an HDF5 table where they are not.
+    Shards are read in numeric order and checked against each other. Published stores below `path` are concatenated. Keys have AstrAI's names;
+    `tokens` is an alias of ``sequence``. If no positions are stored, `position_ids` is computed: from 0 in each document if documents are known,
+    from 0 in each row of an HDF5 table otherwise.
 
     Args:
-        format: instead of what `detect_format` finds.
+        format: overrides `detect_format`.
         keys: open only these.
-        verify: compare what is read with the manifest: ``lazy``, each block of 1 MiB when something in it is first read; ``full``, every
-            file now; ``off``, never. Data that has no manifest is read as it is.
+        verify: compare reads with the manifest: ``lazy``, each block of 1 MiB on its first read; ``full``, every file now; ``off``, never. Data
+            without a manifest is not verified.
 
     Raises:
         NoData, UnsupportedFormat: as `detect_format`.
-        StoreError: parts that do not fit together, the message says which and how; a store without a published version, or whose
-            manifest was edited, or whose files are not what it says.
+        StoreError: shards or files are inconsistent, the message says which and how; a store has no published version, its manifest was edited,
+            or its files are not what it says.
     """
     path = local_path(path)
     for _ in range(_TRIES):
         folders = tuple(payload_folders(path))
         try:
-            return _opened(path, folders, format, keys, verify)
+            return _open_folders(path, folders, format, keys, verify)
         except PrepAssetsError:
             if all(folder.exists() for folder in folders):
                 raise
-        except Exception as error:  # whatever libraries make of damaged bytes
+        except Exception as error:  # libraries raise all kinds for damaged bytes
             if all(folder.exists() for folder in folders):
                 raise StoreError(
                     f"{path} cannot be read ({type(error).__name__}: {str(error)[:200]}); a file is damaged. Build or copy it again"
@@ -520,27 +522,27 @@ def open_store(path: Path | str, format: Format | None = None, keys: Sequence[st
     )
 
 
-def _opened(path: Path, folders: tuple[Path, ...], format: Format | None, keys: Sequence[str] | None, verify: Verify) -> Store:
+def _open_folders(path: Path, folders: tuple[Path, ...], format: Format | None, keys: Sequence[str] | None, verify: Verify) -> Store:
     if verify not in get_args(Verify):
         raise ConfigError(f"verify {verify!r} is not one of {', '.join(get_args(Verify))}{nearest(verify, get_args(Verify))}")
     guards = Guards(verify)
     for folder in folders:
         guards.hold(folder)
-    known = format_of(path, folders) if format is None else format
-    found = joined([_select(shard, keys) for shard in _shards(path, folders, known, guards)])
-    return Store(path, known, found, None if keys is None else tuple(keys), folders, verify, guards)
+    detected = format_of(path, folders) if format is None else format
+    data = joined([_select(shard, keys) for shard in _shards(path, folders, detected, guards)])
+    return Store(path, detected, data, None if keys is None else tuple(keys), folders, verify, guards)
 
 
 def _shards(path: Path, folders: tuple[Path, ...], format_: Format, guards: Guards) -> list[Shard]:
     if format_ not in get_args(Format):
         raise ConfigError(f"format {format_!r} is not one of {', '.join(get_args(Format))}{nearest(format_, get_args(Format))}")
-    named = read_named(folders[0], guards) if len(folders) == 1 and format_ in ("h5", "bin") else []
-    if named:
-        return named
+    named_stream = read_named(folders[0], guards) if len(folders) == 1 and format_ in ("h5", "bin") else []
+    if named_stream:
+        return named_stream
     if len(folders) == 1 and (file := folders[0]).is_file():
         files = [file.with_suffix(".idx") if format_ == "megatron" else file]
-    elif any(ours := [read_streams(folder, guards) for folder in folders]):
-        return [shard for shards in ours for shard in shards]
+    elif any(streams := [read_streams(folder, guards) for folder in folders]):
+        return [shard for shards in streams for shard in shards]
     else:
         files = [file for kind, pattern in PATTERNS if kind == format_ for file in data_files(folders, pattern)]
         if not files:
@@ -551,7 +553,7 @@ def _shards(path: Path, folders: tuple[Path, ...], format_: Format, guards: Guar
 
 
 def _with_positions(shard: Shard) -> Shard:
-    """With positions from 0 in each row of a table that has none and whose documents are not known, as train-llm-from-scratch counts them."""
+    """Add positions from 0 in each row to a table without positions and documents, as train-llm-from-scratch counts them."""
     if not shard.row_len or "position_ids" in shard.arrays:
         return shard
     ends = shard.ends["sequence"]
@@ -567,8 +569,8 @@ def _select(shard: Shard, keys: Sequence[str] | None) -> Shard:
     if missing:
         raise MissingKey(f"{shard.label}: no key {missing[0]!r}. Available: {', '.join(sorted({*shard.arrays, *shard.objects}))}")
 
-    def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
+    def take_keys(values: Mapping[str, Any]) -> dict[str, Any]:
         return {key: values[key] for key in wanted if key in values}
 
-    arrays, ends, objects, elements = map(chosen, (shard.arrays, shard.ends, shard.objects, shard.elements))
+    arrays, ends, objects, elements = map(take_keys, (shard.arrays, shard.ends, shard.objects, shard.elements))
     return Shard(shard.label, arrays, ends, objects, shard.records, elements)

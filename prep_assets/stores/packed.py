@@ -1,16 +1,16 @@
-"""The packed SFT table: fixed rows of tokens and their loss mask, and which documents stand where in them.
+"""The packed SFT table: rows of fixed length with tokens and loss mask, and the index of documents in them.
 
     h5    sft_packed.h5    tokens int32 (N, row_len), loss_mask int8 (N, row_len)      train-llm-from-scratch's layout
     bin   sft_packed/shard_0000/{meta.json, sequence.bin, loss_mask.bin, position_ids.bin} …   AstrAI's layout, whole rows end to end
 
-Where a token is not attended there is ``attention_mask`` uint8 as well, 0 at such tokens and in the padding.
+If some tokens are not attended there is also ``attention_mask`` uint8, 0 at those tokens and in the padding.
 
-Beside either, ``sft_packed.documents/`` says what each row is made of, one entry for each piece of a document, ordered by row:
+With either format, ``sft_packed.documents/`` holds the contents of the rows, one entry per piece of a document, ordered by row:
 
     row int64, row_offset int64, length int64     tokens row_offset … row_offset + length of that row
     source int32, record int64, start int64       are tokens start … of that record in that domain's token store
 
-and, where there are images, ``sft_packed.images/`` which image stands where (see `prep_assets.stores.images`).
+and, with images, ``sft_packed.images/`` their positions (see `prep_assets.stores.images`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.arrays import Columns
-from prep_assets.stores.files import went_through
+from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.guards import Guards, load_columns, load_json
 from prep_assets.stores.h5 import FixedH5
 from prep_assets.stores.images import NO_IMAGES, Images, open_images
@@ -43,13 +43,13 @@ _REMEDY = "Build the store again"
 
 
 class PackedWriter(AbstractContextManager["PackedWriter"]):
-    """Writes blocks of rows; the number of rows is known beforehand.
+    """Writes blocks of rows of a table whose number of rows is known in advance.
 
     Args:
         dtype: of the tokens.
-        loss_dtype: int8, or float32 where weights are fractions.
-        attention: whether there is an ``attention_mask``.
-        max_tokens_per_shard: of `bin`. A shard holds whole rows, at least one.
+        loss_dtype: int8, or float32 if weights are fractions.
+        attention: write an ``attention_mask``.
+        max_tokens_per_shard: for `bin`. A shard holds whole rows, at least one.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class PackedWriter(AbstractContextManager["PackedWriter"]):
         )
 
     def append(self, block: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Write a block of rows: arrays (R, row_len) for ``tokens``, ``loss_mask`` and, in `bin`, ``position_ids``; ``attention_mask`` where there is one."""
+        """Write a block of rows: arrays (R, row_len) ``tokens``, ``loss_mask``, ``position_ids`` for `bin`, and ``attention_mask`` if the table has one."""
         count, row_len = len(block["tokens"]), self._shape[1]
         if isinstance(self._file, BinWriter):
             self._file.append({key: block[key].reshape(-1) for key in self._dtypes}, np.full(count, row_len))
@@ -95,7 +95,7 @@ class PackedWriter(AbstractContextManager["PackedWriter"]):
 
 
 def write_documents(directory: Path, name: str, fields: Mapping[str, npt.NDArray[Any]], sources: tuple[str, ...], row_len: int) -> None:
-    """Write ``<name>.documents/``: the fields of `DOCUMENT_FIELDS`, and the names that `source` numbers."""
+    """Write ``<name>.documents/``: the fields of `DOCUMENT_FIELDS`, and the domain names that `source` indexes."""
     folder = directory / f"{name}.documents"
     columns = Columns(folder, DOCUMENT_FIELDS)
     columns.append(fields)
@@ -109,11 +109,11 @@ class PackedStore:
 
     Attributes:
         tokens, loss_mask: (N, row_len).
-        documents: the fields of `DOCUMENT_FIELDS`, one entry a piece, ordered by row and offset.
-        sources: domain names that ``documents["source"]`` numbers.
-        row_len: tokens in a row.
+        documents: the fields of `DOCUMENT_FIELDS`, one entry per piece, ordered by row and offset.
+        sources: domain names, indexed by ``documents["source"]``.
+        row_len: tokens per row.
         images: the images in the rows.
-        attention_mask: (N, row_len), 0 where a token is not attended and in the padding; `None` where all tokens are attended.
+        attention_mask: (N, row_len), 0 where a token is not attended and in the padding; `None` if all tokens are attended.
     """
 
     tokens: Any
@@ -128,27 +128,27 @@ class PackedStore:
         return len(self.tokens)
 
     def weights(self, rows: int | slice) -> npt.NDArray[Any]:
-        """The weights of a row, or of several, as `signed` has them."""
+        """Return the weights of one or more rows, encoded by `signed`."""
         return signed(self.loss_mask[rows], None if self.attention_mask is None else self.attention_mask[rows])
 
     def pieces(self, row: int) -> slice:
-        """Which entries of `documents` are in a row."""
+        """Return the entries of `documents` in a row, as a slice."""
         low, high = np.searchsorted(self.documents["row"], [row, row + 1])
         return slice(int(low), int(high))
 
     def blocks(self, tokens: int = 1 << 20) -> Iterator[tuple[int, npt.NDArray[Any], npt.NDArray[Any]]]:
-        """First row number, tokens and loss mask of successive blocks of about so many tokens."""
+        """Yield first row number, tokens and loss mask of consecutive blocks of about `tokens` tokens."""
         rows = max(1, tokens // self.row_len)
         for start in range(0, len(self), rows):
             yield start, np.asarray(self.tokens[start : start + rows]), np.asarray(self.loss_mask[start : start + rows])
-            went_through(4 * rows * self.row_len)
+            note_mapped_bytes(4 * rows * self.row_len)
 
 
 def open_packed(directory: Path, name: str, guards: Guards | None = None) -> PackedStore:
-    """Open the packed table `name` of a store, whichever its format.
+    """Open the packed table `name` of a store, in either format.
 
     Raises:
-        StoreError: it is not there, its parts do not fit together, or the documents of a row are not one after another from 0.
+        StoreError: it is missing, its files are inconsistent, or the documents of a row are not contiguous from 0.
     """
     guards = guards or Guards()
     documents, sources, row_len = open_documents(directory, name, guards)
@@ -164,10 +164,10 @@ def open_packed(directory: Path, name: str, guards: Guards | None = None) -> Pac
 
 
 def open_rows(directory: Path, name: str, row_len: int, guards: Guards) -> dict[str, Any]:
-    """The arrays of the packed table `name` by key, each (N, row_len).
+    """Open the arrays of the packed table `name`, by key, each (N, row_len).
 
     Raises:
-        StoreError: it is not there, damaged, or has other rows.
+        StoreError: the table is missing or damaged, or has another row length.
     """
     shard = read_ours(directory, name, guards)
     if shard.row_len not in (0, row_len):
@@ -186,10 +186,10 @@ def open_rows(directory: Path, name: str, row_len: int, guards: Guards) -> dict[
 
 
 def open_documents(directory: Path, name: str, guards: Guards | None = None) -> tuple[Documents, tuple[str, ...], int]:
-    """What the rows of the packed table `name` are made of: the fields of `DOCUMENT_FIELDS`, the names of domains, and the row length.
+    """Open the documents of the packed table `name`: the fields of `DOCUMENT_FIELDS`, the domain names, and the row length.
 
     Raises:
-        StoreError: a file is missing or damaged, or the documents of a row are not one after another from 0.
+        StoreError: a file is missing or damaged, or the documents of a row are not contiguous from 0.
     """
     folder = directory / f"{name}.documents"
     if not folder.is_dir():
@@ -211,7 +211,7 @@ def open_documents(directory: Path, name: str, guards: Guards | None = None) -> 
 
 
 def _check_places(folder: Path, documents: Documents, row_len: int, block: int = 1 << 20) -> None:
-    """Rows ascend; in each, documents stand one after another from 0, inside the row. Blocks overlap by one entry."""
+    """Check that rows ascend, and that the documents of a row are contiguous from 0 and inside it. Blocks overlap by one entry."""
     count = len(documents["row"])
     for start in range(0, count, block):
         row, offset, length = (np.asarray(documents[field][max(0, start - 1) : start + block]) for field in ("row", "row_offset", "length"))

@@ -23,34 +23,34 @@ from prep_assets.stores.files import map_file
 from prep_assets.stores.guards import UNGUARDED, Guard, Guards, guarded, load_json
 from prep_assets.stores.segments import Segmented, Shard, joined, renamed
 
-# HDF5 datasets read straight from the mapped file, without HDF5: those that are uncompressed, in one piece or in chunks of whole rows.
+# HDF5 datasets read from the mapped file, without HDF5, if they are uncompressed, contiguous or in chunks of whole rows.
 #
-# HDF5 says at which byte of the file a dataset, or each chunk of it, lies; elements there are as in memory. A read of a window then costs a
-# slice, where HDF5 takes a hundred times as long, and nothing has to be opened again after a fork. The bytes of a dataset are checked block by block
-# when they are read. That they are the right ones says a hash over names, types, shapes and places of all datasets, the `layout`, which a manifest has.
+# HDF5 gives the byte offset of a dataset, or of each of its chunks; elements are stored as in memory. Reading a window then costs a slice, where HDF5
+# takes a hundred times as long, and nothing has to be reopened after a fork. The bytes of a dataset are verified block by block when they are read. The
+# `layout` in the manifest, a hash over names, dtypes, shapes and offsets of all datasets, shows that they are the right bytes.
 
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 
 
 def map_dataset(memory: Bytes, dataset: Any, guard: Guard | None = None) -> Any:
-    """A dataset of one or two dimensions as a flat array, rows end to end, under the guard of its file; `None` where only HDF5 can read it.
+    """Map a dataset of one or two dimensions as a flat array, under the guard of its file; return `None` if only HDF5 can read it.
 
-    Chunks that lie one after another in the file are one part of it.
+    Chunks that are adjacent in the file become one part of it.
     """
-    if (places := _places(dataset)) is None:
+    if (places := _chunk_offsets(dataset)) is None:
         return None
     size = dataset.nbytes if dataset.chunks is None else int(np.prod(dataset.chunks)) * dataset.dtype.itemsize
     firsts = np.flatnonzero(np.append(True, np.diff(places) != size))
     sizes, parts = np.diff(firsts, append=len(places)) * size, []
-    sizes[-1] -= len(places) * size - dataset.nbytes  # the last chunk is filled up
+    sizes[-1] -= len(places) * size - dataset.nbytes  # the last chunk is padded
     for begin, length in zip(places[firsts].tolist(), sizes.tolist(), strict=True):
         parts.append(guarded(memory[begin : begin + length].view(dataset.dtype), guard, begin))
     return parts[0] if len(parts) == 1 else Segmented(parts)
 
 
-def _places(dataset: Any) -> Int64s | None:
-    """The byte at which a dataset lies, or each of its chunks in their order; `None` where only HDF5 can read it."""
+def _chunk_offsets(dataset: Any) -> Int64s | None:
+    """Return the byte offset of a dataset, or of each of its chunks in order; `None` if only HDF5 can read it."""
     if not dataset.size or dataset.dtype.hasobject or dataset.file.userblock_size:
         return None
     if dataset.chunks is None:
@@ -59,47 +59,47 @@ def _places(dataset: Any) -> Int64s | None:
     rows, *width = dataset.chunks
     count = -(-dataset.shape[0] // rows)
     if dataset.id.get_create_plist().get_nfilters() or tuple(width) != dataset.shape[1:] or dataset.id.get_num_chunks() != count:
-        return None  # chunks that were never written hold the fill value and lie nowhere
+        return None  # chunks that were never written have the fill value and no offset
     places = np.zeros(count, np.int64)
 
-    def note(chunk: Any) -> None:
+    def note_chunk(chunk: Any) -> None:
         places[chunk.chunk_offset[0] // rows] = chunk.byte_offset
 
-    dataset.id.chunk_iter(note)
+    dataset.id.chunk_iter(note_chunk)
     return places if len(set((places % dataset.dtype.itemsize).tolist())) == 1 else None
 
 
 def h5_layout(path: Path) -> dict[str, str]:
-    """For a manifest: the hash of an HDF5 file; nothing of another file, or where only HDF5 can read a dataset."""
+    """Return the manifest entry ``layout`` of an HDF5 file; ``{}`` for any other file, or if only HDF5 can read a dataset."""
     if path.suffix not in (".h5", ".hdf5"):
         return {}
     import h5py
 
     with readable(path), h5py.File(path, "r") as file:
-        found = _layout(file)
-    return {} if found is None else {"layout": found}
+        layout = _layout(file)
+    return {} if layout is None else {"layout": layout}
 
 
 def _layout(file: Any) -> str | None:
-    """The hash of an open HDF5 file; `None` where only HDF5 can read a dataset."""
+    """Return the layout hash of an open HDF5 file; `None` if only HDF5 can read a dataset."""
     import h5py
 
-    described: list[Any] = []
+    descriptions: list[Any] = []
 
     def describe(_: str, dataset: Any) -> None:
         if isinstance(dataset, h5py.Dataset):
-            about, places = [dataset.name, dataset.dtype.str, list(dataset.shape)], _places(dataset)
+            description, places = [dataset.name, dataset.dtype.str, list(dataset.shape)], _chunk_offsets(dataset)
             if places is not None:
-                about.append(int(places[0]) if dataset.chunks is None else (places // dataset.dtype.itemsize).tolist())
-            described.append(None if places is None and dataset.size else about)
+                description.append(int(places[0]) if dataset.chunks is None else (places // dataset.dtype.itemsize).tolist())
+            descriptions.append(None if places is None and dataset.size else description)
 
     file.visititems(describe)
-    return None if None in described else xxhash.xxh3_128_hexdigest(json.dumps(described).encode())
+    return None if None in descriptions else xxhash.xxh3_128_hexdigest(json.dumps(descriptions).encode())
 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turn what HDF5 says of a file that it cannot read into a `StoreError`. It raises all kinds of errors, some of many lines."""
+    """Turn errors of HDF5 about an unreadable file into a `StoreError`. HDF5 raises several types, some with many lines."""
     try:
         yield
     except (OSError, RuntimeError, ValueError, KeyError) as error:
@@ -111,17 +111,17 @@ def readable(path: Path) -> Iterator[None]:
         raise StoreError(f"{path} cannot be read as HDF5 ({why}); it was cut short, or the disk is faulty. Build it again") from error
 
 
-# Reads AstrAI's memory-mapped layout: folders of ``meta.json`` and raw ``<key>.bin`` files, one folder a shard.
+# Reads AstrAI's memory-mapped layout: folders of ``meta.json`` and raw ``<key>.bin`` files, one folder per shard.
 #
-# ``meta.json`` says ``{key: {"shape": [n], "dtype": name, "offsets": [0, …, n], "element_offsets": [0, …, n]}}``. `offsets` bounds records and may be absent;
-# `element_offsets` bounds the elements of lists inside them (the responses of a group), where a key has such. Rows of one length are read as one table.
+# ``meta.json`` is ``{key: {"shape": [n], "dtype": name, "offsets": [0, …, n], "element_offsets": [0, …, n]}}``. `offsets` bounds records and is optional;
+# `element_offsets` bounds the elements of nested keys (the responses of a group). A two-dimensional shape is a table of rows.
 
 
 def read_bin(meta: Path, guards: Guards = UNGUARDED) -> Shard:
-    """The shard of a ``meta.json``.
+    """Read the shard of a ``meta.json``.
 
     Raises:
-        StoreError: it cannot be read, or a file is missing or of another size.
+        StoreError: it cannot be parsed, or a file is missing or has another size.
     """
     arrays: dict[str, Any] = {}
     rows: dict[str, Int64s] = {}
@@ -144,13 +144,13 @@ def read_bin(meta: Path, guards: Guards = UNGUARDED) -> Shard:
 
 
 def map_array(path: Path, dtype: npt.DTypeLike, guards: Guards) -> Any:
-    """The elements that a file holds, mapped and under its guard."""
+    """Map a file as an array under its guard."""
     memory = map_file(path)
     return guarded(memory.view(dtype), guards.guard(path, memory))
 
 
-def _borders(entries: Mapping[str, Mapping[str, Any]], where: str) -> tuple[dict[str, Int64s], dict[str, Int64s]]:
-    """Where records end, and where the elements of nested ones do, by key: `offsets` and `element_offsets` without the 0 they begin with.
+def _borders(entries: Mapping[str, Mapping[str, Any]], label: str) -> tuple[dict[str, Int64s], dict[str, Int64s]]:
+    """Return ends of records and ends of elements, by key: `offsets` and `element_offsets` without their leading 0.
 
     Raises:
         StoreError: one of them is not a list of integers that begins with 0.
@@ -163,21 +163,21 @@ def _borders(entries: Mapping[str, Mapping[str, Any]], where: str) -> tuple[dict
             except ValueError:  # lists of different length
                 array = np.zeros(0)
             if array.ndim != 1 or array.dtype.kind != "i" or array[0] != 0:
-                raise StoreError(f"{where}: {name} of {key!r} is {str(entry[name])[:60]}, must be whole numbers that begin with 0")
+                raise StoreError(f"{label}: {name} of {key!r} is {str(entry[name])[:60]}, must be whole numbers that begin with 0")
             borders[name][key] = array[1:].astype(np.int64)
     return borders["offsets"], borders["element_offsets"]
 
 
 def row_ends(shape: tuple[int, ...]) -> Int64s:
-    """Where the rows of a table end when they stand end to end: int64[shape[0]]."""
+    """Return the ends of the rows of a flattened table: int64[shape[0]]."""
     return np.arange(1, shape[0] + 1, dtype=np.int64) * shape[1]
 
 
 def read_ours(directory: Path, name: str, guards: Guards = UNGUARDED) -> Shard:
-    """The stream or table `name` of a store of ours: ``<name>.h5``, or the shards ``<name>/shard_0000 …`` read as one. Its tokens are called ``tokens``.
+    """Read the stream or table `name` of a store of this package: ``<name>.h5``, or the shards ``<name>/shard_0000 …`` as one, with the key ``tokens``.
 
     Raises:
-        StoreError: neither is there, or one is damaged.
+        StoreError: neither exists, or a file is damaged.
     """
     h5, folder = directory / f"{name}.h5", directory / name
     if h5.is_file():
@@ -189,24 +189,23 @@ def read_ours(directory: Path, name: str, guards: Guards = UNGUARDED) -> Shard:
     return renamed(joined(shards), {"sequence": "tokens"}) if shards else Shard(str(folder), {})
 
 
-# Reads HDF5: a group for each key with ``data_0``, ``data_1`` … (AstrAI), or a dataset for each key, flat or (rows, row length).
+# Reads HDF5: a group per key with ``data_0``, ``data_1`` … (AstrAI), or a dataset per key, flat or (rows, row length).
 #
-# An uncompressed dataset is memory-mapped without HDF5. Any other is read through a handle that belongs to the process
-# that opened it: HDF5 handles do not survive a fork.
+# An uncompressed dataset is memory-mapped without HDF5. Any other is read through a handle per process, because HDF5 handles do not survive a fork.
 #
-# In AstrAI's files each ``data_<i>`` is a record. Where a file ``<name>.offsets.json`` lies beside ``<name>.h5``, as ``prep-assets preprocess`` writes it,
-# that one bounds records and the elements of lists inside them: ``{key: {"offsets": [0, …], "element_offsets": [0, …]}}``.
+# In AstrAI's files each ``data_<i>`` is a record, unless there is a ``<name>.offsets.json``, as ``prep-assets preprocess`` writes it, which bounds records
+# and elements of nested keys: ``{key: {"offsets": [0, …], "element_offsets": [0, …]}}``.
 
 Identity = tuple[int, int, int, int]
-"""Device, inode, time of change and size: which file a path led to."""
+"""Device, inode, modification time and size of a file."""
 _HANDLES = "HDF5 handles"
 
 
 def read_h5(path: Path, guards: Guards = UNGUARDED) -> Shard:
-    """The shard of a file.
+    """Read the shard of an HDF5 file.
 
     Raises:
-        StoreError: HDF5 cannot read it, or a dataset has three and more dimensions.
+        StoreError: HDF5 cannot read it, or a dataset has more than two dimensions.
     """
     import h5py
 
@@ -218,7 +217,7 @@ def read_h5(path: Path, guards: Guards = UNGUARDED) -> Shard:
         memory = map_file(path)
         guard = guards.guard(path, memory)
         if guard is not None and (guard.layout is None or _layout(file) != guard.layout):
-            guard.check()  # only HDF5 can read it, or the data does not lie where the manifest says
+            guard.check()  # only HDF5 can read it, or the layout is not the manifest's
             guard = None
 
         def flat(dataset: Any) -> Any:
@@ -226,12 +225,12 @@ def read_h5(path: Path, guards: Guards = UNGUARDED) -> Shard:
                 raise StoreError(
                     f"{path}: {dataset.name} has shape {dataset.shape}; a store has flat datasets or tables of (rows, row length)"
                 )
-            found = map_dataset(memory, dataset, guard)
-            return H5Array(path, dataset.name, dataset.shape, dataset.dtype) if found is None else found
+            mapped_array = map_dataset(memory, dataset, guard)
+            return H5Array(path, dataset.name, dataset.shape, dataset.dtype) if mapped_array is None else mapped_array
 
         for key, node in file.items():
             if isinstance(node, h5py.Group):
-                parts = [flat(node[name]) for name in sorted(node, key=_number)]
+                parts = [flat(node[name]) for name in sorted(node, key=_natural_key)]
                 arrays[key] = Segmented(parts) if parts else np.zeros(0, np.int32)
                 ends[key] = np.cumsum([len(part) for part in parts], dtype=np.int64)
             else:
@@ -254,8 +253,8 @@ def _borders_beside(path: Path, arrays: Mapping[str, Any], guards: Guards) -> tu
     return borders
 
 
-def _number(name: str) -> tuple[int, str]:
-    """``data_10`` comes after ``data_2``; HDF5 lists names by their letters."""
+def _natural_key(name: str) -> tuple[int, str]:
+    """Return a sort key that puts ``data_10`` after ``data_2``; HDF5 lists names alphabetically."""
     digits = name.rpartition("_")[2]
     return (int(digits), "") if digits.isdigit() else (-1, name)
 
@@ -274,7 +273,7 @@ class H5Array:
         begin, end, _ = part.indices(len(self))
         if end <= begin:
             return np.zeros(0, self.dtype)
-        file = _handle(self._path, self._identity)  # held, so that it stays open
+        file = _handle(self._path, self._identity)  # a reference, so that it stays open
         dataset = file[self._name]
         if len(self._shape) == 1:
             return np.asarray(dataset[begin:end])
@@ -284,8 +283,8 @@ class H5Array:
 
 
 def _identity(path: Path) -> Identity:
-    found = path.stat()
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 @bounded_cache(_HANDLES, 256, key=lambda path, identity: (os.getpid(), path, identity))
@@ -298,9 +297,9 @@ def _handle(path: Path, identity: Identity) -> Any:
 
 
 def _close_outdated(path: Path) -> None:
-    """Close handles of the same inode with another content: HDF5 would answer for the new file from what it remembers of the old one.
+    """Close handles of the same inode with other content, because HDF5 would serve the new file from its cache of the old one.
 
-    A file that another one replaced keeps its handle, so that a store that has it open can be read on.
+    The handle of a file that was replaced by another inode stays open, for stores that are still reading it.
     """
     handles, identity = CACHES[_HANDLES], _identity(path)
     for key in [key for key in handles if key[:2] == (os.getpid(), path) and key[2][:2] == identity[:2] and key[2] != identity]:
@@ -310,7 +309,7 @@ def _close_outdated(path: Path) -> None:
 # Reads Megatron's indexed data sets: pairs ``<prefix>.bin`` and ``<prefix>.idx``, all numbers little-endian.
 #
 # The index is: ``MMIDIDX\\0\\0`` · uint64 version 1 · uint8 type · uint64 S · uint64 D · int32[S] lengths · int64[S] byte offsets · int64[D] document
-# indices, first 0, last S. A record here is a document. ModelLink writes one pair a key, named ``<name>_packed_<key>_document``; every other pair holds the
+# indices, first 0, last S. A document becomes a record. ModelLink writes a pair per key, named ``<name>_packed_<key>_document``; any other pair holds the
 # key ``sequence``.
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -319,22 +318,22 @@ DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8:
 
 
 def read_megatron(indices: Sequence[Path], guards: Guards = UNGUARDED) -> list[Shard]:
-    """One shard for each pair, or for each set of ModelLink's pairs.
+    """Read one shard per pair, or per set of ModelLink's pairs.
 
     Raises:
-        StoreError: a file that is not an index, or an index that does not fit its ``.bin``.
+        StoreError: a file is not an index, or an index does not fit its ``.bin``.
     """
     shards: dict[str, Shard] = {}
     for path in indices:
-        found = re.fullmatch(r"(.*)_packed_(.+)_(?:document|sentence)", path.stem)
-        name, key = (str(path.with_name(found[1])), found[2]) if found else (str(path.with_suffix("")), "sequence")
-        array, ends = _pair(path, guards)
-        known = shards.get(name, Shard(name, {}))
-        shards[name] = Shard(name, {**known.arrays, key: array}, {**known.ends, key: ends})
+        match = re.fullmatch(r"(.*)_packed_(.+)_(?:document|sentence)", path.stem)
+        name, key = (str(path.with_name(match[1])), match[2]) if match else (str(path.with_suffix("")), "sequence")
+        array, ends = _read_pair(path, guards)
+        shard = shards.get(name, Shard(name, {}))
+        shards[name] = Shard(name, {**shard.arrays, key: array}, {**shard.ends, key: ends})
     return list(shards.values())
 
 
-def _pair(path: Path, guards: Guards) -> tuple[Any, Int64s]:
+def _read_pair(path: Path, guards: Guards) -> tuple[Any, Int64s]:
     raw = guards.whole(path).read_bytes()
     if raw[:9] != MAGIC or len(raw) < 9 + HEADER.size:
         raise StoreError(f"{path} is no Megatron index: it begins with {raw[:9]!r}, not {MAGIC!r}")
@@ -348,22 +347,22 @@ def _pair(path: Path, guards: Guards) -> tuple[Any, Int64s]:
     data = path.with_suffix(".bin")
     dtype, total = np.dtype(DTYPES[code]), int(lengths.sum(dtype=np.int64))
     if not data.is_file() or data.stat().st_size != total * dtype.itemsize:
-        found = f"{data.stat().st_size:,} bytes" if data.is_file() else "missing"
-        raise StoreError(f"{data}: {found}; its index says {total:,} of {dtype.name}, {total * dtype.itemsize:,} bytes")
+        size_on_disk = f"{data.stat().st_size:,} bytes" if data.is_file() else "missing"
+        raise StoreError(f"{data}: {size_on_disk}; its index says {total:,} of {dtype.name}, {total * dtype.itemsize:,} bytes")
     flat = map_array(data, dtype, guards)
     ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     return flat, ends[borders[1:]]
 
 
-# Reads JSONL and Parquet. Columns that are lists of numbers become flat arrays in memory; any other value is read with its record.
+# Reads JSONL and Parquet. Columns of lists of numbers become flat arrays in memory; other values are read record by record.
 
 
 def read_jsonl(path: Path, guards: Guards = UNGUARDED) -> Shard:
-    """The shard of a file. Every line is decoded once: memory holds the numbers, and for text the places of lines.
+    """Read the shard of a JSONL file. Every line is decoded once: memory holds the numbers, and the offsets of lines for other values.
 
     Raises:
-        StoreError: a line that is no JSON object, or that has other lists of numbers than the first. Any other key may be left out of a line, where
-            its value is `None`.
+        StoreError: a line is not a JSON object, or has other keys with lists of numbers than the first. Any other key may be missing in a line; its
+            value is then `None`.
     """
     places: list[int] = []
     lists: dict[str, list[npt.NDArray[Any]] | None] = {}
@@ -372,7 +371,7 @@ def read_jsonl(path: Path, guards: Guards = UNGUARDED) -> Shard:
         for number, line in enumerate(file, 1):
             if line.strip():
                 places.append(at)
-                _gather(lists, _decoded(line, path, number), f"{path} line {number}")
+                _add_row(lists, _decoded(line, path, number), f"{path} line {number}")
             at += len(line)
     arrays, ends, objects = {}, {}, {}
     for key, parts in lists.items():
@@ -394,22 +393,22 @@ def _decoded(line: bytes, path: Path, number: int) -> dict[str, Any]:
     return row
 
 
-def _gather(lists: dict[str, list[npt.NDArray[Any]] | None], row: dict[str, Any], where: str) -> None:
-    """Add the lists of numbers of a row; `None` is a key of other values."""
+def _add_row(lists: dict[str, list[npt.NDArray[Any]] | None], row: dict[str, Any], label: str) -> None:
+    """Append the lists of numbers of a row to `lists`, which maps keys with other values to `None`."""
     if not lists:
-        lists.update({key: [] if _is_numbers(value) else None for key, value in row.items()})
+        lists.update({key: [] if _is_numbers(field_value) else None for key, field_value in row.items()})
     lists.update(dict.fromkeys(key for key in row.keys() - lists.keys() if not _is_numbers(row[key])))
     numeric = {key: parts for key, parts in lists.items() if parts is not None}
     if not row.keys() <= lists.keys() or not numeric.keys() <= row.keys():
-        raise StoreError(f"{where} has the keys {sorted(row)}, the first line has {sorted(lists)}")
+        raise StoreError(f"{label} has the keys {sorted(row)}, the first line has {sorted(lists)}")
     for key, parts in numeric.items():
         if not _is_numbers(row[key]):
-            raise StoreError(f"{where}: {key!r} is a list of numbers in the first line, here it is {str(row[key])[:40]!r}")
+            raise StoreError(f"{label}: {key!r} is a list of numbers in the first line, here it is {str(row[key])[:40]!r}")
         parts.append(np.asarray(row[key]))
 
 
-def _is_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, int | float) for each in value)
+def _is_numbers(field_value: Any) -> bool:
+    return isinstance(field_value, list) and all(isinstance(number, int | float) for number in field_value)
 
 
 def _line_value(path: Path, places: Sequence[int], key: str, guards: Guards, record: int) -> Any:
@@ -419,10 +418,10 @@ def _line_value(path: Path, places: Sequence[int], key: str, guards: Guards, rec
 
 
 def read_parquet(path: Path, guards: Guards = UNGUARDED) -> Shard:
-    """The shard of a file, decoded into memory.
+    """Read the shard of a Parquet file, decoded into memory.
 
     Raises:
-        StoreError: a file that is no Parquet, or a list column with nulls, for lists or inside them.
+        StoreError: the file is not Parquet, or a list column has null lists or null elements.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -452,11 +451,11 @@ def read_parquet(path: Path, guards: Guards = UNGUARDED) -> Shard:
     return Shard(str(path), arrays, ends, objects, table.num_rows)
 
 
-def typed(value: Any) -> Any:
-    """A list of numbers as an array, a list of such lists as a list of arrays, anything else as it is."""
-    if isinstance(value, list) and value:
-        if _is_numbers(value):
-            return np.asarray(value)
-        if all(_is_numbers(each) for each in value):
-            return [np.asarray(each) for each in value]
-    return value
+def typed(field_value: Any) -> Any:
+    """Return a list of numbers as an array, a list of such lists as a list of arrays, anything else as it is."""
+    if isinstance(field_value, list) and field_value:
+        if _is_numbers(field_value):
+            return np.asarray(field_value)
+        if all(_is_numbers(nested) for nested in field_value):
+            return [np.asarray(nested) for nested in field_value]
+    return field_value

@@ -1,4 +1,4 @@
-"""AstrAI's shards, and how several are read as one."""
+"""AstrAI's shards, and several shards read as one."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from prep_assets.stores.verification import WrittenFile, write_text
 # AstrAI's shards: flat arrays by key, written as raw files or as HDF5 and read as one. `read_bin` and `read_h5` open them.
 
 Borders = Mapping[str, Mapping[str, list[int]]]
-"""``offsets`` of records, and ``element_offsets`` of the elements of lists in them, by key; both begin with 0."""
+"""``offsets`` of records and ``element_offsets`` of elements of nested keys, by key; both begin with 0."""
 
 
 class BinShard(AbstractContextManager["BinShard"]):
-    """``<folder>/<key>.bin`` of raw little-endian elements, and ``meta.json``, which is written last.
+    """Writes ``<folder>/<key>.bin`` of raw little-endian elements, and ``meta.json`` last.
 
-    ``{"<key>": {"shape": [n], "dtype": "int32"}, …}``; where records have borders, each entry has them as well. Also a context manager: an
-    exception leaves no ``meta.json``.
+    ``{"<key>": {"shape": [n], "dtype": "int32"}, …}``; with `borders`, an entry has those as well. Also a context manager: after an exception there
+    is no ``meta.json``.
     """
 
     def __init__(self, folder: Path, dtypes: Mapping[str, npt.DTypeLike]) -> None:
@@ -41,12 +41,12 @@ class BinShard(AbstractContextManager["BinShard"]):
         self.borders: Borders = {}
 
     def append(self, key: str, values: npt.NDArray[Any]) -> None:
-        """Write further elements of a key, whatever their shape."""
+        """Append elements of a key, of any shape, flattened."""
         self._files[key].write_array(np.asarray(values, self._dtypes[key]))
         self.sizes[key] += values.size
 
     def close(self, *, sound: bool = True) -> None:
-        """Finish the files; without ``meta.json`` where something went wrong."""
+        """Finish the files; write ``meta.json`` only if they are sound."""
         for file in self._files.values():
             file.close()
         if sound:
@@ -66,9 +66,9 @@ def write_h5_shard(
     blocks: Callable[[str], Iterable[npt.NDArray[Any]]],
     borders: Borders,
 ) -> None:
-    """``/<key>/data_0``, contiguous and uncompressed.
+    """Write ``/<key>/data_0``, contiguous and uncompressed.
 
-    Borders go into ``<name>.offsets.json`` beside it, because readers take everything inside a key's group for data.
+    Borders go into a separate ``<name>.offsets.json``, because readers take everything in the group of a key for data.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with FixedH5(path, {f"{key}/data_0": ((sizes[key],), dtype) for key, dtype in dtypes.items()}, in_turn=True) as file:
@@ -82,11 +82,11 @@ def write_h5_shard(
 
 
 class Segmented:
-    """Several arrays read as one, without copying them together: by slices in steps of 1, tables also by row number.
+    """Several arrays read as one, without concatenating them: by slices of step 1, tables also by row number.
 
     Attributes:
         parts: the arrays.
-        dtype: of what is read.
+        dtype: of the elements.
     """
 
     def __init__(self, arrays: Sequence[Any]) -> None:
@@ -105,11 +105,11 @@ class Segmented:
         return len(self), *self.parts[0].shape[1:]
 
     def bare(self, *, compare: bool = False) -> Segmented:
-        """The same without guards; with `compare`, after everything was compared."""
+        """Return the array without guards; with `compare`, verify all of it first."""
         return Segmented([(compared if compare else bare)(array) for array in self.parts])
 
     def reshape(self, *shape: int) -> Segmented:
-        """The same elements in rows of another length. Every part holds whole rows."""
+        """Return the same elements in rows of another length. Every part must hold whole rows."""
         return Segmented([array.reshape(*shape) for array in self.parts])
 
     def __getitem__(self, part: int | slice) -> npt.NDArray[Any]:
@@ -132,7 +132,7 @@ class Segmented:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Some elements of an array, read at need."""
+    """A lazy slice of an array."""
 
     array: Any
     begin: int
@@ -146,24 +146,24 @@ class Window:
         return np.asarray(self.array[self.begin + start : self.begin + stop])
 
 
-# Shards, and how several of them are read as one.
+# Shards, and several of them read as one.
 
 Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Shard:
-    """What one file, or one folder of files, holds.
+    """The content of one file, or of one folder of files.
 
     Attributes:
-        label: how messages call it.
+        label: its name in messages.
         arrays: flat arrays by key; read in slices.
-        ends: where each record ends, by key: int64[n]; empty where the format does not say.
+        ends: ends of records in the flat array, by key: int64[n]; empty if the format has none.
         objects: values other than flat arrays of numbers, by key: record number → value.
-        count: number of records, where only `objects` say it.
-        elements: where each element of a nested key ends in its flat array (the responses of a group), by key: int64[m]. A record's elements
-            lie between where it begins and where it ends, so none is empty.
-        row_len: tokens in a row, where the tokens are a table of (rows, row length); 0 otherwise.
+        count: number of records, used only if `ends` is empty.
+        elements: ends of the elements of a nested key in its flat array (the responses of a group), by key: int64[m]. The elements of a record are
+            those that end in it, so none may be empty.
+        row_len: tokens per row, if the tokens are a table of (rows, row length); 0 otherwise.
     """
 
     label: str
@@ -176,57 +176,59 @@ class Shard:
 
     @property
     def records(self) -> int:
-        """Number of records, 0 where it is not known."""
+        """Number of records; 0 if it is not known."""
         return len(next(iter(self.ends.values()))) if self.ends else self.count
 
 
 def joined(shards: Sequence[Shard]) -> Shard:
-    """All shards as one.
+    """Concatenate shards.
 
     Raises:
-        StoreError: a shard lacks a key, or its keys do not fit together. Either would shift one key against another from there on.
+        StoreError: a shard lacks a key, or its keys have inconsistent lengths. Either would shift the keys that follow against each other.
     """
     for shard in shards:
-        _check(shard, shards[0])
+        _check_shard(shard, shards[0])
     if len(shards) == 1:
         return shards[0]
     first = shards[0]
     arrays = {key: Segmented([shard.arrays[key] for shard in shards]) for key in first.arrays}
     ends = (
-        {key: _all_ends(shards, key, "ends") for key in first.ends} if all(set(shard.ends) == set(first.ends) for shard in shards) else {}
+        {key: _joined_ends(shards, key, "ends") for key in first.ends}
+        if all(set(shard.ends) == set(first.ends) for shard in shards)
+        else {}
     )
-    elements = {key: _all_ends(shards, key, "elements") for key in first.elements}
+    elements = {key: _joined_ends(shards, key, "elements") for key in first.elements}
     counts = np.cumsum([0, *(shard.records for shard in shards)])
 
-    def pick(key: str) -> Callable[[int], Any]:
-        def value(i: int) -> Any:
-            number = int(np.searchsorted(counts, i, "right")) - 1
-            return shards[number].objects[key](i - int(counts[number]))
+    def record_reader(key: str) -> Callable[[int], Any]:
+        def read_record(i: int) -> Any:
+            shard_number = int(np.searchsorted(counts, i, "right")) - 1
+            return shards[shard_number].objects[key](i - int(counts[shard_number]))
 
-        return value
+        return read_record
 
-    return Shard(f"{len(shards)} shards", arrays, ends, {key: pick(key) for key in first.objects}, int(counts[-1]), elements)
+    return Shard(f"{len(shards)} shards", arrays, ends, {key: record_reader(key) for key in first.objects}, int(counts[-1]), elements)
 
 
 def renamed(shard: Shard, names: Mapping[str, str]) -> Shard:
-    """A shard whose keys have other names."""
+    """Return a shard with renamed keys."""
 
-    def under(values: Mapping[str, Any]) -> dict[str, Any]:
-        return {names.get(key, key): value for key, value in values.items()}
+    def rename_keys(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {names.get(key, key): entry for key, entry in values.items()}
 
-    return replace(shard, arrays=under(shard.arrays), ends=under(shard.ends), elements=under(shard.elements))
+    return replace(shard, arrays=rename_keys(shard.arrays), ends=rename_keys(shard.ends), elements=rename_keys(shard.elements))
 
 
-def _all_ends(shards: Sequence[Shard], key: str, which: Literal["ends", "elements"]) -> Int64s:
+def _joined_ends(shards: Sequence[Shard], key: str, field_name: Literal["ends", "elements"]) -> Int64s:
     bases = np.cumsum([0, *(len(shard.arrays[key]) for shard in shards)])
-    return np.concatenate([getattr(shard, which)[key] + base for shard, base in zip(shards, bases[:-1], strict=True)])
+    return np.concatenate([getattr(shard, field_name)[key] + base for shard, base in zip(shards, bases[:-1], strict=True)])
 
 
-def _check(shard: Shard, first: Shard) -> None:
-    here, there = {*shard.arrays, *shard.objects}, {*first.arrays, *first.objects}
-    if here != there:
+def _check_shard(shard: Shard, first: Shard) -> None:
+    keys, first_keys = {*shard.arrays, *shard.objects}, {*first.arrays, *first.objects}
+    if keys != first_keys:
         raise StoreError(
-            f"{shard.label} has the keys {sorted(here)}, {first.label} has {sorted(there)}: what follows would be shifted. "
+            f"{shard.label} has the keys {sorted(keys)}, {first.label} has {sorted(first_keys)}: what follows would be shifted. "
             "Write every key in every shard, or open one of the shards alone"
         )
     if set(shard.elements) != set(first.elements):
@@ -251,15 +253,15 @@ def _check(shard: Shard, first: Shard) -> None:
 
 
 def _check_elements(label: str, elements: Int64s, records: Int64s | None, length: int) -> None:
-    """Elements must fill the array without a gap and end where records end; an empty one could be of either record beside it."""
+    """Check that elements fill the array without gaps and end where records end. An empty one would belong to either adjacent record."""
     if records is None:
         raise StoreError(f"{label} has element_offsets and no offsets, so nothing says which record an element is in")
     end = int(elements[-1]) if len(elements) else 0
     if end != length:
         raise StoreError(f"{label}: its element_offsets end at {end:,}, it has {length:,} values")
-    short = np.diff(elements, prepend=0) < 1
-    if short.any():
-        at = int(short.argmax())
+    empty = np.diff(elements, prepend=0) < 1
+    if empty.any():
+        at = int(empty.argmax())
         begin = int(elements[at - 1]) if at else 0
         raise StoreError(f"{label}: element {at:,} begins at {begin:,} and ends at {int(elements[at]):,}; each has at least one value")
     inside = ~np.isin(records, np.append(elements, 0))
@@ -269,11 +271,11 @@ def _check_elements(label: str, elements: Int64s, records: Int64s | None, length
 
 
 _LONGEST_RAMP = 1 << 20
-"""Tokens up to which positions are copied from one array instead of counted anew; windows of many documents are then made twice as fast."""
+"""Longest document whose positions are slices of one precomputed array, which makes windows of many documents twice as fast."""
 
 
 class Positions:
-    """`position_ids` that are worked out when they are read: they count from 0 in each document, and are 0 between documents."""
+    """`position_ids` computed on read: they count from 0 in each document, and are 0 between documents."""
 
     dtype = np.dtype(np.int32)
 
@@ -281,7 +283,7 @@ class Positions:
         self._starts, self._ends, self._total = starts, ends, total
         longest = int((ends - starts).max(initial=0))
         self._ramp = np.arange(min(longest, _LONGEST_RAMP), dtype=np.int32)
-        self._ramp.flags.writeable = False  # a slice of it is what a window inside one document is
+        self._ramp.flags.writeable = False  # a window inside one document is a slice of it
         gapless = len(starts) > 0 and (starts[0], ends[-1]) == (0, total) and np.array_equal(starts[1:], ends[:-1])
         self._plain = bool(gapless and longest <= _LONGEST_RAMP)
 
@@ -300,20 +302,20 @@ class Positions:
         if len(starts) == 1:
             return ramp[begin - starts[0] : end - starts[0]]
         parts = [ramp[begin - starts[0] : starts[1] - starts[0]]]
-        parts += [ramp[: until - start] for start, until in pairwise(starts[1:])]
+        parts += [ramp[: next_start - start] for start, next_start in pairwise(starts[1:])]
         parts.append(ramp[: end - starts[-1]])
         return np.concatenate(parts)
 
-    def _with_gaps(self, at: int, end: int, first: int, last: int) -> npt.NDArray[np.int32]:
-        """Positions between documents are 0; a document may be longer than the ramp, and the window empty."""
-        parts = []
+    def _with_gaps(self, position: int, end: int, first: int, last: int) -> npt.NDArray[np.int32]:
+        """Return positions where there are gaps between documents, whose positions are 0, documents longer than the ramp, or an empty window."""
+        pieces = []
         for start, stop in zip(self._starts[first:last].tolist(), self._ends[first:last].tolist(), strict=True):
-            if start > at:
-                parts.append(np.zeros(start - at, np.int32))
-                at = start
-            if (until := min(stop, end)) > at:
-                parts.append(np.arange(at - start, until - start, dtype=np.int32))
-                at = until
-        if at < end or not parts:
-            parts.append(np.zeros(max(end - at, 0), np.int32))
-        return np.concatenate(parts)
+            if start > position:
+                pieces.append(np.zeros(start - position, np.int32))
+                position = start
+            if (stop_in_window := min(stop, end)) > position:
+                pieces.append(np.arange(position - start, stop_in_window - start, dtype=np.int32))
+                position = stop_in_window
+        if position < end or not pieces:
+            pieces.append(np.zeros(max(end - position, 0), np.int32))
+        return np.concatenate(pieces)

@@ -1,12 +1,12 @@
-"""Ragged per-token arrays on disk: token streams with, for SFT, a loss mask, and where each record ends.
+"""Ragged per-token arrays on disk: token streams with, for SFT, a loss mask, and the ends of records.
 
 Two formats hold the same arrays:
 
     bin   shard_0000/meta.json, shard_0000/<key>.bin …   AstrAI's layout: raw little-endian elements, {"key": {"shape", "dtype"}}
     h5    <name>.h5 with one flat dataset a key          train-llm-from-scratch's layout: ``tokens``
 
-and both come with a folder ``<name>.index`` beside the data, which no trainer reads: where each record ends and where it came from; and, where
-there are images, with ``<name>.images`` (see `prep_assets.stores.images`).
+and both have a folder ``<name>.index``, which no trainer reads, with the end and the origin of each record; and, with images, ``<name>.images``
+(see `prep_assets.stores.images`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from prep_assets.errors import StoreError
 from prep_assets.samples import UNATTENDED
 from prep_assets.stores.arrays import Columns, batches, before, made, repeats, sizes, stretches, sums, zeros
-from prep_assets.stores.files import went_through
+from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.guards import Guards, load_columns
 from prep_assets.stores.h5 import GrowingH5, check_block
 from prep_assets.stores.images import NO_IMAGES, ImageBlock, Images, ImageWriter, open_images
@@ -32,22 +32,22 @@ from prep_assets.stores.segments import BinShard
 
 StorageFormat = Literal["bin", "h5"]
 BIN_NAMES = {"tokens": "sequence"}
-"""What AstrAI calls a key, where it has another name for it."""
+"""AstrAI's name of a key, where it differs."""
 Block = Mapping[str, npt.NDArray[Any]]
 ATTENTION = "attention_mask"
-"""uint8: 1 where a token is attended, 0 where it is not. A store in which all are attended has none."""
+"""uint8: 1 where a token is attended, 0 where it is not. A store in which all tokens are attended has no such key."""
 INDEX_FIELDS = {"ends": np.int64, "file": np.int32, "row": np.int64}
 
 
 def signed(loss: Any, attention: Any) -> npt.NDArray[Any]:
-    """Loss weights and attention as one number each: the loss weight of a token that is attended, `UNATTENDED` minus the loss weight of one that is
-    not; so one that is trained without attention, as none may be, is told from both. Without `attention`, the loss weights."""
+    """Encode loss weight and attention of each token in one number: the loss weight if the token is attended, `UNATTENDED` minus the loss weight if it is
+    not. So a token that is trained but not attended, which is invalid, is distinguishable. Without `attention`, return the loss weights."""
     weights = np.asarray(loss)
     return weights if attention is None else np.where(np.asarray(attention) != 0, weights, UNATTENDED - weights.astype(np.float32))
 
 
 def unsigned(weights: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """The loss weights, and whether tokens are attended, that `signed` made one."""
+    """Decode `signed`: return the loss weights, and whether tokens are attended."""
     attended = weights >= 0
     return weights if attended.all() else np.where(attended, weights, UNATTENDED - weights), attended
 
@@ -55,7 +55,7 @@ def unsigned(weights: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[n
 class BinWriter:
     """AstrAI's mmap layout: ``<directory>/shard_%04d/{meta.json, <key>.bin}``.
 
-    A shard holds whole records and at most `max_tokens_per_shard` tokens, unless one record alone is longer. A stream without records is
+    A shard holds whole records and at most `max_tokens_per_shard` tokens, unless a single record is longer. A stream without records is
     one empty shard, so that its keys and dtypes are known.
     """
 
@@ -66,40 +66,40 @@ class BinWriter:
         directory.mkdir()
 
     def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
-        """Write whole records: equally long 1-D arrays, one for each key, and the length of each record in them."""
+        """Append records: equally long 1-D arrays, one per key, and the length of each record."""
         check_block(block, self._dtypes, lengths)
         ends = np.cumsum(lengths)
         record, start = 0, 0
         while record < len(ends):
             size = int(ends[record]) - start
             if size and self._tokens and self._tokens + size > self._limit:
-                self._finish()
+                self._finish_shard()
             record = max(record + 1, int(np.searchsorted(ends, start + self._limit - self._tokens, "right")))
             stop = int(ends[record - 1])
             for key in self._dtypes:
-                self._shard().append(BIN_NAMES.get(key, key), block[key][start:stop])
+                self._current_shard().append(BIN_NAMES.get(key, key), block[key][start:stop])
             self._tokens, start = self._tokens + stop - start, stop
 
     def close(self) -> None:
         """Finish the files."""
         if self._open or not self._shards:
-            self._finish()
+            self._finish_shard()
 
-    def _shard(self) -> BinShard:
+    def _current_shard(self) -> BinShard:
         if self._open is None:
             dtypes = {BIN_NAMES.get(key, key): dtype for key, dtype in self._dtypes.items()}
             self._open, self._shards = BinShard(self._directory / f"shard_{self._shards:04d}", dtypes), self._shards + 1
         return self._open
 
-    def _finish(self) -> None:
-        self._shard().close()
+    def _finish_shard(self) -> None:
+        self._current_shard().close()
         self._open, self._tokens = None, 0
 
 
 class RecordWriter(AbstractContextManager["RecordWriter"]):
-    """Writes records to a token stream, and their index beside it.
+    """Writes records to a token stream, and their index.
 
-    Use it as a context manager; a stream that was left by an exception has no index and cannot be opened.
+    Use it as a context manager; after an exception the stream has no index and cannot be opened.
     """
 
     def __init__(self, writer: BinWriter | GrowingH5, index: Path) -> None:
@@ -118,13 +118,13 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
                 self._columns.close()
             else:
                 self._columns.discard()
-                with suppress(OSError):  # others may have a file in it, and what went wrong before is what has to be told
+                with suppress(OSError):  # the folder may not be empty, and the earlier error is the one to raise
                     self._index.rmdir()
 
     def append(
         self, block: Block, lengths: npt.NDArray[np.int64], file: npt.ArrayLike, row: npt.ArrayLike, images: ImageBlock | None = None
     ) -> None:
-        """Append records: their per-token arrays, their lengths, the file number and row that each came from, and the images in them."""
+        """Append records: their per-token arrays, lengths, file numbers, rows, and images."""
         if images is not None:
             self._images.append(images, self._records)
         self._writer.append(block, lengths)
@@ -138,11 +138,11 @@ class TokenStore:
     """A ragged token store, opened for reading.
 
     Attributes:
-        arrays: per-token arrays by key, each 1-D and as long as the store; memory-mapped for `bin`, read at need from `h5`.
-        ends: int64[n], where each record ends.
-        file, row: int32[n], int64[n]: which source file and row each record came from.
+        arrays: per-token arrays by key, each 1-D and as long as the store; memory-mapped for `bin`, read lazily from `h5`.
+        ends: int64[n], ends of records.
+        file, row: int32[n], int64[n]: source file and row of each record.
         images: the images in the records.
-        before: how many tokens the stream has before them, of which they are a part.
+        before: for a part of a stream, the number of tokens before it.
     """
 
     arrays: Mapping[str, Any]
@@ -162,46 +162,46 @@ class TokenStore:
 
     @property
     def starts(self) -> npt.NDArray[np.int64]:
-        """int64[n], where each record starts."""
+        """int64[n], starts of records."""
         return made(len(self), lambda part: before(self.ends, part, 0))
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """int64[n], how many tokens each record has."""
+        """int64[n], tokens per record."""
         return sizes(self.ends)
 
     def blocks(self, size: int = 1 << 20) -> Iterator[tuple[slice, slice]]:
-        """Successive records, and their tokens: about `size` at a time, unless one record alone has more."""
+        """Yield slices of consecutive records and of their tokens, about `size` tokens at a time, unless a single record has more."""
         for records in batches(self.ends, size):
             tokens = self.span(records.start, records.stop)
             yield records, tokens
-            went_through(4 * (tokens.stop - tokens.start))
+            note_mapped_bytes(4 * (tokens.stop - tokens.start))
 
     def starts_of(self, records: slice) -> npt.NDArray[np.int64]:
-        """Where each of some successive records starts."""
+        """Return the starts of consecutive records."""
         return before(self.ends, records, 0)
 
     def record(self, i: int, key: str) -> npt.NDArray[Any]:
-        """One record's array."""
+        """Return the array of one record."""
         return np.asarray(self.arrays[key][self.span(i, i + 1)])
 
     def weights(self, tokens: int | slice) -> npt.NDArray[Any]:
-        """The weights of a record, or of a stretch of tokens, as `signed` has them: loss mask and attention mask in one."""
-        here = tokens if isinstance(tokens, slice) else self.span(tokens, tokens + 1)
-        return signed(self.arrays["loss_mask"][here], self.arrays[ATTENTION][here] if ATTENTION in self.arrays else None)
+        """Return the weights of a record, or of a slice of tokens, encoded by `signed`: loss mask and attention mask in one."""
+        span = tokens if isinstance(tokens, slice) else self.span(tokens, tokens + 1)
+        return signed(self.arrays["loss_mask"][span], self.arrays[ATTENTION][span] if ATTENTION in self.arrays else None)
 
     def span(self, first: int, stop: int) -> slice:
-        """Where the tokens of records ``first … stop - 1`` are; there is one at least."""
+        """Return the slice of the tokens of records ``first … stop - 1``, at least one."""
         return slice(int(self.ends[first - 1]) if first else 0, int(self.ends[stop - 1]))
 
     @property
     def begins_row(self) -> npt.NDArray[np.bool_]:
-        """bool[n], whether a record is the first of those from its source row, which are neighbours."""
+        """bool[n], whether a record is the first of its source row; records of one row are adjacent."""
         same_file, same_row = repeats(self.file), repeats(self.row)
         return made(len(self), lambda part: ~(same_file[part] & same_row[part]), bool)
 
     def part(self, i: int) -> tuple[int, int]:
-        """Which of the records from one source row a record is, counted from 1, and how many there are. They are neighbours."""
+        """Return the number of a record among the adjacent records of its source row, from 1, and their count."""
         low = high = i
         while low and self._is_sibling(low - 1, i):
             low -= 1
@@ -216,20 +216,20 @@ class TokenStore:
 def record_writer(
     storage: StorageFormat, directory: Path, name: str, dtypes: Mapping[str, str], *, max_tokens_per_shard: int = 100_000_000
 ) -> RecordWriter:
-    """The writer of the stream `name`: ``<directory>/<name>.h5`` or ``<directory>/<name>/shard_0000/…``, and ``<name>.index``."""
+    """Return the writer of the stream `name`: ``<directory>/<name>.h5`` or ``<directory>/<name>/shard_0000/…``, and ``<name>.index``."""
     if storage == "h5":
         return RecordWriter(GrowingH5(directory / f"{name}.h5", dtypes), directory / f"{name}.index")
     return RecordWriter(BinWriter(directory / name, dtypes, max_tokens_per_shard=max_tokens_per_shard), directory / f"{name}.index")
 
 
 def open_tokens(directory: Path, name: str, guards: Guards | None = None) -> TokenStore:
-    """Open the stream `name` of a store, whichever its format.
+    """Open the stream `name` of a store, in either format.
 
     Args:
         guards: of a folder that is not published yet.
 
     Raises:
-        StoreError: it is not there, or its parts do not fit together.
+        StoreError: it is missing, or its files are inconsistent.
     """
     index = directory / f"{name}.index"
     if not index.is_dir():
@@ -254,42 +254,44 @@ MAPPED_TOKENS = 1 << 20
 
 def append_records(
     writer: RecordWriter,
-    parts: Sequence[TokenStore],
-    source: npt.NDArray[np.int64],
+    streams: Sequence[TokenStore],
+    stream_number: npt.NDArray[np.int64],
     record: npt.NDArray[np.int64],
     row: npt.NDArray[np.int64],
 ) -> None:
     """Append records of several streams in any order, without images. They come from rows of one file.
 
     Args:
-        source, record: int64[n], the number of each record's stream and its number there.
+        stream_number, record: int64[n], the stream of each record, and its number in that stream.
         row: int64[n], the row of each.
     """
     lengths, starts = zeros(len(record)), zeros(len(record))
-    for some in stretches(len(record)):
-        for number, part in enumerate(parts):
-            places = np.flatnonzero(source[some] == number) + some.start
-            ends, first = part.ends[record[places]], np.where(record[places], part.ends[record[places] - 1], 0)
-            lengths[places], starts[places] = ends - first, first
-    for some in batches(sums(lengths), BLOCK_TOKENS):
+    for part in stretches(len(record)):
+        for index, stream in enumerate(streams):
+            members = np.flatnonzero(stream_number[part] == index) + part.start
+            ends, begin = stream.ends[record[members]], np.where(record[members], stream.ends[record[members] - 1], 0)
+            lengths[members], starts[members] = ends - begin, begin
+    for part in batches(sums(lengths), BLOCK_TOKENS):
         block: dict[str, npt.NDArray[Any]] = {}
-        for key in parts[0].arrays:
-            pieces = zip(source[some].tolist(), starts[some].tolist(), lengths[some].tolist(), strict=True)
-            block[key] = np.concatenate([np.asarray(parts[of].arrays[key][start : start + length]) for of, start, length in pieces])
-        writer.append(block, lengths[some], [0] * len(lengths[some]), row[some].tolist())
+        for key in streams[0].arrays:
+            pieces = zip(stream_number[part].tolist(), starts[part].tolist(), lengths[part].tolist(), strict=True)
+            block[key] = np.concatenate(
+                [np.asarray(streams[number].arrays[key][start : start + length]) for number, start, length in pieces]
+            )
+        writer.append(block, lengths[part], [0] * len(lengths[part]), row[part].tolist())
 
 
 def append_store(writer: RecordWriter, store: TokenStore) -> None:
-    """Append all records of a stream, with where they came from and the images in them."""
+    """Append all records of a stream, with their origins and images."""
     images = store.images
     for records, tokens in store.blocks(MAPPED_TOKENS):
         first, stop = records.start, records.stop
-        some = images.of(first, stop)
+        image_slice = images.of(first, stop)
         block = ImageBlock(
-            np.asarray(images.record[some]) - first,
-            np.asarray(images.start[some]),
-            np.asarray(images.length[some]),
-            images.references(np.arange(some.start, some.stop)),
+            np.asarray(images.record[image_slice]) - first,
+            np.asarray(images.start[image_slice]),
+            np.asarray(images.length[image_slice]),
+            images.references(np.arange(image_slice.start, image_slice.stop)),
         )
         writer.append(
             {key: np.asarray(array[tokens]) for key, array in store.arrays.items()},

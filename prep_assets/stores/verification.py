@@ -1,4 +1,4 @@
-"""Hashes of files by block: what was meant to be written, compared with what the disk gives back, now and whenever it is read."""
+"""Verification of files by block hashes: what was meant to be written, compared with what the disk returns, after writing and on every read."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.files import FAULTY, named
+from prep_assets.stores.files import FAULTY, with_path
 
-# Hashes of a file: its sha256, and a short hash of each block of 1 MiB, so that a part of it can be checked by itself, also while it is read.
+# Hashes of a file: its sha256, and a short hash of each block of 1 MiB, so that parts can be verified on their own, also while they are read.
 
 BLOCK = 1 << 20
-"""Bytes in a block. A manifest holds 16 characters for each: a 65,536th of the data."""
+"""Bytes per block. A manifest holds 16 characters for each: 1/65,536 of the data."""
 
 
 class Sums(NamedTuple):
-    """What a file holds.
+    """Size and hashes of a file.
 
     Attributes:
         bytes: its size.
-        sha256: of all of it, hex.
-        blocks: xxh3 of 64 bits of each block of `BLOCK` bytes, 16 hex digits each, one after another.
+        sha256: of the whole file, in hex.
+        blocks: 64-bit xxh3 of each block of `BLOCK` bytes, 16 hex digits each, concatenated.
     """
 
     bytes: int
@@ -42,61 +42,61 @@ class Sums(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What a file was meant to hold: its size, and the hashes of its blocks as `Sums` has them."""
+    """The size and block hashes that a file was meant to have, as in `Sums`."""
 
     bytes: int
     blocks: str
 
 
 def sums_of(path: Path) -> Sums:
-    """The sums of a file as it can be read now."""
+    """Compute the sums of a file."""
     with path.open("rb", buffering=0) as file:
         return sums_of_stream(file)
 
 
 def sums_of_stream(file: Any) -> Sums:
-    """The sums of what an open file gives from here on."""
+    """Compute the sums of the rest of an open file."""
     sha256, blocks, size, memory = hashlib.sha256(), list[int](), 0, memoryview(bytearray(BLOCK))
     while True:
-        held = 0
-        while held < BLOCK and (got := file.readinto(memory[held:])):
-            held += got
-        if not held:
+        filled = 0
+        while filled < BLOCK and (count := file.readinto(memory[filled:])):
+            filled += count
+        if not filled:
             return Sums(size, sha256.hexdigest(), digits(blocks))
-        sha256.update(memory[:held])
-        blocks.append(xxh3_64_intdigest(memory[:held]))
-        size += held
+        sha256.update(memory[:filled])
+        blocks.append(xxh3_64_intdigest(memory[:filled]))
+        size += filled
 
 
 def digits(hashes: Sequence[int]) -> str:
-    """Hashes of blocks as `Sums.blocks` has them."""
+    """Encode block hashes as in `Sums.blocks`."""
     return np.array(hashes, ">u8").tobytes().hex()
 
 
 def hashes(blocks: str) -> list[int]:
-    """The hash of each block as a number, of the digits that `Sums.blocks` has."""
+    """Decode `Sums.blocks` to one integer per block."""
     numbers: list[int] = np.frombuffer(bytes.fromhex(blocks), ">u8").tolist()
     return numbers
 
 
 def first_difference(blocks: str, expected: str) -> int | None:
-    """The number of the first block that both have and whose hashes differ; `None` where there is none."""
+    """Return the number of the first common block whose hashes differ, or `None`."""
     common = min(len(blocks), len(expected))
-    one, other = (np.frombuffer(bytes.fromhex(each[:common]), ">u8") for each in (blocks, expected))
-    return int((one != other).argmax()) if (one != other).any() else None
+    actual_hashes, expected_hashes = (np.frombuffer(bytes.fromhex(digits_of[:common]), ">u8") for digits_of in (blocks, expected))
+    return int((actual_hashes != expected_hashes).argmax()) if (actual_hashes != expected_hashes).any() else None
 
 
 def span_of(block: int, size: int) -> str:
-    """How messages call a block of a file of `size` bytes."""
+    """Return the name of a block in messages, for a file of `size` bytes."""
     return f"bytes {block * BLOCK:,} to {min((block + 1) * BLOCK, size):,}"
 
 
-class _Proven(io.RawIOBase):
+class _VerifiedReader(io.RawIOBase):
     """See `proven`."""
 
     def __init__(self, raw: BinaryIO, size: int, known: Sequence[int], wrong: Callable[[int], Exception]) -> None:
-        self._raw, self._size, self._known, self._wrong = raw, size, known, wrong
-        self._at, self._raw_at, self._number, self._held = 0, 0, -1, 0
+        self._raw, self._size, self._expected_hashes, self._wrong = raw, size, known, wrong
+        self._at, self._raw_position, self._number, self._filled = 0, 0, -1, 0
         self._memory = memoryview(bytearray(min(BLOCK, size)))
 
     def readable(self) -> bool:
@@ -115,21 +115,21 @@ class _Proven(io.RawIOBase):
         number, within = divmod(self._at, BLOCK)
         if number != self._number:
             self._load(number)
-        part = self._memory[within : min(within + len(memory), self._held)]
+        part = self._memory[within : min(within + len(memory), self._filled)]
         memory[: len(part)] = part
         self._at += len(part)
         return len(part)
 
     def _load(self, number: int) -> None:
         begin = number * BLOCK
-        held, size, self._number = 0, min(BLOCK, self._size - begin), -1
-        if begin != self._raw_at:
+        filled, size, self._number = 0, min(BLOCK, self._size - begin), -1
+        if begin != self._raw_position:
             self._raw.seek(begin)
-        while held < size and (part := self._raw.read(min(size - held, PIECE))):
-            self._memory[held : held + len(part)] = part
-            held += len(part)
-        self._raw_at, self._held = begin + held, held
-        if xxh3_64_intdigest(self._memory[:held]) != self._known[number]:
+        while filled < size and (part := self._raw.read(min(size - filled, PIECE))):
+            self._memory[filled : filled + len(part)] = part
+            filled += len(part)
+        self._raw_position, self._filled = begin + filled, filled
+        if xxh3_64_intdigest(self._memory[:filled]) != self._expected_hashes[number]:
             raise self._wrong(number)
         self._number = number
 
@@ -143,23 +143,23 @@ PIECE = 1 << 18
 
 
 def proven(raw: BinaryIO, size: int, known: Sequence[int], wrong: Callable[[int], Exception]) -> io.BufferedReader:
-    """`raw`, to be read at any place, or from front to end where it cannot go back. Each block is compared before it is returned.
+    """Wrap `raw` in a reader that verifies each block before it is returned. It is seekable if `raw` is.
 
     Args:
-        size: bytes that it must have; what follows them is not read.
+        size: expected bytes; the reader ends there.
         known: the `hashes` of its blocks.
-        wrong: the error for the block of a number, which is not what it was.
+        wrong: returns the error for a block, by number, whose hash differs.
     """
-    return io.BufferedReader(_Proven(raw, size, known, wrong))
+    return io.BufferedReader(_VerifiedReader(raw, size, known, wrong))
 
 
-# Which files were written below a folder, and what each was meant to hold.
+# Records of the files written below a folder, and what each was meant to hold.
 #
 #     with recording(payload) as expected_files:
 #         …write files with `WrittenFile`, in any thread…
 #     prove(payload, expected_files)
 #
-# A process that writes a shard records its own, and sends what `expected_in` makes of it.
+# A process that writes a shard records its files, and sends the result of `expected_in`.
 
 ExpectedFiles = dict[Path, Expected]
 """By absolute path."""
@@ -170,7 +170,7 @@ _LOCK = threading.Lock()
 
 @contextmanager
 def recording(folder: Path) -> Iterator[ExpectedFiles]:
-    """What is meant to be in every file that is written below `folder` meanwhile."""
+    """Record the expected content of every file that is written below `folder` while the block runs."""
     folder = folder.absolute()
     expected_files: ExpectedFiles = {}
     with _LOCK:
@@ -183,7 +183,7 @@ def recording(folder: Path) -> Iterator[ExpectedFiles]:
 
 
 def rename(path: Path, target: Path) -> Path:
-    """Give a file that was written another name, which is returned."""
+    """Rename a file that was written and recorded. Return the new path."""
     path.rename(target)
     with _LOCK:
         for expected_files in _RECORDED.values():
@@ -192,16 +192,16 @@ def rename(path: Path, target: Path) -> Path:
     return target
 
 
-_HELD = 8
-"""Blocks of a file that wait in memory at most, where it is not written from front to end."""
+_MOST_PARTIAL_BLOCKS = 8
+"""Most partial blocks of a file in memory, if it is not written sequentially."""
 _ZEROS = xxh3_64_intdigest(bytes(BLOCK))
 
 
 class WrittenFile(AbstractContextManager["WrittenFile"]):
     """A new file, written in any order. When it is closed, the hashes of what was meant to be in it are recorded for its folder.
 
-    It takes the place of a binary file: for NumPy, pyarrow and h5py too. It is written and hashed by blocks: a block that is written in part waits
-    in memory, and one that is changed later is read from the disk and compared first. What nobody wrote is zeros.
+    It is a binary file object, for NumPy, pyarrow and h5py too. It is written and hashed by blocks: a partial block stays in memory, and a block that
+    is changed later is read back and verified first. Bytes that were never written are zeros.
     """
 
     def __init__(self, path: Path) -> None:
@@ -212,8 +212,8 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
         self._blocks: dict[int, bytearray] = {}
 
     def write(self, data: Any) -> int:
-        """Write at the present place, all of it."""
-        memory, taken = memoryview(data), 0
+        """Write all of `data` at the current position."""
+        memory, written = memoryview(data), 0
         if not memory.nbytes:
             return 0
         memory = memory.cast("B")
@@ -224,9 +224,9 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
             self._at += len(memory)
             self._size = max(self._size, self._at)
             return len(memory)
-        while taken < len(memory):
+        while written < len(memory):
             number, within = divmod(self._at, BLOCK)
-            part = memory[taken : taken + BLOCK - within]
+            part = memory[written : written + BLOCK - within]
             if self._size < number * BLOCK:
                 self._fill(number * BLOCK)
             if len(part) == BLOCK:  # without a copy
@@ -239,67 +239,67 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
                 block[within : within + len(part)] = part
                 if within + len(part) == BLOCK:
                     self._store(number, self._blocks.pop(number))
-            taken, self._at = taken + len(part), self._at + len(part)
+            written, self._at = written + len(part), self._at + len(part)
             self._size = max(self._size, self._at)
         return len(memory)
 
     def write_array(self, values: npt.NDArray[Any]) -> None:
-        """The elements of an array, one after another."""
+        """Write the elements of an array."""
         self.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
 
     def flush(self) -> None:
-        """Give the system what waits in memory."""
+        """Write the partial blocks."""
         for number in sorted(self._blocks):
             self._store(number, self._blocks.pop(number))
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to another place."""
+        """Move to another position."""
         self._at = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence] + offset
         return self._at
 
     def tell(self) -> int:
-        """The present place."""
+        """Return the current position."""
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """What is at the present place."""
+        """Read from the current position."""
         begin, end = self._at, self._size if size < 0 else min(self._at + size, self._size)
-        found = b"".join(
+        data = b"".join(
             self._block(number)[max(0, begin - number * BLOCK) : end - number * BLOCK] for number in range(begin // BLOCK, -(-end // BLOCK))
         )
-        self._at += len(found)
-        return found
+        self._at += len(data)
+        return data
 
     def readinto(self, memory: Any) -> int:
-        """As `read`, into memory."""
+        """Read into a buffer."""
         view = memoryview(memory).cast("B")
-        found = self.read(len(view))
-        view[: len(found)] = found
-        return len(found)
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
 
     def truncate(self, size: int) -> int:
-        """Cut, or fill up with zeros."""
+        """Truncate the file, or extend it with zeros."""
         if size > self._size:
             self._fill(size)
         elif size < self._size:
             number, within = divmod(size, BLOCK)
             if within:
                 del self._block(number)[within:]
-            kept = number + (within > 0)
-            self._blocks = {each: block for each, block in self._blocks.items() if each < kept}
-            del self._hashes[kept:]
+            block_count = number + (within > 0)
+            self._blocks = {index: block for index, block in self._blocks.items() if index < block_count}
+            del self._hashes[block_count:]
             self._size = size
         self._resize(size)
         return size
 
     def readable(self) -> bool:
-        """It can be read, written to, and go anywhere."""
+        """Return true: the file is readable, writable and seekable."""
         return True
 
     writable = seekable = readable
 
     def close(self) -> None:
-        """Write the rest, and record what the file was meant to hold. A file whose writing failed is not recorded."""
+        """Write the partial blocks, and record the expected content of the file. A file whose writing failed is not recorded."""
         if self.closed:
             return
         self.closed = True
@@ -313,7 +313,7 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
                 _RECORDED[folder][path] = Expected(self._size, digits(self._hashes))
 
     def abandon(self) -> None:
-        """Close the file, and record nothing of it."""
+        """Close the file without recording it."""
         if not self.closed:
             self.closed = True
             os.close(self._handle)
@@ -322,10 +322,10 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
         self.close()
 
     def _block(self, number: int) -> bytearray:
-        """A block that is written in part, in memory; a new one at the end of the file."""
+        """Return a partial block, loaded from disk if need be; a new one at the end of the file."""
         if number in self._blocks:
             return self._blocks[number]
-        while len(self._blocks) >= _HELD:
+        while len(self._blocks) >= _MOST_PARTIAL_BLOCKS:
             self._store(eldest := next(iter(self._blocks)), self._blocks[eldest])
             del self._blocks[eldest]
         if number == len(self._hashes):
@@ -337,7 +337,7 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
         return block
 
     def _fill(self, size: int) -> None:
-        """Zeros from the end of the file on, until it has `size` bytes."""
+        """Extend the file with zeros to `size` bytes."""
         while self._size < size:
             number = self._size // BLOCK
             end = min(size, (number + 1) * BLOCK)
@@ -354,7 +354,7 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
             while done < len(block):
                 done += os.pwrite(self._handle, memoryview(block)[done:], number * BLOCK + done)
         except OSError as error:
-            raise named(error, self.path) from error
+            raise with_path(error, self.path) from error
 
     def _load(self, number: int) -> bytearray:
         begin, block = number * BLOCK, bytearray()
@@ -370,35 +370,35 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
         try:
             os.ftruncate(self._handle, size)
         except OSError as error:
-            raise named(error, self.path) from error
+            raise with_path(error, self.path) from error
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """A new file with these bytes."""
+    """Write a new file with these bytes."""
     with WrittenFile(path) as file:
         file.write(data)
 
 
 def write_text(path: Path, text: str) -> None:
-    """A new file with this text, in UTF-8."""
+    """Write a new file with this text, in UTF-8."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any, **form: Any) -> None:
-    """A new file with ``json.dumps(value, **form)`` and a line feed."""
+    """Write a new file with ``json.dumps(value, **form)`` and a line feed."""
     write_text(path, json.dumps(value, **form) + "\n")
 
 
-# Files are brought to disk, read back, and compared with what they were meant to hold.
+# Files are synced, read back, and compared with what they were meant to hold.
 
 
 def prove(folder: Path, expected_files: Mapping[Path, Expected]) -> dict[str, Sums]:
-    """Bring every file below a folder to disk, read it back, compare it, and return its sums by relative path, sorted.
+    """Sync every file below a folder, read it back and verify it. Return the sums by relative path, sorted.
 
-    Files that were not recorded were written by a library of its own; they are brought to disk and summed.
+    Files that were not recorded were written by a library; they are synced and summed only.
 
     Raises:
-        StoreError: a file is not there, or does not hold what was written to it.
+        StoreError: a file is missing, or does not hold what was written to it.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     gone = sorted(path for path in expected_files if path.is_relative_to(folder.absolute()) and not path.exists())
@@ -408,26 +408,26 @@ def prove(folder: Path, expected_files: Mapping[Path, Expected]) -> dict[str, Su
 
 
 def expected_in(folder: Path, expected_files: Mapping[Path, Expected]) -> dict[str, dict[str, Any]]:
-    """Size and hashes of blocks of what every file below a folder was meant to hold, by relative path, sorted. The reader compares."""
-    found = {}
+    """Return expected size and block hashes of every file below a folder, by relative path, sorted. The reader verifies them."""
+    entries = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         expected = expected_files.get(path.absolute()) or read_back(path, None)
-        found[path.relative_to(folder).as_posix()] = {"bytes": expected.bytes, "blocks": expected.blocks}
-    return found
+        entries[path.relative_to(folder).as_posix()] = {"bytes": expected.bytes, "blocks": expected.blocks}
+    return entries
 
 
 def read_back(path: Path, expected: Expected | None) -> Sums:
-    """The sums of what the disk gives back of a file.
+    """Sync a file, read it back from disk, and return its sums.
 
     Raises:
-        StoreError: it is not what was meant.
+        StoreError: it is not what was meant to be written.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
             os.fsync(handle)
         except OSError as error:
-            raise named(error, path) from error
+            raise with_path(error, path) from error
         if hasattr(os, "posix_fadvise"):  # what is in memory only would be compared with itself
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         with open(handle, "rb", buffering=0, closefd=False) as file:

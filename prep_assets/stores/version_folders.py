@@ -1,4 +1,4 @@
-"""Stores on disk: the versions of a store, the links to them, leases of readers."""
+"""Stores on disk: versions, the pointers to them, and leases of readers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.bucket import Unanswered, bucket_of
-from prep_assets.stores.files import folder_size, locked, make_folder, remove_tree, sync, told
+from prep_assets.stores.files import folder_size, locked, make_folder, os_errors_in_words, remove_tree, sync
 from prep_assets.stores.manifest import CHECKS, MANIFEST, Manifest, Result, file_hash, payload_faults, read_results, write_results
 from prep_assets.stores.verification import write_text
 
@@ -35,7 +35,7 @@ _LOCK = threading.Lock()
 
 
 class Lease:
-    """Held for as long as this object lives. All readers of a process share the one of a version."""
+    """A lease, held for the life of this object. All readers of a version in one process share it."""
 
     def __init__(self, version: Path) -> None:
         self._handle = os.open(version, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -48,21 +48,21 @@ class Lease:
 
 
 def lease(version: Path) -> Lease | None:
-    """The lease of this process on a version; `None` where it is not there."""
+    """Return the lease of this process on a version; `None` if the version does not exist."""
     key = (os.getpid(), version)
     with _LOCK:
-        held = _HELD.get(key)
-        if held is None:
+        current_lease = _HELD.get(key)
+        if current_lease is None:
             try:
-                held = _HELD[key] = Lease(version)
+                current_lease = _HELD[key] = Lease(version)
             except OSError:
                 return None
-        return held
+        return current_lease
 
 
 @contextmanager
 def unread(version: Path) -> Iterator[bool]:
-    """Whether a version has no readers; while the block lasts none can take a lease on it."""
+    """Yield whether a version has no readers; while the block runs no reader can take a lease on it."""
     handle, free = os.open(version, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), True
     try:
         try:
@@ -94,43 +94,45 @@ PAYLOAD, WORK_QUARANTINE = "payload", "quarantine.jsonl"
 
 
 def name_of(build_key: str, content_hash: str, number: int = 1) -> str:
-    """The folder of a version; a later `number` is for one whose name a damaged one has."""
+    """Return the folder name of a version; `number` goes up if a damaged version has the name."""
     return f"{build_key[:KEY_LENGTH]}-{content_hash[:CONTENT_LENGTH]}" + (f"-{number}" if number > 1 else "")
 
 
 def version_of(path: Path) -> Path | None:
-    """The version that `path` is, or is in."""
+    """Return the version that contains `path`, or `None`."""
     return version_over(path.resolve())
 
 
-def version_over(real: Path) -> Path | None:
-    """The version that a path without links is, or is in."""
-    return next((each for each in (real, *real.parents) if each.parent.name == VERSIONS and (each / MANIFEST).is_file()), None)
+def version_over(resolved: Path) -> Path | None:
+    """Return the version that contains a resolved path, or `None`."""
+    return next(
+        (folder for folder in (resolved, *resolved.parents) if folder.parent.name == VERSIONS and (folder / MANIFEST).is_file()), None
+    )
 
 
 def versions_in(folder: Path) -> list[Path]:
-    """Every version in a ``versions`` folder, sorted."""
-    found = folder.iterdir() if folder.is_dir() else ()
-    return sorted(path for path in found if path.is_dir() and not path.name.startswith("."))
+    """Return every version in a ``versions`` folder, sorted."""
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in entries if path.is_dir() and not path.name.startswith("."))
 
 
 def of_key(names: Iterable[str], build_key: str) -> list[str]:
-    """Those of some versions that are of one build key."""
+    """Return the names of versions of one build key."""
     return [name for name in names if name.partition("-")[0] == build_key[:KEY_LENGTH]]
 
 
 def work_folder(versions: Path, build_key: str) -> Path:
-    """Where a store is written."""
+    """Return the folder in which a build writes its store."""
     return versions / f"{_WRITING}{build_key[:KEY_LENGTH]}"
 
 
 def staging(payload: Path) -> Path:
-    """Where finished shards of the store lie whose payload is being written."""
+    """Return the folder of finished shards of the store that is being written to `payload`."""
     return payload.parent.with_name(payload.parent.name.replace(_WRITING, _SHARDS))
 
 
 def remove_version(path: Path) -> bool:
-    """Delete a version with what lies beside it; false where it has readers.
+    """Delete a version with its quarantine and check files; return false if it has readers.
 
     Raises:
         StoreError: a part of it cannot be deleted.
@@ -141,14 +143,14 @@ def remove_version(path: Path) -> bool:
         # renamed first, so that a version that is half deleted is never taken for a store
         doomed = path.with_name(f"{_WRITING}{path.name}-removed")
         path.rename(doomed)
-    _remove(doomed)
+    _delete(doomed)
     for suffix in (QUARANTINE, CHECKS):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     return True
 
 
 def drop_shards(folder: Path, *, going_on: str = "") -> None:
-    """Delete finished shards in a ``versions`` folder, and in the bucket that it stands for, but for those with which the build of a key goes on."""
+    """Delete finished shards in a ``versions`` folder, and in its bucket, except those of the build key `going_on`, which that build resumes with."""
     for leftover in folder.glob(f"{_SHARDS}*"):
         if leftover.name == f"{_SHARDS}{going_on[:KEY_LENGTH]}":
             continue
@@ -156,10 +158,10 @@ def drop_shards(folder: Path, *, going_on: str = "") -> None:
             with suppress(Unanswered), ThreadPoolExecutor() as pool:  # what stays there is deleted by prune
                 list(pool.map(bucket.delete, [entry.key for entry in bucket.entries(f"{VERSIONS}/{leftover.name}/")]))
         # renamed first: a worker on another machine, whose shard is not wanted any more, may still write into it by its name
-        _remove(leftover.rename(leftover.with_name(f"{_WRITING}{leftover.name.removeprefix(_SHARDS)}-{secrets.token_hex(4)}")))
+        _delete(leftover.rename(leftover.with_name(f"{_WRITING}{leftover.name.removeprefix(_SHARDS)}-{secrets.token_hex(4)}")))
 
 
-def _remove(path: Path) -> None:
+def _delete(path: Path) -> None:
     if leftover := remove_tree(path):
         raise StoreError(f"{path} could not be deleted: {'; '.join(leftover[:3])}. Fix that; the next build or prune deletes it")
 
@@ -171,7 +173,7 @@ def _remove(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pointers:
-    """The versions that have a name of their own; empty where there is none. Of `damaged` and `current` one at most leads somewhere."""
+    """The versions that pointers lead to; empty if a pointer does not exist. At most one of `damaged` and `current` is set."""
 
     current: str = ""
     candidate: str = ""
@@ -180,20 +182,20 @@ class Pointers:
 
     @property
     def used(self) -> set[str]:
-        """The versions that they lead to."""
+        """The versions that any pointer leads to."""
         return {self.current, self.candidate, self.draft, self.damaged} - {""}
 
 
 Move = Callable[[Pointers], Mapping[str, str]]
-"""Which pointers lead where from now on; those left out stay. It may be called several times, and raises to leave all as they are."""
+"""Returns the new targets of pointers; those left out stay. It may be called several times, and raises to change nothing."""
 
 POINTERS = ("current", "candidate", "draft", "damaged")
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-"""What file systems without links answer; anything else is a fault."""
+"""Errors of file systems without links; any other is a fault."""
 
 
 def target(folder: Path, name: str) -> Path | None:
-    """Where a pointer leads, without links; `None` where it is not there or leads nowhere."""
+    """Return the resolved target of a pointer; `None` if it does not exist or is dangling."""
     pointer = folder / name
     if not pointer.exists():
         return None
@@ -204,7 +206,7 @@ def target(folder: Path, name: str) -> Path | None:
 
 
 def point(folder: Path, name: str, version: Path) -> None:
-    """Have a pointer lead to a version, on disk. A candidate that a crash forgets is found again by the next build."""
+    """Move a pointer to a version, durably; except a candidate, which the next build finds again if a crash loses it."""
     relative = version.resolve().relative_to(folder.resolve())
     pointer, temporary = folder / name, folder / f".{name}-new"
     temporary.unlink(missing_ok=True)
@@ -228,11 +230,11 @@ class Published:
     """A store that can be read.
 
     Attributes:
-        folder: the folder of its version; where it is kept elsewhere, the files come there when `directory` is asked for.
-        reused: whether it was there before it was asked for.
-        notes: what its reader should know, one sentence each.
-        keeper: the bucket where it is kept; `None`: in its folder.
-        evidence: the names of the checks that are carried out in one run, each with what came of it where another one has found that out; `None` outside a run.
+        folder: of its version; a version in a bucket is fetched there by `directory`.
+        reused: whether it existed before it was built.
+        notes: for its reader, one sentence each.
+        keeper: the bucket that stores it; `None` if it is on disk only.
+        evidence: the checks of one run by name, each with its data if another check has computed it; `None` outside a run.
     """
 
     folder: Path
@@ -249,7 +251,7 @@ class Published:
 
     @property
     def where(self) -> str:
-        """Where it is kept, for messages."""
+        """Its location, for messages."""
         return str(self.folder) if self.keeper is None else f"{self.keeper.where}/versions/{self.version}"
 
     @property
@@ -259,12 +261,12 @@ class Published:
 
     @property
     def quarantine(self) -> Path | None:
-        """The file of refused records, or `None` where nothing was refused."""
+        """The file of rejected records, or `None` if none was rejected."""
         return self.directory.with_name(self.version + QUARANTINE) if self.manifest.quarantine else None
 
     @property
     def results(self) -> Mapping[str, Result] | None:
-        """What each check said when it last ran on exactly this content; `None` where none ever did."""
+        """The last result of each check on exactly this content; `None` if none ever ran."""
         if self.keeper is not None:
             return self.keeper.results(self.version, self.manifest.content_hash)
         return read_results(self.folder, self.manifest.content_hash)
@@ -287,7 +289,7 @@ class Published:
             raise StoreError(f"{self.where} is not what its manifest says:\n  " + "\n  ".join(faults))
 
     def damage(self) -> str:
-        """Why nothing reads it, where `damaged` leads to it."""
+        """Return why nothing reads it, for a version that `damaged` leads to."""
         failed = "; ".join(result.summary for result in (self.results or {}).values() if not result.passed)
         return f"{self.where} is damaged, so nothing reads it" + (f": {failed}" if failed else "")
 
@@ -315,7 +317,7 @@ class LocalBackend:
 
     @property
     def where(self) -> str:
-        """How messages call the place."""
+        """Its name in messages."""
         return str(self.directory)
 
     @property
@@ -326,42 +328,42 @@ class LocalBackend:
     @contextmanager
     def building(self) -> Iterator[list[str]]:
         """While one version is built: what is in `versions` is this process's alone. Gives notes on what an earlier process left there."""
-        with told(self.directory):
+        with os_errors_in_words(self.directory):
             make_folder(self.directory)
             with locked(self.versions / ".lock"):
                 for name in (*(f".{name}-new" for name in POINTERS), "current" if self.pointers().damaged else "damaged"):
                     (self.directory / name).unlink(missing_ok=True)
-                removed = self._clean()
+                removed = self._remove_leftovers()
                 yield [f"removed what a killed build left: {', '.join(removed)}"] if removed else []
 
-    def _clean(self) -> list[str]:
+    def _remove_leftovers(self) -> list[str]:
         """Delete what killed builds and removals left half-written; the names of what was deleted."""
-        unfinished, kept = list(self.versions.glob(f"{_WRITING}*")), self.names()
+        unfinished, versions = list(self.versions.glob(f"{_WRITING}*")), self.names()
         for leftover in unfinished:
-            _remove(leftover)
-        beside = [
+            _delete(leftover)
+        strays = [
             path
             for suffix in (QUARANTINE, CHECKS)
             for path in self.versions.glob(f"*{suffix}")
-            if path.name.removesuffix(suffix) not in kept
+            if path.name.removesuffix(suffix) not in versions
         ]
-        for path in (*beside, *self.versions.glob(f".*{CHECKS}-*")):
+        for path in (*strays, *self.versions.glob(f".*{CHECKS}-*")):
             path.unlink()
-        return [path.name for path in (*unfinished, *beside)]
+        return [path.name for path in (*unfinished, *strays)]
 
     def pointers(self) -> Pointers:
-        """As they are now."""
-        found = {name: self._pointed(name) for name in POINTERS}
+        """Read the pointers."""
+        versions = {name: self._read_pointer(name) for name in POINTERS}
         for name in ("current", "damaged", "current"):  # one goes when the other comes, perhaps between two looks
-            if not (found["current"] or found["damaged"]):
-                found[name] = self._pointed(name)
-        if found["current"] == found["damaged"]:  # a process was killed while it set this one aside
-            found["current"] = ""
-        elif found["current"]:  # another is published since
-            found["damaged"] = ""
-        return Pointers(**found)
+            if not (versions["current"] or versions["damaged"]):
+                versions[name] = self._read_pointer(name)
+        if versions["current"] == versions["damaged"]:  # a process was killed while it set this one aside
+            versions["current"] = ""
+        elif versions["current"]:  # another is published since
+            versions["damaged"] = ""
+        return Pointers(**versions)
 
-    def _pointed(self, name: str) -> str:
+    def _read_pointer(self, name: str) -> str:
         with suppress(OSError):  # where it is no link, or is not there
             link = (self.directory / name).readlink()
             if link.parent == Path("versions"):
@@ -396,9 +398,9 @@ class LocalBackend:
         number, damaged = 1, self.pointers().damaged
         while (final := self.versions / name_of(manifest.build_key, manifest.content_hash, number)).exists():
             with suppress(StoreError):
-                there = self.published(final.name)
-                if final.name != damaged and there.manifest.same_store(manifest):
-                    there.verify()
+                existing = self.published(final.name)
+                if final.name != damaged and existing.manifest.same_store(manifest):
+                    existing.verify()
                     remove_tree(work)
                     return final.name
             number += 1
@@ -425,7 +427,7 @@ class LocalBackend:
         remove_tree(work)
 
     def record(self, version: str, content_hash: str, results: Mapping[str, Result]) -> None:
-        """Write down what the checks of a version say."""
+        """Record check results of a version."""
         write_results(self.versions / version, content_hash, results)
 
     def names(self) -> list[str]:
@@ -433,7 +435,7 @@ class LocalBackend:
         return [path.name for path in versions_in(self.versions)]
 
     def written(self, version: str) -> int:
-        """When the manifest of a version was written, in nanoseconds."""
+        """Return the time at which the manifest of a version was written, in nanoseconds."""
         return (self.versions / version / MANIFEST).stat().st_mtime_ns
 
     def leftovers(self) -> list[str]:
@@ -441,11 +443,11 @@ class LocalBackend:
         return sorted(path.name for start in (_WRITING, _SHARDS) for path in self.versions.glob(f"{start}*"))
 
     def size(self, name: str) -> int:
-        """Bytes of a version, or of what was left."""
+        """Return the bytes of a version or a leftover."""
         return folder_size(self.versions / name)
 
     def remove(self, version: str) -> bool:
-        """Delete a version that nothing points to; false where it has readers."""
+        """Delete a version that nothing points to; return false if it has readers."""
         return remove_version(self.versions / version)
 
     def remove_all(self) -> None:
@@ -455,6 +457,6 @@ class LocalBackend:
                 with unread(self.versions / version) as free:
                     if not free:
                         return
-        with told(self.directory):
+        with os_errors_in_words(self.directory):
             if leftovers := remove_tree(self.directory):
                 raise StoreError(f"{self.directory} cannot be deleted: {'; '.join(leftovers[:3])}. Delete it by hand")

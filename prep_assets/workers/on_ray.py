@@ -45,8 +45,8 @@ class RayTasks:
     """Carries out plans on a Ray cluster.
 
     Attributes:
-        asked: how many shards may be worked on at a time; `auto`: as many as there are processors.
-        effort: what plans took so far.
+        asked: most shards at a time; `auto`: as many as there are processors.
+        effort: counters of the plans so far.
     """
 
     elsewhere = True
@@ -56,11 +56,11 @@ class RayTasks:
 
     @property
     def size(self) -> int:
-        """As many as asked for, or as there are processors at the moment."""
+        """The number asked for, or the current number of processors."""
         return _processors(self.nodes()) if self.asked == "auto" else self.asked
 
     def nodes(self) -> list[dict[str, float]]:
-        """What each node that does work can give."""
+        """Return the resources of each live node with processors."""
         return [node["Resources"] for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
 
     def run_shards(self, plan: Plan, work: Work) -> Generator[ShardResult, None, None]:
@@ -77,10 +77,10 @@ class RayTasks:
             for shard in plan.shards:
                 while shard.number not in run.results:
                     run.go_on()
-                found = run.results[shard.number]
-                if isinstance(found, Exception):
-                    raise found
-                yield found
+                result = run.results[shard.number]
+                if isinstance(result, Exception):
+                    raise result
+                yield result
         finally:
             run.cancel()
 
@@ -90,7 +90,7 @@ def _processors(nodes: Sequence[Mapping[str, float]]) -> int:
 
 
 def _memory(plan: Plan) -> int:
-    """Bytes that a worker may take for a shard. Blocks of text go through it, however large the shard is.
+    """Return the bytes of memory that a worker may take for a shard, which is read in blocks.
 
     They are those of the largest shard for all, since Ray gives out tasks that ask for the same in the order in which they came, and keeps their workers
     for them. One that asks for something else may wait until all others are done, and what is joined after it with it.
@@ -106,23 +106,23 @@ class _Run:
         self.results: dict[int, ShardResult | Exception] = {}
         self._task = self._ray.remote(_answer).options(**_OPTIONS, memory=_memory(plan))
         self._work = self._ray.put(pickle.dumps(work))
-        self._waiting, self._flying = deque(plan.shards), dict[Any, tuple[Shard, float]]()
-        self._tries, self._took, self._size = Counter[int](), deque[float](maxlen=1000), (0.0, 0)
+        self._waiting, self._in_flight = deque(plan.shards), dict[Any, tuple[Shard, float]]()
+        self._tries, self._durations, self._size = Counter[int](), deque[float](maxlen=1000), (0.0, 0)
 
     def go_on(self) -> None:
         """Hand out shards, then wait until something has ended, or a little."""
         if time.monotonic() - self._size[0] > _LOOK:
-            self._size = time.monotonic(), self._most()
-        about = self.plan.about
-        while len(self._flying) < self._size[1] and (shard := self._next()):
-            task = self._task.remote(shard, self._work, about)
-            self._flying[task] = shard, time.monotonic()
-        ready, _ = self._ray.wait(list(self._flying), timeout=_LOOK)
-        for task in self._ray.wait(list(self._flying), num_returns=len(self._flying), timeout=0)[0] if ready else ():
-            self._take(task, *self._flying.pop(task))
+            self._size = time.monotonic(), self._most_in_flight()
+        plan_header = self.plan.about
+        while len(self._in_flight) < self._size[1] and (shard := self._next_shard()):
+            task = self._task.remote(shard, self._work, plan_header)
+            self._in_flight[task] = shard, time.monotonic()
+        ready, _ = self._ray.wait(list(self._in_flight), timeout=_LOOK)
+        for task in self._ray.wait(list(self._in_flight), num_returns=len(self._in_flight), timeout=0)[0] if ready else ():
+            self._take_result(task, *self._in_flight.pop(task))
 
-    def _most(self) -> int:
-        """How many shards may be given out.
+    def _most_in_flight(self) -> int:
+        """Return the most shards that may be in flight.
 
         Raises:
             ConfigError: none of the nodes that there are could ever take one.
@@ -137,18 +137,18 @@ class _Run:
         # where there are more processors all that is given out is begun at once
         return asked if asked != "auto" and asked < processors else _AHEAD * processors
 
-    def _next(self) -> Shard | None:
+    def _next_shard(self) -> Shard | None:
         if self._waiting:
             return self._waiting.popleft()
-        if len(self._took) < 3 or not self._flying:
+        if len(self._durations) < 3 or not self._in_flight:
             return None
-        flying = Counter(shard.number for shard, _ in self._flying.values())
-        late = time.monotonic() - _LATE * max(1.0, statistics.median(self._took))
-        found = next((shard for shard, began in self._flying.values() if began < late and flying[shard.number] == 1), None)
-        self.runner.effort.copies += found is not None
-        return found
+        flying = Counter(shard.number for shard, _ in self._in_flight.values())
+        late = time.monotonic() - _LATE * max(1.0, statistics.median(self._durations))
+        late_shard = next((shard for shard, began in self._in_flight.values() if began < late and flying[shard.number] == 1), None)
+        self.runner.effort.copies += late_shard is not None
+        return late_shard
 
-    def _take(self, task: Any, shard: Shard, began: float) -> None:
+    def _take_result(self, task: Any, shard: Shard, began: float) -> None:
         errors = self._ray.exceptions
         try:
             kind, content = self._ray.get(task)
@@ -163,16 +163,18 @@ class _Run:
             if isinstance(content, NotDeterministic):
                 raise content
         elif kind == "done":
-            self._took.append(time.monotonic() - began)
+            self._durations.append(time.monotonic() - began)
             self.results[shard.number] = content
         elif kind == "failed" and not isinstance(content, OSError):
             self.results[shard.number] = content
-            self._waiting = deque(each for each in self._waiting if each.number < shard.number)  # later ones are not wanted any more
+            self._waiting = deque(
+                waiting for waiting in self._waiting if waiting.number < shard.number
+            )  # later ones are not wanted any more
         else:
-            self._again(shard, "ran out of memory" if kind == "memory" else f"ended: {content}", content)
+            self._retry(shard, "ran out of memory" if kind == "memory" else f"ended: {content}", content)
 
-    def _again(self, shard: Shard, why: str, fault: Any) -> None:
-        """Give out a shard once more whose worker is lost, or which the disk or network failed."""
+    def _retry(self, shard: Shard, why: str, fault: Any) -> None:
+        """Retry a shard whose worker was lost, or that failed with an error of disk or network."""
         self.runner.effort.lost += not isinstance(fault, OSError)
         self._tries[shard.number] += 1
         if self._tries[shard.number] < TRIES:
@@ -180,12 +182,12 @@ class _Run:
         elif isinstance(fault, OSError):
             self.results[shard.number] = fault
         else:
-            said = f"{self.plan.label(shard)}: its worker on the Ray cluster {why}, and so did {TRIES - 1} before. Give nodes more memory, or fewer CPUs"
-            self.results[shard.number] = WorkerLost(said)
+            message = f"{self.plan.label(shard)}: its worker on the Ray cluster {why}, and so did {TRIES - 1} before. Give nodes more memory, or fewer CPUs"
+            self.results[shard.number] = WorkerLost(message)
 
     def cancel(self) -> None:
         """End what is under way."""
-        for task in self._flying:
+        for task in self._in_flight:
             self._ray.cancel(task, force=True)
 
 
@@ -196,7 +198,7 @@ _PATIENCE = 20
 
 
 def connected(address: str) -> Any:
-    """Ray, connected to a cluster; once in a process.
+    """Return Ray, connected to a cluster once per process.
 
     Raises:
         ConfigError: Ray is not installed, no cluster answers, or this process is connected to another one.
@@ -210,7 +212,7 @@ def connected(address: str) -> Any:
             if place := _PLACE.search(address):  # Ray itself asks for minutes
                 socket.create_connection((place[1], int(place[2])), _PATIENCE).close()
             # results of commands are on stdout: what workers print is kept in Ray's logs, and their loss is counted and told by us
-            ray._private.worker.print_to_stdstream = lambda *args, **more: None
+            ray._private.worker.print_to_stdstream = lambda *args, **options: None
             ray.init(address=address, log_to_driver=False, logging_level="warning")
         except (OSError, RuntimeError, ValueError) as error:
             raise ConfigError(

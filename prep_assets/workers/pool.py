@@ -1,4 +1,4 @@
-"""The local pool: how many workers, how much memory, where they come from, and how they take shards."""
+"""The local pool: number and memory of workers, the fork server, and scheduling of shards."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _before = (0, 0, 0)
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Search for garbage less often. Uses may stand inside each other, or run in several threads: the last one to end restores what was."""
+    """Run the garbage collector less often. Reentrant and thread-safe: the last block to end restores the thresholds."""
     global _inside, _before
     _give_large_pieces_back()
     with _LOCK:
@@ -88,12 +88,12 @@ UNKNOWN = 1 << 62
 
 
 def memory_there() -> int:
-    """Bytes that all processes here can have together."""
+    """Return the bytes of memory that all processes can use together."""
     return min([_of_machine("MemTotal"), *(limit for limit, _ in _groups())])
 
 
 def free_memory() -> int:
-    """Bytes that new processes can have now."""
+    """Return the bytes of memory that new processes can use now."""
     return min([_of_machine("MemAvailable"), *(max(0, limit - used) for limit, used in _groups())])
 
 
@@ -101,8 +101,8 @@ def require_memory(needed: int, what: str, remedy: str) -> None:
     """Raises:
     ConfigError: `what` takes more memory than there is.
     """
-    if needed > (there := memory_there()):
-        raise ConfigError(f"{what} may take {needed >> 20:,} MiB of memory, and there are {there >> 20:,} MiB here. {remedy}")
+    if needed > (available := memory_there()):
+        raise ConfigError(f"{what} may take {needed >> 20:,} MiB of memory, and there are {available >> 20:,} MiB here. {remedy}")
 
 
 def _of_machine(field: str) -> int:
@@ -147,12 +147,12 @@ def worker_count(workers: Workers) -> int:
 
 def _processors() -> int:
     """Processors that this process may run on, or fewer where its container has a quota of their time."""
-    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = _QUOTA.read_text("ascii").split()
-        return found if quota == "max" else max(1, min(found, int(quota) // int(period)))
+        return available if quota == "max" else max(1, min(available, int(quota) // int(period)))
     except (OSError, ValueError):
-        return found
+        return available
 
 
 # Where workers come from: a process that is started afresh, imports and opens what all of them need, and is then forked for each.
@@ -167,17 +167,17 @@ ONE_THREAD = {**dict.fromkeys(_THREADS, "1"), "TOKENIZERS_PARALLELISM": "false"}
 
 
 class ForkServer:
-    """The process, which ends with the one that started it.
+    """The process that workers are forked from. It ends with the process that started it.
 
     Attributes:
-        process: it.
+        process: its handle.
     """
 
     def __init__(self) -> None:
-        ours, self._alive = os.pipe()
-        self._control, theirs = Pipe()
+        alive_reader, self._alive = os.pipe()
+        self._control, server_end = Pipe()
         # what this process imports, in its order: without -P a folder prep_assets where it was started would come first
-        command = [sys.executable, "-P", "-m", "prep_assets.workers.pool", str(theirs.fileno()), str(ours)]
+        command = [sys.executable, "-P", "-m", "prep_assets.workers.pool", str(server_end.fileno()), str(alive_reader)]
         environment = {
             **os.environ,
             **ONE_THREAD,
@@ -185,17 +185,17 @@ class ForkServer:
         }
         self.process = subprocess.Popen(
             command,
-            pass_fds=(theirs.fileno(), ours),
+            pass_fds=(server_end.fileno(), alive_reader),
             stdin=subprocess.DEVNULL,
             stdout=2,  # results of commands are on stdout
             env=environment,
             process_group=0,  # Ctrl-C is for the process that started them
         )
-        theirs.close()
-        os.close(ours)
+        server_end.close()
+        os.close(alive_reader)
 
     def get_ready(self, work: bytes) -> None:
-        """Have it import and open what some work needs. It goes on with that while this process goes on."""
+        """Have it import and load what some work needs, in the background."""
         with suppress(OSError):  # it is gone, which shows when a worker is asked for
             self._control.send(("ready", work))
 
@@ -205,11 +205,11 @@ class ForkServer:
         Raises:
             EOFError, OSError: this process was ended.
         """
-        ours, theirs = Pipe()
-        with theirs:
+        parent_end, worker_end = Pipe()
+        with worker_end:
             self._control.send(("fork", None))
-            send_handle(self._control, theirs.fileno(), self.process.pid)
-            return int(self._control.recv()), ours
+            send_handle(self._control, worker_end.fileno(), self.process.pid)
+            return int(self._control.recv()), parent_end
 
     def ended(self, worker: int) -> int:
         """The exit code of a worker that is gone or about to be; that of SIGKILL where nobody can tell any more."""
@@ -290,7 +290,7 @@ def _forked() -> int:
 
 
 def _serve(connection: Connection, alive: int) -> None:
-    """Take shards from a connection."""
+    """Carry out shards from a connection until it is closed."""
     threading.Thread(target=_end_with_parent, args=(alive,), name="ends with its parent", daemon=True).start()
     work: Any = None
     while True:
@@ -420,7 +420,7 @@ class Pool(AbstractContextManager["Pool"]):
 
     @property
     def processes(self) -> list[int]:
-        """Ids of the workers that there are."""
+        """Process ids of the workers."""
         return [worker.process for worker in self._workers]
 
     def close(self) -> None:
@@ -448,10 +448,10 @@ class Pool(AbstractContextManager["Pool"]):
                 twice over one shard.
         """
         count = min(self.size, len(plan.shards))
-        most = max(1, memory_there() // MEMORY)
-        fewer = f"Set `workers` in the configuration to {most:,} or fewer, or to auto; or give --workers {most}"
-        require_memory(count * MEMORY, f"{count:,} workers, {MEMORY >> 20} MiB each,", fewer)
-        described, about, ready = pickle.dumps(work), plan.about, pickle.dumps(plan.ready)
+        most_workers = max(1, memory_there() // MEMORY)
+        remedy = f"Set `workers` in the configuration to {most_workers:,} or fewer, or to auto; or give --workers {most_workers}"
+        require_memory(count * MEMORY, f"{count:,} workers, {MEMORY >> 20} MiB each,", remedy)
+        pickled_work, plan_header, ready = pickle.dumps(work), plan.about, pickle.dumps(plan.ready)
         if not self._workers or (plan.ready is not None and ready != self._ready):
             self._end_workers()
             self._ready, self._needed = ready, pickle.dumps((work, plan.ready))
@@ -463,38 +463,38 @@ class Pool(AbstractContextManager["Pool"]):
         try:
             for shard in plan.shards:
                 while shard.number not in results:
-                    self._give(waiting, described, about)
-                    for worker in self._heard():
-                        self._take(worker, plan, waiting, tries, results)
-                found = results.pop(shard.number)
-                if isinstance(found, Exception):
-                    raise found
-                self._give(waiting, described, about)
-                yield found
+                    self._hand_out(waiting, pickled_work, plan_header)
+                    for worker in self._wait_for_workers():
+                        self._take_answer(worker, plan, waiting, tries, results)
+                result = results.pop(shard.number)
+                if isinstance(result, Exception):
+                    raise result
+                self._hand_out(waiting, pickled_work, plan_header)
+                yield result
             complete = True
         finally:
             if not complete:
                 self.close()
 
-    def _give(self, waiting: deque[Shard], work: bytes, about: Plan) -> None:
+    def _hand_out(self, waiting: deque[Shard], work: bytes, plan_header: Plan) -> None:
         """Hand out shards, first to workers that have none; a second one only while there is enough for all."""
         while len(self._workers) < min(self.size, len(waiting)):
-            self._workers.append(self._start())
-        for most in range(1, _AHEAD + 1):
+            self._workers.append(self._start_worker())
+        for depth in range(1, _AHEAD + 1):
             for worker in self._workers[: self.size]:
-                if waiting and len(worker.shards) < most and (most == 1 or len(waiting) >= len(self._workers)):
+                if waiting and len(worker.shards) < depth and (depth == 1 or len(waiting) >= len(self._workers)):
                     if worker.work != work:
                         worker.tell(("work", work))
                         worker.work = work
                     worker.shards.append(waiting.popleft())
-                    worker.tell(("shard", (worker.shards[-1], about)))
+                    worker.tell(("shard", (worker.shards[-1], plan_header)))
 
-    def _heard(self) -> list[_Worker]:
-        """The busy workers that have something to say, or are gone."""
+    def _wait_for_workers(self) -> list[_Worker]:
+        """Wait for busy workers; return those that have answered or died."""
         by_connection = {worker.connection: worker for worker in self._workers if worker.shards}
         return [by_connection[ready] for ready in wait(list(by_connection)) if isinstance(ready, Connection)]
 
-    def _take(
+    def _take_answer(
         self,
         worker: _Worker,
         plan: Plan,
@@ -510,20 +510,20 @@ class Pool(AbstractContextManager["Pool"]):
             shard = worker.shards.popleft()
             results[shard.number] = content
             if kind == "failed":  # what comes later in the plan is not wanted any more
-                kept = [each for each in waiting if each.number < shard.number]
+                earlier = [pending for pending in waiting if pending.number < shard.number]
                 waiting.clear()
-                waiting.extend(kept)
+                waiting.extend(earlier)
             return
-        why = self._end(worker, memory=kind == "memory")
-        again = list(worker.shards)
-        tries[again[0].number] += 1
-        if tries[again[0].number] == TRIES:
-            results[again[0].number] = WorkerLost(self._lost(again[0], plan, why))
-            del again[0]
-        waiting.extendleft(reversed(again))
+        why = self._retire(worker, memory=kind == "memory")
+        retried = list(worker.shards)
+        tries[retried[0].number] += 1
+        if tries[retried[0].number] == TRIES:
+            results[retried[0].number] = WorkerLost(self._lost_message(retried[0], plan, why))
+            del retried[0]
+        waiting.extendleft(reversed(retried))
 
-    def _end(self, worker: _Worker, *, memory: bool) -> str:
-        """Put away a worker that is gone, and say how it ended."""
+    def _retire(self, worker: _Worker, *, memory: bool) -> str:
+        """Remove a worker that has died, and return how it ended."""
         self.effort.lost += 1
         self._workers.remove(worker)
         code = worker.server.ended(worker.process)
@@ -534,13 +534,13 @@ class Pool(AbstractContextManager["Pool"]):
             return "was killed (SIGKILL), as the system does when memory runs out"
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
-    def _lost(self, shard: Shard, plan: Plan, why: str) -> str:
+    def _lost_message(self, shard: Shard, plan: Plan, why: str) -> str:
         return (
             f"{plan.label(shard)}: its worker {why}, and so did the one before. There are {self.size} workers; set fewer "
             "(`workers` in the configuration, or --workers), so that each has more memory"
         )
 
-    def _start(self) -> _Worker:
+    def _start_worker(self) -> _Worker:
         for _ in range(TRIES):
             if self._server is None:
                 self._server = ForkServer()

@@ -26,11 +26,11 @@ from prep_assets.stores.verification import expected_in, recording
 if TYPE_CHECKING:
     from prep_assets.stores.bucket_backend import ShardDepot
 
-# What must be the same in every process that carries out shards: each says hello with it, and who differs gets no work.
+# Software versions that must be equal in every process that carries out shards; a worker that differs gets no work.
 
 Hello = Mapping[str, str]
 PACKAGES = ("gigatoken", "jinja2", "numpy", "pyarrow", "tokenizers", "transformers")
-"""Those that decide bytes."""
+"""Packages whose versions decide the bytes of stores."""
 _SOURCES = (".py", ".jinja", ".json")
 
 
@@ -40,20 +40,24 @@ class VersionsDiffer(PrepAssetsError):
 
 @cache
 def greeting() -> Hello:
-    """Versions of Python, of this package and its files, and of what decides bytes beside them; ``-`` where something is not installed."""
+    """Return the versions of Python, of this package with the hash of its files, and of `PACKAGES`; ``-`` for one that is not installed."""
     python = ".".join(platform.python_version_tuple()[:2])
-    return {"python": python, "prep-assets": f"{prep_assets.__version__} (files {_files()})", **{name: _version(name) for name in PACKAGES}}
+    return {
+        "python": python,
+        "prep-assets": f"{prep_assets.__version__} (files {_source_hash()})",
+        **{name: _version(name) for name in PACKAGES},
+    }
 
 
-def compare(theirs: Hello) -> None:
-    """Refuse to work for a process that says another hello.
+def compare(expected: Hello) -> None:
+    """Check that this process has the same software as the one that planned the work.
 
     Raises:
-        VersionsDiffer: it names both sides.
+        VersionsDiffer: it has not; the message names both versions.
     """
-    ours = greeting()
-    faults = [f"{name} is {ours.get(name, '-')} there and {theirs.get(name, '-')} here" for name in sorted({*ours, *theirs})
-              if ours.get(name) != theirs.get(name)]  # fmt: skip
+    actual = greeting()
+    faults = [f"{name} is {actual.get(name, '-')} there and {expected.get(name, '-')} here" for name in sorted({*actual, *expected})
+              if actual.get(name) != expected.get(name)]  # fmt: skip
     if faults:
         raise VersionsDiffer(
             f"the worker on {platform.node()} has other software than the process that gives it work, and could write other bytes: "
@@ -68,34 +72,34 @@ def _version(package: str) -> str:
         return "-"
 
 
-def _files() -> str:
-    """Hash of the package's own files: its version says nothing about a checkout."""
+def _source_hash() -> str:
+    """Return the hash of the files of this package, because its version does not identify a checkout."""
     root, total = Path(prep_assets.__file__).parent, xxhash.xxh3_64()
     for path in sorted(path for path in root.rglob("*") if path.suffix in _SOURCES):
         total.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return total.hexdigest()[:8]
 
 
-# Shards: pieces of one piece of work that any process may carry out, in any order and more than once, with the same bytes.
+# Shards: parts of a job that any process may carry out, in any order and more than once, with the same bytes.
 #
 # Only the name of a folder, a hash and counts travel between processes; the process that merges reads the folders in the order of the plan.
 
 Counts = Mapping[str, Any]
 Work = Callable[[Any, Path], Counts]
-"""Is given the task of a shard and an empty folder for its files. It travels to other processes, so that it is a function of a module, or a
-`functools.partial` of one."""
+"""A function of the task of a shard and an empty folder for its files. It is pickled, so it must be a function of a module, or a `functools.partial`
+of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One piece.
+    """One part of a job.
 
     Attributes:
-        number: its place in the plan.
-        what: how messages call it.
-        size: bytes of source that it takes.
-        task: the argument of the work; it travels to other processes.
-        name: of the folder of its results; it travels as well, because a task that has travelled can look another one.
+        number: its position in the plan.
+        what: its name in messages.
+        size: bytes of source that it reads.
+        task: the argument of the work; it is pickled.
+        name: of the folder of its results; sent along, because the hash of an unpickled task can differ.
     """
 
     number: int
@@ -107,15 +111,15 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What there is to do. It depends on the input alone, and never on who carries it out.
+    """The shards of a job. It depends on the input alone, never on who carries it out.
 
     Attributes:
         shards: in order.
-        staging: a folder for their files, which all processes reach under this path; `None`: nothing but counts is wanted.
-        depot: where files are sent to by processes that do not reach that folder; `None`: all do.
-        hello: what a worker must answer.
-        whole: how many shards there were before those that are finished were left out.
-        ready: opens what every shard needs; it may run once, in a process that workers are forked from. It travels as the work does.
+        staging: a folder for their files, shared by all processes under this path; `None` if only counts are wanted.
+        depot: where processes that do not share that folder upload files; `None` if all share it.
+        hello: the `greeting` that a worker must have.
+        whole: number of shards before the finished ones were removed.
+        ready: loads what every shard needs; it may run once, in the process that workers are forked from. It is pickled like the work.
     """
 
     shards: Sequence[Shard]
@@ -127,34 +131,34 @@ class Plan:
 
     @property
     def about(self) -> Plan:
-        """What goes with each shard."""
+        """The plan without its shards, which is sent with each shard."""
         return replace(self, shards=(), ready=None)
 
     @property
     def size(self) -> int:
-        """Bytes of source of all shards."""
+        """Bytes of source that all shards read."""
         return sum(shard.size for shard in self.shards)
 
     def without(self, numbers: Mapping[int, Any]) -> Plan:
-        """The plan of what is left."""
-        left = [shard for shard in self.shards if shard.number not in numbers]
-        return replace(self, shards=left, whole=self.whole or len(self.shards))
+        """Return the plan without the shards of these numbers."""
+        remaining = [shard for shard in self.shards if shard.number not in numbers]
+        return replace(self, shards=remaining, whole=self.whole or len(self.shards))
 
     def label(self, shard: Shard) -> str:
-        """How messages call a shard."""
+        """Return the name of a shard in messages."""
         return f"shard {shard.number + 1:,} of {self.whole or len(self.shards):,} ({shard.what})"
 
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """A shard that is done.
+    """The result of a finished shard.
 
     Attributes:
-        shard: which.
-        folder: its files.
-        hash: xxh3-128 of its receipt, in hex, which is the folder's name; empty where nothing but counts is wanted.
-        counts: what the work counted.
-        files: what each was meant to hold, by relative path; the reader compares.
+        shard: the shard.
+        folder: of its files.
+        hash: xxh3-128 of its receipt, in hex, which is the folder's name; empty if only counts are wanted.
+        counts: returned by the work.
+        files: expected size and block hashes of each file, by relative path; the reader verifies them.
     """
 
     shard: Shard
@@ -166,12 +170,12 @@ class ShardResult:
 
 @dataclass(slots=True)
 class Effort:
-    """What it took so far.
+    """Counters of the work so far.
 
     Attributes:
-        shards: that stores were joined of.
-        lost: workers that ended in the middle of a shard.
-        copies: shards that were begun a second time, because the first time took so long.
+        shards: shards that were merged into stores.
+        lost: workers that died in the middle of a shard.
+        copies: slow shards that were started a second time.
     """
 
     shards: int = 0
@@ -179,12 +183,12 @@ class Effort:
     copies: int = 0
 
     def since(self, before: Effort) -> Effort:
-        """What was added to it."""
+        """Return the difference to an earlier state."""
         return Effort(self.shards - before.shards, self.lost - before.lost, self.copies - before.copies)
 
 
 class Runner(Protocol):
-    """Who carries out plans, one at a time."""
+    """Carries out plans, one at a time."""
 
     effort: Effort
     elsewhere: bool
@@ -192,11 +196,11 @@ class Runner(Protocol):
 
     @property
     def size(self) -> int:
-        """Most shards that are worked on at a time."""
+        """Most shards that run at a time."""
         ...
 
     def run_shards(self, plan: Plan, work: Work) -> Generator[ShardResult, None, None]:
-        """The results of all shards, in the order of the plan, as they come."""
+        """Yield the results of all shards, in the order of the plan, as they finish."""
         ...
 
 
@@ -217,28 +221,28 @@ class NotDeterministic(PrepAssetsError):
 
 
 def carried_out(runner: Runner, plan: Plan, work: Work) -> Iterator[ShardResult]:
-    """The results of all shards, in the order of the plan, as they come. Those that an earlier run has finished are not carried out again.
+    """Yield the results of all shards, in the order of the plan, as they finish. Shards that an earlier run has finished are not repeated.
 
     Raises:
         PrepAssetsError: see `Runner.run_shards`.
     """
-    named = replace(plan, shards=[replace(shard, name=_name(shard)) for shard in plan.shards])
-    done = {} if plan.staging is None else finished(named)
-    with closing(runner.run_shards(named.without(done), work)) as results:
+    named_plan = replace(plan, shards=[replace(shard, name=_name(shard)) for shard in plan.shards])
+    finished_shards = {} if plan.staging is None else finished(named_plan)
+    with closing(runner.run_shards(named_plan.without(finished_shards), work)) as results:
         for shard in plan.shards:
-            yield replace(done[shard.number] if shard.number in done else _here(next(results), plan), shard=shard)
+            yield replace(finished_shards[shard.number] if shard.number in finished_shards else _fetched(next(results), plan), shard=shard)
         next(results, None)  # lets it end by itself
 
 
-def _here(result: ShardResult, plan: Plan) -> ShardResult:
-    """A shard whose files are here."""
+def _fetched(result: ShardResult, plan: Plan) -> ShardResult:
+    """Fetch the files of a shard from the depot, if they are not in the staging folder."""
     if plan.depot and not result.folder.exists():
         plan.depot.fetch(f"{_name(result.shard)}/{result.hash}", result.folder)
     return result
 
 
 def finished(plan: Plan) -> dict[int, ShardResult]:
-    """The shards that an earlier run has finished. What is damaged or doubtful is deleted."""
+    """Return the shards that an earlier run has finished. Damaged or ambiguous ones are deleted."""
     assert plan.staging is not None
     if plan.depot:
         wanted = {_name(shard) for shard in plan.shards}
@@ -246,37 +250,37 @@ def finished(plan: Plan) -> dict[int, ShardResult]:
             if name.partition("/")[0] in wanted and not (plan.staging / name).exists():
                 plan.depot.fetch(name, plan.staging / name)
     # listed, not looked up: a network file system remembers for a while that a name was not there
-    there = {path.name for path in plan.staging.iterdir()} if plan.staging.is_dir() else set()
-    found = {}
+    names = {path.name for path in plan.staging.iterdir()} if plan.staging.is_dir() else set()
+    finished_shards = {}
     for shard in plan.shards:
-        if (name := _name(shard)) not in there:
+        if (name := _name(shard)) not in names:
             continue
         folders = list((plan.staging / name).iterdir())
-        if len(folders) == 1 and (result := _received(shard, folders[0])):
-            found[shard.number] = result
+        if len(folders) == 1 and (result := _read_receipt(shard, folders[0])):
+            finished_shards[shard.number] = result
         else:
             shutil.rmtree(plan.staging / name)
-    return found
+    return finished_shards
 
 
-def _received(shard: Shard, folder: Path) -> ShardResult | None:
-    """What a finished shard says of itself, if its files are as it says."""
+def _read_receipt(shard: Shard, folder: Path) -> ShardResult | None:
+    """Read the receipt of a finished shard; `None` if its files do not match it."""
     try:
         receipt = (folder / _RECEIPT).read_bytes()
         recorded = json.loads(receipt)
-        there = expected_in(folder, {})
-        del there[_RECEIPT]
-        sound = xxhash.xxh3_128_hexdigest(receipt) == folder.name and there == recorded["files"]
+        files = expected_in(folder, {})
+        del files[_RECEIPT]
+        sound = xxhash.xxh3_128_hexdigest(receipt) == folder.name and files == recorded["files"]
     except (OSError, ValueError):
         return None
     return ShardResult(shard, folder, folder.name, recorded["counts"], recorded["files"]) if sound else None
 
 
 def carry_out(shard: Shard, work: Work, plan: Plan) -> ShardResult:
-    """Do one shard.
+    """Carry out one shard.
 
     Args:
-        plan: its shards are not needed.
+        plan: may be without shards.
 
     Raises:
         VersionsDiffer: this process has other software than the one that planned.
@@ -287,7 +291,7 @@ def carry_out(shard: Shard, work: Work, plan: Plan) -> ShardResult:
     if plan.staging is None:
         with TemporaryDirectory() as folder:
             return ShardResult(shard, Path(folder), "", work(shard.task, Path(folder)), {})
-    with TemporaryDirectory() if plan.depot else nullcontext(plan.staging) as own, _under_way(Path(own), shard) as folder:
+    with TemporaryDirectory() if plan.depot else nullcontext(plan.staging) as staging, _work_folder(Path(staging), shard) as folder:
         with recording(folder) as expected_files:
             counts = work(shard.task, folder)
         receipt = json.dumps({"files": expected_in(folder, expected_files), "counts": counts})
@@ -296,8 +300,8 @@ def carry_out(shard: Shard, work: Work, plan: Plan) -> ShardResult:
 
 
 @contextmanager
-def _under_way(staging: Path, shard: Shard) -> Iterator[Path]:
-    """An empty folder to write a shard into; gone afterwards, unless it was published."""
+def _work_folder(staging: Path, shard: Shard) -> Iterator[Path]:
+    """Yield an empty folder to write a shard into; it is deleted afterwards, unless it was published."""
     folder = staging / f".{shard.number:05d}-{secrets.token_hex(6)}"
     folder.mkdir(parents=True)
     try:
@@ -307,57 +311,57 @@ def _under_way(staging: Path, shard: Shard) -> Iterator[Path]:
 
 
 def _publish(folder: Path, shard: Shard, receipt: str, plan: Plan) -> ShardResult:
-    """Give a complete shard its name, unless it is there already."""
+    """Give a complete shard its name, unless the same shard is published already."""
     assert plan.staging is not None
-    place, found = plan.staging / _name(shard), xxhash.xxh3_128_hexdigest(receipt.encode())
-    for other in (_sent if plan.depot else _renamed)(folder, place, found, plan):
+    target, content_hash = plan.staging / _name(shard), xxhash.xxh3_128_hexdigest(receipt.encode())
+    for copy in (_publish_in_depot if plan.depot else _publish_in_staging)(folder, target, content_hash, plan):
         raise NotDeterministic(
-            f"{plan.label(shard)} is not deterministic: two executions wrote different {_differing(other, place / found)}. Compare {other} "
-            f"with {place / found}, which stay until the next build"
+            f"{plan.label(shard)} is not deterministic: two executions wrote different {_differing_files(copy, target / content_hash)}. Compare {copy} "
+            f"with {target / content_hash}, which stay until the next build"
         )
     recorded = json.loads(receipt)
-    return ShardResult(shard, place / found, found, recorded["counts"], recorded["files"])
+    return ShardResult(shard, target / content_hash, content_hash, recorded["counts"], recorded["files"])
 
 
-def _renamed(folder: Path, place: Path, found: str, plan: Plan) -> list[Path]:
-    """Others that lie where a shard is put, whose files are in a folder beside it."""
-    place.mkdir(exist_ok=True)
+def _publish_in_staging(folder: Path, target: Path, content_hash: str, plan: Plan) -> list[Path]:
+    """Rename a shard to its content hash. Return the folders of other executions with different bytes."""
+    target.mkdir(exist_ok=True)
     with suppress(OSError):
-        folder.rename(place / found)
-    if not (place / found / _RECEIPT).exists():
-        raise StoreError(f"{folder} could not be renamed to {place / found}")
-    return sorted(path for path in place.iterdir() if path.name != found)
+        folder.rename(target / content_hash)
+    if not (target / content_hash / _RECEIPT).exists():
+        raise StoreError(f"{folder} could not be renamed to {target / content_hash}")
+    return sorted(path for path in target.iterdir() if path.name != content_hash)
 
 
-def _sent(folder: Path, place: Path, found: str, plan: Plan) -> list[Path]:
-    """Likewise in the depot. Those that differ are fetched, so that they can be compared."""
+def _publish_in_depot(folder: Path, target: Path, content_hash: str, plan: Plan) -> list[Path]:
+    """Upload a shard to the depot. Return the folders of executions with different bytes, fetched for comparison."""
     assert plan.depot is not None
-    plan.depot.put(f"{place.name}/{found}", folder)
-    names = {name.rpartition("/")[2] for name in plan.depot.names(place.name)}
-    others = sorted(names - {found})
-    for other in sorted(names) if others else ():
-        if not (place / other).exists():
-            plan.depot.fetch(f"{place.name}/{other}", place / other)
-    return [place / other for other in others]
+    plan.depot.put(f"{target.name}/{content_hash}", folder)
+    names = {name.rpartition("/")[2] for name in plan.depot.names(target.name)}
+    other_hashes = sorted(names - {content_hash})
+    for other_hash in sorted(names) if other_hashes else ():
+        if not (target / other_hash).exists():
+            plan.depot.fetch(f"{target.name}/{other_hash}", target / other_hash)
+    return [target / other_hash for other_hash in other_hashes]
 
 
-def _differing(one: Path, other: Path) -> str:
-    names = sorted({path.relative_to(root).as_posix() for root in (one, other) for path in root.rglob("*") if path.is_file()})
-    read = [[(root / name).read_bytes() if (root / name).exists() else None for name in names] for root in (one, other)]
-    return ", ".join(name for name, left, right in zip(names, *read, strict=True) if left != right)
+def _differing_files(first: Path, second: Path) -> str:
+    names = sorted({path.relative_to(root).as_posix() for root in (first, second) for path in root.rglob("*") if path.is_file()})
+    contents = [[(root / name).read_bytes() if (root / name).exists() else None for name in names] for root in (first, second)]
+    return ", ".join(name for name, first_bytes, second_bytes in zip(names, *contents, strict=True) if first_bytes != second_bytes)
 
 
 def _name(shard: Shard) -> str:
-    return shard.name or f"{shard.number:05d}-{xxhash.xxh3_64_hexdigest(_described((shard.size, shard.task)))}"
+    return shard.name or f"{shard.number:05d}-{xxhash.xxh3_64_hexdigest(_pickled((shard.size, shard.task)))}"
 
 
 def key_of(work: Work) -> str:
-    """A name for a staging folder of some work: another one for work that differs in anything that travels with it."""
-    return xxhash.xxh3_64_hexdigest(_described(work))
+    """Return the name of the staging folder of some work: a hash of its pickle."""
+    return xxhash.xxh3_64_hexdigest(_pickled(work))
 
 
-def _described(value: object) -> bytes:
-    """The same for equal values. Otherwise pickle writes a reference for an object that stands in it twice, and a copy that has travelled has two."""
+def _pickled(value: object) -> bytes:
+    """Pickle without references, so equal values give equal bytes. Otherwise an object that occurs twice is a reference, and two objects after unpickling."""
     out = io.BytesIO()
     pickler = pickle.Pickler(out, 5)
     pickler.fast = True  # no references

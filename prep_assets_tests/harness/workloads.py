@@ -10,7 +10,7 @@ import numpy as np
 
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import StoreError
-from prep_assets.stores.files import told
+from prep_assets.stores.files import os_errors_in_words
 from prep_assets.stores.folders import whole_folder
 from prep_assets.stores.groups import GroupWriter, Scored
 from prep_assets.stores.guards import Guards
@@ -161,7 +161,7 @@ def set_aside(place: Place) -> None:
     now = place.pointers
     version = now.damaged or now.current
     if version and not version.endswith("-2"):
-        with told(place.directory):
+        with os_errors_in_words(place.directory):
             place.set_aside(place.backend.published(version), {"sound": Result(False, "bytes 0 to 9 are not what they were")})
 
 

@@ -130,7 +130,7 @@ def test_records_beyond_the_store() -> None:
 
 def test_members_are_copied_in_the_order_of_the_store_and_its_pages_given_back_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     went: list[int] = []
-    monkeypatch.setattr("prep_assets.packing.plan.went_through", went.append)
+    monkeypatch.setattr("prep_assets.packing.plan.note_mapped_bytes", went.append)
     monkeypatch.setattr("prep_assets.packing.plan._AT_A_TIME", 2)
     flat = np.arange(10, dtype=np.uint16)
     block = gather_rows(flat, np.array([8, 0, 5, 2]), pack([2, 2, 3, 3], 10, "simple"), ALL, 0)

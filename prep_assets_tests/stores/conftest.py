@@ -86,7 +86,7 @@ def s3(server: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> S3:
     short = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=4), "base": 2}
     monkeypatch.setattr(bucket, "RETRIES", {"max_retries": 5, "retry_timeout": timedelta(seconds=60), "backoff": short})
     monkeypatch.setattr(bucket.Bucket, "pause", lambda self, attempt: None)
-    bucket._opened.cache_clear()
+    bucket._client.cache_clear()
     server.calm()
     return server
 
@@ -102,7 +102,7 @@ def azure(azurite: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment leads to a server of Azure's blobs."""
     for name, value in azurite.items():
         monkeypatch.setenv(name, value)
-    bucket._opened.cache_clear()
+    bucket._client.cache_clear()
 
 
 @pytest.fixture
@@ -112,9 +112,9 @@ def google(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         account = {"gcs_base_url": server.url, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
         (tmp_path / "account.json").write_text(json.dumps(account))
         monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(tmp_path / "account.json"))
-        bucket._opened.cache_clear()
+        bucket._client.cache_clear()
         yield
-    bucket._opened.cache_clear()
+    bucket._client.cache_clear()
 
 
 @pytest.fixture

@@ -366,7 +366,7 @@ def test_buckets_of_other_clouds_name_their_own_credentials(address: str, variab
         raise OSError("Error performing GET http://169.254.169.254/computeMetadata/v1: 403 Forbidden")
 
     with pytest.raises((ConfigError, Unanswered), match=variable):
-        Bucket(checked(address))._asked(asked if address.startswith("gs") else lambda: Bucket(address)._store, "x")
+        Bucket(checked(address))._request(asked if address.startswith("gs") else lambda: Bucket(address)._store, "x")
 
 
 def test_one_without_credentials_is_told(s3: S3, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,7 +374,7 @@ def test_one_without_credentials_is_told(s3: S3, place: Place, monkeypatch: pyte
         raise OSError("Error performing PUT http://169.254.169.254/latest/api/token: 403 Forbidden")
 
     with pytest.raises(Unanswered, match=r"no credentials were found\. Set AWS_ACCESS_KEY_ID"):
-        objects(place)._asked(asked, "x")
+        objects(place)._request(asked, "x")
 
 
 def test_a_bucket_that_does_not_answer_is_not_said_to_need_a_build(s3: S3, place: Place) -> None:

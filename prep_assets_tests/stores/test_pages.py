@@ -15,7 +15,7 @@ from prep_assets.stores import arrays
 from prep_assets.stores import arrays as columns
 from prep_assets.stores import files as pages
 from prep_assets.stores.arrays import Spool, stretches, zeros
-from prep_assets.stores.files import give_back, mapped, went_through
+from prep_assets.stores.files import give_back, mapped, note_mapped_bytes
 from prep_assets.stores.guards import Guards, compared
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Draft, Place
@@ -44,9 +44,9 @@ def in_file(folder: Path, size: int = SIZE) -> Any:
 
 def most(work: Callable[[], Iterator[object]]) -> int:
     """Bytes of files that this process had at most while it went through something, beyond those before."""
-    before, found = pages._of_files(), 0
+    before, found = pages._resident_file_bytes(), 0
     for _ in work():
-        found = max(found, pages._of_files() - before)
+        found = max(found, pages._resident_file_bytes() - before)
     return found
 
 
@@ -60,16 +60,16 @@ def test_no_more_than_the_room_is_kept(tmp_path: Path) -> None:
             tell(1 << 16)
 
     assert most(lambda: read(lambda size: None)) > SIZE // 2
-    assert most(lambda: read(went_through)) <= 6 * SMALL
+    assert most(lambda: read(note_mapped_bytes)) <= 6 * SMALL
     assert array.sum() == (SIZE // 8) * (SIZE // 8 - 1) // 2
 
 
 def test_little_is_left_alone_and_looked_at_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
     monkeypatch.setattr(pages, "give_back", lambda: looks.append(1))
-    went_through(SMALL - 1)
+    note_mapped_bytes(SMALL - 1)
     assert not looks
-    went_through(1)
+    note_mapped_bytes(1)
     assert looks
 
 
@@ -77,22 +77,22 @@ def test_little_is_left_alone_and_looked_at_rarely(tmp_path: Path, monkeypatch: 
 def test_what_is_in_the_room_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     array = mapped(in_file(tmp_path))
     monkeypatch.setattr(pages, "ROOM", 4 * SIZE)
-    before = pages._of_files()
+    before = pages._resident_file_bytes()
     array.sum()
     give_back()
-    assert pages._of_files() - before > SIZE // 2
+    assert pages._resident_file_bytes() - before > SIZE // 2
 
 
 @HAS
 def test_files_that_are_gone_make_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that it does not give back, and that were there at the last look."""
     array = mapped(in_file(tmp_path))
-    monkeypatch.setattr(pages, "_others", pages._of_files() + 4 * SIZE)
+    monkeypatch.setattr(pages, "_others", pages._resident_file_bytes() + 4 * SIZE)
     give_back()
-    before = pages._of_files()
+    before = pages._resident_file_bytes()
     array.sum()
     give_back()
-    assert pages._of_files() - before <= SMALL
+    assert pages._resident_file_bytes() - before <= SMALL
 
 
 def test_what_was_written_is_there_again(tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ def test_a_column_that_waited_on_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     spool = Spool("int64", tmp_path)
     for part in np.split(np.arange(SIZE // 8), 64):
         spool.append(part)
-    before = pages._of_files()
+    before = pages._resident_file_bytes()
     column = spool.array()
-    assert pages._of_files() - before <= 6 * SMALL
+    assert pages._resident_file_bytes() - before <= 6 * SMALL
     assert (column == np.arange(SIZE // 8)).all()
 
 
@@ -164,9 +164,9 @@ def test_token_stores(tmp_path: Path, storage: StorageFormat) -> None:
     opened = open_tokens(published.directory, "train", Guards("off"))
     assert most(lambda: (opened.arrays["tokens"][tokens].sum() for _, tokens in opened.blocks(1 << 16))) <= 6 * SMALL
     guarded = open_tokens(published.directory, "train").arrays["tokens"]
-    before = pages._of_files()
+    before = pages._resident_file_bytes()
     whole = compared(guarded)
-    assert pages._of_files() - before <= 1 << 21  # it is compared a MiB at a time
+    assert pages._resident_file_bytes() - before <= 1 << 21  # it is compared a MiB at a time
     assert (whole[:] == np.arange(count)).all()
 
 
@@ -174,10 +174,10 @@ def test_token_stores(tmp_path: Path, storage: StorageFormat) -> None:
 def test_the_audit_of_a_stream(tmp_path: Path) -> None:
     with record_writer("bin", tmp_path, "train", {"tokens": "int32"}) as out:
         out.append({"tokens": np.arange(SIZE // 4, dtype=np.int32)}, np.full(128, SIZE // 512), [0] * 128, range(128))
-    before = pages._of_files()
+    before = pages._resident_file_bytes()
     vocabulary: Any = SimpleNamespace(size=SIZE)
     store = audit_stream(tmp_path, "train", vocabulary)
-    assert len(store) == 128 and pages._of_files() - before <= 1 << 22  # blocks of 4 MiB
+    assert len(store) == 128 and pages._resident_file_bytes() - before <= 1 << 22  # blocks of 4 MiB
 
 
 @HAS

@@ -102,7 +102,7 @@ def prune_does_not_look_at_pointers(patch: Patch) -> None:
 
 
 def damaged_versions_are_accepted(patch: Patch) -> None:
-    patch.setattr(Place, "_refuse_damaged", lambda self, now, version: None)
+    patch.setattr(Place, "_check_not_damaged", lambda self, pointers, version: None)
 
 
 def whatever_is_current_is_set_aside(patch: Patch) -> None:
