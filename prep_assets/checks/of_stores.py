@@ -235,7 +235,7 @@ def refused_rows(store: Store, source: FromRows) -> Again:
         reasons, items = [""] * len(rows), {}
         reading, judge = build()
         records = [Record(file, row, dict(payload)) for row, payload in zip(rows, payloads, strict=True)]
-        faults = reading.refused(origin.files[file], records)
+        faults = reading.rejections(origin.files[file], records)
         examples = reading.reader.rows([record.payload for record in records])
         for at, (record, example) in enumerate(zip(records, examples, strict=True)):
             fault = faults.get(record.row) or example

@@ -19,7 +19,7 @@ from prep_assets.data.read import read_blocks
 from prep_assets.data.tables import Cut, LineCuts, line_cuts, table_cuts
 from prep_assets.errors import ConfigError, SourceError
 from prep_assets.pipeline.asset import SOURCE_COLUMNS, Asset, Target
-from prep_assets.pipeline.examples import Noted, Notes, Stretch, columns_of, duplicates_of, shards_of
+from prep_assets.pipeline.examples import PinnedDuplicates, RecordNotes, Stretch, columns_of, duplicates_of, shards_of
 from prep_assets.pipeline.sources import (
     BLOCKS,
     SOURCES,
@@ -33,7 +33,7 @@ from prep_assets.pipeline.sources import (
     read_sources,
     router_of,
 )
-from prep_assets.pipeline.tokens import FEWEST, QUARANTINE, take_quarantine, told
+from prep_assets.pipeline.tokens import FEWEST, QUARANTINE, shard_results, take_quarantine
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.published import Draft
 from prep_assets.stores.verification import write_json
@@ -145,23 +145,23 @@ def _by_workers(
     found = [line_cuts(file, tables.SHARD_BYTES) for file in files]
     shards = shards_of(Pinned(sources["files"], sources["test_files"], 0, "", cuts=tuple(map(tuple, found))), options.cluster.shards)
     rows = Counter[int]()
-    noting = family_name(type(options)) in _TOKENIZED_IN_SHARDS and Noted.can_be(options, domain)
+    noting = family_name(type(options)) in _TOKENIZED_IN_SHARDS and PinnedDuplicates.can_be(options, domain)
     work = partial(_read_shard, files=files, router=router, noting=noting)
     noted = []
-    for result in told(workspace, f"read {name}", runner, shards, work, payload):
+    for result in shard_results(workspace, f"read {name}", runner, shards, work, payload):
         take_quarantine(result, quarantine)
         noted += [columns_of(result)] if noting else []
         rows.update({int(number): count for number, count in result.counts["rows"].items()})
         router.others.update(result.counts["others"])
     if noting and workspace.pool is not None:
-        workspace.pool.noted[type(options), name] = Noted(domain, files, shards, duplicates_of(noted))
+        workspace.pool.noted[type(options), name] = PinnedDuplicates(domain, files, shards, duplicates_of(noted))
     runner.effort.shards += len(shards)
     return [_counted(rows[number], each) for number, each in enumerate(found)]
 
 
 def _read_shard(stretches: Sequence[Stretch], folder: Path, *, files: Sequence[SourceFile], router: Router, noting: bool) -> dict[str, Any]:
     """The work of one shard: its rows by the number of their file, those of no domain, and those that cannot be read."""
-    mine, rows, notes = replace(router, others=Counter()), Counter[str](), Notes()
+    mine, rows, notes = replace(router, others=Counter()), Counter[str](), RecordNotes()
     with Quarantine(folder / QUARANTINE) as quarantine:
         for stretch in stretches:
             file = files[stretch.file]

@@ -19,7 +19,7 @@ from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import CheckFailed, Refused, TemplateError
 from prep_assets.pipeline.documents import TokenizedRows
-from prep_assets.pipeline.examples import Given, Item
+from prep_assets.pipeline.examples import AnyExample, Item
 from prep_assets.pipeline.images import ImageFiles, ImageParts, shown_images, stored_image_id
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.workspace import Workspace
@@ -114,7 +114,7 @@ class Block:
 
     def left_out(self, kept: Ints) -> int:
         """Count the turns of the kept examples that lost their reasoning."""
-        rendered_chats = ((self.at[number].given, self.renders[number]) for number in kept.tolist() if number in self.renders)
+        rendered_chats = ((self.at[number].content, self.renders[number]) for number in kept.tolist() if number in self.renders)
         count = sum(left_out(example, rendered) for example, rendered in rendered_chats if isinstance(example, Sample))
         return count if self.cut is None else count + int(self.cut.left_out[np.isin(self.cut.rows, kept)].sum())
 
@@ -310,7 +310,7 @@ class PlainChats:
                 raise
             return rendered
 
-    def by_form(self, sample: Given) -> Rendered | None:
+    def by_form(self, sample: AnyExample) -> Rendered | None:
         """The render of a chat by its form, even if it is the only one of that form; `None` if the template renders it differently."""
         if (chat := in_columns(sample)) is None:
             return None
@@ -420,7 +420,7 @@ class PlainChats:
             )
 
 
-def in_columns(sample: Given) -> Chat | None:
+def in_columns(sample: AnyExample) -> Chat | None:
     """A sample in columns; `None` if its template must see it as it is."""
     if isinstance(sample, PlainChat) or not isinstance(sample, Sample):
         return sample if isinstance(sample, PlainChat) else None
@@ -510,7 +510,7 @@ class Conversations:
 
     def encode(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
         """The kept items of a block and their tokens; rejected ones are in quarantine."""
-        ready = [item for item in items if isinstance(item.given, Sample) and item.given.tokenized is not None]
+        ready = [item for item in items if isinstance(item.content, Sample) and item.content.tokenized is not None]
         if len(ready) == len(items) > 0:
             return self.tokenized.of(ready)
         brought_ids = set(map(id, ready))
@@ -569,7 +569,7 @@ class Conversations:
     def _examples(self, items: Sequence[Item], by_form: bool) -> Block:
         """The examples of a block: cut by form if the form is known, else rendered one by one."""
         # with `expand`, chats that lose reasoning are rendered
-        cut = self._plain_chats.cut([in_columns(item.given) for item in items], whole=self.expand) if by_form else None
+        cut = self._plain_chats.cut([in_columns(item.content) for item in items], whole=self.expand) if by_form else None
         if cut is not None and len(cut.rows) == len(items):
             return Block(list(items), {}, cut)
         examples, known = Block(), set[int]() if cut is None else set(cut.rows.tolist())
@@ -582,7 +582,7 @@ class Conversations:
             try:
                 renders = self._renders(item)
             except Refused as refusal:
-                item.refuse(self.quarantine, refusal)
+                item.reject(self.quarantine, refusal)
             else:
                 for sample, rendered in renders:
                     examples.renders[len(examples.at)] = rendered
@@ -608,7 +608,7 @@ class Conversations:
         faults: dict[int, Refused] = {}
         for position, fault in encoded.refused:
             if faults.setdefault(id(at[position].record), fault) is fault:
-                at[position].refuse(self.quarantine, fault)
+                at[position].reject(self.quarantine, fault)
         return [position for position, item in enumerate(at) if id(item.record) in faults] if faults else []
 
     def _sample(self, item: Item) -> Sample:

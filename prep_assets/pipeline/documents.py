@@ -112,7 +112,7 @@ def read_documents(
         records: list[Record] = []
         texts: list[str] = []
         refused: list[tuple[int, Refusal]] = []
-        gone = reading.refused(file, [row for row in block.rows if isinstance(row, Record)])
+        gone = reading.rejections(file, [row for row in block.rows if isinstance(row, Record)])
         for row in block.rows:
             if not isinstance(row, Record):
                 refused.append((row.row, unreadable(file, row)))
@@ -279,7 +279,7 @@ def write_masked_documents(
         encoded = encoder.encode(rendered)
         faults = {**dict(encoded.refused), **documents.too_long(encoded.kept, np.diff(encoded.offsets))}
         for at, fault in sorted(faults.items()):
-            kept[at].refuse(quarantine, fault)
+            kept[at].reject(quarantine, fault)
         sound = np.array([int(at) not in faults for at in encoded.kept], bool)
         digests = [xxhash.xxh3_128_digest(rendered[int(at)].text.encode()) for at in encoded.kept]
         dev = np.array([in_test or held_out(digest, family.test_fraction) for digest in digests], bool)
@@ -320,7 +320,7 @@ class MaskedDocuments:
                 rendered.append(self._render(item.example))
                 kept.append(item)
             except Refused as refusal:
-                item.refuse(quarantine, refusal)
+                item.reject(quarantine, refusal)
         return kept, rendered
 
     def _render(self, example: Example) -> Rendered:
@@ -414,10 +414,10 @@ class TokenizedRows:
                 samples.append(self.sample(item))
                 kept.append(item)
             except Refused as refusal:
-                item.refuse(self.quarantine, refusal)
+                item.reject(self.quarantine, refusal)
         encoded = self.encode(samples)
         for position, fault in encoded.refused:
-            kept[position].refuse(self.quarantine, fault)
+            kept[position].reject(self.quarantine, fault)
         return [kept[position] for position in encoded.kept.tolist()], encoded
 
     def encode(self, samples: Sequence[Sample]) -> Encoded:

@@ -217,7 +217,7 @@ class Tokenize:
                     raise reason
                 yield item, self._scored(*next(encoded), item.record.row)
             except Refused as refusal:
-                item.refuse(quarantine, refusal)
+                item.reject(quarantine, refusal)
 
     def _scored(self, prompt: _Tokens | Refused | None, answers: Sequence[_Tokens | Refused], renders: Renders, row: int) -> Scored:
         if isinstance(prompt, Refused):

@@ -17,7 +17,7 @@ from prep_assets.config.models import Contrastive, Form
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import FromRows, NeedsMore, Target
-from prep_assets.pipeline.examples import Given, Item, Source, held_out, passed_over
+from prep_assets.pipeline.examples import AnyExample, Item, Source, held_out, passed_over
 from prep_assets.pipeline.images import refuse_images
 from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.workspace import Workspace
@@ -403,8 +403,8 @@ def write_lines(
     *,
     doing: str,
     files: tuple[str, str],
-    line_of: Callable[[Target], Callable[[Item], tuple[Given, Line]]],
-    digest: Callable[[Given], bytes],
+    line_of: Callable[[Target], Callable[[Item], tuple[AnyExample, Line]]],
+    digest: Callable[[AnyExample], bytes],
     promises: tuple[str, ...],
     counted: tuple[str, ...] = (),
     limit: str = "",
@@ -443,7 +443,7 @@ def write_lines(
                     example, write = line(item)
                     row = _in_form(write, form, auto)
                 except Refused as refusal:
-                    item.refuse(quarantine, refusal)
+                    item.reject(quarantine, refusal)
                     continue
                 to_test = in_test or (family.test_fraction > 0 and held_out(digest(example), family.test_fraction))
                 untemplated += is_untemplated(example)
@@ -487,27 +487,27 @@ def audit_lines(target: Target, *, fault: Callable[[Mapping[str, Any]], str]) ->
                 raise StoreError(f"{path.name} line {number}: {wrong}")
 
 
-def contrast_line(target: Target) -> Callable[[Item], tuple[Given, Line]]:
+def contrast_line(target: Target) -> Callable[[Item], tuple[AnyExample, Line]]:
     """Lines of queries with their texts."""
     judged = JudgedContrasts(target.workspace)
 
-    def line(item: Item) -> tuple[Given, Line]:
+    def line(item: Item) -> tuple[AnyExample, Line]:
         return item.example, lambda form: judged.row(item.example)
 
     return line
 
 
-def contrast_digest(example: Given) -> bytes:
+def contrast_digest(example: AnyExample) -> bytes:
     """What decides whether a row is held out: its query."""
     return xxhash.xxh3_128_digest(msgspec.json.encode(example.query if isinstance(example, Contrast) else ""))
 
 
-def pair_line(target: Target) -> Callable[[Item], tuple[Given, Line]]:
+def pair_line(target: Target) -> Callable[[Item], tuple[AnyExample, Line]]:
     """Lines of pairs and of labelled answers."""
     reasoning = unrendered_reasoning(target.family)
 
-    def line(item: Item) -> tuple[Given, Line]:
-        given = item.given
+    def line(item: Item) -> tuple[AnyExample, Line]:
+        given = item.content
         plain = isinstance(given, PlainPair) and reasoning.leaves((*given.prompt.texts, given.chosen, given.rejected))
         example = given if plain else reasoning.read(item.example)
         return example, partial(preference_row, example)
@@ -515,18 +515,18 @@ def pair_line(target: Target) -> Callable[[Item], tuple[Given, Line]]:
     return line
 
 
-def prompt_line(target: Target) -> Callable[[Item], tuple[Given, Line]]:
+def prompt_line(target: Target) -> Callable[[Item], tuple[AnyExample, Line]]:
     """Lines of prompts with their gold answers."""
     reasoning = unrendered_reasoning(target.family)
 
-    def line(item: Item) -> tuple[Given, Line]:
+    def line(item: Item) -> tuple[AnyExample, Line]:
         prompt = prompt_of(reasoning.read(item.example))
         return prompt, partial(prompt_row, prompt)
 
     return line
 
 
-def prompt_digest(example: Given) -> bytes:
+def prompt_digest(example: AnyExample) -> bytes:
     """What decides whether a pair, a labelled answer, a prompt or a group is held out: what is replied to, whatever the form of the file."""
     if isinstance(example, PlainPair):
         roles, texts = example.prompt.roles, example.prompt.texts

@@ -21,7 +21,7 @@ from prep_assets.data.quarantine import Quarantine
 from prep_assets.data.tables import LineCuts, parts, shard_size
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import FromLines, FromRows, NeedsMore, Target, ids_dtype
-from prep_assets.pipeline.examples import Found, Noted, Pace, Reading, Source, is_held_out, note_records, without_duplicates
+from prep_assets.pipeline.examples import FirstPass, Pace, PinnedDuplicates, Reading, Source, is_held_out, note_records, without_duplicates
 from prep_assets.pipeline.images import stored_image_id
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.arrays import stretches
@@ -204,7 +204,7 @@ def encode_in_shards(
     part = partial(_encode_part, source=source.travelling(runner), encode=encode)
     work = partial(_encode_shard, encode=part, dtypes={name: dict(dtypes) for name, (dtypes, _) in writers.items()})
     ready = partial(opened, workspace.travelling(type(family)), type(family))
-    for result in told(workspace, source.doing, runner, shards, work, payload, ready):
+    for result in shard_results(workspace, source.doing, runner, shards, work, payload, ready):
         guards = Guards.of_work(result.folder, result.files)
         for name, (_, writer) in writers.items():
             append_store(writer, open_tokens(result.folder / _STREAMS, name, guards))
@@ -245,7 +245,7 @@ def take_quarantine(result: ShardResult, quarantine: Quarantine) -> None:
             quarantine.append(lines, result.counts["refused"])
 
 
-def told(
+def shard_results(
     workspace: Workspace,
     doing: str,
     runner: Runner,
@@ -305,15 +305,15 @@ def tokenize_rows(
 def _without_duplicates(source: Source, runner: Runner, shards: Sequence[Shard], payload: Path) -> list[Shard]:
     """The shards with what each must know of the others, which takes a first pass where duplicates are refused or records are limited."""
     if not source.family.preprocessing.deduplicate and source.max_items is None:
-        return [replace(shard, task=(shard.task, Found())) for shard in shards]
+        return [replace(shard, task=(shard.task, FirstPass())) for shard in shards]
     pool = source.workspace.pool
-    known: Noted | None = pool.noted.pop((source.kind, source.name), None) if pool else None
+    known: PinnedDuplicates | None = pool.noted.pop((source.kind, source.name), None) if pool else None
     if known and (ready := known.of(source, shards)):
         return ready
     noted: list[ShardResult] = []
     work = partial(note_records, source=source.travelling(runner))
     for some in _as_needed(source, runner, shards, noted):
-        noted += told(source.workspace, f"compare records of {source.name}", runner, some, work, payload)
+        noted += shard_results(source.workspace, f"compare records of {source.name}", runner, some, work, payload)
     return list(without_duplicates(source, noted))
 
 
