@@ -188,7 +188,7 @@ PRETRAIN_TOKENS = Asset(
 
 Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_0000/sequence.bin`.""",
     write=_write,
-    audit=partial(audit_tokens, more=_audit_ends),
+    audit=partial(audit_tokens, audit_more=_audit_ends),
     inputs=(("raw", PRETRAIN_RAW),),
     depends=_depends,
     partitioned=True,

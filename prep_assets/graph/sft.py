@@ -184,7 +184,7 @@ SFT_TOKENS = Asset(
 
 Each conversation is rendered once by the chat template and tokenized once; the mask follows from where its regions stand in the render.""",
     write=_write_tokens,
-    audit=partial(audit_tokens, more=_audit_trained),
+    audit=partial(audit_tokens, audit_more=_audit_trained),
     inputs=(("raw", SFT_RAW),),
     partitioned=True,
     options=(

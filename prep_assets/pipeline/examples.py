@@ -78,7 +78,7 @@ AnyExample = Example | PlainChat | PlainPair
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
-    """An example on its way, with the record it came from; `given` is the example, or a plain chat or pair in columns."""
+    """An example with its record; `content` is the example, or a plain chat or pair in columns."""
 
     file: SourceFile
     record: Record
@@ -604,12 +604,12 @@ def note_records(stretches: Sequence[Stretch], folder: Path, *, source: Source) 
 
 @dataclass(frozen=True, slots=True)
 class PinnedDuplicates:
-    """Duplicates that were found when a domain was pinned, for the same build.
+    """Duplicates found while a domain was pinned, for the same build.
 
     Attributes:
-        domain, files: how it was configured, and what it held.
-        shards: how it was cut.
-        duplicates: of each shard, see `Found`.
+        domain, files: its configuration and files at that time.
+        shards: its shards at that time.
+        duplicates: by shard, see `FirstPass`.
     """
 
     domain: Domain
@@ -633,7 +633,7 @@ class PinnedDuplicates:
 
 
 def without_duplicates(source: Source, noted: Sequence[ShardResult]) -> Iterator[Shard]:
-    """The shards that are used, with what each must know of the others: tasks become ``(stretches, Found)``."""
+    """The shards within the limit, with their duplicates: tasks become ``(stretches, FirstPass)``."""
     limits = dict(_limits(source, noted))
     used = [result for result in noted if limits[result.shard.number] != 0]
     if source.family.preprocessing.deduplicate:
@@ -665,7 +665,7 @@ def columns_of(noted: ShardResult, limit: int | None = None) -> dict[str, npt.ND
 
 
 def duplicates_of(columns: Sequence[Mapping[str, npt.NDArray[Any]]]) -> list[Ints]:
-    """Of each shard, `Found.duplicates`. All of them wait on disk until their shard is sent to its worker."""
+    """`FirstPass.duplicates` of every shard. They stay on disk until their shard is sent to its worker."""
     if not columns:
         return []
     high, low = (joined([shard[half] for shard in columns], np.uint64) for half in ("high", "low"))

@@ -89,7 +89,7 @@ def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary, image: int 
     return store
 
 
-def audit_tokens(target: Target, *, more: Callable[[Target, str, TokenStore], None] | None = None) -> None:
+def audit_tokens(target: Target, *, audit_more: Callable[[Target, str, TokenStore], None] | None = None) -> None:
     """`audit_stream` of every token stream of a store, and that both sides of pairs hold the same records.
 
     Args:
@@ -104,8 +104,8 @@ def audit_tokens(target: Target, *, more: Callable[[Target, str, TokenStore], No
         if not (target.payload / f"{stem}.index").is_dir() and "/" in stem:
             continue  # a folder that nothing is held out for
         store = audit_stream(target.payload, stem, target.vocabulary, image, rule)
-        if more is not None:
-            more(target, stem, store)
+        if audit_more is not None:
+            audit_more(target, stem, store)
         folder, _, side = stem.rpartition("/")
         if side in ("chosen", "rejected") and not np.array_equal(rows.setdefault(folder, store.row), store.row):
             folder = f"{folder}/" if folder else ""
@@ -227,7 +227,8 @@ def _encode_shard(task: Any, folder: Path, *, encode: Callable[..., dict[str, An
     with ExitStack() as stack:
         quarantine = stack.enter_context(Quarantine(folder / QUARANTINE))
         writers = [
-            stack.enter_context(record_writer("bin", place, name, each, max_tokens_per_shard=_UNCUT)) for name, each in dtypes.items()
+            stack.enter_context(record_writer("bin", place, name, array_dtypes, max_tokens_per_shard=_UNCUT))
+            for name, array_dtypes in dtypes.items()
         ]
         encoded = encode(task, writers, quarantine)
         return {"encoded": encoded, "refused": quarantine.counts}
@@ -240,8 +241,8 @@ def opened(workspace: Workspace, kind: type[Family]) -> None:
 
 def take_quarantine(result: ShardResult, quarantine: Quarantine) -> None:
     """Write what a shard has refused."""
-    if (refused := result.folder / QUARANTINE).exists():
-        with Guards.of_work(result.folder, result.files).open(refused) as lines:
+    if (rejected := result.folder / QUARANTINE).exists():
+        with Guards.of_work(result.folder, result.files).open(rejected) as lines:
             quarantine.append(lines, result.counts["refused"])
 
 
@@ -307,17 +308,17 @@ def _without_duplicates(source: Source, runner: Runner, shards: Sequence[Shard],
     if not source.family.preprocessing.deduplicate and source.max_items is None:
         return [replace(shard, task=(shard.task, FirstPass())) for shard in shards]
     pool = source.workspace.pool
-    known: PinnedDuplicates | None = pool.noted.pop((source.kind, source.name), None) if pool else None
-    if known and (ready := known.of(source, shards)):
+    pinned: PinnedDuplicates | None = pool.noted.pop((source.kind, source.name), None) if pool else None
+    if pinned and (ready := pinned.of(source, shards)):
         return ready
     noted: list[ShardResult] = []
     work = partial(note_records, source=source.travelling(runner))
-    for some in _as_needed(source, runner, shards, noted):
-        noted += shard_results(source.workspace, f"compare records of {source.name}", runner, some, work, payload)
+    for batch in _batches_to_limit(source, runner, shards, noted):
+        noted += shard_results(source.workspace, f"compare records of {source.name}", runner, batch, work, payload)
     return list(without_duplicates(source, noted))
 
 
-def _as_needed(source: Source, runner: Runner, shards: Sequence[Shard], noted: list[ShardResult]) -> Iterator[Sequence[Shard]]:
+def _batches_to_limit(source: Source, runner: Runner, shards: Sequence[Shard], noted: list[ShardResult]) -> Iterator[Sequence[Shard]]:
     """All shards; of a domain that is limited those to train on a few at a time, until they hold enough, then those held out."""
     if source.max_items is None:
         yield shards
@@ -325,7 +326,7 @@ def _as_needed(source: Source, runner: Runner, shards: Sequence[Shard], noted: l
     held_out = [shard for shard in shards if is_held_out(shard, source.sources)]
     training, step = shards[: len(shards) - len(held_out)], 2 * runner.size
     for first in range(0, len(training), step):
-        if sum(each.counts["rows"] for each in noted) >= source.max_items:
+        if sum(result.counts["rows"] for result in noted) >= source.max_items:
             break
         yield training[first : first + step]
     yield held_out
@@ -374,8 +375,8 @@ def tokenize_lines(
                 LineSource(workspace, target.family, doing, lines),
                 partial(_encode_lines, encoder=encoder, name=name, masked=masked),
             )
-            found = encode_in_shards(source, encode, writers, quarantine, target.payload)
-        add(counts, {**found, **({"kept_test": found["kept"]} if folder else {})})
+            encoded = encode_in_shards(source, encode, writers, quarantine, target.payload)
+        add(counts, {**encoded, **({"kept_test": encoded["kept"]} if folder else {})})
     return Draft(counts, {}, promises)
 
 
