@@ -27,7 +27,7 @@ from prep_assets.pipeline.documents import POLICY, MaskedDocuments, document_tex
 from prep_assets.pipeline.examples import Item, Reading, Source, converter
 from prep_assets.pipeline.groups import TEST, Tokenize, splits
 from prep_assets.pipeline.images import ImageParts, stored_image_id
-from prep_assets.pipeline.lines import JudgedContrasts, form_of, preference_row, prompt_of, prompt_row
+from prep_assets.pipeline.lines import ContrastRows, form_of, preference_row, prompt_of, prompt_row
 from prep_assets.pipeline.pairs import PairEncoder, generation_prompt, prompt_encoder
 from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources, unrendered_reasoning
 from prep_assets.pipeline.workspace import build_command
@@ -333,7 +333,7 @@ def pairs(store: Store) -> Reasons:
 
 def contrasts(store: Store) -> Reasons:
     """How contrastive rows are looked at again."""
-    judged = JudgedContrasts(store.workspace)
+    judged = ContrastRows(store.workspace)
     return _one_by_one(lambda item: judged.row(item.example))
 
 

@@ -75,9 +75,9 @@ class Documents:
 
     def write_refused(self, quarantine: Quarantine, later: Sequence[tuple[int, Refused]]) -> None:
         """Write what was refused in the order of the rows, whichever stage refused it. `later` are documents, by index, refused since."""
-        more = [(self.records[i].row, _refusal(self.file, self.records[i], fault)) for i, fault in later]
-        for _, each in sorted([*self.refused, *more], key=lambda entry: entry[0]):
-            quarantine.write(each)
+        later_refusals = [(self.records[i].row, _refusal(self.file, self.records[i], fault)) for i, fault in later]
+        for _, refusal_of_row in sorted([*self.refused, *later_refusals], key=lambda entry: entry[0]):
+            quarantine.write(refusal_of_row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +112,14 @@ def read_documents(
         records: list[Record] = []
         texts: list[str] = []
         refused: list[tuple[int, Refusal]] = []
-        gone = reading.rejections(file, [row for row in block.rows if isinstance(row, Record)])
+        rejections = reading.rejections(file, [row for row in block.rows if isinstance(row, Record)])
         for row in block.rows:
             if not isinstance(row, Record):
                 refused.append((row.row, unreadable(file, row)))
                 continue
             try:
-                if row.row in gone:
-                    raise gone[row.row]
+                if row.row in rejections:
+                    raise rejections[row.row]
                 text = None if plain is None else plain.plain(row.payload)
                 if plain is None or text is None or not _is_clean(text):
                     text = text_of(apply(reading.reader, row.payload))
@@ -182,20 +182,20 @@ def lossy(
         tokenized: what of a document, of which it gets text and id, is tokenized. It is asked for documents whose bytes do not add up.
     """
     if byte_lengths is None:
-        return {} if vocabulary.unknown_id is None else _unknown(flat, vocabulary.unknown_id)
+        return {} if vocabulary.unknown_id is None else _unknown_characters(flat, vocabulary.unknown_id)
     sizes = np.array([len(text) if text.isascii() else len(text.encode()) for text in documents.texts], np.int64)
-    found = _totals(byte_lengths, flat)
+    totals = _totals(byte_lengths, flat)
     # a SentencePiece tokenizer puts one space in front of the first word
     allowed = (0, 1) if vocabulary.prefix_space != "never" else (0,)
-    suspects = np.flatnonzero(~np.isin(found - sizes, allowed)).tolist()
+    suspects = np.flatnonzero(~np.isin(totals - sizes, allowed)).tolist()
     return {
         i: Refused("lossy_tokenizer", CANNOT_REPRESENT, stage="tokenize")
         for i in suspects
-        if found[i] - len(tokenized(documents.texts[i], documents.id_of(i)).encode()) not in allowed
+        if totals[i] - len(tokenized(documents.texts[i], documents.id_of(i)).encode()) not in allowed
     }
 
 
-def _unknown(flat: Flat, unknown: int) -> dict[int, Refused]:
+def _unknown_characters(flat: Flat, unknown: int) -> dict[int, Refused]:
     """The documents, by index, of which the tokenizer does not know some character."""
     places = np.flatnonzero(flat.ids == unknown)
     documents = np.unique(np.searchsorted(flat.offsets, places, "right") - 1)
@@ -213,8 +213,8 @@ def _totals(table: npt.NDArray[np.int64], flat: Flat) -> npt.NDArray[np.int64]:
         raise CheckFailed(f"the tokenizer's engine gave the id {largest:,}, and the vocabulary has {len(table):,}. Set engine: reference")
     for part in stretches(len(flat.ids), 1 << 16):
         first, stop = int(np.searchsorted(starts, part.start, "right")) - 1, int(np.searchsorted(starts, part.stop))
-        here = np.maximum(starts[first:stop] - part.start, 0)
-        totals[full[first:stop]] += np.add.reduceat(narrow.take(flat.ids[part], mode="clip"), here, dtype=np.uint32)
+        local_starts = np.maximum(starts[first:stop] - part.start, 0)
+        totals[full[first:stop]] += np.add.reduceat(narrow.take(flat.ids[part], mode="clip"), local_starts, dtype=np.uint32)
     return totals
 
 
@@ -234,19 +234,19 @@ def stop_at_masks(example: Example, *, images: bool) -> None:
     """
     if not isinstance(example, Sample):
         return
-    plain = all(region.loss_weight in (None, 1) and region.attend for region in _shown(example))
+    plain = all(region.loss_weight in (None, 1) and region.attend for region in _shown_regions(example))
     if not plain or (images and shown_images(example.turns)):
         raise NeedsMore({"loss_mask": "uint8"})
 
 
-def _shown(sample: Sample) -> list[Region]:
+def _shown_regions(sample: Sample) -> list[Region]:
     """The regions that are shown and are no images."""
     return [region for turn in sample.turns for region in turn.regions if region.kind != IMAGE and not region.drop and region.text]
 
 
 def _weights(sample: Sample) -> list[float]:
     """Their loss weights."""
-    return [1.0 if region.loss_weight is None else float(region.loss_weight) for region in _shown(sample)]
+    return [1.0 if region.loss_weight is None else float(region.loss_weight) for region in _shown_regions(sample)]
 
 
 def untemplated(workspace: Workspace, family: Pretrain) -> ChatTemplate:
@@ -293,7 +293,7 @@ def write_masked_documents(
             records = [kept[int(at)].record for at in encoded.kept[rows]]
             images = documents.images.files.block(encoded.images.of(rows))
             block = {"tokens": ids, **mask_columns(loss, masks)}
-            writer.append(block, lengths, [each.file for each in records], [each.row for each in records], images)
+            writer.append(block, lengths, [record.file for record in records], [record.row for record in records], images)
             counts["tokens_dev" if split else "tokens_train"] += len(ids)
             counts["images"] += len(images.images)
             counts["kept"] += len(records)
@@ -394,8 +394,8 @@ class TokenizedRows:
     @property
     def counts(self) -> dict[str, int]:
         """For the manifest; nothing where no row brings ids."""
-        found = {"tokenized_rows": self.rows, "retokenized_otherwise": self.retokenized, "masks_of_their_own": self.own_masks}
-        return found if self.rows else {}
+        counts = {"tokenized_rows": self.rows, "retokenized_otherwise": self.retokenized, "masks_of_their_own": self.own_masks}
+        return counts if self.rows else {}
 
     def of(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
         """The kept items that bring ids, and these; the others are in quarantine.
@@ -431,46 +431,54 @@ class TokenizedRows:
             except Refused as fault:
                 faults[at] = fault
         sound = [at for at in range(len(rows)) if at not in faults]
-        given = [samples[at] for at in sound], [rows[at] for at in sound]
-        for at, other, own in zip(sound, self._check_texts(*given), self._check_messages(*given), strict=True):
+        sound_rows = [samples[at] for at in sound], [rows[at] for at in sound]
+        for at, retokenized, own_mask in zip(sound, self._check_texts(*sound_rows), self._check_messages(*sound_rows), strict=True):
             try:
-                for found in (other, own):
-                    if isinstance(found, Refused):
-                        raise found
+                for outcome in (retokenized, own_mask):
+                    if isinstance(outcome, Refused):
+                        raise outcome
                 self._check_place(*rows[at])
                 rows[at] = self._cut(*rows[at])
             except Refused as fault:
                 faults[at] = fault
                 continue
-            self.rows, self.retokenized, self.own_masks = self.rows + 1, self.retokenized + bool(other), self.own_masks + bool(own)
+            self.rows, self.retokenized, self.own_masks = (
+                self.rows + 1,
+                self.retokenized + bool(retokenized),
+                self.own_masks + bool(own_mask),
+            )
         return _batch(rows, lengths, faults)
 
     def _check_ids(self, ids: Ids, weights: Weights) -> None:
         vocabulary = self.encoder.vocabulary
         if not 0 <= ids.min() <= ids.max() < vocabulary.size:
             wrong = int(ids[(ids < 0) | (ids >= vocabulary.size)][0])
-            raise _refused("id_outside_vocabulary", f"id {wrong}, the vocabulary has {vocabulary.size:,}")
+            raise _rejected("id_outside_vocabulary", f"id {wrong}, the vocabulary has {vocabulary.size:,}")
         if not weights.any():
-            raise _refused("nothing_to_train", "no token of this example carries loss")
+            raise _rejected("nothing_to_train", "no token of this example carries loss")
         if "bos_token" in vocabulary.special and (ids[:2] == vocabulary.bos_id).all() and len(ids) > 1:
-            raise _refused("doubled_bos", f"it begins with {vocabulary.special['bos_token']!r} twice")
+            raise _rejected("doubled_bos", f"it begins with {vocabulary.special['bos_token']!r} twice")
         if self.image is not None and (ids == self.image).any():
-            raise _refused("image_token_in_content", "it holds the token that stands for images, and brings no image")
+            raise _rejected("image_token_in_content", "it holds the token that stands for images, and brings no image")
 
     def _check_texts(self, samples: Sequence[Sample], rows: Sequence[Row]) -> list[bool | Refused]:
         """Of each row whether its decoded text has other ids, or why it is refused."""
         vocabulary = self.encoder.vocabulary
         runs = [[(start, end) for start, end in _runs(weights)] for _, weights in rows]
         texts = vocabulary.decode_batch([ids.tolist() for ids, _ in rows])
-        trained = iter(vocabulary.decode_batch([ids[s:e].tolist() for (ids, _), each in zip(rows, runs, strict=True) for s, e in each]))
-        again = self._encoded(texts)
-        said = iter(self._encoded([sample.tokenized.text for sample in samples if sample.tokenized and sample.tokenized.text is not None]))
-        found: list[bool | Refused] = []
-        for sample, (ids, _), each, text, same in zip(samples, rows, runs, texts, again, strict=True):
-            parts = [next(trained) for _ in each]
-            evidence = next(said) if sample.tokenized and sample.tokenized.text is not None else None
-            found.append(_text_fault(ids, text, parts, same, evidence) or ids.tolist() not in same)
-        return found
+        trained = iter(
+            vocabulary.decode_batch([ids[s:e].tolist() for (ids, _), row_runs in zip(rows, runs, strict=True) for s, e in row_runs])
+        )
+        encoded = self._encoded(texts)
+        row_texts = iter(
+            self._encoded([sample.tokenized.text for sample in samples if sample.tokenized and sample.tokenized.text is not None])
+        )
+        outcomes: list[bool | Refused] = []
+        for sample, (ids, _), row_runs, text, accepted in zip(samples, rows, runs, texts, encoded, strict=True):
+            parts = [next(trained) for _ in row_runs]
+            evidence = next(row_texts) if sample.tokenized and sample.tokenized.text is not None else None
+            outcomes.append(_text_fault(ids, text, parts, accepted, evidence) or ids.tolist() not in accepted)
+        return outcomes
 
     def _encoded(self, texts: Sequence[str]) -> list[list[list[int]]]:
         """The ids of each text with its control tokens, without and with what the tokenizer itself writes around a text."""
@@ -481,31 +489,31 @@ class TokenizedRows:
 
     def _check_messages(self, samples: Sequence[Sample], rows: Sequence[Row]) -> list[bool | Refused]:
         """Of each row whether its mask is another than the policy's for its messages, or why it is refused; `False` without messages."""
-        found: list[bool | Refused] = [False] * len(rows)
+        outcomes: list[bool | Refused] = [False] * len(rows)
         renders: dict[int, Rendered] = {}
         for at, sample in enumerate(samples):
             try:
                 if sample.turns:
                     renders[at] = self.render(replace(sample, tokenized=None))
             except Refused as fault:
-                found[at] = fault
+                outcomes[at] = fault
         numbers = list(renders)
         encoded = self._whole.encode(list(renders.values()))
         for at, refusal in encoded.refused:
-            found[numbers[at]] = refusal
+            outcomes[numbers[at]] = refusal
         for at, (low, high) in zip(encoded.kept.tolist(), pairwise(encoded.offsets.tolist()), strict=True):
-            found[numbers[at]] = self._beside(rows[numbers[at]], encoded.ids[low:high], encoded.loss[low:high])
-        return found
+            outcomes[numbers[at]] = self._mask_differs(rows[numbers[at]], encoded.ids[low:high], encoded.loss[low:high])
+        return outcomes
 
-    def _beside(self, row: Row, expected: npt.NDArray[np.uint32], policy: Weights) -> bool | Refused:
+    def _mask_differs(self, row: Row, expected: npt.NDArray[np.uint32], policy: Weights) -> bool | Refused:
         """What a row has against what its messages give."""
         ids, weights = row
         if not np.array_equal(expected, ids):
-            return _refused("ids_differ_from_messages", _difference(ids, expected, self.encoder))
+            return _rejected("ids_differ_from_messages", _difference(ids, expected, self.encoder))
         if np.array_equal(policy, weights):
             return False
         if any(np.array_equal(np.roll(policy, by)[1:-1], weights[1:-1]) for by in (-1, 1)):
-            return _refused("mask_shifted", "the mask is that of the messages, one token beside its place")
+            return _rejected("mask_shifted", "the mask is that of the messages, one token beside its place")
         return True
 
     @cached_property
@@ -528,7 +536,7 @@ class TokenizedRows:
         )
         if late or early:
             side = "behind" if late else "before"
-            raise _refused("mask_shifted", f"each trained stretch begins one token {side} the place where the template opens an answer")
+            raise _rejected("mask_shifted", f"each trained stretch begins one token {side} the place where the template opens an answer")
 
     @cached_property
     def _opening(self) -> Opening | None:
@@ -550,9 +558,9 @@ class TokenizedRows:
             return ids, weights
         keep = kept_tokens(len(ids), limit, mode, (), {}) if mode in ("start", "end") else None
         if keep is None:
-            raise _refused("too_long", f"{len(ids):,} tokens, max_seq_len is {limit:,}")
+            raise _rejected("too_long", f"{len(ids):,} tokens, max_seq_len is {limit:,}")
         if not weights[keep].any():
-            raise _refused("nothing_to_train", "no token that truncation leaves carries loss")
+            raise _rejected("nothing_to_train", "no token that truncation leaves carries loss")
         return ids[keep], weights[keep]
 
 
@@ -571,11 +579,11 @@ def _text_fault(
     ids: Ids, text: str, parts: Sequence[str], same: Sequence[list[int]], evidence: Sequence[list[int]] | None
 ) -> Refused | None:
     if BROKEN in text and ids.tolist() not in same:
-        return _refused("broken_text", f"its ids decode to a part of a character: …{text[max(0, text.index(BROKEN) - 20) :][:40]!r}…")
+        return _rejected("broken_text", f"its ids decode to a part of a character: …{text[max(0, text.index(BROKEN) - 20) :][:40]!r}…")
     if sum(part.count(BROKEN) for part in parts) > text.count(BROKEN):
-        return _refused("mask_splits_character", "a trained stretch begins or ends amid a character")
+        return _rejected("mask_splits_character", "a trained stretch begins or ends amid a character")
     if evidence is not None and ids.tolist() not in evidence:
-        return _refused(
+        return _rejected(
             "ids_differ_from_text",
             f"{len(ids)} ids that decode to {text[:80]!r} are not the tokenizer's {len(evidence[0])} of the row's text",
         )
@@ -586,11 +594,11 @@ def _difference(ids: Ids, expected: npt.NDArray[np.uint32], encoder: Encoder) ->
     shorter = min(len(ids), len(expected))
     differing = np.flatnonzero(ids[:shorter] != expected[:shorter])
     at = int(differing[0]) if len(differing) else shorter
-    near = [encoder.vocabulary.decode(each[max(0, at - 4) : at + 4]) for each in (ids, expected)]
-    return f"{len(ids)} ids, its messages have {len(expected)}; at token {at} stands …{near[0]!r}…, the messages have …{near[1]!r}…"
+    excerpts = [encoder.vocabulary.decode(sequence[max(0, at - 4) : at + 4]) for sequence in (ids, expected)]
+    return f"{len(ids)} ids, its messages have {len(expected)}; at token {at} stands …{excerpts[0]!r}…, the messages have …{excerpts[1]!r}…"
 
 
-def _refused(reason: str, detail: str) -> Refused:
+def _rejected(reason: str, detail: str) -> Refused:
     return Refused(reason, detail, stage="tokenize")
 
 
@@ -598,9 +606,9 @@ def _batch(rows: Sequence[Row], lengths: Sequence[int], faults: dict[int, Refuse
     """What was kept of rows that were so long."""
     kept = [at for at in range(len(rows)) if at not in faults]
     ids = [rows[at][0].astype(np.uint32) for at in kept]
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(each) for each in ids], dtype=np.int64)])
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(row_ids) for row_ids in ids], dtype=np.int64)])
     none = np.zeros(0, np.uint32)
     weights = np.concatenate([np.zeros(0, np.float32), *(rows[at][1] for at in kept)])
-    refused = tuple(sorted(faults.items(), key=lambda each: each[0]))
+    refused = tuple(sorted(faults.items(), key=lambda fault: fault[0]))
     taken = np.array([lengths[at] for at in kept], np.int64) - np.diff(offsets)
     return Encoded(np.concatenate([none, *ids]), weights, offsets, np.array(kept, np.int64), refused, NOTHING, taken)

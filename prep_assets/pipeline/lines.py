@@ -18,7 +18,7 @@ from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import FromRows, NeedsMore, Target
 from prep_assets.pipeline.examples import AnyExample, Item, Source, held_out, passed_over
-from prep_assets.pipeline.images import refuse_images
+from prep_assets.pipeline.images import reject_images
 from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import (
@@ -106,16 +106,16 @@ def written(turns: Sequence[Turn], form: RowForm, columns: Mapping[str, Any], st
             detail = f"turns {plain} are rendered by no chat template, and messages always are; set form: text"
             raise Refused("not_messages", detail, stage=stage)
         return [_message(turn) for turn in turns]
-    if (why := _more_than_text(turns, columns)) is not None:
+    if (why := _structure_beyond_text(turns, columns)) is not None:
         raise Refused("not_plain_text", f"{why}, which does not fit in one string; set form: messages or auto", stage=stage)
     return turns[0].text
 
 
-def _more_than_text(turns: Sequence[Turn], columns: Mapping[str, Any]) -> str | None:
+def _structure_beyond_text(turns: Sequence[Turn], columns: Mapping[str, Any]) -> str | None:
     if columns:
         return f"the row has {' and '.join(columns)}"
     if len(turns) != 1 or turns[0].role not in (USER, ASSISTANT, PROMPT, COMPLETION):
-        return f"turns {[each.role for each in turns]}"
+        return f"turns {[turn.role for turn in turns]}"
     if turns[0].role in ANSWERS and set(_weights(turns[0])) != {1.0}:
         return f"a turn of role {turns[0].role} with loss weights {_weights(turns[0])}"
     structure = [region.kind for region in turns[0].regions if region.kind in (THINKING, TOOL_CALL) and not region.drop]
@@ -127,7 +127,7 @@ def _more_than_text(turns: Sequence[Turn], columns: Mapping[str, Any]) -> str | 
 ANSWERS = (ASSISTANT, COMPLETION)
 
 
-def refuse_fractions(turns: Sequence[Turn], stage: str) -> None:
+def reject_fractions(turns: Sequence[Turn], stage: str) -> None:
     """Refuse (``fractional_weight``) answers with a weight that is neither 0 nor 1, which the mask of an answer cannot hold."""
     weights = [weight for turn in turns if turn.role in ANSWERS for weight in _weights(turn)]
     if not set(weights) <= {0.0, 1.0}:
@@ -158,7 +158,9 @@ def _message(turn: Turn) -> Columns:
     order = [THINKING, TEXT, TOOL_CALL]
     if kinds != sorted(kinds, key=order.index):
         raise Refused("parts_out_of_order", f"a message holds reasoning, text and calls in this order; the turn has {kinds}", stage="pair")
-    texts = {kind: "".join(region.text for region, each in zip(shown, kinds, strict=True) if each == kind) for kind in (THINKING, TEXT)}
+    texts = {
+        kind: "".join(region.text for region, its_kind in zip(shown, kinds, strict=True) if its_kind == kind) for kind in (THINKING, TEXT)
+    }
     calls = [_call(region) for region in shown if region.kind == TOOL_CALL]
     message: Columns = {"role": turn.role, "content": texts[TEXT]}
     if texts[THINKING]:
@@ -240,20 +242,20 @@ def contrast_row(example: object) -> dict[str, Any]:
         for number, text in enumerate(texts):
             if not text.strip():
                 raise Refused("empty_text", f"{side} text {number} is empty", stage="contrast")
-            if (other := seen.get(text.strip())) is not None:
-                reason = "positive_among_negatives" if (side, other[:8]) == ("negative", "positive") else "repeated_text"
-                raise Refused(reason, f"{side} text {number} is {other} as well: {text[:80]!r}", stage="contrast")
+            if (earlier := seen.get(text.strip())) is not None:
+                reason = "positive_among_negatives" if (side, earlier[:8]) == ("negative", "positive") else "repeated_text"
+                raise Refused(reason, f"{side} text {number} is {earlier} as well: {text[:80]!r}", stage="contrast")
             seen[text.strip()] = f"{side} text {number}"
     row = {"query": example.query, "positives": list(example.positives), "negatives": list(example.negatives)}
-    beside = {
+    extra = {
         "instruction": example.instruction,
         "positive_scores": list(example.positive_scores),
         "negative_scores": list(example.negative_scores),
     }
-    return row | {key: value for key, value in beside.items() if value}
+    return row | {key: value for key, value in extra.items() if value}
 
 
-class JudgedContrasts:
+class ContrastRows:
     """Makes rows, and refuses those with a text that is longer than ``max_seq_len``: an embedding model would cut it in silence."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -271,7 +273,7 @@ class JudgedContrasts:
         if self._limit is not None and self._backend is not None:
             instruction = row.get("instruction", "")
             texts = [instruction + row["query"], *row.get("positives", ()), *row.get("negatives", ())]
-            longest = max(len(each.ids) for each in self._backend.encode_batch(texts, add_special_tokens=True))
+            longest = max(len(encoding.ids) for encoding in self._backend.encode_batch(texts, add_special_tokens=True))
             if longest > self._limit:
                 raise Refused("too_long", f"a text of {longest:,} tokens, max_seq_len is {self._limit:,}", stage="contrast")
         return row
@@ -284,7 +286,7 @@ def prompt_of(example: object) -> Prompt:
     """A prompt without images; anything else is refused."""
     if not isinstance(example, Prompt):
         raise Refused("not_a_prompt", f"the schema gives {type(example).__name__}, RL needs a Prompt", stage="prompt")
-    refuse_images(example.prompt, "prompt")
+    reject_images(example.prompt, "prompt")
     return example
 
 
@@ -339,9 +341,9 @@ def _plain_row(pair: PlainPair, form: RowForm) -> Columns | None:
 
 
 def _row(parts: Mapping[str, Sequence[Turn]], columns: Columns, form: RowForm) -> Columns:
-    refuse_images([turn for turns in parts.values() for turn in turns], "pair")
+    reject_images([turn for turns in parts.values() for turn in turns], "pair")
     parts = {part: turns if part != "prompt" else [weighted(turn, None) for turn in turns] for part, turns in parts.items()}
-    refuse_fractions([turn for turns in parts.values() for turn in turns], "pair")
+    reject_fractions([turn for turns in parts.values() for turn in turns], "pair")
     row = {part: written(turns, form, columns, "pair") if turns else "" for part, turns in parts.items()}
     for part, value in row.items():
         if not says_something(value):
@@ -356,11 +358,11 @@ def pair_sample(row: Mapping[str, Any], side: str) -> Sample:
     return sample_of(row, [*prompt, *answer])
 
 
-def plain_sides(row: Mapping[str, Any], sides: Sequence[str]) -> list[PlainChat | None]:
+def plain_sides(row: Mapping[str, Any], answers: Sequence[str]) -> list[PlainChat | None]:
     """The same of both in columns, which leave out the weights; `None` where a message is more than a text, something stands beside the turns, or the
     answer is not one turn of an assistant."""
     prompt = _plain(row["prompt"], USER) if row.keys() <= {"prompt", "chosen", "rejected", "margin"} else None
-    return [_plain_side(prompt, _plain(row[side], ASSISTANT)) if prompt is not None else None for side in sides]
+    return [_plain_side(prompt, _plain(row[side], ASSISTANT)) if prompt is not None else None for side in answers]
 
 
 def _plain_side(prompt: PlainChat, answer: PlainChat | None) -> PlainChat | None:
@@ -379,7 +381,9 @@ def _plain(value: str | Sequence[Mapping[str, Any]], role: str) -> PlainChat | N
 
 
 def _as_answer(turn: Turn) -> Turn:
-    return replace(turn, regions=tuple(r if r.loss_weight is not None else replace(r, loss_weight=1.0) for r in turn.regions))
+    return replace(
+        turn, regions=tuple(region if region.loss_weight is not None else replace(region, loss_weight=1.0) for region in turn.regions)
+    )
 
 
 def weighted(turn: Turn, weight: float | None) -> Turn:
@@ -432,36 +436,36 @@ def write_lines(
     line, untemplated, lists = line_of(target), 0, dict.fromkeys(counted, 0)
     with ExitStack() as stack:
 
-        def opened(names: tuple[str, str]) -> list[LinesWriter]:
+        def open_writers(names: tuple[str, str]) -> list[LinesWriter]:
             return [stack.enter_context(LinesWriter(target.payload, name, (target.partition,))) for name in names]
 
-        writers = {False: opened(files)}
+        writers = {False: open_writers(files)}
         plain = source.gives is Pair
         for items, in_test in reading.examples(doing, quarantine, block_bytes=AUTO_BYTES if auto else BLOCK_BYTES, plain=plain):
             for item in items:
                 try:
                     example, write = line(item)
-                    row = _in_form(write, form, auto)
+                    row = _row_in_form(write, form, auto)
                 except Refused as refusal:
                     item.reject(quarantine, refusal)
                     continue
                 to_test = in_test or (family.test_fraction > 0 and held_out(digest(example), family.test_fraction))
                 untemplated += is_untemplated(example)
                 if (labelled := "label" in row) not in writers:
-                    writers[labelled] = opened((UNPAIRED, UNPAIRED_TEST))
+                    writers[labelled] = open_writers((UNPAIRED, UNPAIRED_TEST))
                 writers[labelled][to_test].append(row, source=0, file=item.record.file, at=item.record.row)
                 for column in lists:
                     lists[column] += len(row.get(column, ()))
         kept = {
             f"{'unpaired_' if labelled else ''}{split}": len(writer)
-            for labelled, both in writers.items()
-            for split, writer in zip(("train", "test"), both, strict=True)
+            for labelled, pair_of_writers in writers.items()
+            for split, writer in zip(("train", "test"), pair_of_writers, strict=True)
         }
     counts = {"read": reading.read, "kept": sum(kept.values()), **kept, **lists, **({UNTEMPLATED: untemplated} if untemplated else {})}
     return Draft({**counts, **passed_over(reading)}, {}, promises)
 
 
-def _in_form(write: Line, form: RowForm, auto: bool) -> Mapping[str, Any]:
+def _row_in_form(write: Line, form: RowForm, auto: bool) -> Mapping[str, Any]:
     """A row in the form of its file.
 
     Raises:
@@ -483,13 +487,13 @@ def audit_lines(target: Target, *, fault: Callable[[Mapping[str, Any]], str]) ->
     """
     for path in sorted(target.payload.glob("*.jsonl")):
         for number, row in enumerate(open_lines(target.payload, path.stem), 1):
-            if wrong := fault(row):
-                raise StoreError(f"{path.name} line {number}: {wrong}")
+            if error := fault(row):
+                raise StoreError(f"{path.name} line {number}: {error}")
 
 
 def contrast_line(target: Target) -> Callable[[Item], tuple[AnyExample, Line]]:
     """Lines of queries with their texts."""
-    judged = JudgedContrasts(target.workspace)
+    judged = ContrastRows(target.workspace)
 
     def line(item: Item) -> tuple[AnyExample, Line]:
         return item.example, lambda form: judged.row(item.example)
@@ -507,9 +511,9 @@ def pair_line(target: Target) -> Callable[[Item], tuple[AnyExample, Line]]:
     reasoning = unrendered_reasoning(target.family)
 
     def line(item: Item) -> tuple[AnyExample, Line]:
-        given = item.content
-        plain = isinstance(given, PlainPair) and reasoning.leaves((*given.prompt.texts, given.chosen, given.rejected))
-        example = given if plain else reasoning.read(item.example)
+        content = item.content
+        plain = isinstance(content, PlainPair) and reasoning.leaves((*content.prompt.texts, content.chosen, content.rejected))
+        example = content if plain else reasoning.read(item.example)
         return example, partial(preference_row, example)
 
     return line
@@ -533,6 +537,6 @@ def prompt_digest(example: AnyExample) -> bytes:
     else:
         prompt = example.prompt if isinstance(example, Pair | Prompt | Group) else example.turns[:-1] if isinstance(example, Sample) else ()
         roles, texts = tuple(turn.role for turn in prompt), tuple(turn.text for turn in prompt)
-    one = len(roles) == 1 and roles[0] in (USER, ASSISTANT, PROMPT, COMPLETION)  # which a string may be
-    plain = texts[0] if one else [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+    is_string = len(roles) == 1 and roles[0] in (USER, ASSISTANT, PROMPT, COMPLETION)  # which a string may be
+    plain = texts[0] if is_string else [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
     return xxhash.xxh3_128_digest(msgspec.json.encode(plain))
