@@ -51,12 +51,12 @@ def verdicts_of(workspace: Workspace, asset: Asset, published: Published, checks
         for check in checks:
             yield check.name, verdict_of(check, workspace, fresh)
         return
-    said: dict[str, Verdict] = {}
+    verdicts: dict[str, Verdict] = {}
     waiting = [check.name for check in reversed(checks)]
-    for found in _by_workers(runner, workspace, asset, fresh, checks):
-        said |= found
-        while waiting and waiting[-1] in said:
-            yield waiting[-1], said[waiting.pop()]
+    for new_verdicts in _by_workers(runner, workspace, asset, fresh, checks):
+        verdicts |= new_verdicts
+        while waiting and waiting[-1] in verdicts:
+            yield waiting[-1], verdicts[waiting.pop()]
 
 
 def _by_workers(
@@ -80,7 +80,7 @@ def _by_workers(
             next(results, None)  # lets it end by itself
             return
         with suppress(Unsound):
-            yield verdicts_of_parts(store, (_sound(result.counts["found"]) for result in results))
+            yield verdicts_of_parts(store, (_require_sound(result.counts["found"]) for result in results))
             return
     # the checks of the whole store say what is wrong
     for result in runner.run_shards(_plan(published, _whole(published, derived), ready), work):
@@ -108,23 +108,23 @@ def _carried_out(
     """
     if published.keeper is not None:  # the folder that it is fetched to is another one here
         published = workspace.place(asset, published.manifest.partition).backend.published(published.version)
-    made = EVERY[asset]
+    declared_asset = EVERY[asset]
     if not isinstance(task, Part):
         published = _asked(published, task)
-        return {"verdicts": {check.name: verdict_of(check, workspace, published) for check in made.checks if check.name in task}}
+        return {"verdicts": {check.name: verdict_of(check, workspace, published) for check in declared_asset.checks if check.name in task}}
     try:
-        return {"found": part_of(Store(workspace, made, published, task, kept))}
+        return {"found": part_of(Store(workspace, declared_asset, published, task, kept))}
     except Exception:  # whatever a damaged store makes a reader raise
         return {"found": None}
     finally:
         keep_words()
 
 
-def _sound(found: T | None) -> T:
+def _require_sound(result: T | None) -> T:
     """What was found of a part of a store, which is nothing where it is not as it must be."""
-    if found is None:
+    if result is None:
         raise Unsound
-    return found
+    return result
 
 
 def _asked(published: Published, names: Collection[str]) -> Published:
@@ -169,16 +169,16 @@ def chains_of(workspace: Workspace, steps: Iterable[Step]) -> dict[str, Chains]:
         for step in todo.values():
             if step.partition and EVERY.get(step.asset.name) is step.asset:
                 domains[step.asset.family, step.partition].append(step)
-    found = defaultdict[str, dict[tuple[Step, ...], int]](dict)
+    chains_by_family = defaultdict[str, dict[tuple[Step, ...], int]](dict)
     for (family, name), chain in domains.items():
-        own = {step.asset.name for step in chain}
+        own_assets = {step.asset.name for step in chain}
         inputs = {(above.name, each) for step in chain for above, each in upstream_of(workspace, step.asset, step.partition)}
         size = _text_bytes(workspace, family, name)
-        if size < LARGE_DOMAIN and all(above in own for above, each in inputs & todo.keys()):
-            found[family][tuple(chain)] = size
+        if size < LARGE_DOMAIN and all(above in own_assets for above, each in inputs & todo.keys()):
+            chains_by_family[family][tuple(chain)] = size
     return {
         family: chains
-        for family, chains in found.items()
+        for family, chains in chains_by_family.items()
         if len(chains) > 1
         and sum(size // (PINNED if all(step.asset.stage == "raw" for step in chain) else 1) for chain, size in chains.items())
         >= LARGE_DOMAIN
@@ -213,21 +213,21 @@ def carried_out(workspace: Workspace, family: str, chains: Chains, how: _How) ->
     assert travelling is not None and runner is not None
     work = partial(_chain, workspace=travelling, how=how)
     ready = partial(opened, travelling, kind) if _tokenized(chains) else None
-    left = [
+    remaining = [
         Shard(number, chain[0].partition, size, tuple(replace(step, standing=None) for step in chain))
         for number, (chain, size) in enumerate(chains.items())
     ]
-    while left:
+    while remaining:
         try:
-            with closing(runner.run_shards(Plan(tuple(left), None, whole=len(listed), ready=ready), work)) as results:
+            with closing(runner.run_shards(Plan(tuple(remaining), None, whole=len(listed), ready=ready), work)) as results:
                 for result in results:
-                    left.pop(0)
+                    remaining.pop(0)
                     yield from result.counts["events"]
                     if workspace.progress:
-                        done = total - sum(shard.size for shard in left)
-                        workspace.progress(f"{len(listed) - len(left):,} of {len(listed):,} domains", done, total)
+                        done = total - sum(shard.size for shard in remaining)
+                        workspace.progress(f"{len(listed) - len(remaining):,} of {len(listed):,} domains", done, total)
         except WorkerLost as error:
-            first, *rest = listed[left.pop(0).number]
+            first, *rest = listed[remaining.pop(0).number]
             yield Refused(first, f"{first.label}: {error}", {}, error=error)
             yield from (Skipped(step, first) for step in rest)
 
@@ -510,14 +510,14 @@ def stores_of(workspace: Workspace, assets: Iterable[str], partition: str | None
     Raises:
         ConfigError: no such asset or partition; the message names the nearest.
     """
-    found = (asset_and_partitions(workspace, name, partition) for name in assets)
-    return [(asset, each) for asset, partitions in found for each in partitions]
+    matches = (asset_and_partitions(workspace, name, partition) for name in assets)
+    return [(asset, each) for asset, partitions in matches for each in partitions]
 
 
 def _reasons(refused: list[Refused], skipped: list[Skipped]) -> str:
     waiting_for: dict[Step, list[str]] = {}
-    for each in skipped:
-        waiting_for.setdefault(each.because, []).append(each.step.label)
+    for skip in skipped:
+        waiting_for.setdefault(skip.because, []).append(skip.step.label)
     lines = []
     for fault in refused:
         waiting = waiting_for.get(fault.step)
