@@ -114,7 +114,7 @@ HOW = ("engine", "on_missing", "workers", "cluster")
 
 
 def check_overrides(workspace: Workspace, asset: Asset, partition: str) -> None:
-    """Refuse options of this run that change nothing about a store: they would be accepted and ignored.
+    """Raise on options of this run that change nothing about a store, instead of ignoring them.
 
     An option counts as ignored when the recipe stays the same without it, although it is not what the file says.
 

@@ -37,7 +37,7 @@ from prep_assets.stores.verification import BLOCK, hashes, write_json
 from prep_assets.stores.version_folders import Published
 
 STATE = ".scrub.json"
-"""In the folder of stores: where the rotation is."""
+"""File in the store folder with the position of the rotation."""
 BYTES = 1 << 30
 """Bytes read at a time by default."""
 _DAMAGE = (errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, getattr(errno, "EUCLEAN", errno.EIO))
@@ -262,9 +262,7 @@ def _damage(workspace: Workspace, file: _File, wrong: str) -> Iterator[Damage]:
     remedy = build_command(file.asset.name, file.partition)
     if file.store is None:
         remedy_text = "pin it again" if file.source else "write it there again, so that its time or ETag is another, and pin it again"
-        message = (
-            f"{wrong}, though it looks untouched: restore it; or, where the change is meant, {remedy_text}:\n  {file.source}{remedy}"
-        )
+        message = f"{wrong}, though it looks untouched: restore it; or, where the change is meant, {remedy_text}:\n  {file.source}{remedy}"
     else:
         results = {INTEGRITY.name: Result(False, f"scrub: {wrong}")}
         if not workspace.place(file.asset.name, file.partition).set_aside(file.store, results):

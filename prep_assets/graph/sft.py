@@ -118,7 +118,7 @@ MASK = (
 def _write_tokens(target: Target, quarantine: Quarantine) -> Draft:
     """Render, tokenize and mask one domain."""
     check_policy(target.workspace)
-    stored_image_id(target.workspace, target.family)  # an image token that cannot be one is refused before a record is read
+    stored_image_id(target.workspace, target.family)  # an invalid image token raises before a record is read
     masks = {"loss_mask": "uint8", **target.needed}
     counts = tokenize_rows(target, quarantine, partial(encode_chats, masks=masks), masks)
     metrics = {"trained_fraction": counts["trained_tokens"] / max(1, counts["tokens"])}

@@ -237,7 +237,7 @@ class Tokenize:
         return scored_as_sampled(renders.group, prompt_ids, renders.rewards, self.whole.vocabulary, self.whole.max_seq_len, row)
 
     def renders(self, item: Item) -> Renders | Refused:
-        """The texts of a group, or why it is refused."""
+        """The renders of a group, or its rejection."""
         group = item.example
         if not isinstance(group, Group):
             raise ConfigError(f"{self._schema} with these options gives a {type(group).__name__}; rl_groups needs a Group: {item.id}")
@@ -257,7 +257,7 @@ _Tokens = tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]
 
 
 def _parts(encoded: Encoded) -> list[_Tokens | Refused]:
-    """Ids and mask of each example of a batch, or why it was refused."""
+    """Ids and mask of every example of a batch, or its rejection."""
     parts: list[_Tokens | Refused | None] = [None] * (len(encoded.kept) + len(encoded.refused))
     mask = (encoded.loss != 0).view(np.uint8)
     for number, position in enumerate(encoded.kept.tolist()):

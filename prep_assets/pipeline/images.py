@@ -40,7 +40,7 @@ REMEMBERED = 1 << 16
 
 
 def image_id(family: Family, vocabulary: Vocabulary, stop: str = "", written: str = "", rule: ImageRule | None = None) -> int | None:
-    """The id of the image token; `None` where the family refuses images.
+    """The id of the image token; `None` if the family rejects images.
 
     Only a control token will do: whoever types its text in a record does not get its id, so each one in a store stands for an image.
 
@@ -105,7 +105,7 @@ def shown_images(turns: Iterable[Turn]) -> list[Region]:
 
 
 def reject_images(turns: Iterable[Turn], stage: str) -> None:
-    """Refuse (``unsupported_media``) turns with images where nothing can stand for them."""
+    """Reject (``unsupported_media``) turns with images in families of text only."""
     images = shown_images(turns)
     if images:
         raise Refused(

@@ -1,4 +1,4 @@
-"""The stores of domains as one: lines end to end, or shuffled; tokens in the order of their lines; groups end to end."""
+"""Merge the stores of domains: lines in order or shuffled, tokens in the order of their lines, groups in order."""
 
 from __future__ import annotations
 

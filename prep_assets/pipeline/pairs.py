@@ -121,7 +121,7 @@ class PairEncoder:
         return [number for number in range(len(batch)) if number not in refused], chosen
 
     def _encoded(self, batch: Sequence[Mapping[str, Any]], refused: dict[int, Refused]) -> Encoded:
-        """Both sides of each pair that is not refused, one after the other: its number and the next of twice as many."""
+        """Both sides of every pair that is not rejected: pair n has the positions 2n and 2n + 1."""
         cut = self._plain.cut([side for row in batch for side in plain_sides(row, SIDES)])
         texts = {} if cut is None else {side: cut.laid.render(at).decode() for at, side in enumerate(cut.rows.tolist())}
         renders: dict[int, Rendered] = {}
@@ -164,13 +164,13 @@ def _rendered(row: Mapping[str, Any], side: str, renderer: Proven, reasoning: In
 
 
 def _reject_equal_texts(chosen: str, rejected: str) -> None:
-    """A template that trims can make one text of two answers, and such a pair teaches nothing."""
+    """Reject pairs whose answers render to one text, e.g. because the template trims: they teach nothing."""
     if chosen == rejected:
         raise Refused("equal_answers", "the chat template renders both answers to the same text", stage="render")
 
 
 def _reject_equal_tokens(encoded: Encoded, refused: dict[int, Refused]) -> None:
-    """Two answers that differ only after the place where they are cut off teach nothing."""
+    """Reject pairs whose answers are equal after truncation: they teach nothing."""
     borders = encoded.offsets.tolist()
     sides = {side: encoded.ids[start:end] for side, start, end in zip(encoded.kept.tolist(), borders[:-1], borders[1:], strict=True)}
     for pair in sorted({side // 2 for side in sides}):
