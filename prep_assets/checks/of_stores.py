@@ -27,7 +27,7 @@ from prep_assets.pipeline.documents import POLICY, MaskedDocuments, document_tex
 from prep_assets.pipeline.examples import Item, Reading, Source, converter
 from prep_assets.pipeline.groups import TEST, Tokenize, splits
 from prep_assets.pipeline.images import ImageParts, stored_image_id
-from prep_assets.pipeline.lines import JudgedContrasts, form_of, preference_row, prompt_of, prompt_row
+from prep_assets.pipeline.lines import ContrastRows, form_of, preference_row, prompt_of, prompt_row
 from prep_assets.pipeline.pairs import PairEncoder, generation_prompt, prompt_encoder
 from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources, unrendered_reasoning
 from prep_assets.pipeline.workspace import build_command
@@ -49,11 +49,7 @@ from prep_assets.stores.version_folders import KEY_LENGTH, name_of
 from prep_assets.text.documents import sentences_of
 from prep_assets.text.encode import Encoder
 
-# Files and recipe of every store, and descriptions that checks share.
-
-MASKED = "Trained tokens decode to exactly the assistant's texts and their stop token, on every row; derived without the code that made the mask."
-IDENTITY = "Every row's tokens decode to a fresh render of its source; its control tokens are those that the template wrote, none typed by anybody."
-"""Descriptions of `mask_alignment` and `tokenization_identity` for conversations."""
+# Files and recipe of every store.
 
 
 def integrity(store: Store) -> Verdict:
@@ -235,7 +231,7 @@ def refused_rows(store: Store, source: FromRows) -> Again:
         reasons, items = [""] * len(rows), {}
         reading, judge = build()
         records = [Record(file, row, dict(payload)) for row, payload in zip(rows, payloads, strict=True)]
-        faults = reading.refused(origin.files[file], records)
+        faults = reading.rejections(origin.files[file], records)
         examples = reading.reader.rows([record.payload for record in records])
         for index, (record, example) in enumerate(zip(records, examples, strict=True)):
             fault = faults.get(record.row) or example
@@ -333,7 +329,7 @@ def pairs(store: Store) -> Reasons:
 
 def contrasts(store: Store) -> Reasons:
     """Return what judges rejected contrastive rows again."""
-    judged = JudgedContrasts(store.workspace)
+    judged = ContrastRows(store.workspace)
     return _one_by_one(lambda item: judged.row(item.example))
 
 

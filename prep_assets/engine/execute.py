@@ -1,4 +1,4 @@
-"""Carrying a plan out: stores are built, checked, and published or refused, small domains beside each other."""
+"""Execute a plan: build and check stores, then publish or block them. Small domains run in parallel."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import Pool, WorkerLost, portable
 from prep_assets.workers.shards import Counts, Effort, Plan, Runner, Shard
 
-# The checks of a store: one after the other, or by several processes at once where the store is large. Those that look at every row are then carried out
-# in parts of the store, by whichever process is free, and what is found of the parts is put together in their order.
+# The checks of a store: one after the other, or in several processes if the store is large. Checks of every row then run on parts of the store, and the
+# verdicts on the parts are merged in order.
 
 T = TypeVar("T")
 LARGE = 16 << 20
@@ -45,24 +45,24 @@ LARGE = 16 << 20
 
 
 def verdicts_of(workspace: Workspace, asset: Asset, published: Published, checks: Sequence[Check]) -> Iterator[tuple[str, Verdict]]:
-    """What each of some checks of an asset says, in order."""
+    """Yield (name, verdict) of checks of an asset, in order."""
     runner, fresh = workspace.runner(workspace.family(FAMILIES[asset.family])), _asked(published, [check.name for check in checks])
     if runner is None or len(checks) < 2 or _size(published) < LARGE or EVERY.get(asset.name) is not asset:
         for check in checks:
             yield check.name, verdict_of(check, workspace, fresh)
         return
-    said: dict[str, Verdict] = {}
+    verdicts: dict[str, Verdict] = {}
     waiting = [check.name for check in reversed(checks)]
-    for found in _by_workers(runner, workspace, asset, fresh, checks):
-        said |= found
-        while waiting and waiting[-1] in said:
-            yield waiting[-1], said[waiting.pop()]
+    for new_verdicts in _by_workers(runner, workspace, asset, fresh, checks):
+        verdicts |= new_verdicts
+        while waiting and waiting[-1] in verdicts:
+            yield waiting[-1], verdicts[waiting.pop()]
 
 
 def _by_workers(
     runner: Runner, workspace: Workspace, asset: Asset, published: Published, checks: Sequence[Check]
 ) -> Iterator[Mapping[str, Verdict]]:
-    """The verdicts of some checks, as they come."""
+    """Yield the verdicts of checks as workers finish them."""
     travelling = workspace.travelling(FAMILIES[asset.family])
     work = partial(_carried_out, workspace=travelling, asset=asset.name, published=published, kept={})
     # as builds open it, whose workers go on with this
@@ -80,7 +80,7 @@ def _by_workers(
             next(results, None)  # lets it end by itself
             return
         with suppress(Unsound):
-            yield verdicts_of_parts(store, (_sound(result.counts["found"]) for result in results))
+            yield verdicts_of_parts(store, (_require_sound(result.counts["found"]) for result in results))
             return
     # the checks of the whole store say what is wrong
     for result in runner.run_shards(_plan(published, _whole(published, derived), ready), work):
@@ -88,7 +88,7 @@ def _by_workers(
 
 
 def _whole(published: Published, checks: Sequence[Check]) -> list[Shard]:
-    """Checks of the whole store, together where they come of one reading of its sources."""
+    """Shards of checks on the whole store; checks that share a reading of its sources are one shard."""
     tasks = [[check.name for check in group] for _, group in groupby(checks, lambda check: check.derived is not None or check.name)]
     return [Shard(0, " and ".join(task), _size(published), task) for task in tasks]
 
@@ -108,23 +108,23 @@ def _carried_out(
     """
     if published.keeper is not None:  # the folder that it is fetched to is another one here
         published = workspace.place(asset, published.manifest.partition).backend.published(published.version)
-    made = EVERY[asset]
+    declared_asset = EVERY[asset]
     if not isinstance(task, Part):
         published = _asked(published, task)
-        return {"verdicts": {check.name: verdict_of(check, workspace, published) for check in made.checks if check.name in task}}
+        return {"verdicts": {check.name: verdict_of(check, workspace, published) for check in declared_asset.checks if check.name in task}}
     try:
-        return {"found": part_of(Store(workspace, made, published, task, kept))}
+        return {"found": part_of(Store(workspace, declared_asset, published, task, kept))}
     except Exception:  # whatever a damaged store makes a reader raise
         return {"found": None}
     finally:
         keep_words()
 
 
-def _sound(found: T | None) -> T:
-    """What was found of a part of a store, which is nothing where it is not as it must be."""
-    if found is None:
+def _require_sound(result: T | None) -> T:
+    """Return the result on a part of a store; raise `Unsound` if there is none."""
+    if result is None:
         raise Unsound
-    return found
+    return result
 
 
 def _asked(published: Published, names: Collection[str]) -> Published:
@@ -136,7 +136,7 @@ def _size(published: Published) -> int:
 
 
 def verdict_of(check: Check, workspace: Workspace, published: Published) -> Verdict:
-    """The verdict of a check. One that cannot be carried out does not hold, whatever a damaged store makes a reader raise."""
+    """The verdict of a check. A check that raises fails, whatever a damaged store makes a reader raise."""
     try:
         return run_check(check, workspace, published)
     except Exception as error:
@@ -146,7 +146,7 @@ def verdict_of(check: Check, workspace: Workspace, published: Published) -> Verd
         keep_words()
 
 
-# Domains beside each other: where those of a family are too small to be cut into shards, each is built and checked by one worker.
+# Domains in parallel: if the domains of a family are too small for shards, one worker builds and checks a whole domain.
 
 LARGE_DOMAIN = FEWEST * SHARD_BYTES
 """Bytes of text. A domain that has as many is cut into shards; fewer in all of them are done sooner than workers start."""
@@ -169,16 +169,16 @@ def chains_of(workspace: Workspace, steps: Iterable[Step]) -> dict[str, Chains]:
         for step in todo.values():
             if step.partition and EVERY.get(step.asset.name) is step.asset:
                 domains[step.asset.family, step.partition].append(step)
-    found = defaultdict[str, dict[tuple[Step, ...], int]](dict)
+    chains_by_family = defaultdict[str, dict[tuple[Step, ...], int]](dict)
     for (family, name), chain in domains.items():
-        own = {step.asset.name for step in chain}
+        own_assets = {step.asset.name for step in chain}
         inputs = {(above.name, each) for step in chain for above, each in upstream_of(workspace, step.asset, step.partition)}
         size = _text_bytes(workspace, family, name)
-        if size < LARGE_DOMAIN and all(above in own for above, each in inputs & todo.keys()):
-            found[family][tuple(chain)] = size
+        if size < LARGE_DOMAIN and all(above in own_assets for above, each in inputs & todo.keys()):
+            chains_by_family[family][tuple(chain)] = size
     return {
         family: chains
-        for family, chains in found.items()
+        for family, chains in chains_by_family.items()
         if len(chains) > 1
         and sum(size // (PINNED if all(step.asset.stage == "raw" for step in chain) else 1) for chain, size in chains.items())
         >= LARGE_DOMAIN
@@ -213,21 +213,21 @@ def carried_out(workspace: Workspace, family: str, chains: Chains, how: _How) ->
     assert travelling is not None and runner is not None
     work = partial(_chain, workspace=travelling, how=how)
     ready = partial(opened, travelling, kind) if _tokenized(chains) else None
-    left = [
+    remaining = [
         Shard(number, chain[0].partition, size, tuple(replace(step, standing=None) for step in chain))
         for number, (chain, size) in enumerate(chains.items())
     ]
-    while left:
+    while remaining:
         try:
-            with closing(runner.run_shards(Plan(tuple(left), None, whole=len(listed), ready=ready), work)) as results:
+            with closing(runner.run_shards(Plan(tuple(remaining), None, whole=len(listed), ready=ready), work)) as results:
                 for result in results:
-                    left.pop(0)
+                    remaining.pop(0)
                     yield from result.counts["events"]
                     if workspace.progress:
-                        done = total - sum(shard.size for shard in left)
-                        workspace.progress(f"{len(listed) - len(left):,} of {len(listed):,} domains", done, total)
+                        done = total - sum(shard.size for shard in remaining)
+                        workspace.progress(f"{len(listed) - len(remaining):,} of {len(listed):,} domains", done, total)
         except WorkerLost as error:
-            first, *rest = listed[left.pop(0).number]
+            first, *rest = listed[remaining.pop(0).number]
             yield Refused(first, f"{first.label}: {error}", {}, error=error)
             yield from (Skipped(step, first) for step in rest)
 
@@ -242,13 +242,13 @@ def _chain(task: Sequence[Step], folder: Path, *, workspace: Workspace, how: _Ho
     return {"events": list(map(portably, _carried_out_steps(workspace, task, Effort(), how)))}
 
 
-# Carrying out a plan: each store is built, checked, and accepted or refused. This is the only way by which a store becomes current.
+# Executing a plan: every store is built, checked, and accepted or blocked. Stores become current in no other way.
 
 
 def run(
     workspace: Workspace, steps: Iterable[Step], *, recheck: bool = False, publish: bool = False, hand_over: bool = False
 ) -> Iterator[Event]:
-    """Carry out a plan. A store that is refused stops what is made from it, and nothing else.
+    """Execute a plan. A blocked store stops what is made from it, and nothing else.
 
     Args:
         workspace: with this run's options, which apply to the stores asked for.
@@ -263,7 +263,7 @@ def run(
 
 
 def _carried_out_steps(workspace: Workspace, plan: Sequence[Step], effort: Effort, how: _How) -> Iterator[Event]:
-    """First what workers carry out of whole domains, then one step after the other."""
+    """Execute whole domains in workers first, then the other steps one by one."""
     worker, failed = _Worker(workspace, effort, how), dict[tuple[str, str], Step]()
 
     def noted(events: Iterable[Event]) -> Iterator[Event]:
@@ -315,7 +315,7 @@ class _Worker:
         self.sound: set[tuple[str, str]] = set()
 
     def carry_out(self, step: Step) -> Iterator[Event]:
-        """Build, check, and accept or refuse one store."""
+        """Build and check one store, then accept or block it."""
         began, workspace = monotonic(), self._workspace if step.requested else self._workspace.plain
         verdicts: dict[str, Verdict] = {}
         published: Published | None = None
@@ -464,7 +464,7 @@ def build(
     publish: bool = False,
     tell: Tell = lambda event: None,
 ) -> list[Built]:
-    """Bring assets up to date, with everything that they are made from: build, run the checks, accept or refuse.
+    """Bring assets up to date, with everything that they are made from: build, run the checks, accept or block.
 
     Args:
         workspace: where the configuration and the stores are, and the options of this run.
@@ -480,7 +480,7 @@ def build(
 
     Raises:
         PrepAssetsError: what stopped the only store that could not be built.
-        BuildFailed: several stores were refused, or one fails its checks. What could be built is built.
+        BuildFailed: several stores failed, or one fails its checks. What could be built is built.
         ConfigError: no such asset or partition, or options that do not apply.
     """
     steps = plan(workspace, stores_of(workspace, assets, partition), force=force)
@@ -510,14 +510,14 @@ def stores_of(workspace: Workspace, assets: Iterable[str], partition: str | None
     Raises:
         ConfigError: no such asset or partition; the message names the nearest.
     """
-    found = (asset_and_partitions(workspace, name, partition) for name in assets)
-    return [(asset, each) for asset, partitions in found for each in partitions]
+    matches = (asset_and_partitions(workspace, name, partition) for name in assets)
+    return [(asset, each) for asset, partitions in matches for each in partitions]
 
 
 def _reasons(refused: list[Refused], skipped: list[Skipped]) -> str:
     waiting_for: dict[Step, list[str]] = {}
-    for each in skipped:
-        waiting_for.setdefault(each.because, []).append(each.step.label)
+    for skip in skipped:
+        waiting_for.setdefault(skip.because, []).append(skip.step.label)
     lines = []
     for fault in refused:
         waiting = waiting_for.get(fault.step)

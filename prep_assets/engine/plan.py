@@ -62,11 +62,11 @@ def plan(workspace: Workspace, stores: Iterable[Store], *, force: bool = False, 
         for asset, partition in wanted:
             check_overrides(workspace, asset, partition)
     requested = {(asset.name, partition) for asset, partition in wanted}
-    found: dict[tuple[str, str], Step] = {}
+    steps: dict[tuple[str, str], Step] = {}
     for asset, partition in wanted:
-        _add(workspace, asset, partition, look, requested, force, found)
-    _check_on_missing(workspace, list(found.values()))
-    return list(found.values())
+        _add(workspace, asset, partition, look, requested, force, steps)
+    _check_on_missing(workspace, list(steps.values()))
+    return list(steps.values())
 
 
 def _add(
@@ -76,28 +76,28 @@ def _add(
     look: Statuses,
     requested: set[tuple[str, str]],
     force: bool,
-    found: dict[tuple[str, str], Step],
+    steps: dict[tuple[str, str], Step],
 ) -> None:
     """Put a store into the plan behind what it is made from; nothing above a store that is current is looked at."""
     key = (asset.name, partition)
-    if key in found:
+    if key in steps:
         return
     for above, each in upstream_of(workspace, asset, partition):
         if (above.name, each) in requested or look.at(above, each).state != "current":
-            _add(workspace, above, each, look, requested, force, found)
+            _add(workspace, above, each, look, requested, force, steps)
     standing, forced = look.at(asset, partition), force and key in requested
     options = key in requested and bool(workspace.overrides.get(asset.family))
-    own = ", ".join(standing.overrides) if key in requested else ""
+    published_overrides = ", ".join(standing.overrides) if key in requested else ""
     why = standing.why or (
         "asked for again"
         if forced
         else "with options of this run"
         if options
-        else f"published with options of one run: {own}"
-        if own
+        else f"published with options of one run: {published_overrides}"
+        if published_overrides
         else ""
     )
-    found[key] = Step(asset, partition, standing.state, why, key in requested, forced or standing.state == "failed", standing)
+    steps[key] = Step(asset, partition, standing.state, why, key in requested, forced or standing.state == "failed", standing)
 
 
 def _check_on_missing(workspace: Workspace, steps: list[Step]) -> None:
@@ -114,7 +114,7 @@ HOW = ("engine", "on_missing", "workers", "cluster")
 
 
 def check_overrides(workspace: Workspace, asset: Asset, partition: str) -> None:
-    """Refuse options of this run that change nothing about a store: they would be accepted and ignored.
+    """Raise on options of this run that change nothing about a store, instead of ignoring them.
 
     An option counts as ignored when the recipe stays the same without it, although it is not what the file says.
 

@@ -37,7 +37,7 @@ from prep_assets.stores.verification import BLOCK, hashes, write_json
 from prep_assets.stores.version_folders import Published
 
 STATE = ".scrub.json"
-"""In the folder of stores: where the rotation is."""
+"""File in the store folder with the position of the rotation."""
 BYTES = 1 << 30
 """Bytes read at a time by default."""
 _DAMAGE = (errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, getattr(errno, "EUCLEAN", errno.EIO))
@@ -118,14 +118,14 @@ def scrub(workspace: Workspace, budget: int = BYTES, seconds: float = float("inf
         if read >= budget or time.monotonic() > ends:
             break
         try:
-            done, wrong = _compare(file, at, budget - read, ends)
+            done, fault = _compare(file, at, budget - read, ends)
         except (SourceUnavailable, Unanswered) as error:
             unreached.append(str(error))
             key, at = f"{file.key}\0", 0
             continue
         read, at = read + done - at, done
-        if wrong:
-            damaged += _damage(workspace, file, wrong)
+        if fault:
+            damaged += _damage(workspace, file, fault)
         elif done < file.size:
             break
         key, at = f"{file.key}\0", 0
@@ -138,8 +138,8 @@ def scrub(workspace: Workspace, budget: int = BYTES, seconds: float = float("inf
 
 def _state(workspace: Workspace) -> Mapping[str, str]:
     try:
-        found = json.loads((workspace.stores / STATE).read_text("utf-8"))
-        return found if isinstance(found, dict) and isinstance(found.get("at"), int) else {}
+        state = json.loads((workspace.stores / STATE).read_text("utf-8"))
+        return state if isinstance(state, dict) and isinstance(state.get("at"), int) else {}
     except (OSError, ValueError):
         return {}
 
@@ -167,10 +167,10 @@ def _files(workspace: Workspace, remote: bool) -> Iterator[_File]:
 
 def _published(place: Place) -> Published | None:
     try:
-        found = place.current()
+        published = place.current()
     except PrepAssetsError:  # a manifest that cannot be read shows when the store is opened
         return None
-    return None if found is None or found.manifest.format < 2 else found
+    return None if published is None or published.manifest.format < 2 else published
 
 
 def _sources(workspace: Workspace, raw: Published, asset: Asset, partition: str, domain: Domain, remote: bool) -> Iterator[_File]:
@@ -178,15 +178,15 @@ def _sources(workspace: Workspace, raw: Published, asset: Asset, partition: str,
         listed, blocks = read_sources(raw), read_hashes(raw)
     except StoreError:  # it is among the files of stores
         return
-    for which, found in (("files", workspace.files(domain)), ("test_files", workspace.test_files(domain))):
-        pinned = {entry["name"]: entry for entry in listed[which]}
-        pins = {pin.name: pin.identity for pin in workspace.pins(found)}
-        for file in found:
+    for role, files in (("files", workspace.files(domain)), ("test_files", workspace.test_files(domain))):
+        pinned = {entry["name"]: entry for entry in listed[role]}
+        pins = {pin.name: pin.identity for pin in workspace.pins(files)}
+        for file in files:
             entry = pinned.get(file.name)
-            there = is_remote(file.url)
-            if entry and remote >= there and pins[file.name]["sha256"] == entry["sha256"]:
-                key, touch = f"{asset.name}/{partition}/sources/{file.name}", "" if there else f"touch {shlex.quote(file.url)} && "
-                size, sums, read = entry["size"], blocks[which][file.name], partial(_stored, file) if there else None
+            remote_file = is_remote(file.url)
+            if entry and remote >= remote_file and pins[file.name]["sha256"] == entry["sha256"]:
+                key, touch = f"{asset.name}/{partition}/sources/{file.name}", "" if remote_file else f"touch {shlex.quote(file.url)} && "
+                size, sums, read = entry["size"], blocks[role][file.name], partial(_stored, file) if remote_file else None
                 yield _File(key, file_name(file.url), size, sums, asset, partition, read, source=touch)
 
 
@@ -261,24 +261,26 @@ def _damage(workspace: Workspace, file: _File, wrong: str) -> Iterator[Damage]:
     built = tuple(_made_from(workspace, file.asset, file.partition))
     remedy = build_command(file.asset.name, file.partition)
     if file.store is None:
-        again = "pin it again" if file.source else "write it there again, so that its time or ETag is another, and pin it again"
-        message = f"{wrong}, though it looks untouched: restore it; or, where the change is meant, {again}:\n  {file.source}{remedy}"
+        remedy_text = "pin it again" if file.source else "write it there again, so that its time or ETag is another, and pin it again"
+        message = f"{wrong}, though it looks untouched: restore it; or, where the change is meant, {remedy_text}:\n  {file.source}{remedy}"
     else:
-        found = {INTEGRITY.name: Result(False, f"scrub: {wrong}")}
-        if not workspace.place(file.asset.name, file.partition).set_aside(file.store, found):
+        results = {INTEGRITY.name: Result(False, f"scrub: {wrong}")}
+        if not workspace.place(file.asset.name, file.partition).set_aside(file.store, results):
             return
         message = f"{wrong}. Build it again:\n  {remedy}"
     for place in built:
-        if (each := _published(place)) is not None and each.results is not None:
-            place.record(each, {INTEGRITY.name: Result(False, f"scrub: {file.key} was damaged, which it is made from: check it again")})
+        if (current := _published(place)) is not None and current.results is not None:
+            place.record(current, {INTEGRITY.name: Result(False, f"scrub: {file.key} was damaged, which it is made from: check it again")})
     yield Damage(file.asset.name, file.partition, message, tuple(place.label for place in built), file.store is None)
 
 
 def _made_from(workspace: Workspace, asset: Asset, partition: str) -> Iterator[Place]:
     """The stores that are made from one, directly or not, in the order of the graph."""
-    found = {(asset.name, partition)}
-    for each in family_assets(workspace, asset.family).values():
-        for other in each.partitions(workspace):
-            if any((above.name, its) in found for above, its in upstream_of(workspace, each, other)):
-                found.add((each.name, other))
-                yield workspace.place(each.name, other)
+    reached = {(asset.name, partition)}
+    for derived in family_assets(workspace, asset.family).values():
+        for derived_partition in derived.partitions(workspace):
+            if any(
+                (above.name, above_partition) in reached for above, above_partition in upstream_of(workspace, derived, derived_partition)
+            ):
+                reached.add((derived.name, derived_partition))
+                yield workspace.place(derived.name, derived_partition)

@@ -207,8 +207,8 @@ def _family(asset: str) -> str:
 
 def _in_bucket(root: Path, bucket: Bucket) -> Iterator[Place]:
     for asset in bucket.folders(""):
-        found = {"", *bucket.below(asset).folders("")} - {"versions", "leases"}
-        for place in (Place(root, asset, partition) for partition in sorted(found)):
+        partitions = {"", *bucket.below(asset).folders("")} - {"versions", "leases"}
+        for place in (Place(root, asset, partition) for partition in sorted(partitions)):
             if place.backend.names():
                 yield place
 
@@ -217,10 +217,10 @@ def _places(workspace: Workspace) -> list[Place]:
     """Every folder that has versions of a store."""
     if (bucket := bucket_of(workspace.stores)) is not None:
         return list(_in_bucket(workspace.stores, bucket))
-    root, found = workspace.stores, []
+    root, places = workspace.stores, []
     for folder in sorted(root.iterdir()) if root.is_dir() else ():
         if (folder / "versions").is_dir():
-            found.append(Place(root, folder.name))
+            places.append(Place(root, folder.name))
         elif folder.is_dir() and not folder.name.startswith("."):
-            found += [Place(root, folder.name, each.name) for each in sorted(folder.iterdir()) if (each / "versions").is_dir()]
-    return found
+            places += [Place(root, folder.name, each.name) for each in sorted(folder.iterdir()) if (each / "versions").is_dir()]
+    return places

@@ -92,14 +92,16 @@ class Exporting:
 
     def all_options(self, workspace: Workspace) -> dict[str, Any]:
         """Every option of the format: what is set, what the family's vocabulary says of padding and size, the format's defaults."""
-        found = export_named(self.format)
-        known = found.options
-        defaults = {name: each.default for name, each in known.items() if each.default is not inspect.Parameter.empty}
+        exporter = export_named(self.format)
+        known = exporter.options
+        defaults = {name: option.default for name, option in known.items() if option.default is not inspect.Parameter.empty}
         if {"pad_id", "vocab_size"} & set(known):
             family = workspace.family(FAMILIES[self.source.family])
             vocabulary = workspace.vocabulary(family)
             suggested = {"pad_id": vocabulary.pad_id, "vocab_size": vocabulary_size(family, vocabulary)}
-            defaults |= {name: value for name, value in suggested.items() if name in known and found.means(name, self.kind, self.options)}
+            defaults |= {
+                name: value for name, value in suggested.items() if name in known and exporter.means(name, self.kind, self.options)
+            }
         return {**defaults, **self.options}
 
 
@@ -110,19 +112,19 @@ def exporting(source: Asset, format: str, stream: str | None, options: Mapping[s
         ConfigError: an unknown format, stream or option, or a combination that does not work; the message names the nearest.
     """
     with about("to"):
-        found = export_named(format)
+        exporter = export_named(format)
     streams = source.streams
     chosen = next(iter(streams)) if stream is None else stream
     if chosen not in streams:
         raise ConfigError(f"stream: {source.name} has no stream {stream!r}{nearest(chosen, streams) or '.'} It has: {', '.join(streams)}")
     kind = streams[chosen].kind
-    if not issubclass(kind, found.takes):
-        takes = ", ".join(each.__name__ for each in found.takes)
+    if not issubclass(kind, exporter.takes):
+        takes = ", ".join(kind_taken.__name__ for kind_taken in exporter.takes)
         raise ConfigError(f"to: {format} writes {takes}; {chosen} of {source.name} is a {kind.__name__}")
     with about("options"):
-        check_options(found, options)
-        check_options_apply(found, kind, options)
-    if streams[chosen].masked and not found.keeps_mask(options):
+        check_options(exporter, options)
+        check_options_apply(exporter, kind, options)
+    if streams[chosen].masked and not exporter.keeps_mask(options):
         with about("to"):
             raise lost_mask_error(format, source.name)
     return Exporting(name, source, format, chosen, options)
@@ -207,8 +209,8 @@ def _readable(each: Exporting, store: Store) -> Verdict:
     workspace, recipe, partition = store.workspace, store.recipe, store.partition
     source = workspace.built(each.source.name, partition)
     if source.manifest.content_hash != recipe["source"]:
-        where = workspace.place(each.source.name, partition).label
-        raise StoreError(f"{where} was built again since. Export it again: {build_command(store.asset.name, partition)}")
+        label = workspace.place(each.source.name, partition).label
+        raise StoreError(f"{label} was built again since. Export it again: {build_command(store.asset.name, partition)}")
     return compare(store.directory, open_export_source(each, source), each.format, recipe["options"])
 
 
@@ -224,11 +226,11 @@ def family_of_export(name: str) -> str:
 
 def export_asset(each: Exporting) -> Asset:
     """The asset that keeps an export."""
-    found = export_named(each.format)
+    exporter = export_named(each.format)
     return Asset(
         name=asset_name(each),
         family=each.source.family,
-        description=f"{each.source.name} as files of {each.format}, {each.stream}.\n\n{found.summary}",
+        description=f"{each.source.name} as files of {each.format}, {each.stream}.\n\n{exporter.summary}",
         write=partial(_write, each=each),
         audit=partial(_audit, each=each),
         inputs=(("source", each.source),),
@@ -244,5 +246,5 @@ def export_asset(each: Exporting) -> Asset:
             ),
         ),
         stage=STAGE,
-        kind=found.kind,
+        kind=exporter.kind,
     )

@@ -42,8 +42,8 @@ def family_assets(workspace: Workspace, family: str) -> Mapping[str, Asset]:
     Raises:
         ConfigError: the family's configuration means nothing.
     """
-    own = (asset for asset in EVERY.values() if asset.family == family and not (asset.absent and asset.absent(workspace)))
-    return {asset.name: asset for asset in (*own, *map(export_asset, family_exports(workspace, family)))}
+    assets = (asset for asset in EVERY.values() if asset.family == family and not (asset.absent and asset.absent(workspace)))
+    return {asset.name: asset for asset in (*assets, *map(export_asset, family_exports(workspace, family)))}
 
 
 def family_exports(workspace: Workspace, family: str) -> list[Exporting]:
@@ -52,19 +52,19 @@ def family_exports(workspace: Workspace, family: str) -> list[Exporting]:
     Raises:
         ConfigError: every fault in them.
     """
-    found, faults = [], []
-    for name, each in workspace.family(FAMILIES[family]).exports.items():
+    exports, faults = [], []
+    for name, entry in workspace.family(FAMILIES[family]).exports.items():
         try:
             with about("from"):
-                source = exported(family, each.source)
+                source = exported(family, entry.source)
                 if source.absent and (why := source.absent(workspace)):
                     raise ConfigError(f"{source.name} is not an asset here: {why}")
-            found.append(exporting(source, each.to, each.stream, each.options, name=name))
+            exports.append(exporting(source, entry.to, entry.stream, entry.options, name=name))
         except ConfigError as error:
             faults.append(f"  exports.{name}.{error}")
     if faults:
         raise ConfigError("\n".join([f"{workspace.configs / family}.yaml:", *faults]))
-    return found
+    return exports
 
 
 def exported(family: str, name: str) -> Asset:
@@ -138,8 +138,8 @@ def upstream_of(workspace: Workspace, asset: Asset, partition: str) -> Iterator[
     for name in asset.upstream:
         above = EVERY[name]
         same = asset.partitioned and above.partitioned
-        for each in (partition,) if same else above.partitions(workspace):
-            yield above, each
+        for above_partition in (partition,) if same else above.partitions(workspace):
+            yield above, above_partition
 
 
 def lines_of(asset: str, stream: str) -> tuple[str, str] | None:
@@ -147,7 +147,7 @@ def lines_of(asset: str, stream: str) -> tuple[str, str] | None:
     source = EVERY[asset].source
     if isinstance(source, FromLines):
         folder = stream.rpartition("/")[0]
-        return next(found for name, found in source.files.items() if name.rpartition("/")[0] == folder)
+        return next(lines for name, lines in source.files.items() if name.rpartition("/")[0] == folder)
     if not isinstance(source, FromParts):
         return None
     return source.lines.get(stream) or (lines_of(source.assets[1], stream) if len(source.assets) > 1 else None)

@@ -118,7 +118,7 @@ def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[Re
 
     with closing(ahead(_tokenized(read_documents(reading, text_of, check), encode))) as blocks:
         for documents, (flat, begins) in blocks:
-            # a text that is lossy is refused for that, however long it is
+            # a lossy text is rejected as lossy, whatever its length
             faults = dict(too_long(flat, family.preprocessing.max_seq_len)) | lossy(flat, documents, vocabulary, byte_lengths, tokenized)
             documents.write_refused(quarantine, list(faults.items()))
             to_dev = _to_dev(documents.texts, documents.held_out, family.test_fraction)
@@ -188,7 +188,7 @@ PRETRAIN_TOKENS = Asset(
 
 Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_0000/sequence.bin`.""",
     write=_write,
-    audit=partial(audit_tokens, more=_audit_ends),
+    audit=partial(audit_tokens, audit_more=_audit_ends),
     inputs=(("raw", PRETRAIN_RAW),),
     depends=_depends,
     partitioned=True,

@@ -98,9 +98,9 @@ def group_preview(store: Store, row: int, stream: str | None, limit: int) -> Pre
     split = chosen_stream(store, stream, list(folders))
     groups = open_groups(folders[split])
     check_row(store, row, len(groups))
-    where = record_name(store, groups.sources[groups.source[row]], int(groups.prompts.file[row]), int(groups.prompts.row[row]))
+    origin = record_name(store, groups.sources[groups.source[row]], int(groups.prompts.file[row]), int(groups.prompts.row[row]))
     prompt = groups.prompts.record(row, "tokens")
-    ids, weights, positions, origins = [prompt[:limit]], [np.zeros(len(prompt[:limit]))], [np.arange(len(prompt[:limit]))], [(0, where)]
+    ids, weights, positions, origins = [prompt[:limit]], [np.zeros(len(prompt[:limit]))], [np.arange(len(prompt[:limit]))], [(0, origin)]
     responses, rewards = groups.responses_of(row), groups.rewards.record(row, "rewards")
     for number, (response, reward) in enumerate(zip(responses, rewards.tolist(), strict=True)):
         origins.append((sum(map(len, ids)), f"response {number}, reward {reward:g}"))
@@ -111,7 +111,7 @@ def group_preview(store: Store, row: int, stream: str | None, limit: int) -> Pre
     title = f"{store.asset.name} {split} group {row:,} of {len(groups):,}: a prompt of {len(prompt):,} tokens, {len(responses)} responses"
     texts = token_texts(store.vocabulary, flat)
     numbers = [np.concatenate(each).tolist() for each in (weights, positions)]
-    return Preview(f"{title}, from {where}", texts, tuple(numbers[0]), tuple(numbers[1]), tuple(origins), tuple(flat))
+    return Preview(f"{title}, from {origin}", texts, tuple(numbers[0]), tuple(numbers[1]), tuple(origins), tuple(flat))
 
 
 def record_preview(store: Store, row: int, stream: str | None, limit: int) -> Preview:
@@ -122,11 +122,11 @@ def record_preview(store: Store, row: int, stream: str | None, limit: int) -> Pr
     check_row(store, row, len(tokens))
     ids = tokens.record(row, "tokens")[:limit]
     weights = tokens.weights(row)[:limit].astype(float).tolist() if "loss_mask" in tokens.arrays else ()
-    where = f"line {int(tokens.row[row])}"
+    origin = f"line {int(tokens.row[row])}"
     if isinstance(store.asset.source, FromRows):
-        where = record_name(store, store.partition, int(tokens.file[row]), int(tokens.row[row])) + _answer(tokens, row)
-    title = f"{store.asset.name} {name} record {row:,} of {len(tokens):,}: {len(tokens.record(row, 'tokens')):,} tokens, from {where}"
-    return Preview(title, token_texts(store.vocabulary, ids.tolist()), tuple(weights), tuple(range(len(ids))), ((0, where),))
+        origin = record_name(store, store.partition, int(tokens.file[row]), int(tokens.row[row])) + _answer(tokens, row)
+    title = f"{store.asset.name} {name} record {row:,} of {len(tokens):,}: {len(tokens.record(row, 'tokens')):,} tokens, from {origin}"
+    return Preview(title, token_texts(store.vocabulary, ids.tolist()), tuple(weights), tuple(range(len(ids))), ((0, origin),))
 
 
 def packed_preview(store: Store, row: int, stream: str | None, limit: int) -> Preview:

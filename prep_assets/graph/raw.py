@@ -19,7 +19,7 @@ from prep_assets.data.read import read_blocks
 from prep_assets.data.tables import Cut, LineCuts, line_cuts, table_cuts
 from prep_assets.errors import ConfigError, SourceError
 from prep_assets.pipeline.asset import SOURCE_COLUMNS, Asset, Target
-from prep_assets.pipeline.examples import Noted, Notes, Stretch, columns_of, duplicates_of, shards_of
+from prep_assets.pipeline.examples import PinnedDuplicates, RecordNotes, Stretch, columns_of, duplicates_of, shards_of
 from prep_assets.pipeline.sources import (
     BLOCKS,
     SOURCES,
@@ -33,7 +33,7 @@ from prep_assets.pipeline.sources import (
     read_sources,
     router_of,
 )
-from prep_assets.pipeline.tokens import FEWEST, QUARANTINE, take_quarantine, told
+from prep_assets.pipeline.tokens import FEWEST, QUARANTINE, shard_results, take_quarantine
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.published import Draft
 from prep_assets.stores.verification import write_json
@@ -66,16 +66,16 @@ def _write(target: Target, quarantine: Quarantine) -> Draft:
     domain, router = domain_of(options, name), router_of(workspace, options, name)
     _check_txt(workspace, name, domain)
     files = {"files": workspace.files(domain), "test_files": workspace.test_files(domain)}
-    pins = {which: workspace.pins(found) for which, found in files.items()}
-    blocks = {which: {pin.name: pin.blocks for pin in each} for which, each in pins.items()}
+    pins = {role: workspace.pins(role_files) for role, role_files in files.items()}
+    blocks = {role: {pin.name: pin.blocks for pin in role_pins} for role, role_pins in pins.items()}
     remedy = build_command(target.asset.name, name)
-    sources = {which: proven(found, blocks[which], remedy) for which, found in files.items()}
+    sources = {role: proven(role_files, blocks[role], remedy) for role, role_files in files.items()}
     counted = _by_workers(workspace, options, name, router, sources, target.payload, quarantine) or [
         _count(workspace, domain, router, file, quarantine) for file in (*sources["files"], *sources["test_files"])
     ]
     router.check()
     entries = iter(counted)
-    listed = {which: [{**pin.identity, **next(entries)} for pin in each] for which, each in pins.items()}
+    listed = {role: [{**pin.identity, **next(entries)} for pin in role_pins] for role, role_pins in pins.items()}
     content = {**listed, **images_pinned(workspace, domain), **benchmarks_pinned(workspace, options)}
     write_json(target.payload / SOURCES, content, indent=1, ensure_ascii=False)
     write_json(target.payload / BLOCKS, blocks, indent=1, ensure_ascii=False)
@@ -123,8 +123,8 @@ def _has_lines(file: SourceFile, domain: Domain) -> bool:
     return file.format in tables.LINES and domain.txt == "line"
 
 
-def _counted(rows: int, found: list[Cut]) -> dict[str, Any]:
-    return {"rows": rows, **({"cuts": found} if found else {})}
+def _counted(rows: int, cuts: list[Cut]) -> dict[str, Any]:
+    return {"rows": rows, **({"cuts": cuts} if cuts else {})}
 
 
 def _by_workers(
@@ -142,37 +142,37 @@ def _by_workers(
     lines = [_has_lines(file, domain) and file.compression is None and not is_remote(file.url) for file in files]
     if runner is None or not all(lines) or sum(file.size for file in files) < FEWEST * tables.SHARD_BYTES:
         return []
-    found = [line_cuts(file, tables.SHARD_BYTES) for file in files]
-    shards = shards_of(Pinned(sources["files"], sources["test_files"], 0, "", cuts=tuple(map(tuple, found))), options.cluster.shards)
+    cuts = [line_cuts(file, tables.SHARD_BYTES) for file in files]
+    shards = shards_of(Pinned(sources["files"], sources["test_files"], 0, "", cuts=tuple(map(tuple, cuts))), options.cluster.shards)
     rows = Counter[int]()
-    noting = family_name(type(options)) in _TOKENIZED_IN_SHARDS and Noted.can_be(options, domain)
+    noting = family_name(type(options)) in _TOKENIZED_IN_SHARDS and PinnedDuplicates.can_be(options, domain)
     work = partial(_read_shard, files=files, router=router, noting=noting)
     noted = []
-    for result in told(workspace, f"read {name}", runner, shards, work, payload):
+    for result in shard_results(workspace, f"read {name}", runner, shards, work, payload):
         take_quarantine(result, quarantine)
         noted += [columns_of(result)] if noting else []
         rows.update({int(number): count for number, count in result.counts["rows"].items()})
         router.others.update(result.counts["others"])
     if noting and workspace.pool is not None:
-        workspace.pool.noted[type(options), name] = Noted(domain, files, shards, duplicates_of(noted))
+        workspace.pool.noted[type(options), name] = PinnedDuplicates(domain, files, shards, duplicates_of(noted))
     runner.effort.shards += len(shards)
-    return [_counted(rows[number], each) for number, each in enumerate(found)]
+    return [_counted(rows[number], file_cuts) for number, file_cuts in enumerate(cuts)]
 
 
 def _read_shard(stretches: Sequence[Stretch], folder: Path, *, files: Sequence[SourceFile], router: Router, noting: bool) -> dict[str, Any]:
     """The work of one shard: its rows by the number of their file, those of no domain, and those that cannot be read."""
-    mine, rows, notes = replace(router, others=Counter()), Counter[str](), Notes()
+    own_router, rows, notes = replace(router, others=Counter()), Counter[str](), RecordNotes()
     with Quarantine(folder / QUARANTINE) as quarantine:
         for stretch in stretches:
             file = files[stretch.file]
-            for block in mine.picked(file, read_blocks(file, stretch.file, part=stretch.part)):
+            for block in own_router.picked(file, read_blocks(file, stretch.file, part=stretch.part)):
                 quarantine.add_unreadable(file, block.unreadable)
                 rows[str(stretch.file)] += len(block.records) + len(block.unreadable)
                 if noting:
                     notes.add(block.records)
         if noting:
             notes.save(folder)
-        return {"rows": dict(rows), "others": dict(mine.others), "refused": quarantine.counts}
+        return {"rows": dict(rows), "others": dict(own_router.others), "refused": quarantine.counts}
 
 
 def _asset(family: str, description: str) -> Asset:

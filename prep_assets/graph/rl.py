@@ -230,8 +230,8 @@ GROUPS = {"train": Stream(GroupStore, None), HELD_OUT: Stream(GroupStore, HELD_O
 
 def absent(workspace: Workspace) -> str:
     """Without a domain of groups its store would always be empty."""
-    found = workspace.has("rl") and group_domains(workspace.family(Rl))
-    return "" if found else "no domain of rl.yaml has a schema that gives a Group, as the schema group does"
+    has_groups = workspace.has("rl") and group_domains(workspace.family(Rl))
+    return "" if has_groups else "no domain of rl.yaml has a schema that gives a Group, as the schema group does"
 
 
 RL_GROUPS_BY_DOMAIN = Asset(

@@ -80,17 +80,19 @@ def selection_trials(store: Store) -> list[Trial]:
     if not isinstance(store.asset.source, FromRows) or (held := _stored_rows(selection := Selection(store))) is None:
         return []
 
-    def check(found: StoredRows) -> Verdict:
-        refusals = Refusals(((f"{found.names[found.block.file]}:{row}", why) for row, why in found.refused), found.names)
-        rows, sides, belongs = (np.array([entry[column] for entry in found.stored]) for column in range(3))
-        stored = Stored.of(places(found.block.file, rows), sides.astype(bool), belongs.astype(np.int8))
+    def check(stored_rows: StoredRows) -> Verdict:
+        refusals = Refusals(
+            ((f"{stored_rows.names[stored_rows.block.file]}:{row}", why) for row, why in stored_rows.refused), stored_rows.names
+        )
+        rows, sides, belongs = (np.array([entry[column] for entry in stored_rows.stored]) for column in range(3))
+        stored = Stored.of(places(stored_rows.block.file, rows), sides.astype(bool), belongs.astype(np.int8))
         ledger = replace(selection.ledger, refusals=refusals, stored=stored, seen=None, numbers=dict.fromkeys(COUNTED, 0))
-        ledger.add(found.block)
+        ledger.add(stored_rows.block)
         return ledger.verdict()
 
     trials = [clean("selection of the first rows", [check(held)])]
     for mutation in SELECTION_MUTATIONS:
-        corrupted = [other for at in range(len(held.stored)) if (other := mutation.change(held, at)) is not None]
+        corrupted = [changed for at in range(len(held.stored)) if (changed := mutation.change(held, at)) is not None]
         trials.append(tried(mutation.name, mutation.caught_by, [check(corrupted[at]) for at in chosen(len(corrupted))]))
     return trials
 
@@ -102,8 +104,8 @@ def _stored_rows(selection: Selection) -> StoredRows | None:
         return None
     record = {place: at for at, place in enumerate(stored.place.tolist())}
     place = places(block.file, block.rows).tolist()
-    kept = [at for at, fate in enumerate(block.fates) if fate == GOOD and place[at] in record][:ROWS]
-    rows, records = [block.rows[at] for at in kept], [record[place[at]] for at in kept]
+    chosen_places = [at for at, fate in enumerate(block.fates) if fate == GOOD and place[at] in record][:ROWS]
+    rows, records = [block.rows[at] for at in chosen_places], [record[place[at]] for at in chosen_places]
     entries = tuple((row, bool(stored.held_out[at]), int(stored.belongs[at])) for row, at in zip(rows, records, strict=True))
-    some = Selected(block.file, rows, [GOOD] * len(kept), [block.payloads[at] for at in kept])
-    return StoredRows(selection.origin.names, some, entries, ()) if kept else None
+    selected = Selected(block.file, rows, [GOOD] * len(chosen_places), [block.payloads[at] for at in chosen_places])
+    return StoredRows(selection.origin.names, selected, entries, ()) if chosen_places else None

@@ -118,7 +118,7 @@ MASK = (
 def _write_tokens(target: Target, quarantine: Quarantine) -> Draft:
     """Render, tokenize and mask one domain."""
     check_policy(target.workspace)
-    stored_image_id(target.workspace, target.family)  # an image token that cannot be one is refused before a record is read
+    stored_image_id(target.workspace, target.family)  # an invalid image token raises before a record is read
     masks = {"loss_mask": "uint8", **target.needed}
     counts = tokenize_rows(target, quarantine, partial(encode_chats, masks=masks), masks)
     metrics = {"trained_fraction": counts["trained_tokens"] / max(1, counts["tokens"])}
@@ -184,7 +184,7 @@ SFT_TOKENS = Asset(
 
 Each conversation is rendered once by the chat template and tokenized once; the mask follows from where its regions stand in the render.""",
     write=_write_tokens,
-    audit=partial(audit_tokens, more=_audit_trained),
+    audit=partial(audit_tokens, audit_more=_audit_trained),
     inputs=(("raw", SFT_RAW),),
     partitioned=True,
     options=(
@@ -249,9 +249,9 @@ def _write_packed(target: Target, quarantine: Quarantine) -> Draft:
     counts: dict[str, Any] = {}
     metrics: dict[str, Any] = {}
     for table, (split, domains) in _tables(target.family).items():
-        found, measured = _write_table(target, table, split, domains)
+        table_counts, measured = _write_table(target, table, split, domains)
         prefix = "" if table == "sft_packed" else "dev_"
-        counts |= {prefix + key: value for key, value in found.items()}
+        counts |= {prefix + key: value for key, value in table_counts.items()}
         metrics |= {prefix + key: value for key, value in measured.items()}
     return Draft(counts, metrics, ("every token of every record is in a row or counted as left out", "every row has a trained token"))
 
@@ -332,12 +332,12 @@ def _record_starts(mixture: Mixture, stores: list[TokenStore]) -> npt.NDArray[np
     base = np.concatenate([np.zeros(1, np.int64), np.cumsum([store.tokens for store in stores])])
 
     def begins(part: slice) -> npt.NDArray[np.int64]:
-        found = base[mixture.domain[part]]
+        starts_of_part = base[mixture.domain[part]]
         for number, store in enumerate(stores):
-            here = np.flatnonzero(mixture.domain[part] == number)
-            record = mixture.record[part][here]
-            found[here] += np.where(record > 0, store.ends[record - 1], 0)
-        return found
+            in_store = np.flatnonzero(mixture.domain[part] == number)
+            record = mixture.record[part][in_store]
+            starts_of_part[in_store] += np.where(record > 0, store.ends[record - 1], 0)
+        return starts_of_part
 
     return made(len(mixture.record), begins)
 
@@ -356,15 +356,15 @@ def _without_untrained_rows(
     if keep.all():
         return plan, 0
     member = made(len(plan.row), lambda part: keep[plan.row[part]], bool)
-    left, out = where(member), where(~member)
-    gone = np.stack([plan.record[out], plan.start[out], plan.length[out]], axis=1)
-    dropped = np.concatenate([plan.dropped, gone])
+    kept_pieces, dropped_pieces = where(member), where(~member)
+    untrained = np.stack([plan.record[dropped_pieces], plan.start[dropped_pieces], plan.length[dropped_pieces]], axis=1)
+    dropped = np.concatenate([plan.dropped, untrained])
     dropped = dropped[np.lexsort((dropped[:, 1], dropped[:, 0]))]
     number = sums(keep)
-    renumbered = made(len(left), lambda part: number[plan.row[left[part]]] - 1)
-    record, start, length, row_offset = (at(column, left) for column in (plan.record, plan.start, plan.length, plan.row_offset))
+    renumbered = made(len(kept_pieces), lambda part: number[plan.row[kept_pieces[part]]] - 1)
+    record, start, length, row_offset = (at(column, kept_pieces) for column in (plan.record, plan.start, plan.length, plan.row_offset))
     kept = PackPlan(plan.row_len, int(keep.sum()), renumbered, record, start, length, row_offset, dropped)
-    return kept, int(gone[:, 2].sum())
+    return kept, int(untrained[:, 2].sum())
 
 
 def _blocks(plan: PackPlan) -> Iterator[slice]:

@@ -1,4 +1,4 @@
-"""What an asset is: its code version, columns and options, how its stores are built; `graph/` has one file for each family."""
+"""Assets: code versions, columns, options, recipes and builds. `graph/` declares them, one file per family."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from prep_assets.proofs.selection import Again
 
 VERSIONS = {"raw": "3", "pretrain": "7", "sft": "8", "preference": "11", "rl": "7", "contrastive": "3", "export": "5"}
-"""Code version of the assets of a family; of `raw` and `export`, those of all families. It counts up when the same input gives other bytes."""
+"""Code version of a family's assets; `raw` and `export` cover all families. Raised when the same input gives other bytes."""
 
 
-# Columns of stores, as the web UI shows them: name, type, description.
+# Columns of stores for the web UI: name, type, description.
 
 SOURCE_COLUMNS = (
     ("name", "string", "Path within the domain, the same on every machine."),
@@ -76,7 +76,7 @@ GROUP_COLUMNS = (
 )
 
 
-# Options of a family that several of its assets depend on.
+# Options that several assets of a family depend on.
 
 PUBLISHED = ("tokenizer", "tokenizer_revision", "tokenizer_loader", "tokenizer_class")
 TOKENIZER = (*PUBLISHED, "pad_vocab_to")
@@ -85,14 +85,14 @@ TEMPLATE = (*TOKENIZER, "template", "template_options", "training_template")
 IMAGES = ("image_token", "image_patches", "image_tokens")
 
 
-# A build: everything that decides a store's bytes, and the function that writes them.
+# Builds: everything that decides a store's bytes, and the function that writes them.
 
 
 class NeedsMore(Exception):
-    """What was read needs more than the store that is being written can hold, so that it is written from the start again.
+    """The data needs more than the store being written can hold, so it is written again from the start.
 
     Attributes:
-        needed: what it needs, by name: see `Target.needed`.
+        needed: the needs by name, see `Target.needed`.
     """
 
     def __init__(self, needed: Mapping[str, str]) -> None:
@@ -105,9 +105,9 @@ class Target:
     """A store that is being written.
 
     Attributes:
-        workspace, asset, partition: which store it is.
+        workspace, asset, partition: its place.
         payload: its folder.
-        needed: what its rows need beyond the plain form: arrays of tokens with their dtypes, or ``{"form": "messages"}`` of lines.
+        needed: needs beyond the plain form: extra arrays per token with their dtypes, or ``{"form": "messages"}`` for lines.
     """
 
     workspace: Workspace
@@ -128,22 +128,22 @@ class Target:
 
     @property
     def stems(self) -> list[str]:
-        """Stems of the files of its token streams, those of ``dev`` only where anything is held out."""
+        """File stems of its token streams; ``dev`` only if anything is held out."""
         held_out = holds_out(self.family, [self.partition] if self.partition else ())
         return [stem for name, stem in self.asset.stems(self.partition).items() if name != "dev" or held_out]
 
 
 def holds_out(family: Family, domains: Iterable[str]) -> bool:
-    """Whether anything of some domains may be held out."""
+    """Whether records of these domains may be held out."""
     return bool(getattr(family, "test_fraction", 0) > 0 or any(domain_of(family, name).test_files for name in domains))
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """How to make one store.
+    """The build of one store.
 
     Attributes:
-        asset, workspace, partition: which store it is, and the options of this run.
+        asset, workspace, partition: its place, and the options of this run.
         recipe: everything that can change its bytes, as JSON.
         plain_recipe: the recipe without the options of this run.
     """
@@ -161,11 +161,11 @@ class Build:
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """What this run's options change in the recipe, e.g. ``packing.row_len``; nothing where the file says the same."""
+        """Keys of the recipe that this run's options change, e.g. ``packing.row_len``."""
         return differences(self.plain_recipe, self.recipe)
 
     def propose(self, *, draft: bool = False, again: bool = False) -> Published:
-        """Write and audit; or find that the store is already there. It is not current before `place.accept` makes it so."""
+        """Write and audit the store, or reuse an existing one. It becomes current only by `place.accept`."""
         place = self.workspace.place(self.asset.name, self.partition)
         try:
             with rare_collections():
@@ -190,8 +190,8 @@ class Build:
                     draft = self.asset.write(Target(self.workspace, self.asset, self.partition, payload, needed), quarantine)
                     counts = {**draft.counts, "refused": quarantine.counts} if "read" in draft.counts else draft.counts
                 break
-            except NeedsMore as more:
-                needed |= more.needed
+            except NeedsMore as error:
+                needed |= error.needed
                 refused.unlink(missing_ok=True)
                 for leftover in payload.iterdir():
                     shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
@@ -203,22 +203,22 @@ class Build:
 
 
 def all_refused(read: int, refusals: Iterable[Refusal]) -> str:
-    """The message where all records were refused: how many for which reason, and the first refusal of the most frequent one."""
+    """The error message if all records were rejected: counts by reason, and the first record of the most frequent one."""
     counts, first = Counter[str](), dict[str, Refusal]()
-    for each in refusals:
-        reason = f"{each.stage}/{each.reason}"
+    for refusal in refusals:
+        reason = f"{refusal.stage}/{refusal.reason}"
         counts[reason] += 1
-        first.setdefault(reason, each)
+        first.setdefault(reason, refusal)
     reasons = ", ".join(f"{reason}: {count:,}" for reason, count in sorted(counts.items()))
     message = f"all {read:,} records were refused ({reasons})."
     if not counts:
         return message
-    example = first[(most := counts.most_common(1)[0][0])]
-    which = f"The first one of {most}" if len(counts) > 1 else "The first one"
-    return f"{message} {which}, {example.id}: {example.detail}"
+    example = first[(reason_of_most := counts.most_common(1)[0][0])]
+    subject = f"The first one of {reason_of_most}" if len(counts) > 1 else "The first one"
+    return f"{message} {subject}, {example.id}: {example.detail}"
 
 
-# What an asset is. `graph/` has a file for each family, which lists its own in `ASSETS`; `prep_assets.graph.graph` collects them.
+# Declarations of assets. Each file in `graph/` lists those of a family in `ASSETS`; `prep_assets.graph.graph` collects them.
 
 T = TypeVar("T")
 Column = tuple[str, str, str]
@@ -227,11 +227,11 @@ Column = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A part of a store that has a name.
+    """A named part of a store.
 
     Attributes:
-        kind: what it opens as: `TokenStore`, `PackedStore`, `Lines`, `Pairs` or `GroupStore`.
-        stem: of its files, with ``{partition}`` for the domain; `None`: the store as a whole.
+        kind: the class it opens as: `TokenStore`, `PackedStore`, `Lines`, `Pairs` or `GroupStore`.
+        stem: file stem, with ``{partition}`` for the domain; `None`: the whole store.
         masked: whether it is a token stream with a loss mask.
     """
 
@@ -245,10 +245,10 @@ class Check:
     """A check of one asset.
 
     Attributes:
-        name: what it is called in Dagster and on the command line.
+        name: its name in Dagster and on the command line.
         description: what holds when it passes.
-        run: looks at a published store.
-        derived: how the store is derived anew, where the check comes of that, see `Derivation`; all such checks come of one reading of its source.
+        run: gives the verdict on a published store.
+        derived: how the store is derived a second time, for checks that do so, see `Derivation`; all of them share one reading of its source.
     """
 
     name: str
@@ -259,13 +259,13 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class FromRows:
-    """An asset whose records are rows of source files: what its proofs must know to read those a second time.
+    """The source of an asset made from rows of source files, with what its proofs need to read them a second time.
 
     Attributes:
         gives: the form that a schema makes of a row.
-        judge: looks at rows again, and says why the asset refuses each; see `Reasons`.
-        content: what decides whether a row is held out, where the store itself does not say.
-        plain: whether a prompt of one user turn counts as its text, in whichever form the store has it.
+        judge: derives a second time why the asset rejects rows; see `Reasons`.
+        content: the content that decides whether a row is held out, where the store does not hold it.
+        plain: whether a prompt of one user turn is compared as text, whatever form the store has.
     """
 
     gives: type
@@ -276,12 +276,12 @@ class FromRows:
 
 @dataclass(frozen=True, slots=True)
 class FromLines:
-    """An asset whose records are lines of JSONL stores of the same partition.
+    """The source of an asset made from lines of JSONL stores of the same partition.
 
     Attributes:
         files: stream → the asset and the file whose lines it holds.
-        again: looks at one line alone, and says why it is refused.
-        columns: how lines are written that may be read into columns; `None` where none are.
+        again: derives a second time why a line is rejected.
+        columns: the message fields of lines that can be read into columns; `None` if none can.
     """
 
     files: Mapping[str, tuple[str, str]]
@@ -291,11 +291,11 @@ class FromLines:
 
 @dataclass(frozen=True, slots=True)
 class FromParts:
-    """An asset that merges stores: its records are all of theirs.
+    """The source of an asset that merges stores.
 
     Attributes:
-        assets: whose stores it merges; the first has one for each domain.
-        lines: stream of tokens → the asset and the file of merged lines whose order it has. Others are one store's as they are.
+        assets: the assets whose stores it merges; the first has one per domain.
+        lines: token stream → the asset and the file of merged lines whose order it follows. Other streams are copied from one store.
     """
 
     assets: tuple[str, ...]
@@ -312,26 +312,26 @@ class Asset:
 
     Attributes:
         name: its asset key, and the folder of its stores.
-        family: whose configuration it reads.
+        family: the family whose configuration it reads.
         description: Markdown; its first line is short.
-        write: writes its payload, and refused records into quarantine → counts and metrics of what it wrote.
-        audit: structural checks on what was written; raises to forbid publication.
-        inputs: the assets whose stores it reads, each with its key in the recipe; without a key where others of them depend on it. Two with one key
-            stand there by their names.
-        depends: workspace and partition → what its recipe says beside its inputs; `None`: what its options say.
+        write: writes the payload, and rejected records into quarantine → counts and metrics.
+        audit: structural checks on the payload; raises to forbid publication.
+        inputs: (key in the recipe, asset) for the assets whose stores it reads; the key is empty for one that other inputs depend on. Assets with the same
+            key are listed by name.
+        depends: workspace and partition → the recipe apart from its inputs; `None`: taken from `options`.
         partitioned: whether each domain is a partition.
-        options: what of the family's configuration its recipe depends on, dotted, apart from what one domain says.
+        options: options of the family, dotted, that its recipe depends on, apart from those of domains.
         checks: what must hold before a store of it is published.
-        in_parts: whether those of them that derive the store anew are carried out in parts of a large store.
-        preview: store, row, stream, tokens at most → a row of it; `None` where it has no rows.
-        streams: its parts by name; the first is what is shown and exported where none is named.
-        source: where its records come from; `None` where they are generated, or made of whole stores.
-        domains: of the family's configuration, the domains that it reads.
-        absent: why a configuration does not have it, empty where it has; `None`: every configuration of the family has it.
-        may_be_empty: workspace and partition → whether a store for which nothing was read is sound.
-        stage: what its recipe calls it, if not by its name.
+        in_parts: whether checks that derive the store a second time run on parts of a large store.
+        preview: store, row, stream, maximum of tokens → one row; `None` if it has no rows.
+        streams: its parts by name; the first is the default for previews and exports.
+        source: where its records come from; `None` if they are generated, or made from whole stores.
+        domains: the family's configuration → the domains that it reads.
+        absent: why a configuration does not have it, empty if it does; `None`: every configuration of the family has it.
+        may_be_empty: workspace and partition → whether a store without records is valid.
+        stage: its name in the recipe, if another.
         kind: icon in the web UI.
-        columns: of its store, for the web UI.
+        columns: columns of its store, for the web UI.
     """
 
     name: str
@@ -366,7 +366,7 @@ class Asset:
         return tuple(above.name for _, above in self.inputs)
 
     def partitions(self, workspace: Workspace) -> tuple[str, ...]:
-        """Its partitions, in the order of the configuration; ``("",)`` where it has none."""
+        """Its partitions, in the order of the configuration; ``("",)`` if it is not partitioned."""
         if not self.partitioned:
             return ("",)
         family = workspace.family(FAMILIES[self.family])
@@ -374,23 +374,23 @@ class Asset:
         return tuple(name for name in family.domains if name in read)
 
     def stems(self, partition: str) -> dict[str, str]:
-        """Stem of the files of each token stream, by its name."""
+        """Token stream → file stem."""
         streams = self.streams.items()
         return {name: stream.stem.format(partition=partition) for name, stream in streams if stream.kind is TokenStore and stream.stem}
 
     @property
     def parts(self) -> str:
-        """The asset whose stores, one for each domain, it merges; empty where it merges none."""
+        """The asset whose stores per domain it merges; empty if it merges none."""
         return self.source.assets[0] if isinstance(self.source, FromParts) else ""
 
     def recipe(self, workspace: Workspace, partition: str) -> dict[str, Any]:
-        """Everything that can change the bytes of a store: inputs by content hash, options, versions."""
+        """Everything that can change a store's bytes: inputs by content hash, options, versions."""
         family = workspace.family(FAMILIES[self.family])
-        found: dict[str, Any] = {"stage": self.stage or self.name, "version": self.version}
+        recipe: dict[str, Any] = {"stage": self.stage or self.name, "version": self.version}
         if isinstance(self.source, FromRows | FromLines) and partition:
-            found["domain"] = partition
+            recipe["domain"] = partition
         if isinstance(self.source, FromRows):
-            found |= reading_recipe(domain_of(family, partition), attended=self.source.gives is Sample)
+            recipe |= reading_recipe(domain_of(family, partition), attended=self.source.gives is Sample)
         keys = [key for key, _ in self.inputs]
         for key, above in self.inputs:
             if not key:
@@ -399,43 +399,43 @@ class Asset:
                 content: Any = {name: workspace.content(above.name, name) for name in self.domains(family)}
             else:
                 content = workspace.content(above.name, partition if above.partitioned else "")
-            found[key] = {**found.get(key, {}), above.name: content} if keys.count(key) > 1 else content
-        more = option_recipe(workspace, family, self.options) if self.depends is None else self.depends(workspace, partition)
-        return {**found, **more}
+            recipe[key] = {**recipe.get(key, {}), above.name: content} if keys.count(key) > 1 else content
+        options = option_recipe(workspace, family, self.options) if self.depends is None else self.depends(workspace, partition)
+        return {**recipe, **options}
 
     def build(self, workspace: Workspace, partition: str) -> Build:
-        """How to make one store."""
+        """The build of one store."""
         return Build(self, workspace, partition, self.recipe(workspace, partition), self.recipe(workspace.plain, partition))
 
 
-# What options say in a recipe.
+# Options in recipes.
 
 
 def option_recipe(workspace: Workspace, family: Family, options: Sequence[str]) -> dict[str, Any]:
-    """What a recipe says of options: of those of the tokenizer, the template and images what they lead to, of all others what they are.
+    """The options of a recipe: tokenizer, template and image options by what they resolve to, all others by value.
 
-    Of `preprocessing` in part its options stand by themselves.
+    Single options of `preprocessing` are lifted to the top level.
     """
-    found: dict[str, Any] = {}
+    recipe: dict[str, Any] = {}
     if "tokenizer" in options:
-        found["tokenizer"] = tokenizer_recipe(workspace, family)
+        recipe["tokenizer"] = tokenizer_recipe(workspace, family)
     if "template" in options and isinstance(family, Chat):
-        found["template"] = workspace.template(family).hash
+        recipe["template"] = workspace.template(family).hash
     if "image_tokens" in options and (rule := workspace.image_rule(family)):
-        found["image_rule"] = rule.model_dump()
+        recipe["image_rule"] = rule.model_dump()
     plain = [option.partition(".") for option in options if option not in (*TEMPLATE, *IMAGES)]
     parts = {name: {part for whole, _, part in plain if whole == name} for name, *_ in plain}
-    said = family.model_dump(include={name: True if "" in some else some for name, some in parts.items()})
-    lifted = said.pop("preprocessing") if parts.get("preprocessing", {""}) - {""} else {}
-    return {**found, **lifted, **said}
+    values = family.model_dump(include={name: True if "" in fields else fields for name, fields in parts.items()})
+    lifted = values.pop("preprocessing") if parts.get("preprocessing", {""}) - {""} else {}
+    return {**recipe, **lifted, **values}
 
 
 def tokenizer_recipe(workspace: Workspace, family: Family) -> dict[str, Any]:
-    """What ids depend on: the tokenizer's content, which of its readings that is, and the version of the reference library."""
+    """What token ids depend on: the tokenizer's hash and loader, the engine, and the version of `tokenizers`."""
     loader = "file" if family.tokenizer_loader == "auto" else family.tokenizer_loader
     vocabulary = workspace.vocabulary(family)
     padded = {} if family.pad_vocab_to is None else {"pad_vocab_to": vocabulary_size(family, vocabulary)}
-    # models of words and pieces: a typed control token, or 2, byte, is text, and what they do not know refuses its record
+    # WordPiece and Unigram versions: typed control tokens (or 2: byte tokens) are text, and unknown characters reject their record
     model = vocabulary.spec["model"]
     pieces = {"pieces": 2 if model.get("byte_fallback") else 1} if model["type"] != "BPE" else {}
     return {"sha256": vocabulary.hash, "loader": loader, "tokenizers": _version("tokenizers"), "engine": family.engine, **padded, **pieces}
@@ -443,14 +443,14 @@ def tokenizer_recipe(workspace: Workspace, family: Family) -> dict[str, Any]:
 
 @bounded_cache("versions of packages", 16)
 def _version(package: str) -> str:
-    """Finding it reads through the folder of packages, and a run may ask for a thousand domains."""
+    """Cached, because a lookup scans the package folder, and a run may ask for a thousand domains."""
     from importlib.metadata import version
 
     return version(package)
 
 
 def vocabulary_size(family: Family, vocabulary: Vocabulary) -> int:
-    """How many ids the model has: as many as the tokenizer, or more where the family's vocabulary is padded.
+    """Number of ids of the model: the tokenizer's size, or more if `pad_vocab_to` is set.
 
     Raises:
         ConfigError: the tokenizer has more.
@@ -483,11 +483,11 @@ def ids_dtype(family: Family, vocabulary: Vocabulary) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A published store, with its asset and the workspace that it belongs to: what checks, previews and the selftest look at.
+    """A published store with its asset and workspace: the input of checks, previews and the selftest.
 
     Attributes:
-        part: which of its records are looked at; `None`: all.
-        kept: what the proof of one part leaves in this process for that of the next.
+        part: the records to look at; `None`: all.
+        kept: results that the proofs of several parts share in one process, by name.
     """
 
     workspace: Workspace
@@ -498,22 +498,22 @@ class Store:
 
     @property
     def manifest(self) -> Manifest:
-        """What is written about it."""
+        """Its manifest."""
         return self.published.manifest
 
     @property
     def recipe(self) -> Mapping[str, Any]:
-        """What it was made from."""
+        """Its recipe."""
         return self.manifest.recipe
 
     @property
     def partition(self) -> str:
-        """Its domain; empty where it has none of its own."""
+        """Its domain; empty if its asset is not partitioned."""
         return self.manifest.partition
 
     @property
     def directory(self) -> Path:
-        """Where its files are."""
+        """The folder of its files."""
         return self.published.directory
 
     @property
@@ -533,7 +533,7 @@ class Store:
 
     @property
     def domains(self) -> Sequence[str]:
-        """The domains that it is made from, in the order in which it numbers them."""
+        """The domains that it is made from, in the order of their numbers in the store."""
         return [self.partition] if self.partition else self.asset.domains(self.family)
 
     def holds(self, kind: type) -> bool:
@@ -541,18 +541,18 @@ class Store:
         return any(stream.kind is kind for stream in self.asset.streams.values())
 
     def streams(self) -> dict[str, TokenStore]:
-        """The token streams that it has, by the stem of their files; of a part, its records in them."""
+        """Its token streams by file stem; only the records of `part` if one is set."""
         if (part := self.part) is None:
             return token_streams(self.asset, self.published)
         whole = self.once("streams", lambda: token_streams(self.asset, self.published))
         return {name: part.records_of(stream) for name, stream in whole.items()}
 
     def once(self, name: str, make: Callable[[], T]) -> T:
-        """What is the same for all parts, made for the first of them."""
+        """Compute a value for the first part, and share it with all later ones."""
         if name not in self.kept:
             self.kept[name] = make()
-        found: T = self.kept[name]
-        return found
+        shared: T = self.kept[name]
+        return shared
 
     def above(self, asset: str, partition: str = "") -> Published:
         """A store that this one is made from.
@@ -563,56 +563,59 @@ class Store:
         return self.workspace.built(asset, partition)
 
     def preview(self, row: int, *, stream: str | None = None, limit: int = 4096) -> Preview | dict[str, Any]:
-        """A row: a `Preview` of tokens, or the JSON object of a line. Of each sequence at most `limit` tokens.
+        """One row: a `Preview` of tokens, or the JSON object of a line. Sequences are cut after `limit` tokens.
 
         Raises:
             ConfigError: there is no such row or stream, or the store has no rows to show.
         """
         if self.asset.preview is None:
-            where = f"; look at the same ones in {self.recipe['from']}: prep-assets inspect {self.recipe['from']}"
-            raise ConfigError(f"{self.asset.name} has rows in a trainer's format{where}" if "from" in self.recipe else "it has no rows")
+            hint = f"; look at the same ones in {self.recipe['from']}: prep-assets inspect {self.recipe['from']}"
+            raise ConfigError(f"{self.asset.name} has rows in a trainer's format{hint}" if "from" in self.recipe else "it has no rows")
         return self.asset.preview(self, row, stream, limit)
 
 
 def token_streams(asset: Asset, published: Published) -> dict[str, TokenStore]:
-    """The token streams that a store has, by the stem of their files."""
+    """The token streams of a store by file stem."""
     stems = asset.stems(published.manifest.partition).values()
     return {stem: open_tokens(published.directory, stem) for stem in stems if (published.directory / f"{stem}.index").is_dir()}
 
 
-# How many documents of a store are for the fast engine, and how many for the reference.
+# Documents by engine: fast or reference.
 #
-# A document is for the reference where a text of it is, by its characters alone (`RoutedEngine`): so the counts are the same whatever the size of blocks and
-# the number of workers were, and of a store that was there already. They depend on the versions of both engines, which differ from machine to machine, so
-# that no manifest holds them; they are counted when somebody looks.
+# `RoutedEngine` sends a document to the reference by its characters alone, so the counts depend neither on block sizes nor on workers, and can be taken from an
+# existing store. They do depend on the versions of both engines, which differ between machines: no manifest holds them, they are counted on demand.
 
 
 def by_engine(store: Store, most: int) -> dict[str, int]:
-    """Documents by the name of the engine; nothing of stores that have no token streams, or more than so many tokens."""
+    """Engine → number of documents; empty for stores without token streams, or with more than `most` tokens."""
     streams = list(store.streams().values())
     documents = sum(map(len, streams))
     if not documents or sum(stream.tokens for stream in streams) > most:
         return {}
     engines = store.workspace.engines(store.family)
-    # text after a control token has an engine of its own where a tokenizer begins only documents with a space
-    each = [one.engine if isinstance(one, ComparedEngine) else one for one in dict.fromkeys((engines.first, engines.rest))]
-    routed = [one for one in each if isinstance(one, RoutedEngine)]
-    if len(routed) < len(each):
+    # text after a control token has its own engine if the tokenizer adds a space only at the start of documents
+    engines_in_use = [
+        engine.engine if isinstance(engine, ComparedEngine) else engine for engine in dict.fromkeys((engines.first, engines.rest))
+    ]
+    routed_engines = [engine for engine in engines_in_use if isinstance(engine, RoutedEngine)]
+    if len(routed_engines) < len(engines_in_use):
         return {engines.reference.name: documents}
     blocks = (texts for stream in streams for texts in _texts(stream, store.vocabulary))
-    odd = sum(int(np.any([one.for_reference(texts) for one in routed], axis=0).sum()) for texts in blocks)
-    return {engines.first.name: documents - odd, engines.reference.name: odd}
+    for_reference = sum(int(np.any([engine.for_reference(texts) for engine in routed_engines], axis=0).sum()) for texts in blocks)
+    return {engines.first.name: documents - for_reference, engines.reference.name: for_reference}
 
 
 def _texts(stream: TokenStore, vocabulary: Vocabulary) -> Iterator[list[str]]:
-    """The texts of a stream's documents, a line feed for each control token."""
+    """The texts of a stream's documents, with a line feed for every control token."""
     import pyarrow as pa
 
     control = set(vocabulary.control.values())
-    table = pa.array([b"\n" if number in control else own for number, own in enumerate(vocabulary.token_bytes or ())], pa.large_binary())
+    table = pa.array(
+        [b"\n" if number in control else token_bytes for number, token_bytes in enumerate(vocabulary.token_bytes or ())], pa.large_binary()
+    )
     for records, tokens in stream.blocks():
         ids = np.asarray(stream.arrays["tokens"][tokens])
-        found = table.take(pa.array(ids.astype(np.int64)))
-        bounds, data = np.frombuffer(found.buffers()[1], np.int64), bytes(found.buffers()[2] or b"")
+        decoded = table.take(pa.array(ids.astype(np.int64)))
+        bounds, data = np.frombuffer(decoded.buffers()[1], np.int64), bytes(decoded.buffers()[2] or b"")
         ends = bounds[stream.ends[records] - tokens.start].tolist()
         yield [data[start:end].decode("utf-8", "ignore") for start, end in pairwise([0, *ends])]

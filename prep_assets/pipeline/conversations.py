@@ -1,4 +1,4 @@
-"""Conversations: samples → rendered → encoded, block by block; chats of one form are cut together."""
+"""Render and tokenize conversations, block by block. Chats of one form are cut as a batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import CheckFailed, Refused, TemplateError
 from prep_assets.pipeline.documents import TokenizedRows
-from prep_assets.pipeline.examples import Given, Item
+from prep_assets.pipeline.examples import AnyExample, Item
 from prep_assets.pipeline.images import ImageFiles, ImageParts, shown_images, stored_image_id
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.workspace import Workspace
@@ -36,15 +36,15 @@ from prep_assets.text.render import UNTEMPLATED, InlineReasoning, left_out, one_
 from prep_assets.text.spans import Ints, MaskPolicy, Placed, Rendered, Span, Stop, bounds, rounds, steps, without_oldest_rounds
 from prep_assets.text.template import ChatTemplate
 
-# Parts of a block, each tokenized for itself: chats that are cut by form, those that have renders of their own, and rows that bring their tokens.
+# Parts of a block, tokenized separately: chats cut by form, chats rendered one by one, and rows that bring their tokens.
 
 
 def in_order(parts: Sequence[tuple[Ints, Encoded]], without: Ints | None = None) -> Encoded:
-    """Batches as one.
+    """Merge batches into one, in the order of the examples.
 
     Args:
-        parts: where the examples of a batch stand among all, and the batch.
-        without: which of all are left out.
+        parts: positions of a batch's examples, and the batch.
+        without: positions to leave out.
     """
     at = np.concatenate([places[encoded.kept] for places, encoded in parts])
     order = np.argsort(at, kind="stable")
@@ -56,18 +56,18 @@ def in_order(parts: Sequence[tuple[Ints, Encoded]], without: Ints | None = None)
     offsets = bounds(lengths[order])
     tokens = np.repeat(bounds(lengths)[:-1][order] - offsets[:-1], lengths[order]) + np.arange(offsets[-1])
     ids, loss, taken = (np.concatenate([getattr(encoded, name) for _, encoded in parts]) for name in ("ids", "loss", "taken"))
-    refused = [(int(places[number]), fault) for places, encoded in parts for number, fault in encoded.refused]
+    faults = [(int(places[number]), fault) for places, encoded in parts for number, fault in encoded.refused]
     number, images = np.full(len(at), -1), [encoded.images for _, encoded in parts]
     number[order] = np.arange(len(order))
     first = bounds([len(encoded.kept) for _, encoded in parts]).tolist()
-    record = np.concatenate([number[each.record + before] for each, before in zip(images, first, strict=False)])
+    record = np.concatenate([number[located.record + before] for located, before in zip(images, first, strict=False)])
     shown = np.argsort(record, kind="stable")
     shown = shown[record[shown] >= 0]
-    start, length = (np.concatenate([getattr(each, name) for each in images])[shown] for name in ("start", "length"))
-    regions = [region for each in images for region in each.regions]
+    start, length = (np.concatenate([getattr(located, name) for located in images])[shown] for name in ("start", "length"))
+    regions = [region for located in images for region in located.regions]
     placed = Placed(record[shown], start, length, tuple([regions[image] for image in shown.tolist()]))
-    faults = tuple(sorted(refused, key=lambda each: each[0]))
-    return Encoded(ids[tokens], loss[tokens], offsets, at[order], faults, placed, taken[order])
+    rejections = tuple(sorted(faults, key=lambda fault: fault[0]))
+    return Encoded(ids[tokens], loss[tokens], offsets, at[order], rejections, placed, taken[order])
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ class ByForm:
     """Chats that are cut by form.
 
     Attributes:
-        rows: int64[n], which they are, ascending.
+        rows: int64[n], their positions, ascending.
         laid: their renders.
-        left_out: int64[n], how many turns of each lose their reasoning.
+        left_out: int64[n], turns per chat that lose their reasoning.
     """
 
     rows: Ints
@@ -90,9 +90,9 @@ class Block:
     """Examples in the order of their records.
 
     Attributes:
-        at: the item of each.
-        renders: the renders of those that are not cut by form.
-        cut: those that are, if any.
+        at: their items.
+        renders: position → render, of the examples not cut by form.
+        cut: the examples cut by form, if any.
     """
 
     at: list[Item] = field(default_factory=list)
@@ -100,39 +100,39 @@ class Block:
     cut: ByForm | None = None
 
     def kept(self, encoded: Encoded) -> list[Item]:
-        """The items of those that are kept."""
+        """The items that tokenization kept."""
         if len(encoded.kept) == len(self.at):
             return self.at
         return [self.at[number] for number in encoded.kept.tolist()]
 
     def encoded(self, encoder: Encoder) -> Encoded:
-        """All of them, tokenized."""
+        """Tokenize all examples."""
         parts = [] if self.cut is None else [(self.cut.rows, encoder.encode_cuts(self.cut.laid.cuts()))]
         if self.renders or not parts:
             parts.append((np.array(list(self.renders), np.int64), encoder.encode(list(self.renders.values()))))
         return in_order(parts)
 
     def left_out(self, kept: Ints) -> int:
-        """How many turns of these examples lost their reasoning."""
-        own = ((self.at[number].given, self.renders[number]) for number in kept.tolist() if number in self.renders)
-        count = sum(left_out(example, rendered) for example, rendered in own if isinstance(example, Sample))
+        """Count the turns of the kept examples that lost their reasoning."""
+        rendered_chats = ((self.at[number].content, self.renders[number]) for number in kept.tolist() if number in self.renders)
+        count = sum(left_out(example, rendered) for example, rendered in rendered_chats if isinstance(example, Sample))
         return count if self.cut is None else count + int(self.cut.left_out[np.isin(self.cut.rows, kept)].sum())
 
 
 def firsts(items: Sequence[Item]) -> npt.NDArray[np.bool_]:
-    """Which of the kept examples are the first of their record: bool[n]."""
+    """The examples that come first in their record: bool[n]."""
     return np.array([number == 0 or item.record is not items[number - 1].record for number, item in enumerate(items)], bool)
 
 
-# A conversation rendered, with its mask derived a second time and compared before anything is tokenized: for answers that carry their own weights.
+# Rendering with proof: the mask is derived a second time and compared before anything is tokenized. For answers that carry their own weights.
 
 
 @dataclass(frozen=True)
 class Proven:
-    """Renders conversations of one template.
+    """Renders conversations with one template, and proves their masks.
 
     Attributes:
-        encoder: what makes their masks.
+        encoder: makes the masks.
     """
 
     template: ChatTemplate
@@ -140,14 +140,14 @@ class Proven:
 
     @cached_property
     def derivation(self) -> PlainDerivation:
-        """What derives their masks a second time."""
+        """The second derivation of the masks."""
         return answers_derivation(self.template)
 
     def render(self, sample: Sample) -> Rendered:
-        """Its render.
+        """Render a sample.
 
         Raises:
-            Refused: as rendering and `check_mask` say.
+            Refused: see `text.render.render` and `check_mask`.
         """
         rendered = render(sample, self.template)
         check_mask(rendered, self.encoder, lambda: self.derivation(sample))
@@ -155,22 +155,22 @@ class Proven:
 
 
 def check_mask(rendered: Rendered, encoder: Encoder, derived: Callable[[], Derived]) -> None:
-    """Refuse (``mask_not_provable``) a render of which two derivations of its mask differ, or the second has no answer."""
+    """Reject (``mask_not_provable``) a render whose mask a second derivation contradicts or cannot derive."""
     try:
         differs = disagreement(derived(), rendered.text, encoder.trained(rendered))
-    except CheckFailed as error:  # such as a template that treats a text otherwise than another in its place
+    except CheckFailed as error:  # e.g. the template treats two texts in the same place differently
         raise Refused("mask_not_provable", str(error), stage="render") from error
     if differs is not None:
         raise Refused("mask_not_provable", differs, stage="render")
 
 
-# Truncation by turns: a conversation that is too long is rendered anew without its oldest rounds.
+# Truncation by turns: a conversation that is too long is rendered again without its oldest rounds.
 
 
-def without_too_many(sample: Sample, whole: Rendered, render: Callable[[Sample], Rendered], encoder: Encoder) -> Rendered:
-    """The render with as few of the oldest rounds left out as makes it fit; the whole one where nothing does."""
+def without_rounds_that_overflow(sample: Sample, whole: Rendered, render: Callable[[Sample], Rendered], encoder: Encoder) -> Rendered:
+    """Drop the fewest oldest rounds that make the render fit; return `whole` if none do."""
     few, many = 1, len(rounds(sample)) - 1
-    found = whole
+    shortest = whole
     while few <= many:
         count = (few + many) // 2
         try:
@@ -178,34 +178,34 @@ def without_too_many(sample: Sample, whole: Rendered, render: Callable[[Sample],
         except Refused:
             return whole
         if not any(refusal.reason == "too_long" for _, refusal in encoder.encode([shorter]).refused):
-            found, many = shorter, count - 1
+            shortest, many = shorter, count - 1
         else:
             few = count + 1
-    return found
+    return shortest
 
 
-# Chats of a block, cut by form: each is rendered, and is cut by its form if the render is what the form says. So a template may ask what it likes.
+# Cutting by form: a chat is rendered, and cut by its form if the render is the one that the form predicts. So templates may branch on any text.
 #
-# Where spans stand in a form is told by the marks of `render`, and by the second derivation. Both must agree on it.
+# The spans of a form are derived from the marks of `render` and by the second derivation. Both must agree.
 
 ONE_IN = 1024
-"""Share of the chats cut by their form that are taken apart as well: one in so many, by a hash of their last texts, and the first of each form."""
+"""One in so many chats cut by form is parsed as well, chosen by a hash of its last texts, and so is the first of each form."""
 
 _NONCHARACTERS = "\ufdd0".encode()[:2]
-"""How those begin in UTF-8 that no text may have."""
+"""First bytes of the noncharacters, in UTF-8; no text may hold one."""
 _BARE = frozenset(UNTEMPLATED)
-_BY_MARKS = frozenset(["template_rewrites_content", "template_drops_content", "template_refuses"])
-"""Why a chat may be refused that is rendered well without marks."""
-_OF_JSON = frozenset('{}",:')
+_FAULTS_OF_MARKS = frozenset(["template_rewrites_content", "template_drops_content", "template_refuses"])
+"""Reasons that may come from the marks: without them such a chat may render well."""
+_JSON_CHARACTERS = frozenset('{}",:')
 
 
 class ShapedChat(OutlinedSample, frozen=True):
-    """A sample in columns, as its template gets it.
+    """A sample in columns, with what its template is given.
 
     Attributes:
         whole: the sample.
         tools: its tools.
-        calls: its calls, in order.
+        calls: its tool calls, in order.
     """
 
     whole: Sample
@@ -214,15 +214,15 @@ class ShapedChat(OutlinedSample, frozen=True):
 
 
 class Marked(NamedTuple):
-    """What `render` gives for a chat, but for its texts: the calls of a turn that are trained alike are one span, as where one ends between them makes no
-    difference; and how many of its turns lose their reasoning."""
+    """The render of a chat without its texts, and how many turns lose their reasoning. Adjacent calls of a turn with equal weights are one span, since the
+    border between them makes no difference."""
 
     rendered: Rendered
     left_out: int
 
     @classmethod
     def of(cls, sample: Sample, rendered: Rendered) -> Marked:
-        """Of a sample and its render."""
+        """From a sample and its render."""
         spans: list[Span] = []
         for span in rendered.spans:
             lead, trail = (0, 0) if span.region.kind == TOOL_CALL else (span.lead, span.trail)
@@ -234,7 +234,7 @@ class Marked(NamedTuple):
         return cls(replace(rendered, spans=tuple(spans), content=()), left_out(sample, rendered))
 
     def moved(self, form: Form, shown: Sequence[str]) -> Marked:
-        """The same of a chat of a form, from its texts as the render shows them, if this is of the invented ones."""
+        """Move spans and stops from the invented texts of a form to those of a chat, as its render shows them."""
         at = form.mover(shown)
         spans = tuple([replace(span, start=at(span.start), end=at(span.end)) for span in self.rendered.spans])
         stops = tuple([Stop(stop.turn, at(stop.start), at(stop.end)) for stop in self.rendered.stops])
@@ -245,48 +245,48 @@ Chat = PlainChat | ShapedChat
 
 
 class PlainChats:
-    """Cuts chats, plain ones and those with tools, calls or reasoning.
+    """Cuts chats by form: plain ones and those with tools, calls or reasoning.
 
     Attributes:
-        compared: how many chats that were cut by form were taken apart as well.
+        compared: how many chats cut by form were parsed as well.
     """
 
-    def __init__(self, template: ChatTemplate, encoder: Encoder, options: MaskOptions, looked_for: Iterable[str]) -> None:
-        """For a template, a tokenizer and a policy; `looked_for`: strings of which any text is taken apart by itself."""
+    def __init__(self, template: ChatTemplate, encoder: Encoder, options: MaskOptions, searched: Iterable[str]) -> None:
+        """For a template, a tokenizer and a policy. Chats that hold one of the strings `searched` are never cut by form."""
         self._template, self._encoder = template, encoder
-        self._second = derived_forms(template, options, options, prompted=False)
+        self._derived_forms = derived_forms(template, options, options, prompted=False)
         self._forms = Learned(self._learn, plain_at_once=False)
-        strings = {*looked_for}
-        strings |= {*map(str.strip, strings)} - {""}  # texts of outlines have no white space at their ends
-        self._search = ByteSearch(strings | {as_json(each)[1:-1] for each in strings} | {*WHITE_TO_PYTHON, END})
+        strings = {*searched}
+        strings |= {*map(str.strip, strings)} - {""}  # texts of outlines are stripped
+        self._search = ByteSearch(strings | {as_json(string)[1:-1] for string in strings} | {*WHITE_TO_PYTHON, END})
         self._only_writes = template.form.content == "text" and only_writes(template.parsed)
         self._compared, self._by_jinja, self.compared = WeakSet[Located[Marked]](), False, 0
 
     def cut(self, chats: Sequence[Chat | None], *, whole: bool = False) -> ByForm | None:
-        """The chats that are cut by form, if any. All others are rendered and taken apart one by one.
+        """The chats that can be cut by form, if any. All others are rendered and parsed one by one.
 
         Args:
-            whole: only those that lose no reasoning.
+            whole: take only chats that lose no reasoning.
         """
         columns = ChatColumns.of(chats)
-        known = self._forms.known(columns, *self._allowed(columns))
+        known = self._forms.known(columns, *self._cuttable(columns))
         if not (known.form >= 0).any():
             return None
         laid, sampled = known.lay(columns), columns.sampled(ONE_IN)
         good = np.zeros(len(laid.rows), bool)
         for number, located in enumerate(known.located):
-            own = np.flatnonzero(laid.form == number)
-            if own.size and not self._needs_no_render(located, chats[laid.rows[own[0]]]):
-                listed = [chat for row in laid.rows[own].tolist() if (chat := chats[row])]
-                own = own[self._renders(located, listed, [laid.render(at).decode() for at in own.tolist()])]
-            good[own] = True
-            picked = sampled[laid.rows[own]]
+            at_form = np.flatnonzero(laid.form == number)
+            if at_form.size and not self._needs_no_render(located, chats[laid.rows[at_form[0]]]):
+                listed = [chat for row in laid.rows[at_form].tolist() if (chat := chats[row])]
+                at_form = at_form[self._renders(located, listed, [laid.render(at).decode() for at in at_form.tolist()])]
+            good[at_form] = True
+            picked = sampled[laid.rows[at_form]]
             picked[:1] |= located not in self._compared
-            for chat in [chats[row] for row in laid.rows[own[picked]].tolist()]:
+            for chat in [chats[row] for row in laid.rows[at_form[picked]].tolist()]:
                 self._compare(located, chat)
-            if own.size:
+            if at_form.size:
                 self._compared.add(located)
-        lost = np.array([each.words.left_out for each in known.located], np.int64)[laid.form]
+        lost = np.array([learned.words.left_out for learned in known.located], np.int64)[laid.form]
         good &= (lost == 0) | (not whole)
         if not good.any():
             return None
@@ -296,38 +296,38 @@ class PlainChats:
         return ByForm(laid.rows, laid, lost[good])
 
     def render(self, sample: Sample) -> Rendered:
-        """What `rendering.render` gives. Where that cannot follow its marks, it is by the form of the chat, if the template renders it so: whether a chat is
-        kept must not depend on how many others there are of its form.
+        """Render a chat as `text.render.render`. If that cannot follow its marks, fall back to the chat's form, provided the template renders it that way:
+        whether a chat is kept must not depend on how many others share its form.
 
         Raises:
-            Refused: as `rendering.render`.
+            Refused: as `text.render.render`.
         """
         try:
             return render(sample, self._template)
         except Refused as refusal:
-            found = self.by_form(sample) if refusal.reason in _BY_MARKS else None
-            if found is None:
+            rendered = self.by_form(sample) if refusal.reason in _FAULTS_OF_MARKS else None
+            if rendered is None:
                 raise
-            return found
+            return rendered
 
-    def by_form(self, sample: Given) -> Rendered | None:
-        """The render of a chat by its form, however few there are of it; `None` where the template does not render it so."""
+    def by_form(self, sample: AnyExample) -> Rendered | None:
+        """The render of a chat by its form, even if it is the only one of that form; `None` if the template renders it differently."""
         if (chat := in_columns(sample)) is None:
             return None
         columns = ChatColumns.of([chat])
-        [allowed], [spaced] = self._allowed(columns)
+        [allowed], [spaced] = self._cuttable(columns)
         located = self._forms.of(columns.kinds[0], bool(spaced), at_once=True) if allowed else None
         if located is None or not located.form.holds(chat.texts):
             return None
         shown = located.form.shown(chat.texts)
-        found = located.words.moved(located.form, shown).rendered
-        if not self._needs_no_render(located, chat) and not self._renders(located, [chat], [found.text]).all():
+        rendered = located.words.moved(located.form, shown).rendered
+        if not self._needs_no_render(located, chat) and not self._renders(located, [chat], [rendered.text]).all():
             return None
         ends = located.form.ends_of(shown)[1:]
-        return replace(found, content=tuple((end - len(text), end) for text, end in zip(shown, ends, strict=True)))
+        return replace(rendered, content=tuple((end - len(text), end) for text, end in zip(shown, ends, strict=True)))
 
-    def _allowed(self, columns: ChatColumns) -> tuple[Bools, Bools]:
-        """Which chats hold nothing that only a template can be asked about, and which have white space at the ends of texts."""
+    def _cuttable(self, columns: ChatColumns) -> tuple[Bools, Bools]:
+        """The chats that may be cut by form, and those with white space at the ends of texts."""
         blank, spaced = columns.white()
         held = columns.holding(self._search)
         if _NONCHARACTERS in columns.data:
@@ -338,11 +338,11 @@ class PlainChats:
         outline = outline_of(kind)
         if (
             self._template.image
-            or not self._tells_apart(outline, spaced)
+            or not self._keeps_control_tokens_apart(outline, spaced)
             or (kind is outline and {turn[0] for turn in outline.turns} & _BARE)
         ):
             return None
-        second = self._second.of(kind, spaced, at_once=True)
+        second = self._derived_forms.of(kind, spaced, at_once=True)
         if second is None:
             return None
 
@@ -350,7 +350,7 @@ class PlainChats:
             sample = outline.sample(texts)
             rendered = render(sample, self._template)
             if (chat := in_columns(sample)) and not _is_bare(chat):
-                self._by_jinja |= not self._is_block([chat], [rendered.text])
+                self._by_jinja |= not self._minijinja_renders([chat], [rendered.text])
             return Marked.of(sample, rendered)
 
         try:
@@ -365,29 +365,29 @@ class PlainChats:
             second.form, words, cutter.controls(words.rendered), steps(words.rendered, cutter.policy), cutter.prompts_of(words.rendered)
         )
 
-    def _tells_apart(self, outline: Outline, spaced: bool) -> bool:
-        """Whether no control token can begin in JSON, or in white space at the end of a text, and end in what stands beside it."""
-        spaced |= any(what != TOOL_CALL and any(around) for *_, regions in outline.turns for what, _, around in regions)
+    def _keeps_control_tokens_apart(self, outline: Outline, spaced: bool) -> bool:
+        """Whether no control token can start in JSON, or in white space at the end of a text, and run into what follows."""
+        spaced |= any(kind != TOOL_CALL and any(around) for *_, regions in outline.turns for kind, _, around in regions)
         tokens = self._encoder.vocabulary.control if outline.json or spaced else ()
-        return not any(token != token.strip() or (outline.json and _OF_JSON.intersection(token)) for token in tokens)
+        return not any(token != token.strip() or (outline.json and _JSON_CHARACTERS.intersection(token)) for token in tokens)
 
     def _needs_no_render(self, located: Located[Marked], chat: Chat | None) -> bool:
-        """Whether chats of a form cannot be rendered otherwise: no template is asked, or it does nothing but write their texts."""
+        """Whether chats of a form can only render one way: no template applies, or it does nothing but write their texts."""
         return isinstance(chat, PlainChat) and (_is_bare(chat) or (self._only_writes and located in self._compared))
 
     def _renders(self, located: Located[Marked], chats: Sequence[Chat], written: Sequence[str]) -> Bools:
-        """Which chats of a form are rendered as is written, for certain."""
+        """The chats of a form that certainly render to the given texts."""
         good, tokens = np.ones(len(chats), bool), self._template.ends.pattern
-        if located.form.lists and tokens is not None:  # names of arguments may make a control token with what stands beside them
+        if located.form.lists and tokens is not None:  # argument names may form a control token with their surroundings
             count = len(tokens.findall(located.words.rendered.text))
             good = np.array([len(tokens.findall(text)) == count for text in written], bool)
-        if not good.all() or not self._is_block(chats, written):
+        if not good.all() or not self._minijinja_renders(chats, written):
             for at in np.flatnonzero(good).tolist():
-                good[at] = self._is_block([chats[at]], [written[at]]) or self._is_of_jinja(chats[at], written[at])
+                good[at] = self._minijinja_renders([chats[at]], [written[at]]) or self._jinja_renders(chats[at], written[at])
         return good
 
-    def _is_block(self, chats: Sequence[Chat], written: Sequence[str]) -> bool:
-        """Whether MiniJinja renders the chats so."""
+    def _minijinja_renders(self, chats: Sequence[Chat], written: Sequence[str]) -> bool:
+        """Whether MiniJinja renders the chats to the given texts."""
         blocks = None if self._by_jinja else blocks_of(self._template)
         if blocks is None:
             return False
@@ -395,7 +395,7 @@ class PlainChats:
         tools = [chat.tools for chat in chats if isinstance(chat, ShapedChat) and chat.tools]
         return blocks.text(listed, tools) == END.join([*written, ""])
 
-    def _is_of_jinja(self, chat: Chat, written: str) -> bool:
+    def _jinja_renders(self, chat: Chat, written: str) -> bool:
         try:
             tools = chat.tools if isinstance(chat, ShapedChat) else ()
             return self._template.render(_messages(chat, self._template.form), tools=tools) == written
@@ -403,14 +403,14 @@ class PlainChats:
             return False
 
     def _compare(self, located: Located[Marked], chat: Chat) -> None:
-        """Stop where the template itself renders a chat otherwise."""
+        """Raise `TemplateError` if the template itself renders a chat differently."""
         self.compared += 1
         sample, found = _sample(chat), located.words.moved(located.form, located.form.shown(chat.texts))
         text, name = found.rendered.text, self._template.name
         try:
             marked = Marked.of(sample, render(sample, self._template))
         except Refused as refusal:
-            if self._is_of_jinja(chat, text):  # it is the marks that cannot be followed
+            if self._jinja_renders(chat, text):  # only the marks could not be followed
                 return
             raise TemplateError(f"template {name} refuses {text[:300]!r} ({refusal}), which its layout gives") from refusal
         if marked != found:
@@ -420,8 +420,8 @@ class PlainChats:
             )
 
 
-def in_columns(sample: Given) -> Chat | None:
-    """A sample in columns; `None` where a template has to see it as it is."""
+def in_columns(sample: AnyExample) -> Chat | None:
+    """A sample in columns; `None` if its template must see it as it is."""
     if isinstance(sample, PlainChat) or not isinstance(sample, Sample):
         return sample if isinstance(sample, PlainChat) else None
     if plain := plain_chat(sample):
@@ -433,19 +433,19 @@ def in_columns(sample: Given) -> Chat | None:
         return calls[-1]
 
     try:
-        found = outlined(sample, read)
+        columns = outlined(sample, read)
     except Refused:
         return None
-    if found is None:
+    if columns is None:
         return None
-    spelled = iter([found.texts[number] for number in found.form.json])
+    spelled = iter([columns.texts[number] for number in columns.form.json])
     tools = tuple([Spelled(tool, next(spelled)) for tool in sample.tools])
     called = [{**call, "arguments": Spelled(call["arguments"], next(spelled) if call["arguments"] else "{}")} for call in calls]
-    return ShapedChat(found.form, found.texts, sample, tools, tuple(called))
+    return ShapedChat(columns.form, columns.texts, sample, tools, tuple(called))
 
 
 def _is_bare(chat: Chat) -> bool:
-    """Whether no template renders a chat."""
+    """Whether a chat is text without a template."""
     return isinstance(chat, PlainChat) and _BARE.issuperset(chat.roles)
 
 
@@ -460,16 +460,16 @@ def _messages(chat: Chat, form: MessageForm) -> list[dict[str, Any]]:
 @bounded_cache(
     "plain chats",
     2,
-    key=lambda template, encoder, options, looked_for: repr(
-        (template.hash, template.control, options, encoder.policy, encoder.truncation, encoder.vocabulary.hash, looked_for)
+    key=lambda template, encoder, options, searched: repr(
+        (template.hash, template.control, options, encoder.policy, encoder.truncation, encoder.vocabulary.hash, searched)
     ),
 )
-def plain_chats_of(template: ChatTemplate, encoder: Encoder, options: MaskOptions, looked_for: tuple[str, ...]) -> PlainChats:
-    """What cuts plain chats in this process: one for all shards and domains that are cut alike, so that each form is learned once."""
-    return PlainChats(template, encoder, options, looked_for)
+def plain_chats_of(template: ChatTemplate, encoder: Encoder, options: MaskOptions, searched: tuple[str, ...]) -> PlainChats:
+    """The process-wide cutter of chats. Shards and domains with equal settings share it, so that each form is learned once."""
+    return PlainChats(template, encoder, options, searched)
 
 
-# Samples → rendered → encoded, block by block; what is refused goes to quarantine.
+# Samples → rendered → encoded, block by block; rejected records go to quarantine.
 
 
 @dataclass
@@ -477,17 +477,17 @@ class Conversations:
     """Renders and tokenizes blocks of samples.
 
     Attributes:
-        template, encoder: how.
+        template, encoder: the chat template, and the tokenizer with its mask policy.
         reasoning: how reasoning in the text of answers is read.
         special_in_content: what happens to control tokens that are typed in content.
         images: the images of records.
-        quarantine: where refused records go.
-        made_by: the tokenizer that made the ids that rows bring, as the domain names it; `None` where it names none.
-        image: the id that stands for an image; `None` where there can be none.
-        expand: whether a record becomes one example for each answer where its reasoning would be left out of history.
-        reasoning_left_out: how many turns of the kept records lost their reasoning so far.
-        control_tokens: how many control tokens were found in contents so far.
-        images_cut_away: how many images truncation took from the kept records so far.
+        quarantine: where rejected records go.
+        made_by: the tokenizer that made the ids that rows bring, from the domain's configuration; `None` if it names none.
+        image: the id that stands for an image; `None` if the family has none.
+        expand: whether a record becomes one example per answer if the template would drop reasoning from history.
+        reasoning_left_out: turns of kept records that lost their reasoning so far.
+        control_tokens: control tokens found in contents so far.
+        images_cut_away: images that truncation took from kept records so far.
     """
 
     template: ChatTemplate
@@ -505,29 +505,32 @@ class Conversations:
 
     @cached_property
     def tokenized(self) -> TokenizedRows:
-        """What takes rows that bring their ids."""
-        return TokenizedRows(self.encoder, self._again, self._sample, self.quarantine, self.made_by, self.image)
+        """The proof of rows that bring their ids."""
+        return TokenizedRows(self.encoder, self._render_messages, self._sample, self.quarantine, self.made_by, self.image)
 
     def encode(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
-        """The kept items of a block and their tokens; the others are in quarantine."""
-        ready = [item for item in items if isinstance(item.given, Sample) and item.given.tokenized is not None]
+        """The kept items of a block and their tokens; rejected ones are in quarantine."""
+        ready = [item for item in items if isinstance(item.content, Sample) and item.content.tokenized is not None]
         if len(ready) == len(items) > 0:
             return self.tokenized.of(ready)
-        brought = set(map(id, ready))
-        block, encoded = self._encoded([item for item in items if id(item) not in brought])
+        brought_ids = set(map(id, ready))
+        block, encoded = self._encoded([item for item in items if id(item) not in brought_ids])
         texts = block.kept(encoded), encoded
         if not ready:
             return texts
-        own, numbers = self.tokenized.of(ready), {id(item.record): number for number, item in enumerate(items)}
+        brought_rows, numbers = self.tokenized.of(ready), {id(item.record): number for number, item in enumerate(items)}
         parts = [
-            (np.array([numbers[id(item.record)] for item in some], np.int64), replace(each, kept=np.arange(len(some)), refused=()))
-            for some, each in (texts, own)
+            (
+                np.array([numbers[id(item.record)] for item in kept_items], np.int64),
+                replace(tokens, kept=np.arange(len(kept_items)), refused=()),
+            )
+            for kept_items, tokens in (texts, brought_rows)
         ]
-        items = sorted([*texts[0], *own[0]], key=lambda item: numbers[id(item.record)])
+        items = sorted([*texts[0], *brought_rows[0]], key=lambda item: numbers[id(item.record)])
         return items, replace(in_order(parts), kept=np.arange(len(items)))
 
-    def _again(self, sample: Sample) -> Rendered:
-        """The render of the messages of a row that brings its ids."""
+    def _render_messages(self, sample: Sample) -> Rendered:
+        """Render the messages of a row that brings its ids."""
         return self._render(treat(sample, self._pattern, self.special_in_content)[0])
 
     def examples(self, items: Sequence[Item]) -> tuple[list[Item], list[Rendered], Encoded]:
@@ -536,7 +539,7 @@ class Conversations:
         return block.kept(encoded), [block.renders[position] for position in encoded.kept.tolist()], encoded
 
     def _encoded(self, items: Sequence[Item], *, by_form: bool = True) -> tuple[Block, Encoded]:
-        """The examples of a block, and the tokens of those that are kept. Those that are not cut by form have renders."""
+        """The examples of a block, and the tokens of the kept ones. Examples not cut by form have renders."""
         examples = self._examples(items, by_form and self.special_in_content != "allow")
         encoded = examples.encoded(self.encoder)
         too_long = [position for position, refusal in encoded.refused if refusal.reason == "too_long"]
@@ -547,15 +550,15 @@ class Conversations:
                 assert isinstance(item.example, Sample)
                 whole = examples.renders.get(position) or self._render(item.example)
                 lengths[position] = self.encoder.length(whole)
-                examples.renders[position] = without_too_many(item.example, whole, self._render, self.encoder)
+                examples.renders[position] = without_rounds_that_overflow(item.example, whole, self._render, self.encoder)
             shorter = self.encoder.encode([examples.renders[position] for position in too_long])
-            others = replace(encoded, refused=tuple(each for each in encoded.refused if each[0] not in too_long))
-            encoded = in_order([(np.arange(len(examples.at)), others), (np.array(too_long), shorter)])
+            rest = replace(encoded, refused=tuple(rejection for rejection in encoded.refused if rejection[0] not in too_long))
+            encoded = in_order([(np.arange(len(examples.at)), rest), (np.array(too_long), shorter)])
             whole_rounds, now = lengths[encoded.kept], np.diff(encoded.offsets)
             encoded = replace(encoded, taken=np.where(whole_rounds, whole_rounds - now, 0))
-        gone = self._refuse_records(examples.at, encoded)
-        if self.expand and gone:
-            encoded = in_order([(np.arange(len(examples.at)), encoded)], np.array(gone))
+        rejected = self._quarantine_rejected(examples.at, encoded)
+        if self.expand and rejected:
+            encoded = in_order([(np.arange(len(examples.at)), encoded)], np.array(rejected))
         if self.template.image:
             shown = sum(len(shown_images(item.example.turns)) for item in examples.kept(encoded) if isinstance(item.example, Sample))
             self.images_cut_away += shown - len(encoded.images)
@@ -564,9 +567,9 @@ class Conversations:
         return examples, encoded
 
     def _examples(self, items: Sequence[Item], by_form: bool) -> Block:
-        """The examples of a block: by their forms where these are known, all others rendered one by one."""
-        # where a chat becomes several if it loses reasoning, those that lose some are rendered
-        cut = self._plain_chats.cut([in_columns(item.given) for item in items], whole=self.expand) if by_form else None
+        """The examples of a block: cut by form if the form is known, else rendered one by one."""
+        # with `expand`, chats that lose reasoning are rendered
+        cut = self._plain_chats.cut([in_columns(item.content) for item in items], whole=self.expand) if by_form else None
         if cut is not None and len(cut.rows) == len(items):
             return Block(list(items), {}, cut)
         examples, known = Block(), set[int]() if cut is None else set(cut.rows.tolist())
@@ -579,7 +582,7 @@ class Conversations:
             try:
                 renders = self._renders(item)
             except Refused as refusal:
-                item.refuse(self.quarantine, refusal)
+                item.reject(self.quarantine, refusal)
             else:
                 for sample, rendered in renders:
                     examples.renders[len(examples.at)] = rendered
@@ -589,23 +592,23 @@ class Conversations:
 
     @cached_property
     def _plain_chats(self) -> PlainChats:
-        looked_for = (*self.encoder.vocabulary.control, *self.reasoning.strings)
-        return plain_chats_of(self.template, self.encoder, self._options, looked_for)
+        searched = (*self.encoder.vocabulary.control, *self.reasoning.strings)
+        return plain_chats_of(self.template, self.encoder, self._options, searched)
 
     def _renders(self, item: Item) -> list[tuple[Sample, Rendered]]:
-        """The examples of a record, each with its render: one, or with `expand` one for each answer where the template drops reasoning."""
+        """The examples of a record, with their renders: one, or with `expand` one per answer if the template drops reasoning."""
         sample, count = treat(self._sample(item), self._pattern, self.special_in_content)
         self.control_tokens += count
         if self.expand and left_out(sample, self._marked(sample)):
             return [(part, self._render(part)) for part in one_per_answer(sample, self.encoder.policy.weight)]
         return [(sample, self._render(sample))]
 
-    def _refuse_records(self, at: Sequence[Item], encoded: Encoded) -> list[int]:
-        """Put the record of each refused example into quarantine, once, and give the positions of all examples of these records."""
+    def _quarantine_rejected(self, at: Sequence[Item], encoded: Encoded) -> list[int]:
+        """Put the record of each rejected example into quarantine, once. Return the positions of all examples of these records."""
         faults: dict[int, Refused] = {}
         for position, fault in encoded.refused:
             if faults.setdefault(id(at[position].record), fault) is fault:
-                at[position].refuse(self.quarantine, fault)
+                at[position].reject(self.quarantine, fault)
         return [position for position, item in enumerate(at) if id(item.record) in faults] if faults else []
 
     def _sample(self, item: Item) -> Sample:
@@ -615,7 +618,7 @@ class Conversations:
         if example.label is False:
             why = "its label says that the answer is a bad one; SFT would teach it. Read such rows as preferences, or leave them out"
             raise Refused("undesirable", why, stage="render")
-        # without an image token rendering refuses the record, whatever its images are
+        # without an image token, rendering rejects the record, whatever its images are
         return self.reasoning.read(self.images.ready(example) if self.template.image else example)
 
     def _marked(self, sample: Sample) -> Rendered:
@@ -626,12 +629,12 @@ class Conversations:
         self.encoder.policy.check_attention(rendered)
         self.encoder.policy.check_stops(rendered)
         if self.special_in_content == "allow":
-            self._refuse_typed_images(sample)
+            self._reject_typed_images(sample)
         check_mask(rendered, self.encoder, lambda: derive(sample, self._options, self.template, rendered=rendered.text))
         return replace(rendered, content=()) if self.special_in_content == "allow" else rendered
 
-    def _refuse_typed_images(self, sample: Sample) -> None:
-        """Where typed control tokens are let through, one that stands for images would be an image that nobody has."""
+    def _reject_typed_images(self, sample: Sample) -> None:
+        """Reject typed image tokens. With control tokens allowed, they would count as images that do not exist."""
         tokens = {self.template.image_token, self.images.token} - {""}
         for region in (region for turn in sample.turns for region in turn.regions if region.kind != IMAGE):
             if typed := sorted(token for token in tokens if token in region.text):
@@ -656,7 +659,7 @@ class Conversations:
 
 
 def policy(family: Sft) -> MaskPolicy:
-    """The mask policy that the configuration asks for."""
+    """The mask policy of a family's configuration."""
     return MaskPolicy(
         family.mask,
         family.mask_default,
@@ -669,7 +672,7 @@ def policy(family: Sft) -> MaskPolicy:
 
 
 def conversations_of(workspace: Workspace, domain: Domain, quarantine: Quarantine) -> Conversations:
-    """What renders and tokenizes the samples of a domain."""
+    """The renderer and tokenizer of a domain's samples."""
     family = workspace.family(Sft)
     encoder = Encoder(
         workspace.vocabulary(family),
@@ -704,7 +707,7 @@ def write_records(
     arrays: dict[str, npt.NDArray[Any]],
     files: ImageFiles,
 ) -> None:
-    """Write the chosen records of a batch to a stream, with the images in them."""
+    """Write the chosen records of a batch to a stream, with their images."""
     lengths, block, origin = np.diff(encoded.offsets), arrays, items
     if not chosen.all():
         tokens = np.repeat(chosen, lengths)

@@ -1,4 +1,4 @@
-"""Pretraining documents: texts in blocks, those with images or partly masked, and rows that bring their token ids."""
+"""Pretraining documents: plain texts in blocks, documents with images or masks, and rows that bring their token ids."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from prep_assets.text.spans import NOTHING, MaskPolicy, Rendered, kept_tokens
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary, ends_of
 
-# Source files → documents, in blocks: texts with the records they came from, and what was refused between them.
+# Source files → documents, in blocks: texts with their records, and the rejected records between them.
 #
-# A row goes the way of all examples: schema → `Sample` → `Rendered` → text. A row of plain text, of which the schema `text` would certainly make
-# a document, has its text taken as it is, which is the same text without the forms around it.
+# A row goes the way of all examples: schema → `Sample` → `Rendered` → text. If the schema `text` would certainly make a document of a row, its text is taken
+# directly, which gives the same text without the intermediate forms.
 
 BLOCK_BYTES = 1 << 20
 """Bytes of source in a block. It changes nothing in a store."""
 _NONCHARACTER = b"\xef\xb7"
-"""How each of `NONCHARACTER` begins in UTF-8: few texts hold it, and it is found sooner than they are."""
+"""First bytes of the `NONCHARACTER` matches in UTF-8: a fast test that few texts fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class Documents:
 
     Attributes:
         file: their file.
-        records, texts: one of each for every document. Texts are valid Unicode.
-        refused: row and refusal of each record between them that is no document.
+        records, texts: record and text of every document. Texts are valid Unicode.
+        refused: (row, rejection) of the records that are no documents.
         held_out: whether their file is held out.
-        size: bytes of source that the block took.
+        size: bytes of source of the block.
     """
 
     file: SourceFile
@@ -74,10 +74,10 @@ class Documents:
         return record_id(self.file, self.records[i].row)
 
     def write_refused(self, quarantine: Quarantine, later: Sequence[tuple[int, Refused]]) -> None:
-        """Write what was refused in the order of the rows, whichever stage refused it. `later` are documents, by index, refused since."""
-        more = [(self.records[i].row, _refusal(self.file, self.records[i], fault)) for i, fault in later]
-        for _, each in sorted([*self.refused, *more], key=lambda entry: entry[0]):
-            quarantine.write(each)
+        """Write all rejections in row order. `later`: (index, rejection) of documents rejected by later stages."""
+        later_refusals = [(self.records[i].row, _refusal(self.file, self.records[i], fault)) for i, fault in later]
+        for _, refusal_of_row in sorted([*self.refused, *later_refusals], key=lambda entry: entry[0]):
+            quarantine.write(refusal_of_row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Sizes:
     high: int | None
 
     def check(self, text: str) -> None:
-        """Refuse a text that has no word, or too few or too many characters."""
+        """Reject a text without words, or with too few or too many characters."""
         if not text.strip() or len(text) < self.low:
             detail = f"{len(text):,} characters, min_chars is {self.low:,} and a document needs a word"
             raise Refused("too_short", detail, stage="pretrain")
@@ -102,7 +102,7 @@ def read_documents(
     """The documents of a domain.
 
     Args:
-        text_of: the text of an example, or `Refused`.
+        text_of: gives the text of an example, or raises `Refused`.
         check: raises `Refused` for a text that is no document.
     """
     schema, account = reading.reader.convert, reading.reader.account
@@ -112,14 +112,14 @@ def read_documents(
         records: list[Record] = []
         texts: list[str] = []
         refused: list[tuple[int, Refusal]] = []
-        gone = reading.refused(file, [row for row in block.rows if isinstance(row, Record)])
+        rejections = reading.rejections(file, [row for row in block.rows if isinstance(row, Record)])
         for row in block.rows:
             if not isinstance(row, Record):
                 refused.append((row.row, unreadable(file, row)))
                 continue
             try:
-                if row.row in gone:
-                    raise gone[row.row]
+                if row.row in rejections:
+                    raise rejections[row.row]
                 text = None if plain is None else plain.plain(row.payload)
                 if plain is None or text is None or not _is_clean(text):
                     text = text_of(apply(reading.reader, row.payload))
@@ -136,7 +136,7 @@ def read_documents(
 
 
 def _is_clean(text: str) -> bool:
-    """Whether rendering has certainly nothing against a text."""
+    """Whether rendering certainly accepts a text."""
     if text.isascii():
         return True
     try:
@@ -154,7 +154,7 @@ def document_text(example: Example) -> str:
     """The text of a document.
 
     Raises:
-        Refused: the example is something else, or cannot be rendered.
+        Refused: the example is no `Sample`, or cannot be rendered.
     """
     if not isinstance(example, Sample):
         raise Refused("not_a_document", f"the schema gives {type(example).__name__}, pretraining needs a Sample", stage="pretrain")
@@ -162,7 +162,7 @@ def document_text(example: Example) -> str:
 
 
 def too_long(flat: Flat, max_seq_len: int | None) -> Iterator[tuple[int, Refused]]:
-    """The documents, by index, that have too many tokens."""
+    """Yield (index, rejection) of the documents with more than `max_seq_len` tokens."""
     lengths = np.diff(flat.offsets)
     for i in np.flatnonzero(lengths > max_seq_len) if max_seq_len is not None else ():
         yield int(i), Refused("too_long", f"{lengths[i]:,} tokens, max_seq_len is {max_seq_len:,}", stage="tokenize")
@@ -175,55 +175,53 @@ def lossy(
     byte_lengths: npt.NDArray[np.int64] | None,
     tokenized: Callable[[str, str], str],
 ) -> dict[int, Refused]:
-    """The documents, by index, whose tokens do not stand for exactly their bytes.
+    """Return index → rejection of the documents whose tokens do not decode to exactly their bytes.
 
     Args:
-        byte_lengths: bytes that each id stands for; `None` where ids stand for no fixed ones, and only an unknown token tells.
-        tokenized: what of a document, of which it gets text and id, is tokenized. It is asked for documents whose bytes do not add up.
+        byte_lengths: bytes per id; `None` if ids have no fixed bytes, so that only unknown tokens show a loss.
+        tokenized: text and id of a document → the part that is tokenized. Called only for documents whose bytes do not add up.
     """
     if byte_lengths is None:
-        return {} if vocabulary.unknown_id is None else _unknown(flat, vocabulary.unknown_id)
+        return {} if vocabulary.unknown_id is None else _unknown_characters(flat, vocabulary.unknown_id)
     sizes = np.array([len(text) if text.isascii() else len(text.encode()) for text in documents.texts], np.int64)
-    found = _totals(byte_lengths, flat)
+    totals = _totals(byte_lengths, flat)
     # a SentencePiece tokenizer puts one space in front of the first word
     allowed = (0, 1) if vocabulary.prefix_space != "never" else (0,)
-    suspects = np.flatnonzero(~np.isin(found - sizes, allowed)).tolist()
+    suspects = np.flatnonzero(~np.isin(totals - sizes, allowed)).tolist()
     return {
         i: Refused("lossy_tokenizer", CANNOT_REPRESENT, stage="tokenize")
         for i in suspects
-        if found[i] - len(tokenized(documents.texts[i], documents.id_of(i)).encode()) not in allowed
+        if totals[i] - len(tokenized(documents.texts[i], documents.id_of(i)).encode()) not in allowed
     }
 
 
-def _unknown(flat: Flat, unknown: int) -> dict[int, Refused]:
-    """The documents, by index, of which the tokenizer does not know some character."""
+def _unknown_characters(flat: Flat, unknown: int) -> dict[int, Refused]:
+    """Return index → rejection of the documents with the unknown token."""
     places = np.flatnonzero(flat.ids == unknown)
     documents = np.unique(np.searchsorted(flat.offsets, places, "right") - 1)
     return {int(document): Refused("lossy_tokenizer", CANNOT_REPRESENT, stage="tokenize") for document in documents}
 
 
 def _totals(table: npt.NDArray[np.int64], flat: Flat) -> npt.NDArray[np.int64]:
-    """The sum of each text's entries of a table by id."""
+    """Sum `table[id]` over the ids of every text: int64[n]."""
     totals = np.zeros(len(flat.offsets) - 1, np.int64)
-    full = np.flatnonzero(np.diff(flat.offsets))  # a text without ids has no place of its own among the others' starts
+    full = np.flatnonzero(np.diff(flat.offsets))  # texts without ids share their start with the next text
     starts = flat.offsets[full]
     narrow = table.astype(np.min_scalar_type(int(table.max(initial=0))))  # stays in the processor's cache
-    # what "clip" would hide; looking at each id by itself takes twice as long
+    # mode="clip" would hide this; a check per id takes twice as long
     if (largest := int(flat.ids.max(initial=0))) >= len(table):
         raise CheckFailed(f"the tokenizer's engine gave the id {largest:,}, and the vocabulary has {len(table):,}. Set engine: reference")
     for part in stretches(len(flat.ids), 1 << 16):
         first, stop = int(np.searchsorted(starts, part.start, "right")) - 1, int(np.searchsorted(starts, part.stop))
-        here = np.maximum(starts[first:stop] - part.start, 0)
-        totals[full[first:stop]] += np.add.reduceat(narrow.take(flat.ids[part], mode="clip"), here, dtype=np.uint32)
+        local_starts = np.maximum(starts[first:stop] - part.start, 0)
+        totals[full[first:stop]] += np.add.reduceat(narrow.take(flat.ids[part], mode="clip"), local_starts, dtype=np.uint32)
     return totals
 
 
-# Pretraining documents with images or with regions that are not trained in full, or not attended: as `pretrain`, with a loss mask, an attention mask where a
-# token is not attended, and images beside it.
+# Documents with images, loss weights or unattended regions: as plain ones, with a loss mask, an attention mask if a token is unattended, and images.
 #
-# A token of a region has the region's weight, 1 where the source gives none; tokens of images have 0; the end-of-text token has the weight of the last region
-# before it that is no image, and is attended. It is slower than the way of plain documents, so a domain takes it from its first such document on, and from
-# the start again.
+# A token has the weight of its region, 1 by default; tokens of images have 0; the end-of-text token has the weight of the last region before it that is no
+# image, and is attended. This path is slower than that of plain documents, so a domain is restarted on it at its first such document.
 
 Ints = npt.NDArray[np.int64]
 
@@ -234,23 +232,23 @@ def stop_at_masks(example: Example, *, images: bool) -> None:
     """
     if not isinstance(example, Sample):
         return
-    plain = all(region.loss_weight in (None, 1) and region.attend for region in _shown(example))
+    plain = all(region.loss_weight in (None, 1) and region.attend for region in _shown_regions(example))
     if not plain or (images and shown_images(example.turns)):
         raise NeedsMore({"loss_mask": "uint8"})
 
 
-def _shown(sample: Sample) -> list[Region]:
+def _shown_regions(sample: Sample) -> list[Region]:
     """The regions that are shown and are no images."""
     return [region for turn in sample.turns for region in turn.regions if region.kind != IMAGE and not region.drop and region.text]
 
 
 def _weights(sample: Sample) -> list[float]:
-    """Their loss weights."""
-    return [1.0 if region.loss_weight is None else float(region.loss_weight) for region in _shown(sample)]
+    """The loss weights of the shown regions, 1 by default."""
+    return [1.0 if region.loss_weight is None else float(region.loss_weight) for region in _shown_regions(sample)]
 
 
 def untemplated(workspace: Workspace, family: Pretrain) -> ChatTemplate:
-    """What documents are rendered with: no template, only what stands for an image."""
+    """The renderer of documents: no template, only the placeholder of images."""
     control = tuple(sorted(workspace.vocabulary(family).control))
     return ChatTemplate("none", "", {}, control=control, image=workspace.image_placeholder(family))
 
@@ -261,7 +259,7 @@ def write_masked_documents(
     """Read, tokenize and write one domain, in the order of the source. Writers take ``tokens`` and the `masks`, by name with their dtypes.
 
     Raises:
-        ConfigError: such documents cannot be cut for fill-in-the-middle.
+        ConfigError: fill-in-the-middle is set, which cannot cut such documents.
         NeedsMore: the masks cannot hold the weights.
     """
     family = workspace.family(Pretrain)
@@ -279,7 +277,7 @@ def write_masked_documents(
         encoded = encoder.encode(rendered)
         faults = {**dict(encoded.refused), **documents.too_long(encoded.kept, np.diff(encoded.offsets))}
         for at, fault in sorted(faults.items()):
-            kept[at].refuse(quarantine, fault)
+            kept[at].reject(quarantine, fault)
         sound = np.array([int(at) not in faults for at in encoded.kept], bool)
         digests = [xxhash.xxh3_128_digest(rendered[int(at)].text.encode()) for at in encoded.kept]
         dev = np.array([in_test or held_out(digest, family.test_fraction) for digest in digests], bool)
@@ -293,7 +291,7 @@ def write_masked_documents(
             records = [kept[int(at)].record for at in encoded.kept[rows]]
             images = documents.images.files.block(encoded.images.of(rows))
             block = {"tokens": ids, **mask_columns(loss, masks)}
-            writer.append(block, lengths, [each.file for each in records], [each.row for each in records], images)
+            writer.append(block, lengths, [record.file for record in records], [record.row for record in records], images)
             counts["tokens_dev" if split else "tokens_train"] += len(ids)
             counts["images"] += len(images.images)
             counts["kept"] += len(records)
@@ -302,7 +300,7 @@ def write_masked_documents(
 
 
 POLICY = MaskPolicy({}, "train", "none")
-"""What says nothing of its own is trained, whatever its role; the end-of-text token is not the template's."""
+"""Regions without a weight are trained, whatever their role; the end-of-text token does not come from a template."""
 
 
 class MaskedDocuments:
@@ -313,14 +311,14 @@ class MaskedDocuments:
         self._sizes = Sizes(family.preprocessing.min_chars, family.preprocessing.max_chars)
 
     def render(self, items: Sequence[Item], quarantine: Quarantine) -> tuple[list[Item], list[Rendered]]:
-        """The items that are documents of acceptable size whose images are there, and their renders; the others are in quarantine."""
+        """The items that are documents of valid size with existing images, and their renders. Rejected ones are in quarantine."""
         kept, rendered = [], []
         for item in items:
             try:
                 rendered.append(self._render(item.example))
                 kept.append(item)
             except Refused as refusal:
-                item.refuse(quarantine, refusal)
+                item.reject(quarantine, refusal)
         return kept, rendered
 
     def _render(self, example: Example) -> Rendered:
@@ -341,16 +339,16 @@ class MaskedDocuments:
         return (_weights(example) or [1.0])[-1] if isinstance(example, Sample) else 1.0
 
     def too_long(self, numbers: Ints, lengths: Ints) -> dict[int, Refused]:
-        """Documents of more tokens than `max_seq_len`."""
+        """Return number → rejection of the documents with more than `max_seq_len` tokens."""
         limit = self._options.max_seq_len
         long = [] if limit is None else np.flatnonzero(lengths > limit).tolist()
         return {int(numbers[at]): Refused("too_long", f"{lengths[at]:,} tokens, max_seq_len is {limit:,}", stage="tokenize") for at in long}
 
 
-# Rows that bring their token ids and loss weights: proven row by row, then stored as they are.
+# Rows that bring their token ids and loss weights: proven row by row, then stored unchanged.
 #
-# Ids are never trusted. They must be inside the vocabulary and decode to whole characters; where the row has their text or their messages, they must be the
-# tokenizer's own ids of these. A mask must not begin or end amid a character, nor stand one token beside the answers.
+# Ids are never trusted. They must be inside the vocabulary and decode to whole characters; if the row has their text or messages, they must be the ids that
+# the tokenizer gives for these. A mask must not split a character, nor be shifted by one token against the answers.
 
 BROKEN = "\ufffd"
 Ids = npt.NDArray[np.int64]
@@ -360,7 +358,7 @@ Row = tuple[Ids, Weights]
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How the template opens and ends an answer, in ids."""
+    """The ids with which the template opens and ends an answer."""
 
     header: tuple[int, ...]
     stop: int
@@ -368,17 +366,17 @@ class Opening:
 
 @dataclass
 class TokenizedRows:
-    """Proves rows and gives them the form of tokenized examples.
+    """Proves rows that bring ids, and converts them to encoded examples.
 
     Attributes:
-        encoder: tokenizes messages of rows again; its limit and its way of truncation hold for the rows.
-        render: renders a conversation, or refuses it.
-        sample: the sample of an item, or refuses it.
-        quarantine: where refused rows go.
-        made_by: the tokenizer that made the ids, as the domain names it; `None` where it names none.
-        image: the id that stands for an image, which no row may bring; `None` where there can be none.
-        rows, retokenized, own_masks: how many rows were kept, of how many the decoded text has other ids, and of how many with messages the mask is
-            another than the policy's.
+        encoder: tokenizes the messages of rows; its limit and truncation apply to the rows.
+        render: renders a conversation, or raises `Refused`.
+        sample: gives the sample of an item, or raises `Refused`.
+        quarantine: where rejected rows go.
+        made_by: the tokenizer that made the ids, from the domain's configuration; `None` if it names none.
+        image: the id that stands for an image, which no row may bring; `None` if the family has none.
+        rows, retokenized, own_masks: number of kept rows, of those whose decoded text tokenizes to other ids, and of those with messages whose mask differs
+            from the policy's.
     """
 
     encoder: Encoder
@@ -393,15 +391,15 @@ class TokenizedRows:
 
     @property
     def counts(self) -> dict[str, int]:
-        """For the manifest; nothing where no row brings ids."""
-        found = {"tokenized_rows": self.rows, "retokenized_otherwise": self.retokenized, "masks_of_their_own": self.own_masks}
-        return found if self.rows else {}
+        """Counts for the manifest; empty if no row brings ids."""
+        counts = {"tokenized_rows": self.rows, "retokenized_otherwise": self.retokenized, "masks_of_their_own": self.own_masks}
+        return counts if self.rows else {}
 
     def of(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
-        """The kept items that bring ids, and these; the others are in quarantine.
+        """The kept items and their ids. Rejected ones are in quarantine.
 
         Raises:
-            ConfigError: nothing says which tokenizer made them.
+            ConfigError: `tokenized_by` is not set.
         """
         if not self.made_by:
             raise ConfigError(
@@ -414,14 +412,14 @@ class TokenizedRows:
                 samples.append(self.sample(item))
                 kept.append(item)
             except Refused as refusal:
-                item.refuse(self.quarantine, refusal)
+                item.reject(self.quarantine, refusal)
         encoded = self.encode(samples)
         for position, fault in encoded.refused:
-            kept[position].refuse(self.quarantine, fault)
+            kept[position].reject(self.quarantine, fault)
         return [kept[position] for position in encoded.kept.tolist()], encoded
 
     def encode(self, samples: Sequence[Sample]) -> Encoded:
-        """The ids and weights of samples that bring them. Every one is in the result or refused."""
+        """The ids and weights of samples that bring them. Every sample is kept or rejected."""
         rows = [_arrays(sample) for sample in samples]
         lengths = [len(ids) for ids, _ in rows]
         faults: dict[int, Refused] = {}
@@ -431,90 +429,98 @@ class TokenizedRows:
             except Refused as fault:
                 faults[at] = fault
         sound = [at for at in range(len(rows)) if at not in faults]
-        given = [samples[at] for at in sound], [rows[at] for at in sound]
-        for at, other, own in zip(sound, self._check_texts(*given), self._check_messages(*given), strict=True):
+        sound_rows = [samples[at] for at in sound], [rows[at] for at in sound]
+        for at, retokenized, own_mask in zip(sound, self._check_texts(*sound_rows), self._check_messages(*sound_rows), strict=True):
             try:
-                for found in (other, own):
-                    if isinstance(found, Refused):
-                        raise found
+                for outcome in (retokenized, own_mask):
+                    if isinstance(outcome, Refused):
+                        raise outcome
                 self._check_place(*rows[at])
                 rows[at] = self._cut(*rows[at])
             except Refused as fault:
                 faults[at] = fault
                 continue
-            self.rows, self.retokenized, self.own_masks = self.rows + 1, self.retokenized + bool(other), self.own_masks + bool(own)
+            self.rows, self.retokenized, self.own_masks = (
+                self.rows + 1,
+                self.retokenized + bool(retokenized),
+                self.own_masks + bool(own_mask),
+            )
         return _batch(rows, lengths, faults)
 
     def _check_ids(self, ids: Ids, weights: Weights) -> None:
         vocabulary = self.encoder.vocabulary
         if not 0 <= ids.min() <= ids.max() < vocabulary.size:
             wrong = int(ids[(ids < 0) | (ids >= vocabulary.size)][0])
-            raise _refused("id_outside_vocabulary", f"id {wrong}, the vocabulary has {vocabulary.size:,}")
+            raise _rejected("id_outside_vocabulary", f"id {wrong}, the vocabulary has {vocabulary.size:,}")
         if not weights.any():
-            raise _refused("nothing_to_train", "no token of this example carries loss")
+            raise _rejected("nothing_to_train", "no token of this example carries loss")
         if "bos_token" in vocabulary.special and (ids[:2] == vocabulary.bos_id).all() and len(ids) > 1:
-            raise _refused("doubled_bos", f"it begins with {vocabulary.special['bos_token']!r} twice")
+            raise _rejected("doubled_bos", f"it begins with {vocabulary.special['bos_token']!r} twice")
         if self.image is not None and (ids == self.image).any():
-            raise _refused("image_token_in_content", "it holds the token that stands for images, and brings no image")
+            raise _rejected("image_token_in_content", "it holds the token that stands for images, and brings no image")
 
     def _check_texts(self, samples: Sequence[Sample], rows: Sequence[Row]) -> list[bool | Refused]:
-        """Of each row whether its decoded text has other ids, or why it is refused."""
+        """For every row, whether its decoded text tokenizes to other ids, or its rejection."""
         vocabulary = self.encoder.vocabulary
         runs = [[(start, end) for start, end in _runs(weights)] for _, weights in rows]
         texts = vocabulary.decode_batch([ids.tolist() for ids, _ in rows])
-        trained = iter(vocabulary.decode_batch([ids[s:e].tolist() for (ids, _), each in zip(rows, runs, strict=True) for s, e in each]))
-        again = self._encoded(texts)
-        said = iter(self._encoded([sample.tokenized.text for sample in samples if sample.tokenized and sample.tokenized.text is not None]))
-        found: list[bool | Refused] = []
-        for sample, (ids, _), each, text, same in zip(samples, rows, runs, texts, again, strict=True):
-            parts = [next(trained) for _ in each]
-            evidence = next(said) if sample.tokenized and sample.tokenized.text is not None else None
-            found.append(_text_fault(ids, text, parts, same, evidence) or ids.tolist() not in same)
-        return found
+        trained = iter(
+            vocabulary.decode_batch([ids[s:e].tolist() for (ids, _), row_runs in zip(rows, runs, strict=True) for s, e in row_runs])
+        )
+        encoded = self._encoded(texts)
+        row_texts = iter(
+            self._encoded([sample.tokenized.text for sample in samples if sample.tokenized and sample.tokenized.text is not None])
+        )
+        outcomes: list[bool | Refused] = []
+        for sample, (ids, _), row_runs, text, accepted in zip(samples, rows, runs, texts, encoded, strict=True):
+            parts = [next(trained) for _ in row_runs]
+            evidence = next(row_texts) if sample.tokenized and sample.tokenized.text is not None else None
+            outcomes.append(_text_fault(ids, text, parts, accepted, evidence) or ids.tolist() not in accepted)
+        return outcomes
 
     def _encoded(self, texts: Sequence[str]) -> list[list[list[int]]]:
-        """The ids of each text with its control tokens, without and with what the tokenizer itself writes around a text."""
+        """The ids of every text, without and with the tokens that the tokenizer adds around it. Control tokens are recognized."""
         backend = self.encoder.vocabulary.encoder
         backend.encode_special_tokens = False
         plain, whole = (backend.encode_batch(list(texts), add_special_tokens=add) for add in (False, True))
         return [[a.ids, b.ids] for a, b in zip(plain, whole, strict=True)]
 
     def _check_messages(self, samples: Sequence[Sample], rows: Sequence[Row]) -> list[bool | Refused]:
-        """Of each row whether its mask is another than the policy's for its messages, or why it is refused; `False` without messages."""
-        found: list[bool | Refused] = [False] * len(rows)
+        """For every row, whether its mask differs from the policy's for its messages, or its rejection; `False` without messages."""
+        outcomes: list[bool | Refused] = [False] * len(rows)
         renders: dict[int, Rendered] = {}
         for at, sample in enumerate(samples):
             try:
                 if sample.turns:
                     renders[at] = self.render(replace(sample, tokenized=None))
             except Refused as fault:
-                found[at] = fault
+                outcomes[at] = fault
         numbers = list(renders)
         encoded = self._whole.encode(list(renders.values()))
         for at, refusal in encoded.refused:
-            found[numbers[at]] = refusal
+            outcomes[numbers[at]] = refusal
         for at, (low, high) in zip(encoded.kept.tolist(), pairwise(encoded.offsets.tolist()), strict=True):
-            found[numbers[at]] = self._beside(rows[numbers[at]], encoded.ids[low:high], encoded.loss[low:high])
-        return found
+            outcomes[numbers[at]] = self._mask_differs(rows[numbers[at]], encoded.ids[low:high], encoded.loss[low:high])
+        return outcomes
 
-    def _beside(self, row: Row, expected: npt.NDArray[np.uint32], policy: Weights) -> bool | Refused:
-        """What a row has against what its messages give."""
+    def _mask_differs(self, row: Row, expected: npt.NDArray[np.uint32], policy: Weights) -> bool | Refused:
+        """Whether the mask of a row differs from the policy's, or a rejection if its ids differ or its mask is shifted."""
         ids, weights = row
         if not np.array_equal(expected, ids):
-            return _refused("ids_differ_from_messages", _difference(ids, expected, self.encoder))
+            return _rejected("ids_differ_from_messages", _difference(ids, expected, self.encoder))
         if np.array_equal(policy, weights):
             return False
         if any(np.array_equal(np.roll(policy, by)[1:-1], weights[1:-1]) for by in (-1, 1)):
-            return _refused("mask_shifted", "the mask is that of the messages, one token beside its place")
+            return _rejected("mask_shifted", "the mask is that of the messages, one token beside its place")
         return True
 
     @cached_property
     def _whole(self) -> Encoder:
-        """The encoder without a limit, and without asking for anything to train."""
+        """The encoder without a limit, which accepts examples with nothing to train."""
         return replace(self.encoder, max_seq_len=None, trains=False)
 
     def _check_place(self, ids: Ids, weights: Weights) -> None:
-        """Refuse a mask of which every stretch stands one token before or behind the template's opening of an answer."""
+        """Reject a mask whose stretches all begin one token before or after the template's opening of an answer."""
         if (opening := self._opening) is None:
             return
         header, listed, runs = list(opening.header), ids.tolist(), _runs(weights)
@@ -528,11 +534,11 @@ class TokenizedRows:
         )
         if late or early:
             side = "behind" if late else "before"
-            raise _refused("mask_shifted", f"each trained stretch begins one token {side} the place where the template opens an answer")
+            raise _rejected("mask_shifted", f"each trained stretch begins one token {side} the place where the template opens an answer")
 
     @cached_property
     def _opening(self) -> Opening | None:
-        """`None` where no control token tells where an answer is opened."""
+        """`None` if no control token marks the opening of an answer."""
         try:
             encoded = replace(self._whole, policy=MaskPolicy()).encode([self.render(Sample((turn(USER, "a"), turn(ASSISTANT, "b"))))])
         except Refused:
@@ -544,15 +550,15 @@ class TokenizedRows:
         return Opening(tuple(ids[before[-1] : trained[0]]), ids[trained[-1]])
 
     def _cut(self, ids: Ids, weights: Weights) -> tuple[Ids, Weights]:
-        """What truncation leaves of a row. Only its ends can be cut: nothing tells its rounds and prompts."""
+        """Truncate a row. Only its ends can be cut, because its rounds and prompts are unknown."""
         limit, mode = self.encoder.max_seq_len, self.encoder.truncation
         if limit is None or len(ids) <= limit:
             return ids, weights
         keep = kept_tokens(len(ids), limit, mode, (), {}) if mode in ("start", "end") else None
         if keep is None:
-            raise _refused("too_long", f"{len(ids):,} tokens, max_seq_len is {limit:,}")
+            raise _rejected("too_long", f"{len(ids):,} tokens, max_seq_len is {limit:,}")
         if not weights[keep].any():
-            raise _refused("nothing_to_train", "no token that truncation leaves carries loss")
+            raise _rejected("nothing_to_train", "no token that truncation leaves carries loss")
         return ids[keep], weights[keep]
 
 
@@ -571,11 +577,11 @@ def _text_fault(
     ids: Ids, text: str, parts: Sequence[str], same: Sequence[list[int]], evidence: Sequence[list[int]] | None
 ) -> Refused | None:
     if BROKEN in text and ids.tolist() not in same:
-        return _refused("broken_text", f"its ids decode to a part of a character: …{text[max(0, text.index(BROKEN) - 20) :][:40]!r}…")
+        return _rejected("broken_text", f"its ids decode to a part of a character: …{text[max(0, text.index(BROKEN) - 20) :][:40]!r}…")
     if sum(part.count(BROKEN) for part in parts) > text.count(BROKEN):
-        return _refused("mask_splits_character", "a trained stretch begins or ends amid a character")
+        return _rejected("mask_splits_character", "a trained stretch begins or ends amid a character")
     if evidence is not None and ids.tolist() not in evidence:
-        return _refused(
+        return _rejected(
             "ids_differ_from_text",
             f"{len(ids)} ids that decode to {text[:80]!r} are not the tokenizer's {len(evidence[0])} of the row's text",
         )
@@ -586,21 +592,21 @@ def _difference(ids: Ids, expected: npt.NDArray[np.uint32], encoder: Encoder) ->
     shorter = min(len(ids), len(expected))
     differing = np.flatnonzero(ids[:shorter] != expected[:shorter])
     at = int(differing[0]) if len(differing) else shorter
-    near = [encoder.vocabulary.decode(each[max(0, at - 4) : at + 4]) for each in (ids, expected)]
-    return f"{len(ids)} ids, its messages have {len(expected)}; at token {at} stands …{near[0]!r}…, the messages have …{near[1]!r}…"
+    excerpts = [encoder.vocabulary.decode(sequence[max(0, at - 4) : at + 4]) for sequence in (ids, expected)]
+    return f"{len(ids)} ids, its messages have {len(expected)}; at token {at} stands …{excerpts[0]!r}…, the messages have …{excerpts[1]!r}…"
 
 
-def _refused(reason: str, detail: str) -> Refused:
+def _rejected(reason: str, detail: str) -> Refused:
     return Refused(reason, detail, stage="tokenize")
 
 
 def _batch(rows: Sequence[Row], lengths: Sequence[int], faults: dict[int, Refused]) -> Encoded:
-    """What was kept of rows that were so long."""
+    """The batch of the kept rows; `lengths` are those before truncation."""
     kept = [at for at in range(len(rows)) if at not in faults]
     ids = [rows[at][0].astype(np.uint32) for at in kept]
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(each) for each in ids], dtype=np.int64)])
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(row_ids) for row_ids in ids], dtype=np.int64)])
     none = np.zeros(0, np.uint32)
     weights = np.concatenate([np.zeros(0, np.float32), *(rows[at][1] for at in kept)])
-    refused = tuple(sorted(faults.items(), key=lambda each: each[0]))
+    refused = tuple(sorted(faults.items(), key=lambda fault: fault[0]))
     taken = np.array([lengths[at] for at in kept], np.int64) - np.diff(offsets)
     return Encoded(np.concatenate([none, *ids]), weights, offsets, np.array(kept, np.int64), refused, NOTHING, taken)

@@ -1,4 +1,4 @@
-"""The examples of a domain: its rows, read from front to end or in shards; duplicates and what is held out."""
+"""Read the rows of a domain into examples, whole or in shards; find duplicates; hold out a test share."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from prep_assets.stores.files import Digests
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.workers.shards import Runner, Shard, ShardResult
 
-# Records and what becomes of them: items, duplicates, what is held out, and the row function of a domain.
+# Items, duplicates, the held-out share, and the row function of a domain.
 
 
 class Seen:
-    """Digests, and where each was seen first.
+    """Digests, with the record that had each of them first.
 
-    Places are numbered as they come, so that a stretch of a file is one run: its first number, what to add to a row, and the file.
+    Places are numbered in order of arrival, so that a stretch of a file is one run: its first number, the offset to add to a row, and the file.
     """
 
     def __init__(self) -> None:
@@ -49,16 +49,16 @@ class Seen:
         self._runs: list[tuple[int, int, str]] = []
 
     def firsts(self, digests: Sequence[bytes], name: str, rows: Sequence[int]) -> dict[int, str]:
-        """Which of some rows of a file had their digest before, by row, and the identity of the record that had it first. All others are noted.
+        """Return row → id of the first record with its digest, for the rows whose digest was seen before. The other rows are added.
 
         Args:
-            rows: their numbers, ascending.
+            rows: row numbers, ascending.
         """
         places = self._digests.firsts(digests, np.array(rows, np.int64) + self._shift(name, rows))
-        return {rows[at]: self._identity(int(places[at])) for at in np.flatnonzero(places >= 0).tolist()}
+        return {rows[index]: self._identity(int(places[index])) for index in np.flatnonzero(places >= 0).tolist()}
 
     def _shift(self, name: str, rows: Sequence[int]) -> int:
-        """What to add to the numbers of rows of a file."""
+        """The offset from row numbers of a file to places."""
         if rows and (not self._runs or name != self._runs[-1][2] or rows[0] + self._runs[-1][1] < self._next):
             self._runs.append((self._next, self._next - rows[0], name))
         if rows:
@@ -74,42 +74,42 @@ _SORTED = msgspec.json.Encoder(order="sorted")
 _PACKED = msgspec.msgpack.Encoder(order="sorted")
 
 
-Given = Example | PlainChat | PlainPair
+AnyExample = Example | PlainChat | PlainPair
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
-    """An example on its way, with the record it came from; `given` is the example, or a plain chat or pair in columns."""
+    """An example with its record; `content` is the example, or a plain chat or pair in columns."""
 
     file: SourceFile
     record: Record
-    given: Given
+    content: AnyExample
 
     @property
     def example(self) -> Example:
         """The example."""
-        if isinstance(self.given, PlainChat):
-            return self.given.sample()
-        return self.given.pair() if isinstance(self.given, PlainPair) else self.given
+        if isinstance(self.content, PlainChat):
+            return self.content.sample()
+        return self.content.pair() if isinstance(self.content, PlainPair) else self.content
 
     @property
     def id(self) -> str:
         """Id of the record within its domain."""
         return record_id(self.file, self.record.row)
 
-    def refuse(self, quarantine: Quarantine, refusal: Refused) -> None:
+    def reject(self, quarantine: Quarantine, refusal: Refused) -> None:
         """Put the record into quarantine."""
         quarantine.add(self.id, refusal.stage or "pipeline", refusal.reason, refusal.detail, self.record.payload)
 
 
 def reading_recipe(domain: Domain, *, attended: bool = False) -> dict[str, Any]:
-    """What decides which examples a domain's files give: its options, and the code of the user's own.
+    """What decides which examples a domain's files give: its options, and the hashes of user code.
 
     Args:
-        attended: whether rows of which a part is not attended to are kept. Where a schema can say so, they were once refused.
+        attended: whether rows with unattended parts are kept. Earlier versions rejected them, so recipes of schemas that can mark them say so.
     """
-    own = [own_code_hash(name) for name in (domain.schema_name, domain.weigh) if name is not None]
+    own_code = [own_code_hash(name) for name in (domain.schema_name, domain.weigh) if name is not None]
     attention = {"attention": True} if attended and (domain.schema_name == "semantic" or ":" in domain.schema_name) else {}
-    return {"schema": [*domain.reading, *own], **attention}
+    return {"schema": [*domain.reading, *own_code], **attention}
 
 
 def content_digest(record: Record) -> bytes:
@@ -118,7 +118,7 @@ def content_digest(record: Record) -> bytes:
 
 
 def exact_digests(records: Sequence[Record]) -> list[bytes]:
-    """The same of MessagePack, which needs no escapes and so takes a fifth of the time; of JSON where a number is too large for it."""
+    """xxh3-128 of payloads as MessagePack, which needs no escapes and so takes a fifth of the time; as JSON if a number is too large for it."""
     try:
         return list(map(xxhash.xxh3_128_digest, map(_PACKED.encode, [record.payload for record in records])))
     except OverflowError:
@@ -127,20 +127,20 @@ def exact_digests(records: Sequence[Record]) -> list[bytes]:
 
 
 class Duplicates(Protocol):
-    """Knows which records came before."""
+    """Knows which records are duplicates of earlier ones."""
 
     def among(self, file: SourceFile, records: Sequence[Record]) -> dict[int, Refused]:
-        """Which of some rows of a file came before, by row: the refusal of each, which names the record that came first."""
+        """Return row → rejection of the duplicates among some rows of a file. A rejection names the record that came first."""
         ...
 
 
 @dataclass(slots=True)
 class Deduplicator:
-    """Finds records that equal an earlier one in every field. What it keeps of each record is on disk, see `Digests`.
+    """Finds records that equal an earlier one in every field. Its digests are on disk, see `Digests`.
 
     Attributes:
         digests: equal for records that are duplicates of each other.
-        relation: how a refusal says what a duplicate has to do with the record that came first.
+        relation: the verb between a duplicate and the first record, in rejections.
     """
 
     digests: Callable[[Sequence[Record]], list[bytes]] = exact_digests
@@ -149,22 +149,22 @@ class Deduplicator:
 
     def among(self, file: SourceFile, records: Sequence[Record]) -> dict[int, Refused]:
         """See `Duplicates`."""
-        found = self.seen.firsts(self.digests(records), file.name, [record.row for record in records])
-        return {row: Refused("duplicate", f"{self.relation} {first}", stage="deduplicate") for row, first in found.items()}
+        firsts = self.seen.firsts(self.digests(records), file.name, [record.row for record in records])
+        return {row: Refused("duplicate", f"{self.relation} {other}", stage="deduplicate") for row, other in firsts.items()}
 
 
 def held_out(identity: bytes, fraction: float) -> bool:
-    """Whether something belongs to the held-out share: decided by its hash alone, so equal things stay on one side."""
+    """Whether a hash falls into the held-out share. Equal content stays in one split."""
     return fraction > 0 and int.from_bytes(identity[:8], "big") < fraction * 2**64
 
 
 def converter(domain: Domain, gives: type) -> Reader:
-    """The row function of a domain in a family that needs the form `gives`: everything that reads its rows takes it from here.
+    """The row function of a domain in a family that needs the form `gives`. Every reader of its rows uses it.
 
-    Where a `Pair` is needed, a sample with a label will do.
+    For `Pair`, labelled samples are accepted too.
 
     Raises:
-        ConfigError: no such schema or option, or its schema has no such form.
+        ConfigError: no such schema or option, or the schema has no such form.
     """
     convert = convert_with(domain.schema_name, domain.options, gives=gives, or_labels=gives is Pair)
     if domain.speaker_names != "keep":
@@ -175,10 +175,10 @@ def converter(domain: Domain, gives: type) -> Reader:
     return Reader(convert, Account(domain.ignore, used))
 
 
-# A domain in shards: stretches of its files between some of the cuts that were pinned with them, all of about one size.
+# A domain in shards of about equal size: stretches of its files between the cuts that were pinned with them.
 
 _EXPANDS = 3
-"""How much larger compressed text is taken to be than its file."""
+"""Assumed size of text per byte of its compressed file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Stretch:
 
     Attributes:
         file: number of the file, training files first.
-        part: which of its rows.
+        part: its rows.
     """
 
     file: int
@@ -200,30 +200,30 @@ def whole_files(sources: Pinned) -> Iterator[Stretch]:
 
 
 def shards_of(sources: Pinned, count: int | Literal["auto"] = "auto") -> list[Shard]:
-    """All rows of all files in shards, whose tasks are stretches. No shard has rows to train on and rows held out.
+    """All rows of all files in shards, whose tasks are stretches. No shard mixes training and held-out rows.
 
     Args:
-        asked: about how many, see `shard_size`.
+        count: the approximate number of shards, see `shard_size`.
     """
     files = (*sources.files, *sources.test_files)
-    listed = [list(parts(sources.cuts[number])) if sources.cuts else [WHOLE] for number in range(len(files))]
-    sizes = [[_size(file, part, len(each)) for part in each] for file, each in zip(files, listed, strict=True)]
-    enough = shard_size(sum(map(sum, sizes)), count) - tables.SHARD_BYTES // 2
-    found: list[Shard] = []
+    file_parts = [list(parts(sources.cuts[number])) if sources.cuts else [WHOLE] for number in range(len(files))]
+    sizes = [[_size(file, part, len(cuts)) for part in cuts] for file, cuts in zip(files, file_parts, strict=True)]
+    shard_bytes = shard_size(sum(map(sum, sizes)), count) - tables.SHARD_BYTES // 2
+    shards: list[Shard] = []
     gathered: list[Stretch] = []
     size = 0
-    for number, each in enumerate(listed):
-        for part, more in zip(each, sizes[number], strict=True):
-            if gathered and gathered[-1].file == number:  # it goes on where the last one ends
+    for number, cuts in enumerate(file_parts):
+        for part, part_bytes in zip(cuts, sizes[number], strict=True):
+            if gathered and gathered[-1].file == number:  # it continues the last stretch
                 gathered[-1] = replace(gathered[-1], part=replace(gathered[-1].part, stop=part.stop))
             else:
                 gathered.append(Stretch(number, part))
-            size += more
+            size += part_bytes
             ends = part.stop is None and number + 1 in (len(sources.files), len(files))
-            if size >= enough or ends:
-                found.append(Shard(len(found), _label(files, gathered), size, tuple(gathered)))
+            if size >= shard_bytes or ends:
+                shards.append(Shard(len(shards), _label(files, gathered), size, tuple(gathered)))
                 gathered, size = [], 0
-    return found
+    return shards
 
 
 def is_held_out(shard: Shard, sources: Pinned) -> bool:
@@ -232,12 +232,12 @@ def is_held_out(shard: Shard, sources: Pinned) -> bool:
 
 
 def text_bytes(file: SourceFile) -> int:
-    """Bytes of text in a file, about."""
+    """Approximate bytes of text in a file."""
     return file.size * (_EXPANDS if file.compression else 1)
 
 
 def _size(file: SourceFile, part: Part, count: int) -> int:
-    """Bytes of text, about. A table's rows do not say how large they are; its parts are equally large."""
+    """Approximate bytes of text of a part. The parts of a table are taken to be equally large, as its rows have no known sizes."""
     whole = text_bytes(file)
     if file.format in tables.TABLES:
         return max(1, whole // count)
@@ -250,17 +250,17 @@ def _label(files: tuple[SourceFile, ...], stretches: list[Stretch]) -> str:
     return begin if first.file == last.file else f"{begin} to {files[last.file].name}"
 
 
-# One domain, read from front to end: the one loop over source files that every family takes its examples from.
+# One domain, read from front to end: the only loop over source files, shared by all families.
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Measures from when it is made."""
+    """Throughput since its creation."""
 
     began: float = field(default_factory=time.monotonic)
 
     def text(self, done: int, total: int) -> str:
-        """``41.2 MB/s, 0:32 left``, of bytes; what is left is reckoned from what is done."""
+        """``41.2 MB/s, 0:32 left``, for bytes; the remaining time assumes the average speed so far."""
         took = time.monotonic() - self.began
         if not done or not took:
             return ""
@@ -274,9 +274,9 @@ class Rows:
 
     Attributes:
         file: their file.
-        rows: readable ones and refused ones, in the order of the file. `Record.file` counts training files first, then held-out ones.
+        rows: readable and unreadable rows, in file order. `Record.file` counts training files first, then held-out ones.
         held_out: whether the file is one of the domain's `test_files`.
-        size: bytes of source that they took.
+        size: bytes of source read for them.
     """
 
     file: SourceFile
@@ -287,16 +287,16 @@ class Rows:
 
 @dataclass(slots=True)
 class Reading:
-    """A domain's files on their way to examples: rows in order, those that are kept apart from duplicates, converted by its schema.
+    """Reads a domain's files into examples: rows in order, without duplicates, converted by its schema.
 
     Attributes:
-        name, domain, router, sources: what is read.
-        reader: makes an example of a row, and accounts for the fields that it does not read.
-        deduplicator: refuses rows that came before; `None` keeps them.
-        benchmarks: refuses rows that hold a passage of a benchmark; `None` where none is configured.
-        max_items: stop after so many training records that `where` lets through. Held-out files are read whole.
-        progress: told how far it is.
-        stretches: which parts of the files are read, in order; `None`: all files in full.
+        name, domain, router, sources: the domain and its files.
+        reader: converts a row to an example, and accounts for the fields that it does not read.
+        deduplicator: rejects duplicate rows; `None` keeps them.
+        benchmarks: rejects rows that hold a passage of a benchmark; `None` if none is configured.
+        max_items: stop after so many training records that pass `where`. Held-out files are read whole.
+        progress: called with the bytes done so far.
+        stretches: parts of the files to read, in order; `None`: all files in full.
         read: rows read so far.
     """
 
@@ -319,7 +319,7 @@ class Reading:
         self._size = self.sources.bytes
 
     def rows(self, block_bytes: int) -> Iterator[Rows]:
-        """Every row: training files in order, then held-out ones. One that is refused at reading, or by `where`, stands in its place."""
+        """Every row: training files in order, then held-out ones. Unreadable rows and rows that fail `where` keep their places."""
         tests = conditions(self.domain.where) if self.domain.where else ()
         remaining = self.max_items
         files = (*self.sources.files, *self.sources.test_files)
@@ -327,46 +327,46 @@ class Reading:
             file, held_out = files[stretch.file], stretch.file >= len(self.sources.files)
             if remaining == 0 and not held_out:
                 continue
-            before = 0
-            read = read_blocks(file, stretch.file, block_bytes=block_bytes, txt=self.domain.txt, part=stretch.part)
-            picked = self.router.picked(file, read)
-            wanted = _without_forgotten(picked, self.domain.forgotten) if self.domain.forgotten else picked
+            bytes_before = 0
+            blocks = read_blocks(file, stretch.file, block_bytes=block_bytes, txt=self.domain.txt, part=stretch.part)
+            picked = self.router.picked(file, blocks)
+            wanted = _set_forgotten_aside(picked, self.domain.forgotten) if self.domain.forgotten else picked
             for block in filter_blocks(wanted, tests) if tests else wanted:
                 rows: Sequence[Record | Unreadable] = block.records
                 if block.unreadable:
                     rows = sorted([*block.records, *block.unreadable], key=lambda row: row.row)
                 if remaining is not None and not held_out:
-                    rows, remaining = _first(rows, remaining)
+                    rows, remaining = _rows_to_limit(rows, remaining)
                 self.read += len(rows)
-                yield Rows(file, rows, held_out, block.bytes_read - before)
-                before = block.bytes_read
+                yield Rows(file, rows, held_out, block.bytes_read - bytes_before)
+                bytes_before = block.bytes_read
                 if remaining == 0 and not held_out:
                     break
 
-    def refused(self, file: SourceFile, records: Sequence[Record]) -> dict[int, Refused]:
-        """Which of some rows of a file came before, or hold a passage of a benchmark: by row, the refusal of each."""
-        found = self.deduplicator.among(file, records) if self.deduplicator is not None else {}
+    def rejections(self, file: SourceFile, records: Sequence[Record]) -> dict[int, Refused]:
+        """Return row → rejection of rows that are duplicates or hold a passage of a benchmark."""
+        rejections = self.deduplicator.among(file, records) if self.deduplicator is not None else {}
         if self.benchmarks is None:
-            return found
-        for record in [each for each in records if each.row not in found]:
+            return rejections
+        for record in [candidate for candidate in records if candidate.row not in rejections]:
             try:
                 self.benchmarks.check(record.payload)
             except Refused as refusal:
-                found[record.row] = refusal
-        return found
+                rejections[record.row] = refusal
+        return rejections
 
     def check_fields(self) -> None:
-        """Stop where the rows read so far have fields of unknown meaning; see `Account.check`."""
+        """Raise if the rows read so far have fields of unknown meaning; see `Account.check`."""
         self.reader.account.check(f"domain {self.name}: schema {self.domain.schema_name!r}")
 
     def examples(
         self, doing: str, quarantine: Quarantine, *, block_bytes: int = 1 << 20, plain: bool = False
     ) -> Iterator[tuple[list[Item], bool]]:
-        """Blocks of examples in the order of the files, and whether they are held out. What is not yielded is in quarantine.
+        """Yield blocks of examples in file order, with whether they are held out. Rejected records are in quarantine.
 
         Args:
-            doing: what progress is about.
-            plain: whether plain chats and pairs are given in columns, see `PlainChat` and `PlainPair`.
+            doing: label of the progress.
+            plain: give plain chats and pairs in columns, see `PlainChat` and `PlainPair`.
         """
         for block in self.rows(block_bytes):
             with quarantine.by_row():
@@ -376,58 +376,58 @@ class Reading:
             self.advance(doing, block.size)
 
     def _items(self, block: Rows, quarantine: Quarantine, plain: bool) -> list[Item]:
-        """The rows of a block with their examples. Those that have none are in quarantine."""
+        """The items of a block. Rejected rows are in quarantine."""
         records, items = [row for row in block.rows if isinstance(row, Record)], list[Item]()
         if len(records) < len(block.rows):
             quarantine.add_unreadable(block.file, [row for row in block.rows if not isinstance(row, Record)])
-        gone = self.refused(block.file, records)
-        left = [record for record in records if record.row not in gone] if gone else records
-        for record, given in zip(left, self.reader.rows([record.payload for record in left], plain=plain), strict=True):
-            if isinstance(given, Refused):
-                gone[record.row] = given
+        rejections = self.rejections(block.file, records)
+        accepted = [record for record in records if record.row not in rejections] if rejections else records
+        for record, example in zip(accepted, self.reader.rows([record.payload for record in accepted], plain=plain), strict=True):
+            if isinstance(example, Refused):
+                rejections[record.row] = example
             else:
-                items.append(Item(block.file, record, given))
-        for record in records if gone else ():
-            if refusal := gone.get(record.row):
+                items.append(Item(block.file, record, example))
+        for record in records if rejections else ():
+            if refusal := rejections.get(record.row):
                 quarantine.add(record_id(block.file, record.row), refusal.stage, refusal.reason, refusal.detail, record.payload)
         return items
 
     def advance(self, doing: str, size: int) -> None:
-        """So many more bytes of source are done."""
+        """Report `size` more bytes of source as done."""
         self._done += size
         if self.progress:
             self.progress(f"{doing} {self.name}: {self._pace.text(self._done, self._size)}", self._done, self._size)
 
 
-def _without_forgotten(blocks: Iterator[Block], digests: frozenset[str]) -> Iterator[Block]:
-    """`blocks` with the forgotten records moved to the refused rows, which stay in file order. Their content is not shown."""
+def _set_forgotten_aside(blocks: Iterator[Block], digests: frozenset[str]) -> Iterator[Block]:
+    """`blocks` with forgotten records moved to the unreadable rows, in file order and without their content."""
     for block in blocks:
-        kept: list[Record] = []
-        refused = list(block.unreadable)
+        readable: list[Record] = []
+        unreadable = list(block.unreadable)
         for record in block.records:
             if payload_digest(record.payload) in digests:
-                refused.append(Unreadable(record.file, record.row, FORGOTTEN, "it has a tombstone in forgotten.jsonl", ""))
+                unreadable.append(Unreadable(record.file, record.row, FORGOTTEN, "it has a tombstone in forgotten.jsonl", ""))
             else:
-                kept.append(record)
-        yield Block(kept, sorted(refused, key=lambda each: each.row), block.bytes_read)
+                readable.append(record)
+        yield Block(readable, sorted(unreadable, key=lambda row: row.row), block.bytes_read)
 
 
-def _first(rows: Sequence[Record | Unreadable], limit: int) -> tuple[Sequence[Record | Unreadable], int]:
-    """`rows` up to the one that is number `limit` of those that `where` lets through, and how many are still to come.
+def _rows_to_limit(rows: Sequence[Record | Unreadable], limit: int) -> tuple[Sequence[Record | Unreadable], int]:
+    """Cut `rows` after the first `limit` that pass `where`. Return them and what remains of the limit.
 
-    Rows that cannot be read count, as without `where`.
+    Unreadable rows count, as without `where`.
     """
     places = [at for at, row in enumerate(rows) if isinstance(row, Record) or row.reason not in MISSED][:limit]
     return (rows[: places[-1] + 1] if len(places) == limit else rows), limit - len(places)
 
 
 def passed_over(*readings: Reading) -> dict[str, Any]:
-    """For the manifest: in how many rows which fields were passed over, of domains that have any."""
-    found = {reading.name: dict(sorted(reading.reader.account.counts.items())) for reading in readings if reading.reader.account.counts}
-    return {"fields_passed_over": found} if found else {}
+    """For the manifest: domain → field → number of rows in which it was passed over."""
+    counts = {reading.name: dict(sorted(reading.reader.account.counts.items())) for reading in readings if reading.reader.account.counts}
+    return {"fields_passed_over": counts} if counts else {}
 
 
-# What a domain is read from, in a form that can travel to other processes, and the readings of it.
+# The source of a domain, which can travel to other processes, and the readings of it.
 
 
 @dataclass(frozen=True)
@@ -439,8 +439,8 @@ class Source:
         kind: the family.
         name: of the domain.
         gives: the form that the family needs, see `converter`.
-        sources, router: its files, and what picks its rows.
-        max_items: use at most so many records to train on.
+        sources, router: its files, and the router that picks its rows.
+        max_items: limit of training records.
     """
 
     workspace: Workspace
@@ -456,7 +456,7 @@ class Source:
         """The source of a pinned domain.
 
         Args:
-            limit: option of the family that limits the records to train on, beside the domain's own.
+            limit: option of the family that limits training records, in addition to the domain's own.
 
         Raises:
             StoreError, SourceError: see `pinned`.
@@ -474,14 +474,14 @@ class Source:
 
     @property
     def doing(self) -> str:
-        """What progress is about while it is tokenized."""
+        """Label of the progress while it is tokenized."""
         return f"tokenize {self.name}"
 
     @cached_property
     def benchmarks(self) -> Benchmarks | None:
-        """What no record may hold; read when it is first needed, and then kept."""
-        found = self.sources.benchmarks
-        return Benchmarks.read(found, self.family.decontaminate.words) if found else None
+        """The benchmark passages that no record may hold; read once."""
+        files = self.sources.benchmarks
+        return Benchmarks.read(files, self.family.decontaminate.words) if files else None
 
     def reading(self) -> Reading:
         """The whole domain, from front to end."""
@@ -493,17 +493,17 @@ class Source:
         """See `shards_of`."""
         return shards_of(self.sources, count)
 
-    def part(self, task: tuple[Sequence[Stretch], Found]) -> Reading:
-        """Some stretches of it, and what is known of their records from elsewhere."""
-        stretches, found = task
-        return self._reading(Elsewhere(found, (*self.sources.files, *self.sources.test_files)), found.limit, stretches)
+    def part(self, task: tuple[Sequence[Stretch], FirstPass]) -> Reading:
+        """Some stretches, with the duplicates and the limit that the first pass found."""
+        stretches, known = task
+        return self._reading(ShardDuplicates(known, (*self.sources.files, *self.sources.test_files)), known.limit, stretches)
 
     def rows(self, stretches: Sequence[Stretch]) -> Reading:
-        """Some stretches of it, read for their rows only."""
+        """Some stretches, for their rows only."""
         return replace(self._reading(None, None, stretches), benchmarks=None)
 
     def travelling(self, runner: Runner) -> Source:
-        """This source as it goes to another process."""
+        """A copy to send to another process."""
         return replace(self, workspace=self.workspace.travelling(self.kind))
 
     def _reading(self, duplicates: Duplicates | None, limit: int | None, stretches: Sequence[Stretch] | None) -> Reading:
@@ -521,54 +521,55 @@ class Source:
         )
 
 
-# Duplicates and limits across shards: each shard notes 16 bytes for every record, and which of them came first is found of all. Workers that pin a domain
-# note them by the way, for the same build; otherwise that is a first pass.
+# Duplicates and limits across shards: each shard notes a digest of 16 bytes per record, and duplicates are found among the digests of all shards. Workers that
+# pin a domain note them on the way, for the same build; otherwise that is a first pass.
 #
-# The first in the order of the plan wins, as where one process reads everything.
+# The first record in the order of the plan wins, as if one process read everything.
 
 BLOCK_BYTES = 4 << 20
 FIELDS: Mapping[str, Any] = {"file": np.int32, "row": np.int64, "number": np.int64}
-"""Beside the digest of a record: its file and row, and how many rows of its shard count towards a limit before it."""
+"""Columns next to the digests: file and row of a record, and the number of rows before it in its shard that count towards a limit."""
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a first pass says to one shard.
+class FirstPass:
+    """What the first pass found for one shard.
 
     Attributes:
-        duplicates: int64[k, 4]: file and row of each of its records that came before, and of the record that it equals.
-        limit: use at most so many of its records to train on.
+        duplicates: int64[k, 4]: file and row of a duplicate, file and row of the record that it equals.
+        limit: limit of its training records.
     """
 
     duplicates: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
     limit: int | None = None
 
 
-class Elsewhere:
-    """Refuses the records of one shard that came before, there or elsewhere; see `Duplicates`.
+class ShardDuplicates:
+    """The known duplicates of one shard, of records in any shard; see `Duplicates`.
 
     Args:
-        files: of the domain.
+        files: files of the domain.
     """
 
-    def __init__(self, found: Found, files: Sequence[SourceFile]) -> None:
-        self._first = {(file, row): (of, at) for file, row, of, at in found.duplicates.tolist()}
+    def __init__(self, known: FirstPass, files: Sequence[SourceFile]) -> None:
+        self._first = {(file, row): (first_file, first_row) for file, row, first_file, first_row in known.duplicates.tolist()}
         self._files = files
 
     def among(self, file: SourceFile, records: Sequence[Record]) -> dict[int, Refused]:
         """See `Duplicates`."""
         firsts = {record.row: first for record in records if (first := self._first.get((record.file, record.row)))}
         return {
-            row: Refused("duplicate", f"equals {record_id(self._files[of], at)}", stage="deduplicate") for row, (of, at) in firsts.items()
+            row: Refused("duplicate", f"equals {record_id(self._files[first_file], first_row)}", stage="deduplicate")
+            for row, (first_file, first_row) in firsts.items()
         }
 
 
-class Notes:
-    """What is noted of the rows of a shard.
+class RecordNotes:
+    """Digests and places of the records of a shard.
 
     Attributes:
-        rows: how many count towards a limit so far.
+        rows: rows so far that count towards a limit.
     """
 
     def __init__(self) -> None:
@@ -577,7 +578,7 @@ class Notes:
         self._places: list[tuple[int, int, int]] = []
 
     def add(self, rows: Sequence[Record | Unreadable]) -> None:
-        """Note the next rows."""
+        """Add the next rows."""
         counted = [row for row in rows if isinstance(row, Record) or row.reason not in MISSED]
         records = [(number, row) for number, row in enumerate(counted, self.rows) if isinstance(row, Record)]
         self.rows += len(counted)
@@ -585,7 +586,7 @@ class Notes:
         self._places += [(row.file, row.row, number) for number, row in records]
 
     def save(self, folder: Path) -> None:
-        """Write down what was noted."""
+        """Save the columns to a folder."""
         save_array(folder / "digests.npy", np.frombuffer(b"".join(self._digests), np.uint8))
         places = np.array(self._places, np.int64).reshape(-1, len(FIELDS))
         for name, column in zip(FIELDS, places.T, strict=True):
@@ -594,7 +595,7 @@ class Notes:
 
 def note_records(stretches: Sequence[Stretch], folder: Path, *, source: Source) -> dict[str, int]:
     """The first pass over one shard."""
-    notes = Notes()
+    notes = RecordNotes()
     for block in source.rows(stretches).rows(BLOCK_BYTES):
         notes.add(block.rows)
     notes.save(folder)
@@ -602,13 +603,13 @@ def note_records(stretches: Sequence[Stretch], folder: Path, *, source: Source) 
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
-    """Duplicates that were found when a domain was pinned, for the same build.
+class PinnedDuplicates:
+    """Duplicates found while a domain was pinned, for the same build.
 
     Attributes:
-        domain, files: how it was configured, and what it held.
-        shards: how it was cut.
-        duplicates: of each shard, see `Found`.
+        domain, files: its configuration and files at that time.
+        shards: its shards at that time.
+        duplicates: by shard, see `FirstPass`.
     """
 
     domain: Domain
@@ -618,77 +619,77 @@ class Noted:
 
     @staticmethod
     def can_be(family: Family, domain: Domain) -> bool:
-        """Whether equal records of a domain are used alike, so that those that are pinned can be compared."""
+        """Whether a domain deduplicates all records that it pins, so that pinning can find the duplicates."""
         return family.preprocessing.deduplicate and domain.domain_key is None and domain.max_items is None
 
     def of(self, source: Source, shards: Sequence[Shard]) -> list[Shard] | None:
-        """The shards with what each must know of the others; nothing where these are the duplicates of something else."""
+        """The shards with their duplicates; `None` if configuration, files or shards have changed since."""
         files = (*source.sources.files, *source.sources.test_files)
-        held, holds = ([(file.url, file.blocks) for file in each] for each in (self.files, files))
-        now = domain_of(source.family, source.name), holds, shards
-        if source.max_items is not None or (self.domain, held, self.shards) != now:
+        pinned_files, current_files = ([(file.url, file.blocks) for file in group] for group in (self.files, files))
+        current = domain_of(source.family, source.name), current_files, shards
+        if source.max_items is not None or (self.domain, pinned_files, self.shards) != current:
             return None
-        return [replace(shard, task=(shard.task, Found(mine))) for shard, mine in zip(shards, self.duplicates, strict=True)]
+        return [replace(shard, task=(shard.task, FirstPass(duplicates))) for shard, duplicates in zip(shards, self.duplicates, strict=True)]
 
 
 def without_duplicates(source: Source, noted: Sequence[ShardResult]) -> Iterator[Shard]:
-    """The shards that are used, with what each must know of the others: tasks become ``(stretches, Found)``."""
+    """The shards within the limit, with their duplicates: tasks become ``(stretches, FirstPass)``."""
     limits = dict(_limits(source, noted))
-    kept = [each for each in noted if limits[each.shard.number] != 0]
+    used = [result for result in noted if limits[result.shard.number] != 0]
     if source.family.preprocessing.deduplicate:
-        duplicates = duplicates_of([columns_of(each, limits[each.shard.number]) for each in kept])
+        duplicates = duplicates_of([columns_of(result, limits[result.shard.number]) for result in used])
     else:
-        duplicates = [Found().duplicates] * len(kept)
-    for number, (each, mine) in enumerate(zip(kept, duplicates, strict=True)):
-        yield replace(each.shard, number=number, task=(each.shard.task, Found(mine, limits[each.shard.number])))
+        duplicates = [FirstPass().duplicates] * len(used)
+    for number, (result, known) in enumerate(zip(used, duplicates, strict=True)):
+        yield replace(result.shard, number=number, task=(result.shard.task, FirstPass(known, limits[result.shard.number])))
 
 
 def _limits(source: Source, noted: Sequence[ShardResult]) -> Iterator[tuple[int, int | None]]:
     remaining = source.max_items
-    for each in noted:
-        if remaining is None or is_held_out(each.shard, source.sources):
-            yield each.shard.number, None
+    for result in noted:
+        if remaining is None or is_held_out(result.shard, source.sources):
+            yield result.shard.number, None
         else:
-            taken = min(remaining, each.counts["rows"])
-            yield each.shard.number, taken
+            taken = min(remaining, result.counts["rows"])
+            yield result.shard.number, taken
             remaining -= taken
 
 
 def columns_of(noted: ShardResult, limit: int | None = None) -> dict[str, npt.NDArray[Any]]:
-    """What a shard noted, up to its limit: both halves of each digest, file and row."""
+    """The noted columns of a shard, up to its limit: both halves of the digests, file and row."""
     guards = Guards.of_work(noted.folder, noted.files)
     digests, file, row, number = (load_array(noted.folder / f"{name}.npy", guards) for name in ("digests", *FIELDS))
     halves = np.asarray(digests).view(np.uint64)
-    some = slice(None if limit is None else int(np.searchsorted(number, limit)))
-    return {"high": halves[::2][some], "low": halves[1::2][some], "file": file[some], "row": row[some]}
+    used = slice(None if limit is None else int(np.searchsorted(number, limit)))
+    return {"high": halves[::2][used], "low": halves[1::2][used], "file": file[used], "row": row[used]}
 
 
 def duplicates_of(columns: Sequence[Mapping[str, npt.NDArray[Any]]]) -> list[Ints]:
-    """Of each shard, `Found.duplicates`. All of them wait on disk until their shard is sent to its worker."""
+    """`FirstPass.duplicates` of every shard. They stay on disk until their shard is sent to its worker."""
     if not columns:
         return []
-    high, low = (joined([each[half] for each in columns], np.uint64) for half in ("high", "low"))
-    file, row = joined([each["file"] for each in columns], np.int32), joined([each["row"] for each in columns])
-    equals = _first_equals(high, low)
-    counts = [int(np.count_nonzero(part)) for part in np.split(equals, np.cumsum([len(each["row"]) for each in columns]))[:-1]]
-    found, filled = zeros(4 * sum(counts)).reshape(-1, 4), 0
+    high, low = (joined([shard[half] for shard in columns], np.uint64) for half in ("high", "low"))
+    file, row = joined([shard["file"] for shard in columns], np.int32), joined([shard["row"] for shard in columns])
+    equals = _first_occurrences(high, low)
+    counts = [int(np.count_nonzero(part)) for part in np.split(equals, np.cumsum([len(shard["row"]) for shard in columns]))[:-1]]
+    duplicates, filled = zeros(4 * sum(counts)).reshape(-1, 4), 0
     for part in stretches(len(equals)):
         later = np.flatnonzero(equals[part])
         first = equals[part][later] - 1
-        here = slice(filled, filled + len(later))
-        found[here] = np.stack([file[part][later], row[part][later], file[first], row[first]], axis=1)
-        filled = here.stop
-    return np.split(found, np.cumsum(counts)[:-1])
+        target = slice(filled, filled + len(later))
+        duplicates[target] = np.stack([file[part][later], row[part][later], file[first], row[first]], axis=1)
+        filled = target.stop
+    return np.split(duplicates, np.cumsum(counts)[:-1])
 
 
-def _first_equals(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> Ints:
-    """Of each digest that came before, 1 + the place of the first that it equals; 0 of all others."""
+def _first_occurrences(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> Ints:
+    """1 + the place of the first equal digest for duplicates, 0 for all others: int64[n]."""
     equals = zeros(len(high))
     for places in together(high):
-        here = places[np.lexsort((low[places], high[places]))]  # stable, so that equal ones stay in order
-        same = (high[here[1:]] == high[here[:-1]]) & (low[here[1:]] == low[here[:-1]])
+        ordered = places[np.lexsort((low[places], high[places]))]  # stable: equal digests stay in order
+        same = (high[ordered[1:]] == high[ordered[:-1]]) & (low[ordered[1:]] == low[ordered[:-1]])
         begins = np.append(np.ones(1, bool), ~same)
         first = np.flatnonzero(begins)[np.cumsum(begins) - 1]
         later = np.flatnonzero(~begins)
-        equals[here[later]] = here[first[later]] + 1
+        equals[ordered[later]] = ordered[first[later]] + 1
     return equals

@@ -18,7 +18,7 @@ from prep_assets.errors import ConfigError, Refused, StoreError
 from prep_assets.pipeline.asset import Target, holds_out, ids_dtype
 from prep_assets.pipeline.conversations import Proven
 from prep_assets.pipeline.examples import Item, Source, held_out, passed_over
-from prep_assets.pipeline.images import refuse_images
+from prep_assets.pipeline.images import reject_images
 from prep_assets.pipeline.lines import prompt_digest, weighted
 from prep_assets.pipeline.pairs import answer_policy
 from prep_assets.pipeline.sources import inline_reasoning
@@ -76,17 +76,17 @@ def scored_as_sampled(
     """
     sampled = group.sampled
     assert sampled is not None
-    head = _ids(sampled.prompt, vocabulary, "prompt") if sampled.prompt is not None else prompt
-    assert head is not None
+    prompt_ids = _ids(sampled.prompt, vocabulary, "prompt") if sampled.prompt is not None else prompt
+    assert prompt_ids is not None
     responses = tuple(_ids(ids, vocabulary, f"response {number}") for number, ids in enumerate(sampled.responses))
     for number, (ids, turns) in enumerate(zip(responses, group.responses, strict=True)):
-        if limit is not None and len(head) + len(ids) > limit:
-            detail = f"response {number}: {len(head) + len(ids):,} tokens, max_seq_len is {limit:,}"
+        if limit is not None and len(prompt_ids) + len(ids) > limit:
+            detail = f"response {number}: {len(prompt_ids) + len(ids):,} tokens, max_seq_len is {limit:,}"
             raise Refused("too_long", detail, stage="tokenize")
         _check_text(vocabulary.decode(ids), turns, number)
     masks = tuple(np.ones(len(ids), np.uint8) for ids in responses)
-    logprobs = None if sampled.logprobs is None else tuple(np.array(each, np.float64).astype(np.float32) for each in sampled.logprobs)
-    return Scored(head, responses, masks, rewards, 0, 0, row, logprobs, _retokenized(responses, vocabulary))
+    logprobs = None if sampled.logprobs is None else tuple(np.array(values, np.float64).astype(np.float32) for values in sampled.logprobs)
+    return Scored(prompt_ids, responses, masks, rewards, 0, 0, row, logprobs, _retokenized(responses, vocabulary))
 
 
 def _ids(ids: Sequence[int], vocabulary: Vocabulary, where: str) -> npt.NDArray[np.uint32]:
@@ -101,22 +101,22 @@ def _check_text(decoded: str, turns: Sequence[Turn], number: int) -> None:
     at = 0
     for region in (region for turn in turns for region in turn.regions if region.kind == TEXT):
         words = region.text.strip()
-        found = decoded.find(words, at)
-        if found < 0:
+        start = decoded.find(words, at)
+        if start < 0:
             detail = f"response {number}: its ids decode to {decoded[:80]!r}, its text is {words[:80]!r}"
             raise Refused("ids_differ_from_text", detail, stage="tokenize")
-        at = found + len(words)
+        at = start + len(words)
 
 
 def _retokenized(responses: Sequence[npt.NDArray[Any]], vocabulary: Vocabulary) -> int:
     """How many responses get other ids when they are decoded and encoded again."""
     vocabulary.encoder.encode_special_tokens = False
     texts = vocabulary.decode_batch([ids.tolist() for ids in responses])
-    again = vocabulary.encoder.encode_batch(texts, add_special_tokens=False)
-    return sum(encoding.ids != ids.tolist() for encoding, ids in zip(again, responses, strict=True))
+    encodings = vocabulary.encoder.encode_batch(texts, add_special_tokens=False)
+    return sum(encoding.ids != ids.tolist() for encoding, ids in zip(encodings, responses, strict=True))
 
 
-def refuse_masked(group: Group) -> None:
+def reject_masked(group: Group) -> None:
     """Raises:
     Refused: a response holds turns or weights that sampled ids do not tell apart, such as results of tools.
     """
@@ -142,7 +142,7 @@ def conversations(group: Group) -> tuple[Sample, ...]:
     Raises:
         Refused: an image; a weight that is neither 0 nor 1, which a mask cannot hold.
     """
-    refuse_images((*group.prompt, *(turn for response in group.responses for turn in response)), "group")
+    reject_images((*group.prompt, *(turn for response in group.responses for turn in response)), "group")
     prompt = tuple(weighted(turn, 0.0) for turn in group.prompt)
     return tuple(conversation_of(group, (*prompt, *map(_answer, response))) for response in group.responses)
 
@@ -203,13 +203,13 @@ class Tokenize:
     def __call__(self, items: Sequence[Item], quarantine: Quarantine) -> Iterator[tuple[Item, Scored]]:
         """The groups that are kept, with the items they come from; the others are in quarantine."""
         renders: list[Renders | Refused] = [self.renders(item) for item in items]
-        good = [each for each in renders if isinstance(each, Renders)]
-        prompts = iter(_parts(self.prompts.encode([each.prompt for each in good if each.prompt is not None])))
-        whole = iter(_parts(self.whole.encode([each for group in good for each in group.whole])))
-        tokens = [(next(prompts) if each.prompt is not None else None, [next(whole) for _ in each.whole]) for each in good]
+        good = [rendered for rendered in renders if isinstance(rendered, Renders)]
+        prompts = iter(_parts(self.prompts.encode([rendered.prompt for rendered in good if rendered.prompt is not None])))
+        whole = iter(_parts(self.whole.encode([rendered for group in good for rendered in group.whole])))
+        tokens = [(next(prompts) if rendered.prompt is not None else None, [next(whole) for _ in rendered.whole]) for rendered in good]
         # a text may be long, and has its tokens now
-        encoded = iter([(*each, replace(group, prompt=None, whole=())) for each, group in zip(tokens, good, strict=True)])
-        reasons = [each if isinstance(each, Refused) else None for each in renders]
+        encoded = iter([(*ids, replace(group, prompt=None, whole=())) for ids, group in zip(tokens, good, strict=True)])
+        reasons = [rendered if isinstance(rendered, Refused) else None for rendered in renders]
         del renders, good, tokens
         for item, reason in zip(items, reasons, strict=True):
             try:
@@ -217,7 +217,7 @@ class Tokenize:
                     raise reason
                 yield item, self._scored(*next(encoded), item.record.row)
             except Refused as refusal:
-                item.refuse(quarantine, refusal)
+                item.reject(quarantine, refusal)
 
     def _scored(self, prompt: _Tokens | Refused | None, answers: Sequence[_Tokens | Refused], renders: Renders, row: int) -> Scored:
         if isinstance(prompt, Refused):
@@ -233,21 +233,21 @@ class Tokenize:
         if sampled is None:
             assert prompt is not None
             return _scored(prompt, answers, renders.rewards, row)
-        head = None if prompt is None else prompt[0]
-        return scored_as_sampled(renders.group, head, renders.rewards, self.whole.vocabulary, self.whole.max_seq_len, row)
+        prompt_ids = None if prompt is None else prompt[0]
+        return scored_as_sampled(renders.group, prompt_ids, renders.rewards, self.whole.vocabulary, self.whole.max_seq_len, row)
 
     def renders(self, item: Item) -> Renders | Refused:
-        """The texts of a group, or why it is refused."""
+        """The renders of a group, or its rejection."""
         group = item.example
         if not isinstance(group, Group):
             raise ConfigError(f"{self._schema} with these options gives a {type(group).__name__}; rl_groups needs a Group: {item.id}")
         try:
             group = self._reasoning.read(group) if group.sampled is None else group
             if group.sampled is not None:
-                refuse_masked(group)
+                reject_masked(group)
             samples = conversations(group) if group.sampled is None else ()
-            given = group.sampled is not None and group.sampled.prompt is not None
-            prompt = None if given else render(conversation_of(group, group.prompt), self._template, generation_prompt=True)
+            brings_prompt = group.sampled is not None and group.sampled.prompt is not None
+            prompt = None if brings_prompt else render(conversation_of(group, group.prompt), self._template, generation_prompt=True)
             return Renders(prompt, tuple(map(self._proven.render, samples)), rewards_of(group), group)
         except Refused as refusal:
             return refusal
@@ -257,15 +257,15 @@ _Tokens = tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]
 
 
 def _parts(encoded: Encoded) -> list[_Tokens | Refused]:
-    """Ids and mask of each example of a batch, or why it was refused."""
-    found: list[_Tokens | Refused | None] = [None] * (len(encoded.kept) + len(encoded.refused))
+    """Ids and mask of every example of a batch, or its rejection."""
+    parts: list[_Tokens | Refused | None] = [None] * (len(encoded.kept) + len(encoded.refused))
     mask = (encoded.loss != 0).view(np.uint8)
     for number, position in enumerate(encoded.kept.tolist()):
         part = slice(int(encoded.offsets[number]), int(encoded.offsets[number + 1]))
-        found[position] = encoded.ids[part], mask[part]
+        parts[position] = encoded.ids[part], mask[part]
     for position, refusal in encoded.refused:
-        found[position] = refusal
-    return [each for each in found if each is not None]
+        parts[position] = refusal
+    return [record_part for record_part in parts if record_part is not None]
 
 
 def _scored(prompt: _Tokens, answers: Sequence[_Tokens | Refused], rewards: npt.NDArray[np.float32], row: int) -> Scored:

@@ -40,7 +40,7 @@ REMEMBERED = 1 << 16
 
 
 def image_id(family: Family, vocabulary: Vocabulary, stop: str = "", written: str = "", rule: ImageRule | None = None) -> int | None:
-    """The id of the image token; `None` where the family refuses images.
+    """The id of the image token; `None` if the family rejects images.
 
     Only a control token will do: whoever types its text in a record does not get its id, so each one in a store stands for an image.
 
@@ -68,7 +68,7 @@ def image_id(family: Family, vocabulary: Vocabulary, stop: str = "", written: st
             f"image_token {token!r} is written by the chat template or as a sentinel of fim, so it could not tell where images stand. "
             "Name another control token, or add one to the tokenizer"
         )
-    if missing := [each for each in (tokens_around(rule) if rule else ()) if each not in vocabulary.control]:
+    if missing := [marker for marker in (tokens_around(rule) if rule else ()) if marker not in vocabulary.control]:
         raise ConfigError(
             f"image_tokens: {rule.rule if rule else ''} writes {', '.join(map(repr, missing[:5]))}, no control token of tokenizer {vocabulary.name}. "
             "Take the model's own tokenizer, or name the tokens that it has"
@@ -83,13 +83,13 @@ def stored_image_id(workspace: Workspace, family: Family) -> int | None:
     stop = written = ""
     if isinstance(family, Chat):
         template = workspace.template(family)
-        stop, written = template.stop_token, _frame(template)
+        stop, written = template.stop_token, _text_around(template)
     elif isinstance(family, Pretrain) and (fim := family.preprocessing.fim).rate:
         written = "\n".join((fim.prefix_token, fim.suffix_token, fim.middle_token))
     return image_id(family, workspace.vocabulary(family), stop, written, workspace.image_rule(family))
 
 
-def _frame(template: ChatTemplate) -> str:
+def _text_around(template: ChatTemplate) -> str:
     """What a template writes around the words of short chats. What it writes beside tools, say, is left to the audit of the store."""
     system, chat = {"role": "system", "content": "0"}, ({"role": "user", "content": "1"}, {"role": "assistant", "content": "2"})
     written = []
@@ -104,12 +104,12 @@ def shown_images(turns: Iterable[Turn]) -> list[Region]:
     return [region for turn in turns for region in turn.regions if region.kind == IMAGE and not region.drop]
 
 
-def refuse_images(turns: Iterable[Turn], stage: str) -> None:
-    """Refuse (``unsupported_media``) turns with images where nothing can stand for them."""
-    found = shown_images(turns)
-    if found:
+def reject_images(turns: Iterable[Turn], stage: str) -> None:
+    """Reject (``unsupported_media``) turns with images in families of text only."""
+    images = shown_images(turns)
+    if images:
         raise Refused(
-            "unsupported_media", f"image {found[0].text[:200]!r}: this family has text only; images need pretrain or sft", stage=stage
+            "unsupported_media", f"image {images[0].text[:200]!r}: this family has text only; images need pretrain or sft", stage=stage
         )
 
 
@@ -138,14 +138,14 @@ class ImageFiles:
                 "write a local file as a path relative to image_dir",
                 stage="render",
             )
-        where = self._place(path)
+        file = self._place(path)
         try:
-            if not where.is_file():
-                raise Refused("missing_image", f"no file {str(where)[:400]}", stage="render")
-            self._refuse_escape(where)
-            return self._digest(where)
+            if not file.is_file():
+                raise Refused("missing_image", f"no file {str(file)[:400]}", stage="render")
+            self._reject_escape(file)
+            return self._digest(file)
         except (OSError, ValueError) as error:
-            raise Refused("unreadable_image", f"{str(where)[:400]}: {str(error)[:100]}", stage="render") from error
+            raise Refused("unreadable_image", f"{str(file)[:400]}: {str(error)[:100]}", stage="render") from error
 
     def resolution(self, path: str) -> tuple[int, int] | None:
         """Width and height of an image, from the header of its file; `None` for a URL.
@@ -157,24 +157,24 @@ class ImageFiles:
 
     def block(self, placed: Placed) -> ImageBlock:
         """What is stored of images: where they stand, their paths and digests."""
-        images = [Image(each.text, self.digest(each.text), each.size if each.placeholder else None) for each in placed.regions]
+        images = [Image(region.text, self.digest(region.text), region.size if region.placeholder else None) for region in placed.regions]
         return ImageBlock(placed.record, placed.start, placed.length, images)
 
     def _place(self, path: str) -> Path:
         if self.folder is None:
             raise Refused("no_image_dir", f"{path[:200]!r} is a local file; set image_dir of the domain to its folder", stage="render")
         folder = os.path.normpath(self.folder)
-        where = os.path.normpath(Path(folder) / path)
-        if not where.startswith(f"{folder}{os.sep}"):
+        file = os.path.normpath(Path(folder) / path)
+        if not file.startswith(f"{folder}{os.sep}"):
             raise Refused("image_outside_folder", f"{path[:200]!r} is not below image_dir {folder}", stage="render")
-        return Path(where)
+        return Path(file)
 
-    def _refuse_escape(self, where: Path) -> None:
+    def _reject_escape(self, file: Path) -> None:
         """A linked folder is somebody's data disk; a linked file that leaves the folder could be any file of this machine."""
-        if self.folder is not None and where.is_symlink() and not where.resolve().is_relative_to(self.folder.resolve()):
+        if self.folder is not None and file.is_symlink() and not file.resolve().is_relative_to(self.folder.resolve()):
             raise Refused(
                 "image_outside_folder",
-                f"{str(where)[:200]} is a link to {str(where.resolve())[:200]}, outside image_dir; put the file itself there",
+                f"{str(file)[:200]} is a link to {str(file.resolve())[:200]}, outside image_dir; put the file itself there",
                 stage="render",
             )
 
@@ -237,14 +237,14 @@ class ImageParts:
             raise Refused(refusal.reason, f"{region.text[:200]!r}: {refusal.detail}", stage="render") from refusal
 
     def _size(self, region: Region) -> tuple[int, int]:
-        found = self.files.resolution(region.text)
-        if found is None and region.size is None:
+        resolution = self.files.resolution(region.text)
+        if resolution is None and region.size is None:
             detail = f"{region.text[:200]!r} is a URL, which is not opened; state its width and height in the row, or store the file below image_dir"
             raise Refused("no_resolution", detail, stage="render")
-        if found is not None and region.size is not None and found != region.size:
-            said, read = (" x ".join(map(str, size)) for size in (region.size, found))
-            raise Refused("resolution_differs", f"{region.text[:200]!r} has {read} pixels, its row says {said}", stage="render")
-        size = found or region.size
+        if resolution is not None and region.size is not None and resolution != region.size:
+            stated, read = (" x ".join(map(str, size)) for size in (region.size, resolution))
+            raise Refused("resolution_differs", f"{region.text[:200]!r} has {read} pixels, its row says {stated}", stage="render")
+        size = resolution or region.size
         assert size is not None
         return size
 
@@ -261,7 +261,7 @@ def write_images(payload: Path, table: str, plan: PackPlan, mixture: Mixture, st
     Raises:
         PrepAssetsError: a row's border goes through an image.
     """
-    position, domain, number, start, length = _offered(mixture, stores)
+    position, domain, number, start, length = _images_of_mixture(mixture, stores)
     if not len(number):
         return {}
     placed = place_runs(plan, position, start, length)
@@ -282,24 +282,24 @@ def write_images(payload: Path, table: str, plan: PackPlan, mixture: Mixture, st
     return {"images": len(order), "images_left_out": len(number) - len(order)}
 
 
-def _offered(mixture: Mixture, stores: Sequence[TokenStore]) -> Ints:
+def _images_of_mixture(mixture: Mixture, stores: Sequence[TokenStore]) -> Ints:
     """Every image of every record of the mixture, int64[5, images]: the record's position there, its domain, and the image's number, start and length in the
     domain's store."""
-    found = []
+    columns = []
     for index, store in enumerate(stores):
         positions = np.flatnonzero(mixture.domain == index) if len(store.images) else np.empty(0, np.int64)
         low, high = (np.searchsorted(store.images.record, mixture.record[positions], side) for side in ("left", "right"))
         counts = high - low
         numbers = np.repeat(low, counts) + within(counts)
         spans = (np.asarray(column)[numbers].astype(np.int64) for column in (store.images.start, store.images.length))
-        found.append(np.stack([np.repeat(positions, counts), np.full(len(numbers), index), numbers, *spans]))
-    return np.concatenate(found, axis=1) if found else np.empty((5, 0), np.int64)
+        columns.append(np.stack([np.repeat(positions, counts), np.full(len(numbers), index), numbers, *spans]))
+    return np.concatenate(columns, axis=1) if columns else np.empty((5, 0), np.int64)
 
 
 def _references(stores: Sequence[TokenStore], domain: Ints, number: Ints) -> list[Image]:
-    found: list[Image] = [Image("", None)] * len(number)
+    references: list[Image] = [Image("", None)] * len(number)
     for index, store in enumerate(stores):
-        here = np.flatnonzero(domain == index)
-        for place, image in zip(here.tolist(), store.images.references(number[here]), strict=True):
-            found[place] = image
-    return found
+        positions = np.flatnonzero(domain == index)
+        for place, image in zip(positions.tolist(), store.images.references(number[positions]), strict=True):
+            references[place] = image
+    return references

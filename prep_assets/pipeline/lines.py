@@ -1,4 +1,4 @@
-"""Lines of JSONL stores: of preferences, prompts and contrastive rows, as strings or messages."""
+"""Write and read the lines of JSONL stores: preferences, prompts and contrastive rows, as strings or messages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from prep_assets.config.models import Contrastive, Form
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import FromRows, NeedsMore, Target
-from prep_assets.pipeline.examples import Given, Item, Source, held_out, passed_over
-from prep_assets.pipeline.images import refuse_images
+from prep_assets.pipeline.examples import AnyExample, Item, Source, held_out, passed_over
+from prep_assets.pipeline.images import reject_images
 from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import (
@@ -44,31 +44,31 @@ from prep_assets.schemas.rewards import gold_as_json_number
 from prep_assets.stores.lines import LinesWriter, open_lines
 from prep_assets.stores.published import Draft
 
-# Turns as the two forms that trainers read: a string, or a list of messages with whatever reasoning, tool calls and tools they have.
+# Turns in the two forms that trainers read: a string, or a list of messages with reasoning, tool calls and tools.
 #
-# Messages are TRL's and transformers': ``{role, content}`` with ``reasoning_content``, ``tool_calls``, ``name`` and ``tool_call_id`` where a turn has
+# Messages are TRL's and transformers': ``{role, content}`` with ``reasoning_content``, ``tool_calls``, ``name`` and ``tool_call_id`` if a turn has
 # them. A file holds one form only.
 #
-# An answer, or a part of one, that is not trained has ``loss_weight`` 0: on the message where all of it weighs the same, else on the text parts that
-# its content then is. Strings cannot say so, and such a row needs messages.
+# An untrained answer has ``loss_weight`` 0 on its message; if only parts of it are untrained, its content is a list of text parts with weights. Strings
+# cannot hold weights, so such a row needs messages.
 
 RowForm = Literal["text", "messages"]
 Columns = dict[str, Any]
 
 
 def form_of(directory: Path) -> RowForm:
-    """Whether the rows of a store are strings or messages, which its first row says."""
+    """The form of the rows of a store, from its first row."""
     lines = (line for path in sorted(directory.glob("*.jsonl")) for line in open_lines(directory, path.stem))
     first = next(lines, None)
     return "text" if first is None or isinstance(first["prompt"], str) else "messages"
 
 
 UNTEMPLATED = "untemplated"
-"""Count of the rows of strings that no messages can say."""
+"""Count of the rows of strings that cannot be messages."""
 
 
 def is_untemplated(example: Example | PlainChat | PlainPair) -> bool:
-    """Whether an example has turns that no chat template renders, which messages always are."""
+    """Whether an example has turns outside any chat template, which messages cannot hold."""
     match example:
         case Pair():
             turns = (*example.prompt, *example.chosen, *example.rejected)
@@ -88,8 +88,8 @@ def strings_as_messages(row: Mapping[str, Any]) -> Columns:
 
 
 def extra_columns(example: Sample | Pair | Prompt) -> Columns:
-    """What stands beside the turns in a row, under the names that TRL reads. Tools are JSON text: in a column of objects every tool would get the
-    parameters of all others."""
+    """The columns of a row apart from its turns, under TRL's names. Tools are JSON text: in a column of structs every tool would get the parameters of all
+    others."""
     options = {**example.template_options, **({"documents": list(example.documents)} if example.documents else {})}
     tools = {"tools": json.dumps(list(example.tools), ensure_ascii=False)} if example.tools else {}
     return {**tools, **({"chat_template_kwargs": options} if options else {})}
@@ -99,23 +99,23 @@ def written(turns: Sequence[Turn], form: RowForm, columns: Mapping[str, Any], st
     """Turns in one form.
 
     Raises:
-        Refused: ``not_plain_text``, where a string would lose something.
+        Refused: ``not_plain_text`` if a string would lose something; ``not_messages``.
     """
     if form == "messages":
         if (plain := [turn.role for turn in turns if turn.role in (PROMPT, COMPLETION)]) != []:
             detail = f"turns {plain} are rendered by no chat template, and messages always are; set form: text"
             raise Refused("not_messages", detail, stage=stage)
         return [_message(turn) for turn in turns]
-    if (why := _more_than_text(turns, columns)) is not None:
+    if (why := _structure_beyond_text(turns, columns)) is not None:
         raise Refused("not_plain_text", f"{why}, which does not fit in one string; set form: messages or auto", stage=stage)
     return turns[0].text
 
 
-def _more_than_text(turns: Sequence[Turn], columns: Mapping[str, Any]) -> str | None:
+def _structure_beyond_text(turns: Sequence[Turn], columns: Mapping[str, Any]) -> str | None:
     if columns:
         return f"the row has {' and '.join(columns)}"
     if len(turns) != 1 or turns[0].role not in (USER, ASSISTANT, PROMPT, COMPLETION):
-        return f"turns {[each.role for each in turns]}"
+        return f"turns {[turn.role for turn in turns]}"
     if turns[0].role in ANSWERS and set(_weights(turns[0])) != {1.0}:
         return f"a turn of role {turns[0].role} with loss weights {_weights(turns[0])}"
     structure = [region.kind for region in turns[0].regions if region.kind in (THINKING, TOOL_CALL) and not region.drop]
@@ -127,8 +127,8 @@ def _more_than_text(turns: Sequence[Turn], columns: Mapping[str, Any]) -> str | 
 ANSWERS = (ASSISTANT, COMPLETION)
 
 
-def refuse_fractions(turns: Sequence[Turn], stage: str) -> None:
-    """Refuse (``fractional_weight``) answers with a weight that is neither 0 nor 1, which the mask of an answer cannot hold."""
+def reject_fractions(turns: Sequence[Turn], stage: str) -> None:
+    """Reject (``fractional_weight``) answers with a weight other than 0 and 1, which the mask of an answer cannot hold."""
     weights = [weight for turn in turns if turn.role in ANSWERS for weight in _weights(turn)]
     if not set(weights) <= {0.0, 1.0}:
         raise Refused("fractional_weight", f"loss weights {weights}; the mask of an answer has 0 and 1 only", stage=stage)
@@ -139,7 +139,7 @@ def _weights(turn: Turn) -> list[float]:
 
 
 def _weight_columns(turn: Turn, shown: Sequence[Region], kinds: Sequence[str]) -> Columns:
-    """What a message says of its weights: nothing where all of it is trained, as answers are."""
+    """The weights of a message; none if all of it is trained, the default of answers."""
     weights = _weights(turn)
     if turn.role not in ANSWERS or set(weights) <= {1.0}:
         return {}
@@ -158,7 +158,9 @@ def _message(turn: Turn) -> Columns:
     order = [THINKING, TEXT, TOOL_CALL]
     if kinds != sorted(kinds, key=order.index):
         raise Refused("parts_out_of_order", f"a message holds reasoning, text and calls in this order; the turn has {kinds}", stage="pair")
-    texts = {kind: "".join(region.text for region, each in zip(shown, kinds, strict=True) if each == kind) for kind in (THINKING, TEXT)}
+    texts = {
+        kind: "".join(region.text for region, its_kind in zip(shown, kinds, strict=True) if its_kind == kind) for kind in (THINKING, TEXT)
+    }
     calls = [_call(region) for region in shown if region.kind == TOOL_CALL]
     message: Columns = {"role": turn.role, "content": texts[TEXT]}
     if texts[THINKING]:
@@ -177,7 +179,7 @@ def _call(region: Region) -> Columns:
 
 
 def says_something(value: str | Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a string, or the last of some messages, has any text or a tool call."""
+    """Whether a string, or the last message of a list, has text or a tool call."""
     if isinstance(value, str):
         return bool(value.strip())
     return bool(value) and bool(_content(value[-1]).strip() or value[-1].get("tool_calls"))
@@ -189,7 +191,7 @@ def _content(message: Mapping[str, Any]) -> str:
 
 
 def turns_of(value: str | Sequence[Mapping[str, Any]], role: str) -> tuple[Turn, ...]:
-    """The turns that a column was written from; `role` is that of a string."""
+    """The turns of a column; `role` is the role of a string."""
     if isinstance(value, str):
         return (Turn(role, (Region(TEXT, value),)),)
     return tuple(_turn(message) for message in value)
@@ -214,20 +216,20 @@ def _region(call: Mapping[str, Any]) -> Region:
 
 
 def sample_of(row: Mapping[str, Any], turns: Sequence[Turn]) -> Sample:
-    """A conversation with the columns that stand beside it in a row."""
+    """A conversation with the other columns of its row."""
     options = dict(row.get("chat_template_kwargs", {}))
     documents = tuple(options.pop("documents", ()))
     return Sample(tuple(turns), tuple(json.loads(row.get("tools", "[]"))), documents=documents, template_options=options)
 
 
-# Rows of the contrastive family: ``{query, positives, negatives}``, or ``{query, id}`` of a text that is only to be embedded.
+# Rows of the contrastive family: ``{query, positives, negatives}``, or ``{query, id}`` for a text that is only embedded.
 
 
 def contrast_row(example: object) -> dict[str, Any]:
     """The row of an example.
 
     Raises:
-        Refused: something else; a query without a positive text; one text in two places.
+        Refused: the example is no `Contrast`; the query has no positive text; a text occurs twice.
     """
     if not isinstance(example, Contrast):
         raise Refused("not_a_contrast", f"the schema gives {type(example).__name__}, this family needs a Contrast", stage="contrast")
@@ -240,21 +242,21 @@ def contrast_row(example: object) -> dict[str, Any]:
         for number, text in enumerate(texts):
             if not text.strip():
                 raise Refused("empty_text", f"{side} text {number} is empty", stage="contrast")
-            if (other := seen.get(text.strip())) is not None:
-                reason = "positive_among_negatives" if (side, other[:8]) == ("negative", "positive") else "repeated_text"
-                raise Refused(reason, f"{side} text {number} is {other} as well: {text[:80]!r}", stage="contrast")
+            if (earlier := seen.get(text.strip())) is not None:
+                reason = "positive_among_negatives" if (side, earlier[:8]) == ("negative", "positive") else "repeated_text"
+                raise Refused(reason, f"{side} text {number} is {earlier} as well: {text[:80]!r}", stage="contrast")
             seen[text.strip()] = f"{side} text {number}"
     row = {"query": example.query, "positives": list(example.positives), "negatives": list(example.negatives)}
-    beside = {
+    extra = {
         "instruction": example.instruction,
         "positive_scores": list(example.positive_scores),
         "negative_scores": list(example.negative_scores),
     }
-    return row | {key: value for key, value in beside.items() if value}
+    return row | {key: value for key, value in extra.items() if value}
 
 
-class JudgedContrasts:
-    """Makes rows, and refuses those with a text that is longer than ``max_seq_len``: an embedding model would cut it in silence."""
+class ContrastRows:
+    """Makes rows, and rejects those with a text longer than ``max_seq_len``, which an embedding model would cut silently."""
 
     def __init__(self, workspace: Workspace) -> None:
         family = workspace.family(Contrastive)
@@ -265,13 +267,13 @@ class JudgedContrasts:
         """The row of an example.
 
         Raises:
-            Refused: as `contrast_row` says; ``too_long``.
+            Refused: as `contrast_row`; ``too_long``.
         """
         row = contrast_row(example)
         if self._limit is not None and self._backend is not None:
             instruction = row.get("instruction", "")
             texts = [instruction + row["query"], *row.get("positives", ()), *row.get("negatives", ())]
-            longest = max(len(each.ids) for each in self._backend.encode_batch(texts, add_special_tokens=True))
+            longest = max(len(encoding.ids) for encoding in self._backend.encode_batch(texts, add_special_tokens=True))
             if longest > self._limit:
                 raise Refused("too_long", f"a text of {longest:,} tokens, max_seq_len is {self._limit:,}", stage="contrast")
         return row
@@ -281,19 +283,19 @@ class JudgedContrasts:
 
 
 def prompt_of(example: object) -> Prompt:
-    """A prompt without images; anything else is refused."""
+    """Require a prompt without images; reject anything else."""
     if not isinstance(example, Prompt):
         raise Refused("not_a_prompt", f"the schema gives {type(example).__name__}, RL needs a Prompt", stage="prompt")
-    refuse_images(example.prompt, "prompt")
+    reject_images(example.prompt, "prompt")
     return example
 
 
 def prompt_row(example: Prompt, form: RowForm) -> dict[str, Any]:
-    """``{prompt, gold}``: the gold of a number verifier as a JSON number, as train-llm-from-scratch writes it; of another one as text, with
-    the verifier's name.
+    """``{prompt, gold}``: the gold of a number verifier is a JSON number, as train-llm-from-scratch writes it; of any other verifier it is text, with the
+    verifier's name.
 
     Raises:
-        Refused: an empty prompt, or one that the form cannot hold.
+        Refused: the prompt is empty, or does not fit the form.
     """
     columns = extra_columns(example)
     prompt = written(example.prompt, form, columns, "prompt")
@@ -304,7 +306,7 @@ def prompt_row(example: Prompt, form: RowForm) -> dict[str, Any]:
     return {"prompt": prompt, "gold": example.gold, "verifier": example.verifier, **columns}
 
 
-# Rows of preferences: ``{prompt, chosen, rejected}`` of a pair, ``{prompt, completion, label}`` of a labelled answer, in TRL's forms.
+# Rows of preferences in TRL's forms: ``{prompt, chosen, rejected}`` for a pair, ``{prompt, completion, label}`` for a labelled answer.
 
 UNPAIRED, UNPAIRED_TEST = "unpaired", "unpaired_test"
 
@@ -313,7 +315,7 @@ def preference_row(example: object, form: RowForm) -> Columns:
     """The row of a pair, or of a sample with a label.
 
     Raises:
-        Refused: neither of them; an empty or equal answer; a conversation that the form cannot hold.
+        Refused: the example is neither; an answer is empty or both are equal; the conversation does not fit the form.
     """
     if isinstance(example, PlainPair):
         return _plain_row(example, form) or preference_row(example.pair(), form)
@@ -329,7 +331,7 @@ def preference_row(example: object, form: RowForm) -> Columns:
 
 
 def _plain_row(pair: PlainPair, form: RowForm) -> Columns | None:
-    """The row of a plain pair; `None` where a string cannot hold its prompt."""
+    """The row of a plain pair; `None` if a string cannot hold its prompt."""
     roles, texts = pair.prompt.roles, pair.prompt.texts
     if form == "text":
         return {"prompt": texts[0], "chosen": pair.chosen, "rejected": pair.rejected} if roles == (USER,) else None
@@ -339,9 +341,9 @@ def _plain_row(pair: PlainPair, form: RowForm) -> Columns | None:
 
 
 def _row(parts: Mapping[str, Sequence[Turn]], columns: Columns, form: RowForm) -> Columns:
-    refuse_images([turn for turns in parts.values() for turn in turns], "pair")
+    reject_images([turn for turns in parts.values() for turn in turns], "pair")
     parts = {part: turns if part != "prompt" else [weighted(turn, None) for turn in turns] for part, turns in parts.items()}
-    refuse_fractions([turn for turns in parts.values() for turn in turns], "pair")
+    reject_fractions([turn for turns in parts.values() for turn in turns], "pair")
     row = {part: written(turns, form, columns, "pair") if turns else "" for part, turns in parts.items()}
     for part, value in row.items():
         if not says_something(value):
@@ -350,17 +352,17 @@ def _row(parts: Mapping[str, Sequence[Turn]], columns: Columns, form: RowForm) -
 
 
 def pair_sample(row: Mapping[str, Any], side: str) -> Sample:
-    """The conversation of one side of a pair: the prompt with weight 0, the answer with weight 1, but for what of it has another weight."""
+    """The conversation of one side of a pair: the prompt has weight 0, regions of the answer have weight 1 unless the row sets another."""
     prompt = [weighted(turn, 0.0) for turn in turns_of(row["prompt"], USER)]
     answer = [_as_answer(turn) if turn.role in (ASSISTANT, COMPLETION) else weighted(turn, 0.0) for turn in turns_of(row[side], ASSISTANT)]
     return sample_of(row, [*prompt, *answer])
 
 
-def plain_sides(row: Mapping[str, Any], sides: Sequence[str]) -> list[PlainChat | None]:
-    """The same of both in columns, which leave out the weights; `None` where a message is more than a text, something stands beside the turns, or the
-    answer is not one turn of an assistant."""
+def plain_sides(row: Mapping[str, Any], answers: Sequence[str]) -> list[PlainChat | None]:
+    """The conversations of a pair's sides in columns, without weights; `None` if a message is more than text, the row has extra columns, or the answer is
+    not one turn of an assistant."""
     prompt = _plain(row["prompt"], USER) if row.keys() <= {"prompt", "chosen", "rejected", "margin"} else None
-    return [_plain_side(prompt, _plain(row[side], ASSISTANT)) if prompt is not None else None for side in sides]
+    return [_plain_side(prompt, _plain(row[side], ASSISTANT)) if prompt is not None else None for side in answers]
 
 
 def _plain_side(prompt: PlainChat, answer: PlainChat | None) -> PlainChat | None:
@@ -370,7 +372,7 @@ def _plain_side(prompt: PlainChat, answer: PlainChat | None) -> PlainChat | None
 
 
 def _plain(value: str | Sequence[Mapping[str, Any]], role: str) -> PlainChat | None:
-    """The turns of a column, each of one text; `role` is that of a string."""
+    """The plain turns of a column; `role` is the role of a string. `None` if a message is more than text."""
     if isinstance(value, str):
         return PlainChat((role,), (value,))
     if {*map(len, value)} - {2} or {type(message["content"]) for message in value} - {str}:
@@ -379,22 +381,24 @@ def _plain(value: str | Sequence[Mapping[str, Any]], role: str) -> PlainChat | N
 
 
 def _as_answer(turn: Turn) -> Turn:
-    return replace(turn, regions=tuple(r if r.loss_weight is not None else replace(r, loss_weight=1.0) for r in turn.regions))
+    return replace(
+        turn, regions=tuple(region if region.loss_weight is not None else replace(region, loss_weight=1.0) for region in turn.regions)
+    )
 
 
 def weighted(turn: Turn, weight: float | None) -> Turn:
-    """A turn of which all regions have this loss weight."""
+    """A turn with the same loss weight on all regions."""
     if all(region.loss_weight == weight for region in turn.regions):
         return turn
     return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region in turn.regions))
 
 
-# The lines of one domain: its rows, each as a line of the file that it belongs to.
+# Writing the lines of one domain.
 
 BLOCK_BYTES, AUTO_BYTES = 4 << 20, 256 << 10
-"""What is read of a source at a time: less where a row may show that all has to be written in another form."""
+"""Bytes of source read at a time: fewer if a row may show that the file needs the other form."""
 Line = Callable[[RowForm], Mapping[str, Any]]
-"""The line of an example in a form; it may refuse that."""
+"""Gives the line of an example in a form, or raises `Refused`."""
 
 
 def write_lines(
@@ -403,25 +407,25 @@ def write_lines(
     *,
     doing: str,
     files: tuple[str, str],
-    line_of: Callable[[Target], Callable[[Item], tuple[Given, Line]]],
-    digest: Callable[[Given], bytes],
+    line_of: Callable[[Target], Callable[[Item], tuple[AnyExample, Line]]],
+    digest: Callable[[AnyExample], bytes],
     promises: tuple[str, ...],
     counted: tuple[str, ...] = (),
     limit: str = "",
 ) -> Draft:
     """Write the rows of a domain as lines, in the order of the sources.
 
-    Where the form of the lines is ``auto``, they are strings until a row needs messages. Answers with a label go to `UNPAIRED` and `UNPAIRED_TEST`, which
-    are there only where a domain gives such.
+    With form ``auto``, lines are strings until a row needs messages. Labelled answers go to `UNPAIRED` and `UNPAIRED_TEST`, which exist only if a domain
+    gives any.
 
     Args:
-        doing: what progress is about.
-        files: of lines to train on, and of those held out.
-        line_of: what makes lines of the items of a domain. It gives the example as it is written, with reasoning read, and its line.
-        digest: what of an example decides whether it is held out.
-        promises: what holds of what was written.
+        doing: label of the progress.
+        files: names of the files of training and held-out lines.
+        line_of: target → function from an item to the example as written, with reasoning read, and its line.
+        digest: hash of the content that decides whether an example is held out.
+        promises: guarantees about the store, for its manifest.
         counted: columns of lists whose lengths are counted.
-        limit: option of the family that limits the rows of a domain to train on.
+        limit: option of the family that limits the training rows of a domain.
     """
     family, source = target.family, target.asset.source
     assert isinstance(source, FromRows)
@@ -432,41 +436,41 @@ def write_lines(
     line, untemplated, lists = line_of(target), 0, dict.fromkeys(counted, 0)
     with ExitStack() as stack:
 
-        def opened(names: tuple[str, str]) -> list[LinesWriter]:
+        def open_writers(names: tuple[str, str]) -> list[LinesWriter]:
             return [stack.enter_context(LinesWriter(target.payload, name, (target.partition,))) for name in names]
 
-        writers = {False: opened(files)}
+        writers = {False: open_writers(files)}
         plain = source.gives is Pair
         for items, in_test in reading.examples(doing, quarantine, block_bytes=AUTO_BYTES if auto else BLOCK_BYTES, plain=plain):
             for item in items:
                 try:
                     example, write = line(item)
-                    row = _in_form(write, form, auto)
+                    row = _row_in_form(write, form, auto)
                 except Refused as refusal:
-                    item.refuse(quarantine, refusal)
+                    item.reject(quarantine, refusal)
                     continue
                 to_test = in_test or (family.test_fraction > 0 and held_out(digest(example), family.test_fraction))
                 untemplated += is_untemplated(example)
                 if (labelled := "label" in row) not in writers:
-                    writers[labelled] = opened((UNPAIRED, UNPAIRED_TEST))
+                    writers[labelled] = open_writers((UNPAIRED, UNPAIRED_TEST))
                 writers[labelled][to_test].append(row, source=0, file=item.record.file, at=item.record.row)
                 for column in lists:
                     lists[column] += len(row.get(column, ()))
         kept = {
             f"{'unpaired_' if labelled else ''}{split}": len(writer)
-            for labelled, both in writers.items()
-            for split, writer in zip(("train", "test"), both, strict=True)
+            for labelled, pair_of_writers in writers.items()
+            for split, writer in zip(("train", "test"), pair_of_writers, strict=True)
         }
     counts = {"read": reading.read, "kept": sum(kept.values()), **kept, **lists, **({UNTEMPLATED: untemplated} if untemplated else {})}
     return Draft({**counts, **passed_over(reading)}, {}, promises)
 
 
-def _in_form(write: Line, form: RowForm, auto: bool) -> Mapping[str, Any]:
+def _row_in_form(write: Line, form: RowForm, auto: bool) -> Mapping[str, Any]:
     """A row in the form of its file.
 
     Raises:
-        NeedsMore: it fits in messages alone, and they may still be chosen.
-        Refused: it does not fit in the form that was chosen, or in none.
+        NeedsMore: only messages can hold it, and the form is still open.
+        Refused: it does not fit the chosen form, or fits neither.
     """
     try:
         return write(form)
@@ -483,56 +487,56 @@ def audit_lines(target: Target, *, fault: Callable[[Mapping[str, Any]], str]) ->
     """
     for path in sorted(target.payload.glob("*.jsonl")):
         for number, row in enumerate(open_lines(target.payload, path.stem), 1):
-            if wrong := fault(row):
-                raise StoreError(f"{path.name} line {number}: {wrong}")
+            if error := fault(row):
+                raise StoreError(f"{path.name} line {number}: {error}")
 
 
-def contrast_line(target: Target) -> Callable[[Item], tuple[Given, Line]]:
+def contrast_line(target: Target) -> Callable[[Item], tuple[AnyExample, Line]]:
     """Lines of queries with their texts."""
-    judged = JudgedContrasts(target.workspace)
+    judged = ContrastRows(target.workspace)
 
-    def line(item: Item) -> tuple[Given, Line]:
+    def line(item: Item) -> tuple[AnyExample, Line]:
         return item.example, lambda form: judged.row(item.example)
 
     return line
 
 
-def contrast_digest(example: Given) -> bytes:
-    """What decides whether a row is held out: its query."""
+def contrast_digest(example: AnyExample) -> bytes:
+    """The hash that decides whether a row is held out: of its query."""
     return xxhash.xxh3_128_digest(msgspec.json.encode(example.query if isinstance(example, Contrast) else ""))
 
 
-def pair_line(target: Target) -> Callable[[Item], tuple[Given, Line]]:
+def pair_line(target: Target) -> Callable[[Item], tuple[AnyExample, Line]]:
     """Lines of pairs and of labelled answers."""
     reasoning = unrendered_reasoning(target.family)
 
-    def line(item: Item) -> tuple[Given, Line]:
-        given = item.given
-        plain = isinstance(given, PlainPair) and reasoning.leaves((*given.prompt.texts, given.chosen, given.rejected))
-        example = given if plain else reasoning.read(item.example)
+    def line(item: Item) -> tuple[AnyExample, Line]:
+        content = item.content
+        plain = isinstance(content, PlainPair) and reasoning.leaves((*content.prompt.texts, content.chosen, content.rejected))
+        example = content if plain else reasoning.read(item.example)
         return example, partial(preference_row, example)
 
     return line
 
 
-def prompt_line(target: Target) -> Callable[[Item], tuple[Given, Line]]:
+def prompt_line(target: Target) -> Callable[[Item], tuple[AnyExample, Line]]:
     """Lines of prompts with their gold answers."""
     reasoning = unrendered_reasoning(target.family)
 
-    def line(item: Item) -> tuple[Given, Line]:
+    def line(item: Item) -> tuple[AnyExample, Line]:
         prompt = prompt_of(reasoning.read(item.example))
         return prompt, partial(prompt_row, prompt)
 
     return line
 
 
-def prompt_digest(example: Given) -> bytes:
-    """What decides whether a pair, a labelled answer, a prompt or a group is held out: what is replied to, whatever the form of the file."""
+def prompt_digest(example: AnyExample) -> bytes:
+    """The hash that decides whether a pair, labelled answer, prompt or group is held out: of the prompt, independent of the file's form."""
     if isinstance(example, PlainPair):
         roles, texts = example.prompt.roles, example.prompt.texts
     else:
         prompt = example.prompt if isinstance(example, Pair | Prompt | Group) else example.turns[:-1] if isinstance(example, Sample) else ()
         roles, texts = tuple(turn.role for turn in prompt), tuple(turn.text for turn in prompt)
-    one = len(roles) == 1 and roles[0] in (USER, ASSISTANT, PROMPT, COMPLETION)  # which a string may be
-    plain = texts[0] if one else [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+    is_string = len(roles) == 1 and roles[0] in (USER, ASSISTANT, PROMPT, COMPLETION)  # fits a string
+    plain = texts[0] if is_string else [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
     return xxhash.xxh3_128_digest(msgspec.json.encode(plain))

@@ -1,4 +1,4 @@
-"""The stores of domains as one: lines end to end, or shuffled; tokens in the order of their lines; groups end to end."""
+"""Merge the stores of domains: lines in order or shuffled, tokens in the order of their lines, groups in order."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def merge_parts(target: Target, quarantine: Quarantine, *, promises: tuple[str, 
     asset, workspace = target.asset, target.workspace
     assert isinstance(asset.source, FromParts)
     parts = {name: workspace.built(asset.parts, name) for name in asset.domains(target.family)}
-    others = [workspace.built(name) for name in asset.source.assets[1:]]
+    merged_stores = [workspace.built(name) for name in asset.source.assets[1:]]
     counts: dict[str, Any] = {}
-    for part in (*parts.values(), *others):
+    for part in (*parts.values(), *merged_stores):
         add(counts, {key: value for key, value in part.manifest.counts.items() if isinstance(value, int)})
     counts = {**counts, "read": counts.get("kept", 0)}
     kinds = {stream.kind for stream in asset.streams.values()}
@@ -46,7 +46,7 @@ def merge_parts(target: Target, quarantine: Quarantine, *, promises: tuple[str, 
     elif GroupStore in kinds:
         _merge_groups(target, parts)
     else:
-        _merge_tokens(target, parts, others)
+        _merge_tokens(target, parts, merged_stores)
     return Draft(counts, {}, promises)
 
 
@@ -63,13 +63,13 @@ def _merge_lines(target: Target, parts: Mapping[str, Published]) -> dict[str, in
     mixed, counts = _mixed_forms(parts), {"kept": 0}
     shuffled = getattr(target.family, "shuffle", False)
     for name in target.asset.streams:
-        having = [(number, part) for number, part in enumerate(parts.values()) if (part.directory / f"{name}.jsonl").is_file()]
-        if parts and not having:
+        with_file = [(number, part) for number, part in enumerate(parts.values()) if (part.directory / f"{name}.jsonl").is_file()]
+        if parts and not with_file:
             continue
         held_out = name.endswith("_test")
         seed = target.family.seed if shuffled and not held_out else None
         with LinesWriter(target.payload, name, tuple(parts), shuffle_seed=seed) as writer:
-            for number, part in having:
+            for number, part in with_file:
                 _append(writer, open_lines(part.directory, name), number, as_messages=mixed)
         split = "test" if held_out else "train"
         counts[f"unpaired_{split}" if name.startswith(UNPAIRED) else split] = len(writer)
@@ -107,18 +107,18 @@ def _merge_groups(target: Target, parts: Mapping[str, Published]) -> None:
         for split, folder in zip(("train", TEST), group_folders(target, parts), strict=False):
             writer = stack.enter_context(group_writer(target, folder, tuple(parts), target.family.output.storage_format))
             for number, part in enumerate(parts.values()):
-                if split in (having := splits(part.directory)):
-                    writer.append_store(open_groups(having[split]), number)
+                if split in (folders := splits(part.directory)):
+                    writer.append_store(open_groups(folders[split]), number)
 
 
-def _merge_tokens(target: Target, parts: Mapping[str, Published], others: Sequence[Published]) -> None:
+def _merge_tokens(target: Target, parts: Mapping[str, Published], merged_stores: Sequence[Published]) -> None:
     """Write the tokens of all domains, in the order of the merged lines; streams that no lines are named for are those of other stores, as they are."""
     source, workspace = target.asset.source, target.workspace
     assert isinstance(source, FromParts)
     masked = {"loss_mask": "uint8"} if any(stream.masked for stream in target.asset.streams.values()) else {}
     for stem in target.stems:
         if stem not in source.lines:
-            [tokens] = [open_tokens(other.directory, stem) for other in others]
+            [tokens] = [open_tokens(store.directory, stem) for store in merged_stores]
             with writers_of(target, [stem], masked, target.family.output.storage_format) as writers:
                 append_store(writers[stem][1], tokens)
             continue
@@ -127,8 +127,8 @@ def _merge_tokens(target: Target, parts: Mapping[str, Published], others: Sequen
         if "/" in stem and not len(merged):
             continue
         files = {name: open_lines(workspace.built(by_domain(asset), name).directory, file) for name in parts}
-        having = {name: part for name, part in parts.items() if (part.directory / f"{stem}.index").is_dir()}
-        streams = {name: open_tokens(part.directory, stem) for name, part in having.items()}
+        with_stream = {name: part for name, part in parts.items() if (part.directory / f"{stem}.index").is_dir()}
+        streams = {name: open_tokens(part.directory, stem) for name, part in with_stream.items()}
         with writers_of(target, [stem], masked, target.family.output.storage_format) as writers:
             [(_, writer)] = writers.values()
             append_records(writer, list(streams.values()), *_records(merged, files, streams))
@@ -137,17 +137,17 @@ def _merge_tokens(target: Target, parts: Mapping[str, Published], others: Sequen
 def _records(merged: Lines, lines: Mapping[str, Lines], tokens: Mapping[str, TokenStore]) -> tuple[Ints, Ints, Ints]:
     """Of each record, in the order of the merged lines: the number of its stream, its number there, and its line. Not every line was tokenized."""
     # of each merged line: 1 + the number of its record, and its stream
-    numbered, of = zeros(len(merged)), zeros(len(merged), np.int32)
+    numbered, stream_of = zeros(len(merged)), zeros(len(merged), np.int32)
     for number, (name, stream) in enumerate(tokens.items()):
-        mine, places, record = merged.of(merged.sources.index(name)), lines[name].places, zeros(len(lines[name]))
+        own_lines, places, record = merged.of(merged.sources.index(name)), lines[name].places, zeros(len(lines[name]))
         for part in stretches(len(stream)):
             record[stream.row[part]] = np.arange(part.start, part.stop) + 1
         # both files hold the same lines, in two orders
-        here, by_place, line = merged.places, order(at(merged.places, mine)), order(places)
-        for part in stretches(max(len(mine), len(line))):
-            row = mine[by_place[part]]
-            if not np.array_equal(here[row], places[line[part]]):
+        merged_places, by_place, line = merged.places, order(at(merged.places, own_lines)), order(places)
+        for part in stretches(max(len(own_lines), len(line))):
+            row = own_lines[by_place[part]]
+            if not np.array_equal(merged_places[row], places[line[part]]):
                 raise StoreError(f"{merged.path}: it does not hold the {len(line):,} lines of {lines[name].path}. Build it again")
-            numbered[row], of[row] = record[line[part]], number
+            numbered[row], stream_of[row] = record[line[part]], number
     row = where(made(len(merged), lambda part: numbered[part] > 0, bool))
-    return made(len(row), lambda part: of[row[part]]), made(len(row), lambda part: numbered[row[part]] - 1), row
+    return made(len(row), lambda part: stream_of[row[part]]), made(len(row), lambda part: numbered[row[part]] - 1), row

@@ -62,11 +62,11 @@ class PromptEncoder:
             except Refused as refusal:
                 refused[number] = refusal
         encoded = self._encoder.encode(rendered)
-        refuse_lines(batch, first, {**refused, **{at[position]: why for position, why in encoded.refused}}, quarantine, name)
+        reject_lines(batch, first, {**refused, **{at[position]: fault for position, fault in encoded.refused}}, quarantine, name)
         return [at[position] for position in encoded.kept.tolist()], [({"tokens": encoded.ids}, np.diff(encoded.offsets), 0)]
 
 
-def refuse_lines(batch: Sequence[Mapping[str, Any]], first: int, refused: Mapping[int, Refused], quarantine: Quarantine, name: str) -> None:
+def reject_lines(batch: Sequence[Mapping[str, Any]], first: int, refused: Mapping[int, Refused], quarantine: Quarantine, name: str) -> None:
     """Put lines of the file `name` into quarantine, in their order."""
     for number, fault in sorted(refused.items()):
         quarantine.add(f"{name}.jsonl:{first + number}", fault.stage, fault.reason, fault.detail, batch[number])
@@ -114,14 +114,14 @@ class PairEncoder:
         for side, fault in encoded.refused:
             refused.setdefault(side // 2, fault)
         if encoder.truncation != "drop":
-            _refuse_equal_tokens(encoded, refused)
-        refuse_lines(batch, first, refused, quarantine, name)
+            _reject_equal_tokens(encoded, refused)
+        reject_lines(batch, first, refused, quarantine, name)
         kept = np.array([side // 2 not in refused for side in encoded.kept.tolist()], bool)
-        chosen = [_chosen(encoded, kept & (encoded.kept % 2 == side)) for side in (0, 1)]
+        chosen = [_select_records(encoded, kept & (encoded.kept % 2 == side)) for side in (0, 1)]
         return [number for number in range(len(batch)) if number not in refused], chosen
 
     def _encoded(self, batch: Sequence[Mapping[str, Any]], refused: dict[int, Refused]) -> Encoded:
-        """Both sides of each pair that is not refused, one after the other: its number and the next of twice as many."""
+        """Both sides of every pair that is not rejected: pair n has the positions 2n and 2n + 1."""
         cut = self._plain.cut([side for row in batch for side in plain_sides(row, SIDES)])
         texts = {} if cut is None else {side: cut.laid.render(at).decode() for at, side in enumerate(cut.rows.tolist())}
         renders: dict[int, Rendered] = {}
@@ -131,7 +131,7 @@ class PairEncoder:
                     if number not in texts:
                         renders[number] = self._rendered(row, side)
                         texts[number] = renders[number].text
-                _refuse_equal_texts(texts[2 * pair], texts[2 * pair + 1])
+                _reject_equal_texts(texts[2 * pair], texts[2 * pair + 1])
             except Refused as refusal:
                 refused[pair] = refusal
         renders = {side: rendered for side, rendered in renders.items() if side // 2 not in refused}
@@ -146,31 +146,31 @@ class PairEncoder:
             return _rendered(row, side, self._renderer, self._reasoning)
         except Refused:
             [plain] = plain_sides(row, [side])
-            if plain is None or (found := self._plain.by_form(plain)) is None:
+            if plain is None or (rendered := self._plain.by_form(plain)) is None:
                 raise
         turns = pair_sample(row, side).turns
-        return replace(found, spans=tuple(replace(span, region=turns[span.turn].regions[0]) for span in found.spans))
+        return replace(rendered, spans=tuple(replace(span, region=turns[span.turn].regions[0]) for span in rendered.spans))
 
 
 def rendered_pair(row: Mapping[str, Any], renderer: Proven, reasoning: InlineReasoning) -> tuple[Rendered, ...]:
     """Both sides of a pair."""
-    sides = tuple(_rendered(row, side, renderer, reasoning) for side in SIDES)
-    _refuse_equal_texts(*(side.text for side in sides))
-    return sides
+    renders = tuple(_rendered(row, side, renderer, reasoning) for side in SIDES)
+    _reject_equal_texts(*(rendered.text for rendered in renders))
+    return renders
 
 
 def _rendered(row: Mapping[str, Any], side: str, renderer: Proven, reasoning: InlineReasoning) -> Rendered:
     return renderer.render(reasoning.read(pair_sample(row, side)))
 
 
-def _refuse_equal_texts(chosen: str, rejected: str) -> None:
-    """A template that trims can make one text of two answers, and such a pair teaches nothing."""
+def _reject_equal_texts(chosen: str, rejected: str) -> None:
+    """Reject pairs whose answers render to one text, e.g. because the template trims: they teach nothing."""
     if chosen == rejected:
         raise Refused("equal_answers", "the chat template renders both answers to the same text", stage="render")
 
 
-def _refuse_equal_tokens(encoded: Encoded, refused: dict[int, Refused]) -> None:
-    """Two answers that differ only after the place where they are cut off teach nothing."""
+def _reject_equal_tokens(encoded: Encoded, refused: dict[int, Refused]) -> None:
+    """Reject pairs whose answers are equal after truncation: they teach nothing."""
     borders = encoded.offsets.tolist()
     sides = {side: encoded.ids[start:end] for side, start, end in zip(encoded.kept.tolist(), borders[:-1], borders[1:], strict=True)}
     for pair in sorted({side // 2 for side in sides}):
@@ -180,7 +180,7 @@ def _refuse_equal_tokens(encoded: Encoded, refused: dict[int, Refused]) -> None:
             refused.setdefault(pair, Refused("equal_after_truncation", detail, stage="tokenize"))
 
 
-def _chosen(encoded: Encoded, keep: npt.NDArray[np.bool_]) -> tuple[Mapping[str, Any], Any, int]:
+def _select_records(encoded: Encoded, keep: npt.NDArray[np.bool_]) -> tuple[Mapping[str, Any], Any, int]:
     lengths = np.diff(encoded.offsets)
     tokens = np.repeat(keep, lengths)
     arrays = {"tokens": encoded.ids[tokens], "loss_mask": (encoded.loss[tokens] != 0).astype(np.uint8)}

@@ -1,4 +1,4 @@
-"""The sources of a domain as its raw asset pinned them: routing, reasoning, decontamination, domains that files name."""
+"""A domain's pinned source files: routing, inline reasoning, decontamination, and domains found in the data."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from prep_assets.workers.pool import require_memory
 
 SOURCES = "sources.json"
 BLOCKS = "blocks.json"
-"""Hashes of the files' blocks, so that a part of a file can be proven to be what was pinned."""
+"""Hashes of the files' blocks, which prove that a part of a file is what was pinned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A domain's source files, and the benchmarks it must not hold, as its raw asset pinned them, checked to be unchanged."""
+    """A domain's source files and benchmarks as its raw asset pinned them, checked to be unchanged."""
 
     files: tuple[SourceFile, ...]
     test_files: tuple[SourceFile, ...]
@@ -45,7 +45,7 @@ class Pinned:
     content_hash: str
     benchmarks: tuple[SourceFile, ...] = ()
     cuts: tuple[tuple[Cut, ...], ...] = ()
-    """Where each file can be cut, files to train on first."""
+    """Possible cuts of every file, training files first."""
 
     @property
     def bytes(self) -> int:
@@ -69,19 +69,19 @@ def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> P
 
     Raises:
         StoreError: the raw asset has no store.
-        SourceError: a file changed since; the message says which and how to go on.
+        SourceError: a file changed since; the message names it and the remedy.
     """
     family = workspace.family(kind)
     domain, remedy = domain_of(family, name), build_command(asset, name)
     raw = open_published(workspace.stores, asset, name, remedy=remedy)
     files, test_files = workspace.files(domain), workspace.test_files(domain)
     listed, blocks = read_sources(raw), read_hashes(raw)
-    for found, which in ((files, "files"), (test_files, "test_files")):
-        expected = [Pin(entry["name"], entry["size"], entry["sha256"], blocks[which][entry["name"]], "") for entry in listed[which]]
-        current = {pin.name: pin for pin in workspace.pins(found)}
+    for domain_files, role in ((files, "files"), (test_files, "test_files")):
+        expected = [Pin(entry["name"], entry["size"], entry["sha256"], blocks[role][entry["name"]], "") for entry in listed[role]]
+        current = {pin.name: pin for pin in workspace.pins(domain_files)}
         pins = [current[pin.name] if pin.name in current and current[pin.name].identity == pin.identity else pin for pin in expected]
         try:
-            verify_pins(found, pins)
+            verify_pins(domain_files, pins)
         except SourceError as error:
             raise SourceError(f"{asset}[{name}]: {error}:\n  {remedy}") from error
     if (found_images := images_pinned(workspace, domain).get("images")) != (expected_images := listed.get("images")):
@@ -91,8 +91,8 @@ def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> P
         )
     if benchmarks_pinned(workspace, family).get("benchmarks") != listed.get("benchmarks"):
         raise SourceError(f"{asset}[{name}]: the benchmarks of decontaminate changed since they were pinned. Pin them again:\n  {remedy}")
-    entries = [entry for which in ("files", "test_files") for entry in listed[which]]
-    marked = tuple(tuple(map(tuple, entry.get("cuts", ()))) for entry in entries)
+    entries = [entry for role in ("files", "test_files") for entry in listed[role]]
+    cuts = tuple(tuple(map(tuple, entry.get("cuts", ()))) for entry in entries)
     rows, sound = sum(entry["rows"] for entry in entries), not raw.manifest.counts["refused"]
     return Pinned(
         proven(files, blocks["files"], remedy, sound),
@@ -100,15 +100,15 @@ def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> P
         rows,
         raw.manifest.content_hash,
         proven(benchmarks := workspace.benchmarks(family), {pin.name: pin.blocks for pin in workspace.pins(benchmarks)}, remedy),
-        marked,
+        cuts,
     )
 
 
 def proven(files: Iterable[SourceFile], blocks: Mapping[str, str], remedy: str, sound: bool = False) -> tuple[SourceFile, ...]:
-    """Files that are compared, while they are read, with what they held when they were pinned.
+    """Files with the hashes they were pinned with, which readers verify.
 
     Args:
-        sound: no row of them was refused then.
+        sound: no row of them was rejected then.
     """
     return tuple(replace(file, blocks=blocks[file.name], remedy=remedy, sound=sound) for file in files)
 
@@ -120,7 +120,7 @@ def read_sources(raw: Published, name: str = SOURCES) -> Mapping[str, Any]:
 
 
 def read_hashes(raw: Published) -> Mapping[str, Mapping[str, str]]:
-    """Hashes of the blocks of the files that a raw store pinned, by name: of those to train on (``files``) and of ``test_files``."""
+    """The block hashes of a raw store: ``files`` or ``test_files`` → file name → hashes."""
     return read_sources(raw, BLOCKS)
 
 
@@ -130,21 +130,21 @@ def identities(workspace: Workspace, files: tuple[SourceFile, ...]) -> list[dict
 
 
 def images_pinned(workspace: Workspace, domain: Domain) -> dict[str, Any]:
-    """What the folder of images holds. It is pinned with the files, so another image gives other stores."""
+    """The pin of the image folder, if any. It is part of the recipe: another image gives another store."""
     pin = workspace.image_pin(domain)
     return {} if pin is None else {"images": pin}
 
 
 def benchmarks_pinned(workspace: Workspace, family: Family) -> dict[str, Any]:
-    """What benchmarks hold and how long a passage of them is. They are pinned with the files, so another benchmark gives other stores."""
+    """The pins of benchmarks and the length of a passage, if any. They are part of the recipe: another benchmark gives another store."""
     files = workspace.benchmarks(family)
     return {"benchmarks": {"files": identities(workspace, files), "words": family.decontaminate.words}} if files else {}
 
 
-# Routing: one source that holds several domains, told apart by a field of each row.
+# Routing: several domains in one source, told apart by a field of the rows.
 #
-# Every domain that names the same `domain_key` takes the rows whose value is its own (`domain_value`, or its name). A value that no domain of the same file
-# declares stops the build, so that no row is lost between them; and no two of them take the same rows.
+# Every domain with the same `domain_key` takes the rows with its value (`domain_value`, or its name). A value that no domain of the file declares stops the
+# build, so that no row is lost, and no two domains take the same rows.
 
 MISSING = "(missing)"
 
@@ -154,10 +154,10 @@ class Router:
     """Picks the rows of one domain.
 
     Attributes:
-        key: the field that tells domains apart; `None` where a source has one domain only.
-        value: what it holds in this domain's rows.
-        declared: address of a file → values that domains take which read it as this one does, to train on or held out.
-        others: how many rows hold each value that no domain takes.
+        key: the field that tells domains apart; `None` if the source has one domain.
+        value: the field's value in this domain's rows.
+        declared: address of a file → values taken by the domains that read it in the same role, for training or held out.
+        others: value → number of rows, for values that no domain takes.
     """
 
     key: str | None
@@ -166,11 +166,11 @@ class Router:
     others: Counter[str] = field(default_factory=Counter)
 
     def taken(self, file: SourceFile) -> frozenset[str]:
-        """Values that some domain takes of a file."""
+        """The values of a file that some domain takes."""
         return self.declared.get(file.url, frozenset({self.value}))
 
     def picked(self, file: SourceFile, blocks: Iterator[Block]) -> Iterator[Block]:
-        """The blocks of a file with the rows that are this domain's. Rows that cannot be read belong to every domain of their file."""
+        """The blocks of a file with this domain's rows only. Unreadable rows belong to every domain of their file."""
         return blocks if self.key is None else map(partial(self._pick, self.taken(file), self.key), blocks)
 
     def _pick(self, taken: frozenset[str], key: str, block: Block) -> Block:
@@ -179,10 +179,10 @@ class Router:
         return replace(block, records=[record for record, value in zip(block.records, values, strict=True) if value == self.value])
 
     def check(self) -> None:
-        """Stop where rows belong to no domain.
+        """Raise if rows belong to no domain.
 
         Raises:
-            SourceError: names the values, how many rows hold each, and what to declare.
+            SourceError: names the values, the number of rows with each, and what to declare.
         """
         if self.others:
             known = frozenset[str]({self.value}).union(*self.declared.values())
@@ -204,40 +204,39 @@ def router_of(workspace: Workspace, family: Family, name: str) -> Router:
     domain = family.domains[name]
     if domain.domain_key is None:
         return Router(None, domain.value(name))
-    peers = {label: other for label, other in family.domains.items() if other.domain_key == domain.domain_key}
+    peers = {label: peer for label, peer in family.domains.items() if peer.domain_key == domain.domain_key}
     read = {
-        label: {"train": addresses(workspace, other.files), "test": addresses(workspace, other.test_files)}
-        for label, other in peers.items()
+        label: {"train": addresses(workspace, peer.files), "test": addresses(workspace, peer.test_files)} for label, peer in peers.items()
     }
-    values = {label: other.value(label) for label, other in peers.items()}
-    _refuse_claimed_twice(name, domain.domain_key, values, {label: roles["train"] | roles["test"] for label, roles in read.items()})
+    values = {label: peer.value(label) for label, peer in peers.items()}
+    _check_no_shared_rows(name, domain.domain_key, values, {label: roles["train"] | roles["test"] for label, roles in read.items()})
     declared: dict[str, frozenset[str]] = {}
     for role, urls in read[name].items():
         for url in urls:
             taken = frozenset(values[label] for label in peers if url in read[label][role])
-            # a file that is read in both roles loses a row in the role in which no domain takes it
+            # if a file is read in both roles, a row must be taken in both
             declared[url] = declared.get(url, taken) & taken
     return Router(domain.domain_key, values[name], declared)
 
 
 def addresses(workspace: Workspace, patterns: Sequence[str]) -> frozenset[str]:
-    """Where the files behind patterns are; a pattern without a file has none."""
-    found: set[str] = set()
+    """The addresses of the files that match patterns; a pattern may match none."""
+    urls: set[str] = set()
     for pattern in patterns:
         try:
-            found.update(one.url for one in (find_on_hub(pattern) if is_hub(pattern) else find(pattern, workspace.configs.absolute())))
+            urls.update(file.url for file in (find_on_hub(pattern) if is_hub(pattern) else find(pattern, workspace.configs.absolute())))
         except SourceUnavailable:
-            raise  # what is not reached may be there, and then it has rows of these files
+            raise  # an unreachable file may exist, and share rows
         except SourceError:
             continue  # missing files stop the build of the domain that names them, and no other
-    return frozenset(found)
+    return frozenset(urls)
 
 
-def _refuse_claimed_twice(name: str, key: str, values: Mapping[str, str], read: Mapping[str, frozenset[str]]) -> None:
-    for other, value in values.items():
-        shared = sorted(read[name] & read[other])
-        if other != name and value == values[name] and shared:
-            first, second = sorted((name, other))
+def _check_no_shared_rows(name: str, key: str, values: Mapping[str, str], read: Mapping[str, frozenset[str]]) -> None:
+    for other_name, value in values.items():
+        shared = sorted(read[name] & read[other_name])
+        if other_name != name and value == values[name] and shared:
+            first, second = sorted((name, other_name))
             raise ConfigError(
                 f"domains {first} and {second} both take the rows of {shared[0]} in which {key!r} is {value!r}. Leave one of them out, give "
                 "one another domain_value, or tell the rows apart with `where` alone"
@@ -245,33 +244,33 @@ def _refuse_claimed_twice(name: str, key: str, values: Mapping[str, str], read: 
 
 
 def value_of(payload: Mapping[str, Any], key: str) -> str:
-    """What a row holds in the field that tells domains apart, as text."""
+    """The value of a row's `domain_key` field as text."""
     value = payload.get(key)
     return MISSING if value is None else str(value)
 
 
-# What the configuration says about reasoning in the text of answers.
+# Reasoning in the text of answers, as configured.
 
 
 def inline_reasoning(workspace: Workspace, family: Chat) -> InlineReasoning:
-    """How a family reads it before its template renders."""
+    """How a family reads reasoning in answers before its template renders them."""
     return InlineReasoning(family.reasoning, family.reasoning_tags, workspace.template(family).shows_thinking)
 
 
 def unrendered_reasoning(family: Chat) -> InlineReasoning:
-    """How a family reads it for rows that a trainer renders: a block stays in the text, which every trainer's template takes."""
+    """How a family reads reasoning in rows that a trainer renders: blocks stay in the text, which every trainer's template accepts."""
     return InlineReasoning(family.reasoning, family.reasoning_tags, shown=False)
 
 
-# Decontamination: a record that holds a passage of a benchmark is refused, so that no test set is trained on.
+# Decontamination: records that hold a passage of a benchmark are rejected, so that no test set is trained on.
 #
 # A passage is a run of `words` words, compared without case, punctuation and white space. A benchmark's text of fewer words, but at least `SHORTEST`, counts
 # as one passage. Thirteen words is GPT-3's choice (Brown et al., 2020, appendix C).
 
 SHORTEST = 8
-"""Fewest words of a passage; shorter texts are common property."""
+"""Fewest words of a passage; shorter texts are too common."""
 _PASSAGE = 200
-"""Bytes of a passage in memory, beside 8 for each word."""
+"""Bytes of a passage in memory, plus 8 per word."""
 _WORD = re.compile(r"\w+")
 
 
@@ -281,8 +280,8 @@ class Benchmarks:
 
     Attributes:
         words: length of a passage.
-        numbers: word → its number; words that no benchmark has are unknown, and no passage spans them.
-        passages: length → the passages of that length, as numbers, and the record each is from.
+        numbers: word → number; words of no benchmark are unknown, and no passage spans them.
+        passages: length in words → passage as word numbers → id of its record.
     """
 
     words: int
@@ -291,15 +290,15 @@ class Benchmarks:
 
     @classmethod
     def read(cls, files: Iterable[SourceFile], words: int) -> Benchmarks:
-        """All strings of all rows of benchmark files, in any format that sources may have."""
-        found = cls(words)
+        """The passages of all strings in all rows of benchmark files, in any source format."""
+        benchmarks = cls(words)
         for number, file in enumerate(files):
             for block in read_blocks(file, number):
-                found._require_memory()
+                benchmarks._require_memory()
                 for record in block.records:
                     for text in strings_in(record.payload):
-                        found._add(text, record_id(file, record.row))
-        return found
+                        benchmarks._add(text, record_id(file, record.row))
+        return benchmarks
 
     def _require_memory(self) -> None:
         """Raises:
@@ -318,7 +317,7 @@ class Benchmarks:
                 known.setdefault(numbered[start : start + size], source)
 
     def check(self, payload: Mapping[str, Any]) -> None:
-        """Refuse a row that holds a passage.
+        """Reject a row that holds a passage.
 
         Raises:
             Refused: stage ``decontaminate``; the detail has the passage and where it is from.
@@ -339,7 +338,7 @@ def _words(text: str) -> list[str]:
 
 
 def _known_runs(numbers: list[int]) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Each run of known words that may hold a passage, and where it starts."""
+    """Runs of known words that are long enough for a passage, and their starts."""
     start = 0
     for at, number in enumerate([*numbers, -1]):
         if number < 0:
@@ -349,7 +348,7 @@ def _known_runs(numbers: list[int]) -> Iterator[tuple[tuple[int, ...], int]]:
 
 
 def strings_in(value: Any) -> Iterator[str]:
-    """Every string among the values of a row, however deep."""
+    """Every string among the values of a row, at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -360,25 +359,25 @@ def strings_in(value: Any) -> Iterator[str]:
             yield from strings_in(inner)
 
 
-# ``domains: auto``: a domain for each value of `domain_key`, instead of the entry that says so.
+# ``domains: auto``: the entry is replaced by one domain per value of `domain_key`.
 #
-# A domain that was found equals one that is written by hand with that `domain_value`: its stores have the same bytes.
+# A found domain equals one written by hand with that `domain_value`: its stores have the same bytes.
 
 F = TypeVar("F", bound=Family)
 DEFAULT = "__default__"
-"""The domain of rows that hold nothing there, as AstrAI calls it."""
-MADE = {"domains": None, "max_domains": Domain.model_fields["max_domains"].default}
+"""The domain of rows without a value, as AstrAI calls it."""
+REPLACED = {"domains": None, "max_domains": Domain.model_fields["max_domains"].default}
 LONGEST = 1000
-"""Characters of a value that names a domain."""
+"""Most characters of a value that names a domain."""
 
 
 def with_found_domains(workspace: Workspace, family: F, where: str) -> F:
-    """A family that finds domains, with those that its files name. A workspace that does not look takes what was found last, as far as that
-    means something: else the family stays as it is, and whoever looks says what is wrong.
+    """Replace the ``auto`` domains of a family by those found in its files. A workspace that does not look at files uses the last values found; if that
+    fails, the family stays unresolved, and the next workspace that looks raises the error.
 
     Raises:
         ConfigError: values that cannot be told apart or are too many, or options that name an unknown domain; begins with `where`.
-        SourceUnavailable: a file does not answer, and was never looked at.
+        SourceUnavailable: a file is unreachable, and its values are not cached.
     """
     try:
         return _resolved(workspace, family, where)
@@ -389,54 +388,54 @@ def with_found_domains(workspace: Workspace, family: F, where: str) -> F:
 
 
 def _resolved(workspace: Workspace, family: F, where: str) -> F:
-    found: dict[str, Domain] = {}
+    domains: dict[str, Domain] = {}
     for label, domain in family.domains.items():
         try:
-            for name, each in _made(workspace, family, domain, label) if domain.domains else [(label, domain)]:
-                _refuse_same_name(name, found)
-                found[name] = each
+            for name, member in _domains_by_value(workspace, family, domain, label) if domain.domains else [(label, domain)]:
+                _check_name_is_free(name, domains)
+                domains[name] = member
         except SourceUnavailable:
             raise
         except PrepAssetsError as error:
             raise ConfigError(f"{where}:\n  domains.{label}: {error}") from error
-    if not found:
+    if not domains:
         raise ConfigError(f"{where}:\n  domains: no file has a row that can be read")
-    made = family.model_copy(update={"domains": found})
-    if not made.finds_domains and (wrong := list(faults(made))):
-        raise ConfigError("\n".join([f"{where}:", *(f"  {each}" for each in wrong)]))
-    return made
+    resolved = family.model_copy(update={"domains": domains})
+    if not resolved.finds_domains and (wrong := list(faults(resolved))):
+        raise ConfigError("\n".join([f"{where}:", *(f"  {fault}" for fault in wrong)]))
+    return resolved
 
 
-def _made(workspace: Workspace, family: Family, domain: Domain, label: str) -> Iterator[tuple[str, Domain]]:
-    """Name and domain of each value."""
-    others = {name: each for name, each in family.domains.items() if not each.domains and each.domain_key == domain.domain_key}
-    read = addresses(workspace, (*domain.files, *domain.test_files)) if others else frozenset()
-    taken = {each.value(name) for name, each in others.items() if read & addresses(workspace, (*each.files, *each.test_files))}
+def _domains_by_value(workspace: Workspace, family: Family, domain: Domain, label: str) -> Iterator[tuple[str, Domain]]:
+    """Yield name and domain for every value."""
+    written_domains = {name: other for name, other in family.domains.items() if not other.domains and other.domain_key == domain.domain_key}
+    read = addresses(workspace, (*domain.files, *domain.test_files)) if written_domains else frozenset()
+    taken = {other.value(name) for name, other in written_domains.items() if read & addresses(workspace, (*other.files, *other.test_files))}
     files = values_of(workspace, domain, taken)
     if files is None:
         yield label, domain
         return
-    counts = sum((Counter(each) for each in files), Counter[str]())
-    refuse_too_many(domain, counts, taken)
+    counts = sum((Counter(file_counts) for file_counts in files), Counter[str]())
+    check_value_count(domain, counts, taken)
     for value in sorted(counts.keys() - taken):
-        yield name_of(value), domain.model_copy(update={**MADE, "domain_value": value})
+        yield name_of(value), domain.model_copy(update={**REPLACED, "domain_value": value})
 
 
 def name_of(value: str) -> str:
-    """The name of a value's domain: the value, or what of it may stand in a name, with a hash of it."""
+    """The name of a value's domain: the value itself, or its allowed characters and a hash."""
     if value == MISSING:
         return DEFAULT
     if can_name_a_domain(value):
         return value
-    kept = re.sub(r"[^A-Za-z0-9]+", "-", value)[:60].strip("-") or "domain"
-    return f"{kept}-{sha256(value.encode()).hexdigest()[:8]}"
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", value)[:60].strip("-") or "domain"
+    return f"{stem}-{sha256(value.encode()).hexdigest()[:8]}"
 
 
-def _refuse_same_name(name: str, found: Mapping[str, Domain]) -> None:
-    same = next((other for other in found if other.casefold() == name.casefold()), None)
-    if same is not None:
+def _check_name_is_free(name: str, domains: Mapping[str, Domain]) -> None:
+    taken_name = next((existing for existing in domains if existing.casefold() == name.casefold()), None)
+    if taken_name is not None:
         raise ConfigError(
-            f"the domain {name!r} is there already, as {same!r}; names must differ in more than capital letters, because they are folders. Write one "
+            f"the domain {name!r} is there already, as {taken_name!r}; names must differ in more than capital letters, because they are folders. Write one "
             "of the two by hand under another name, with the same files and domain_key, and domain_value: the value as the rows have it"
         )
 
@@ -446,72 +445,71 @@ Counts = Mapping[str, int]
 
 
 def values_of(workspace: Workspace, domain: Domain, taken: Collection[str]) -> list[Counts] | None:
-    """The values in each file. Where files cannot be read, or the workspace does not look at them: those that were found
-    last; `None` where they never were.
+    """The value counts of every file. If files cannot be read, or the workspace does not look at them, the cached ones; `None` if there are none.
 
     Args:
-        taken: values that do not count among `max_domains`.
+        taken: values that do not count towards `max_domains`.
 
     Raises:
-        ConfigError: more values than `max_domains`, or a value that can name no domain.
-        SourceError: a file cannot be read, and nothing was found before.
+        ConfigError: more values than `max_domains`, or a value that cannot name a domain.
+        SourceError: a file cannot be read, and nothing is cached.
     """
-    known = _known(memory := _memory(workspace, domain))
+    remembered = _load_values(path := _values_path(workspace, domain))
     if not workspace.looks:
-        return None if known is None else [counts for _, counts in known.values()]
+        return None if remembered is None else [counts for _, counts in remembered.values()]
     try:
-        found = _look(workspace, domain, known or {}, taken)
+        current = _read_values(workspace, domain, remembered or {}, taken)
     except SourceError:
-        if known is None:
+        if remembered is None:
             raise
-        found = known  # the build of a domain says what is wrong with its files
-    if found != known:
-        keep(memory, found)
-    return [counts for _, counts in found.values()]
+        current = remembered  # the build of a domain says what is wrong with its files
+    if current != remembered:
+        keep(path, current)
+    return [counts for _, counts in current.values()]
 
 
-def _memory(workspace: Workspace, domain: Domain) -> Path:
+def _values_path(workspace: Workspace, domain: Domain) -> Path:
     read = [str(workspace.configs.absolute()), domain.files, domain.test_files, domain.format, domain.txt, domain.domain_key]
     return workspace.stores / ".hashes" / f"values-{digest(read)[:20]}.json"
 
 
-def _known(memory: Path) -> dict[str, tuple[str, dict[str, int]]] | None:
-    """What was found last: hash of a file's address, which may hold a password or a signature → hash of its content, and its values."""
+def _load_values(path: Path) -> dict[str, tuple[str, dict[str, int]]] | None:
+    """The cached values: hash of a file's address → hash of its content, and value counts. Addresses are hashed because they may hold secrets."""
     try:
-        return msgspec.json.decode(memory.read_bytes(), type=dict[str, tuple[str, dict[str, int]]])
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[str, dict[str, int]]])
     except (FileNotFoundError, msgspec.DecodeError):
         return None
 
 
-def _look(
+def _read_values(
     workspace: Workspace, domain: Domain, known: Mapping[str, tuple[str, dict[str, int]]], taken: Collection[str]
 ) -> dict[str, tuple[str, dict[str, int]]]:
-    found = {}
+    values = {}
     for files in (workspace.files(domain), workspace.test_files(domain)):
         for file, pin in zip(files, workspace.pins(files), strict=True):
             sha256, counts = known.get(address := digest(file.url), ("", {}))
-            found[address] = (pin.sha256, counts if sha256 == pin.sha256 else _count(workspace, domain, file, pin, taken))
-    return found
+            values[address] = (pin.sha256, counts if sha256 == pin.sha256 else _count_values(workspace, domain, file, pin, taken))
+    return values
 
 
-def _count(workspace: Workspace, domain: Domain, file: SourceFile, pin: Pin, taken: Collection[str]) -> dict[str, int]:
+def _count_values(workspace: Workspace, domain: Domain, file: SourceFile, pin: Pin, taken: Collection[str]) -> dict[str, int]:
     key, counts = str(domain.domain_key), Counter[str]()
     for block in read_blocks(replace(file, blocks=pin.blocks), 0, txt=domain.txt):
-        counts.update(_value(file, record, key) for record in block.records)
-        refuse_too_many(domain, counts, taken)
+        counts.update(_domain_value(file, record, key) for record in block.records)
+        check_value_count(domain, counts, taken)
         if workspace.progress:
             workspace.progress(f"look for domains in {file.name}", block.bytes_read, file.size)
     return dict(sorted(counts.items()))
 
 
-def _value(file: SourceFile, record: Record, key: str) -> str:
+def _domain_value(file: SourceFile, record: Record, key: str) -> str:
     """Raises:
-    ConfigError: the row holds something that can name no domain.
+    ConfigError: the row's value cannot name a domain.
     """
-    given, value = record.payload.get(key), value_of(record.payload, key)
-    if isinstance(given, list | Mapping):
+    content, value = record.payload.get(key), value_of(record.payload, key)
+    if isinstance(content, list | Mapping):
         wrong = f"a list or an object, {value!r:.80}"
-    elif given == MISSING:
+    elif content == MISSING:
         wrong = f"the text {MISSING!r}, which is what rows without a value are called"
     elif len(value) > LONGEST:
         wrong = f"{len(value):,} characters, {value!r:.80}…"
@@ -520,11 +518,11 @@ def _value(file: SourceFile, record: Record, key: str) -> str:
     raise ConfigError(f"{key!r} of {record_id(file, record.row)} holds {wrong}. Name another field, or fix the row")
 
 
-def refuse_too_many(domain: Domain, counts: Counts, taken: Collection[str]) -> None:
-    """Stop where there are more values than `max_domains`.
+def check_value_count(domain: Domain, counts: Counts, taken: Collection[str]) -> None:
+    """Raise if there are more values than `max_domains`.
 
     Raises:
-        ConfigError: names the most frequent ones.
+        ConfigError: names the most frequent values.
     """
     most = Counter({value: count for value, count in counts.items() if value not in taken})
     if len(most) > domain.max_domains:

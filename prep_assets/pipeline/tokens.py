@@ -1,4 +1,4 @@
-"""What writes token streams: of rows and of lines, as a whole or in shards."""
+"""Write token streams from rows or lines, whole or in shards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from prep_assets.data.quarantine import Quarantine
 from prep_assets.data.tables import LineCuts, parts, shard_size
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import FromLines, FromRows, NeedsMore, Target, ids_dtype
-from prep_assets.pipeline.examples import Found, Noted, Pace, Reading, Source, is_held_out, note_records, without_duplicates
+from prep_assets.pipeline.examples import FirstPass, Pace, PinnedDuplicates, Reading, Source, is_held_out, note_records, without_duplicates
 from prep_assets.pipeline.images import stored_image_id
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.arrays import stretches
@@ -36,17 +36,17 @@ from prep_assets.stores.version_folders import staging, version_of
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.workers.shards import Counts, Plan, Runner, Shard, ShardResult, Work, carried_out, key_of
 
-# What all token streams share: their arrays, and what is audited of them.
+# Shared by all token streams: their arrays and their audit.
 
 BLOCK = 1 << 20
-"""Tokens in a block when a whole stream is read through."""
+"""Tokens per block when a whole stream is read."""
 
 
 def mask_columns(weights: npt.NDArray[np.float32], dtypes: Mapping[str, str]) -> dict[str, npt.NDArray[Any]]:
-    """The ``loss_mask`` of weights of which each is a loss weight or `UNATTENDED`; and the ``attention_mask``, where `dtypes` names one.
+    """The ``loss_mask`` of loss weights, which may be `UNATTENDED`, and the ``attention_mask`` if `dtypes` names one.
 
     Raises:
-        NeedsMore: a weight is neither 0 nor 1, or a token is not attended, and `dtypes` has no place for that.
+        NeedsMore: a weight is neither 0 nor 1, or a token is unattended, and `dtypes` cannot hold that.
     """
     loss, attended = unsigned(weights)
     needed = dict(dtypes)
@@ -61,12 +61,11 @@ def mask_columns(weights: npt.NDArray[np.float32], dtypes: Mapping[str, str]) ->
 
 
 def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary, image: int | None = None, rule: ImageRule | None = None) -> TokenStore:
-    """Structural checks on a token stream: parts fit together, records are not empty, ids are inside the vocabulary, images stand where the
-    image token does.
+    """Structural checks on a token stream: files fit each other, records are not empty, ids are inside the vocabulary, images match the image tokens.
 
     Args:
-        image: id of the image token; `None` where there can be no images.
-        rule: how many tokens an image has; `None`: nothing but the image token stands for one.
+        image: id of the image token; `None` if the family has no images.
+        rule: how many tokens an image has; `None`: images consist of image tokens only.
 
     Raises:
         StoreError: one of these does not hold.
@@ -89,11 +88,11 @@ def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary, image: int 
     return store
 
 
-def audit_tokens(target: Target, *, more: Callable[[Target, str, TokenStore], None] | None = None) -> None:
-    """`audit_stream` of every token stream of a store, and that both sides of pairs hold the same records.
+def audit_tokens(target: Target, *, audit_more: Callable[[Target, str, TokenStore], None] | None = None) -> None:
+    """`audit_stream` of every token stream of a store; both sides of pairs must hold the same records.
 
     Args:
-        more: what else is audited of a stream.
+        audit_more: a further audit of every stream.
 
     Raises:
         StoreError: one of these does not hold.
@@ -102,10 +101,10 @@ def audit_tokens(target: Target, *, more: Callable[[Target, str, TokenStore], No
     rows: dict[str, npt.NDArray[np.int64]] = {}
     for stem in target.stems:
         if not (target.payload / f"{stem}.index").is_dir() and "/" in stem:
-            continue  # a folder that nothing is held out for
+            continue  # nothing is held out in this folder
         store = audit_stream(target.payload, stem, target.vocabulary, image, rule)
-        if more is not None:
-            more(target, stem, store)
+        if audit_more is not None:
+            audit_more(target, stem, store)
         folder, _, side = stem.rpartition("/")
         if side in ("chosen", "rejected") and not np.array_equal(rows.setdefault(folder, store.row), store.row):
             folder = f"{folder}/" if folder else ""
@@ -117,7 +116,7 @@ def writers_of(target: Target, stems: Iterable[str], arrays: Mapping[str, str], 
     """Writers of the token streams of one folder, by name.
 
     Args:
-        arrays: what each stream has beside its tokens, by name, and their dtypes.
+        arrays: name → dtype of the arrays of a stream, apart from its tokens.
         storage: streams that other assets read are always `bin`, which is memory-mapped.
     """
     output, dtypes = target.family.output, {"tokens": ids_dtype(target.family, target.vocabulary), **arrays}
@@ -131,37 +130,37 @@ def writers_of(target: Target, stems: Iterable[str], arrays: Mapping[str, str], 
 
 
 Writers = Mapping[str, tuple[Mapping[str, str], RecordWriter]]
-"""The dtypes of the arrays of each stream, and what writes it."""
+"""Stream → dtypes of its arrays, and its writer."""
 
 
 BY_DOMAIN = "_by_domain"
-"""Ends the name of an asset with a store for each domain; what stands before it is the asset that merges them."""
+"""Suffix of an asset with one store per domain; the name before it is the asset that merges them."""
 
 
 def by_domain(asset: str) -> str:
-    """The asset whose stores another one merges."""
+    """The asset with one store per domain that `asset` merges."""
     return f"{asset}{BY_DOMAIN}"
 
 
-# What is tokenized, the rows of a domain or the lines of a file, is read as a whole or in shards, by several processes. Each shard is then a small store of
-# its own, and the stores are joined in the order of the plan. What comes out is what one process writes, to the byte.
+# Rows of a domain or lines of a file are tokenized in one process, or in shards by several. A shard gives a small store, and the stores are joined in the
+# order of the plan. The bytes are those that one process writes.
 
 FEWEST = 8
-"""What has no more than so many times the text between two cuts is done sooner than workers start."""
+"""With fewer times `SHARD_BYTES` of text, one process finishes before workers start."""
 _UNCUT = 1 << 62
 QUARANTINE, _STREAMS = "quarantine.jsonl", "streams"
 """Names in the folder of a shard."""
 R = TypeVar("R")
 Encode = Callable[[Workspace, R, Sequence[RecordWriter], Quarantine], dict[str, Any]]
-"""Reads, tokenizes and writes, and counts: numbers, or mappings of them, which add up over shards. It travels to other processes."""
+"""Reads, tokenizes and writes, and returns counts: numbers, or mappings of numbers, which add up over shards. Picklable."""
 
 
 class Cuttable(Protocol[R]):
-    """What can be read in shards."""
+    """A source that can be read in shards."""
 
     @property
     def workspace(self) -> Workspace:
-        """Whose it is."""
+        """The workspace."""
 
     @property
     def family(self) -> Family:
@@ -169,28 +168,28 @@ class Cuttable(Protocol[R]):
 
     @property
     def doing(self) -> str:
-        """What progress is about."""
+        """Label of the progress."""
 
     def whole(self) -> R:
-        """All of it, read in this process."""
+        """A reading of everything, in this process."""
 
     def shards(self, count: int | Literal["auto"]) -> Sequence[Shard]:
-        """It in shards, about so many."""
+        """About `count` shards."""
 
     def part(self, task: Any) -> R:
-        """What one shard reads."""
+        """The reading of one shard."""
 
     def travelling(self, runner: Runner) -> Cuttable[R]:
-        """It as it goes to another process."""
+        """A copy to send to another process."""
 
 
 def encode_in_shards(
     source: Cuttable[R], encode: Encode[R], writers: Writers, quarantine: Quarantine, payload: Path, *, busy: int = 1
 ) -> dict[str, Any]:
-    """Encode something, in shards where there are workers for them. Counts are those of the whole.
+    """Encode a source, in shards if there are workers. Returns the counts of the whole source.
 
     Args:
-        busy: how many processors `encode` keeps busy by itself.
+        busy: processors that `encode` keeps busy by itself.
     """
     workspace, family, total = source.workspace, source.family, dict[str, Any]()
     runner = workspace.runner(family, busy=busy)
@@ -204,7 +203,7 @@ def encode_in_shards(
     part = partial(_encode_part, source=source.travelling(runner), encode=encode)
     work = partial(_encode_shard, encode=part, dtypes={name: dict(dtypes) for name, (dtypes, _) in writers.items()})
     ready = partial(opened, workspace.travelling(type(family)), type(family))
-    for result in told(workspace, source.doing, runner, shards, work, payload, ready):
+    for result in shard_results(workspace, source.doing, runner, shards, work, payload, ready):
         guards = Guards.of_work(result.folder, result.files)
         for name, (_, writer) in writers.items():
             append_store(writer, open_tokens(result.folder / _STREAMS, name, guards))
@@ -227,25 +226,26 @@ def _encode_shard(task: Any, folder: Path, *, encode: Callable[..., dict[str, An
     with ExitStack() as stack:
         quarantine = stack.enter_context(Quarantine(folder / QUARANTINE))
         writers = [
-            stack.enter_context(record_writer("bin", place, name, each, max_tokens_per_shard=_UNCUT)) for name, each in dtypes.items()
+            stack.enter_context(record_writer("bin", place, name, array_dtypes, max_tokens_per_shard=_UNCUT))
+            for name, array_dtypes in dtypes.items()
         ]
         encoded = encode(task, writers, quarantine)
         return {"encoded": encoded, "refused": quarantine.counts}
 
 
 def opened(workspace: Workspace, kind: type[Family]) -> None:
-    """Open what a family is tokenized with."""
+    """Open the engines of a family."""
     workspace.engines(workspace.family(kind))
 
 
 def take_quarantine(result: ShardResult, quarantine: Quarantine) -> None:
-    """Write what a shard has refused."""
-    if (refused := result.folder / QUARANTINE).exists():
-        with Guards.of_work(result.folder, result.files).open(refused) as lines:
+    """Append the quarantine of a shard."""
+    if (rejected := result.folder / QUARANTINE).exists():
+        with Guards.of_work(result.folder, result.files).open(rejected) as lines:
             quarantine.append(lines, result.counts["refused"])
 
 
-def told(
+def shard_results(
     workspace: Workspace,
     doing: str,
     runner: Runner,
@@ -254,7 +254,7 @@ def told(
     payload: Path,
     ready: Callable[[], object] | None = None,
 ) -> Iterator[ShardResult]:
-    """The results, while progress is told of them."""
+    """Run shards and yield their results in order, reporting progress."""
     place = staging(payload) / key_of(work)
     bucket = bucket_of(workspace.stores) if runner.elsewhere else None
     depot = ShardDepot(bucket.below(place.relative_to(workspace.stores).as_posix())) if bucket else None
@@ -269,7 +269,7 @@ def told(
 
 
 def add(total: dict[str, Any], counts: Mapping[str, Any]) -> None:
-    """Add counts to others: numbers, or mappings of them."""
+    """Add `counts` to `total`: numbers, or mappings of numbers."""
     for key, value in counts.items():
         if isinstance(value, Mapping):
             add(total.setdefault(key, {}), value)
@@ -289,7 +289,7 @@ def tokenize_rows(
     storage: StorageFormat = "bin",
     busy: int = 1,
 ) -> dict[str, Any]:
-    """Tokenize a domain into the token streams of its asset, and count.
+    """Tokenize a domain into the token streams of its asset, and return counts.
 
     Args:
         arrays: see `writers_of`.
@@ -303,29 +303,29 @@ def tokenize_rows(
 
 
 def _without_duplicates(source: Source, runner: Runner, shards: Sequence[Shard], payload: Path) -> list[Shard]:
-    """The shards with what each must know of the others, which takes a first pass where duplicates are refused or records are limited."""
+    """The shards with their duplicates and limits. A first pass finds these if the family deduplicates or limits records."""
     if not source.family.preprocessing.deduplicate and source.max_items is None:
-        return [replace(shard, task=(shard.task, Found())) for shard in shards]
+        return [replace(shard, task=(shard.task, FirstPass())) for shard in shards]
     pool = source.workspace.pool
-    known: Noted | None = pool.noted.pop((source.kind, source.name), None) if pool else None
-    if known and (ready := known.of(source, shards)):
+    pinned: PinnedDuplicates | None = pool.noted.pop((source.kind, source.name), None) if pool else None
+    if pinned and (ready := pinned.of(source, shards)):
         return ready
     noted: list[ShardResult] = []
     work = partial(note_records, source=source.travelling(runner))
-    for some in _as_needed(source, runner, shards, noted):
-        noted += told(source.workspace, f"compare records of {source.name}", runner, some, work, payload)
+    for batch in _batches_to_limit(source, runner, shards, noted):
+        noted += shard_results(source.workspace, f"compare records of {source.name}", runner, batch, work, payload)
     return list(without_duplicates(source, noted))
 
 
-def _as_needed(source: Source, runner: Runner, shards: Sequence[Shard], noted: list[ShardResult]) -> Iterator[Sequence[Shard]]:
-    """All shards; of a domain that is limited those to train on a few at a time, until they hold enough, then those held out."""
+def _batches_to_limit(source: Source, runner: Runner, shards: Sequence[Shard], noted: list[ShardResult]) -> Iterator[Sequence[Shard]]:
+    """Yield batches of shards: all at once, or with a limit a few training shards at a time until they hold enough records, then the held-out ones."""
     if source.max_items is None:
         yield shards
         return
     held_out = [shard for shard in shards if is_held_out(shard, source.sources)]
     training, step = shards[: len(shards) - len(held_out)], 2 * runner.size
     for first in range(0, len(training), step):
-        if sum(each.counts["rows"] for each in noted) >= source.max_items:
+        if sum(result.counts["rows"] for result in noted) >= source.max_items:
             break
         yield training[first : first + step]
     yield held_out
@@ -337,17 +337,17 @@ BATCH = 512
 """Lines that are encoded at a time. It changes nothing in a store."""
 _READ = 1 << 20
 Batch = tuple[int, list[dict[str, Any]]]
-"""Number of a first line, and what it and those after it hold."""
+"""Number of the first line, and the lines."""
 
 
 class LineEncoder(Protocol):
-    """Tokenizes lines of one kind."""
+    """Tokenizes lines of one form."""
 
     def encode(
         self, batch: Sequence[dict[str, Any]], first: int, quarantine: Quarantine, *, name: str
     ) -> tuple[Sequence[int], Sequence[tuple[Mapping[str, npt.NDArray[Any]], npt.NDArray[np.int64], int]]]:
-        """Some lines of the file `name`: which are kept; and for each stream its arrays, the length of each record, and how many tokens truncation took.
-        All others are in quarantine."""
+        """Tokenize lines of the file `name`. Returns the indices of the kept lines, and per stream its arrays, record lengths and the number of truncated
+        tokens. Rejected lines are in quarantine."""
 
 
 def tokenize_lines(
@@ -356,9 +356,9 @@ def tokenize_lines(
     """Tokenize the lines that an asset is made from into its token streams, folder by folder.
 
     Args:
-        encoder: makes what tokenizes them.
-        what: they are, for progress.
-        promises: what holds of what was written.
+        encoder: makes the encoder of a workspace.
+        what: what the lines are, for progress.
+        promises: guarantees about the store, for its manifest.
     """
     asset, workspace, counts = target.asset, target.workspace, dict[str, Any]()
     assert isinstance(asset.source, FromLines)
@@ -374,8 +374,8 @@ def tokenize_lines(
                 LineSource(workspace, target.family, doing, lines),
                 partial(_encode_lines, encoder=encoder, name=name, masked=masked),
             )
-            found = encode_in_shards(source, encode, writers, quarantine, target.payload)
-        add(counts, {**found, **({"kept_test": found["kept"]} if folder else {})})
+            encoded = encode_in_shards(source, encode, writers, quarantine, target.payload)
+        add(counts, {**encoded, **({"kept_test": encoded["kept"]} if folder else {})})
     return Draft(counts, {}, promises)
 
 
@@ -407,10 +407,10 @@ class LineSource:
     """A file of lines.
 
     Attributes:
-        workspace, family: whose it is.
-        doing: what progress is about.
+        workspace, family: where it belongs.
+        doing: label of the progress.
         lines: the file.
-        version: the version of a store in a bucket that it belongs to, below the folder of all; it is fetched where it is read.
+        version: path of its store version below the store root if the stores are in a bucket; workers fetch it.
     """
 
     workspace: Workspace
@@ -435,7 +435,7 @@ class LineSource:
         return _batches(lines, task)
 
     def shards(self, count: int | Literal["auto"]) -> list[Shard]:
-        """The file, cut as sources are."""
+        """Cut the file into shards, like source files."""
         path = self.lines.path
         watch = LineCuts(shard_size(path.stat().st_size, count))
         with self.lines.guards.open(path) as file:
@@ -447,7 +447,7 @@ class LineSource:
         ]
 
     def travelling(self, runner: Runner) -> LineSource:
-        """It as it goes to another process."""
+        """A copy to send to another process."""
         root = self.workspace.stores.resolve()
         version = version_of(self.lines.path) if runner.elsewhere and bucket_of(root) else None
         return replace(

@@ -1,4 +1,4 @@
-"""A workspace: a configuration folder and a store folder, with the tokenizers and whatever else is opened once."""
+"""Workspaces: a configuration folder and a store folder, with the tokenizers and files opened once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from prep_assets.workers.pool import Pool
     from prep_assets.workers.shards import Runner
 
-# Commands that messages tell people to run.
+# Commands in messages.
 
 
 def build_command(asset: str, partition: str = "") -> str:
@@ -47,18 +47,18 @@ def build_command(asset: str, partition: str = "") -> str:
     return f"prep-assets build {asset}" + (f" --partition {partition}" if partition else "")
 
 
-# What was found out about source files, kept beside the stores so that it is not found out again.
+# Cached facts about source files, kept next to the stores.
 
 
-def keep(cache: Path, found: Any) -> None:
-    """Write down what was found about source files, in one step: sensors and runs look at the same files at once."""
+def keep(cache: Path, content: Any) -> None:
+    """Write a cache file atomically: sensors and runs use the same files at once."""
     cache.parent.mkdir(parents=True, exist_ok=True)
     temporary = cache.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
-    temporary.write_text(json.dumps(found), "utf-8")
+    temporary.write_text(json.dumps(content), "utf-8")
     temporary.replace(cache)
 
 
-# Tokenizers of families: each is opened once in a process, compared with what transformers makes of it, and bound to a chat template.
+# Tokenizers of families: opened once per process, compared with transformers, and bound to a chat template.
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class Opened:
     """A family's tokenizer.
 
     Attributes:
-        vocabulary: as it is published, without what a template adds to its control tokens.
-        folder: where its files are.
-        agreement: how transformers reads them; `None` where the configuration has chosen.
+        vocabulary: as published, without the control tokens that a template adds.
+        folder: the folder of its files.
+        agreement: the comparison with transformers; `None` if the configuration chooses the loader.
     """
 
     vocabulary: Vocabulary
@@ -77,29 +77,29 @@ class Opened:
 
     @property
     def otherwise(self) -> str:
-        """In what transformers has another definition; empty where it has the same, or was not asked."""
+        """Where transformers' definition differs; empty if it does not, or was not compared."""
         return "" if self.agreement is None or self.agreement.same else self.agreement.verdict
 
 
-def _as_it_is(family: Family, configs: Path, cache: Path) -> tuple[object, ...]:
-    """What tells tokenizers apart: name, size and time of change of the files of a local one too, for a process that runs for days must notice another one."""
+def _tokenizer_key(family: Family, configs: Path, cache: Path) -> tuple[object, ...]:
+    """The cache key of a tokenizer. It holds name, size and mtime of local files, because a process that runs for days must notice changes."""
     local = configs / family.tokenizer
-    own = "" if family.tokenizer_class is None else f"{family.tokenizer_class} {own_code_hash(family.tokenizer_class)}"
+    code = "" if family.tokenizer_class is None else f"{family.tokenizer_class} {own_code_hash(family.tokenizer_class)}"
     folder = local.parent if local.is_file() else local
     files = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
     changes = tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
-    return local, family.tokenizer, family.tokenizer_revision, f"{family.tokenizer_loader} {own}", changes
+    return local, family.tokenizer, family.tokenizer_revision, f"{family.tokenizer_loader} {code}", changes
 
 
-@bounded_cache("tokenizers", len(FAMILIES), key=_as_it_is, large=True)
+@bounded_cache("tokenizers", len(FAMILIES), key=_tokenizer_key, large=True)
 def open_tokenizer(family: Family, configs: Path, cache: Path) -> Opened:
     """The tokenizer that a family names.
 
     Args:
-        cache: folder for what was found of tokenizers of one's own code.
+        cache: folder for the results of proving tokenizers of user code.
 
     Raises:
-        ConfigError: it does not open, a hub id has no commit, or transformers reads it otherwise and the configuration does not choose.
+        ConfigError: it does not open, a hub id has no commit, or transformers reads it differently and the configuration does not choose.
     """
     local = configs / family.tokenizer
     if family.tokenizer_class is not None:
@@ -120,35 +120,35 @@ def open_tokenizer(family: Family, configs: Path, cache: Path) -> Opened:
     folder = folder_of(family.tokenizer, base=configs, revision=family.tokenizer_revision)
     read = from_transformers if family.tokenizer_loader == "transformers" else from_file
     vocabulary = read(family.tokenizer, folder)
-    found = None
+    agreement = None
     # a converted file is proven whatever the configuration chooses
     if family.tokenizer_loader == "auto" or vocabulary.file != "tokenizer.json":
-        found = refuse_disagreement(vocabulary, folder)
-    return Opened(vocabulary, folder, found)
+        agreement = refuse_disagreement(vocabulary, folder)
+    return Opened(vocabulary, folder, agreement)
 
 
 @bounded_cache(
     "bound tokenizers", len(FAMILIES), key=lambda opened, template: (opened.vocabulary.hash, template.hash, template.control), large=True
 )
 def bound_vocabulary(opened: Opened, template: ChatTemplate) -> Vocabulary:
-    """The tokenizer as a family with a chat template uses it: the added tokens that the template writes are control tokens."""
+    """The tokenizer of a family with a chat template: added tokens that the template writes are control tokens."""
     return bind(opened.vocabulary, template)
 
 
 def check_made_by(opened: Opened, made_by: str, configs: Path) -> None:
-    """Stop where another tokenizer than the family's made the token ids of a domain.
+    """Raise if the token ids of a domain come from another tokenizer than the family's.
 
     Args:
-        made_by: its folder below `configs`, or ``sha256:`` and the hash of its ``tokenizer.json``.
+        made_by: folder below `configs`, or ``sha256:`` and the hash of the ``tokenizer.json``.
 
     Raises:
-        ConfigError: it is another one; the message says where they differ.
+        ConfigError: the tokenizers differ; the message says where.
     """
     name = f"tokenized_by: {made_by}"
     if made_by.startswith("sha256:"):
-        own = hashlib.sha256(published_file(opened.folder).read_bytes()).hexdigest()
-        if made_by.removeprefix("sha256:") != own:
-            raise ConfigError(f"{name} is another tokenizer than {opened.vocabulary.name}, whose file has sha256:{own}")
+        own_hash = hashlib.sha256(published_file(opened.folder).read_bytes()).hexdigest()
+        if made_by.removeprefix("sha256:") != own_hash:
+            raise ConfigError(f"{name} is another tokenizer than {opened.vocabulary.name}, whose file has sha256:{own_hash}")
         return
     if not (configs / made_by).exists():
         raise ConfigError(f"{name}: there is neither a folder nor a file {configs / made_by}")
@@ -160,35 +160,35 @@ def check_made_by(opened: Opened, made_by: str, configs: Path) -> None:
 
 @bounded_cache("engines", 2, key=lambda opened, vocabulary, engine: (vocabulary.hash, engine, opened.otherwise), large=True)
 def engines_of(opened: Opened, vocabulary: Vocabulary, engine: str) -> Engines:
-    """The engines that tokenize; where transformers has another definition that gave the same ids so far, a sample of the data is compared."""
+    """The engines of a tokenizer. If transformers defines it differently but gave the same ids so far, a sample of the data is compared."""
     engines = choose_engine(vocabulary, reference_only=engine == "reference")
-    for each in (engines.first, engines.rest):
-        if isinstance(each, ReferenceEngine):
-            each.take_charge()
+    for member in (engines.first, engines.rest):
+        if isinstance(member, ReferenceEngine):
+            member.take_charge()
     return compared(engines, vocabulary, from_transformers(vocabulary.name, opened.folder)) if opened.otherwise else engines
 
 
-# A workspace: one configuration folder and one store folder, with what is read from them, read once.
+# Workspaces: one configuration folder and one store folder, each file read once.
 
 F = TypeVar("F", bound=Family)
 Progress = Callable[[str, int, int], None]
-"""Told about long work: what (with figures after a colon, which change), how much is done, how much there is."""
+"""Called during long work: label (changing figures after a colon), amount done, total."""
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where the configuration is and where stores go.
+    """A configuration folder and a store folder.
 
     Attributes:
         configs: folder of the families' YAML files.
-        stores: root folder of all stores. The address of a bucket becomes the folder on this machine that stands for it.
-        overrides: family → options that this run sets over the file's.
-        progress: told about long work, where somebody is to be told.
-        workers: how many processes work at a time, whatever the families say; `None`: what they say.
-        pool: where work in shards is done on this machine; `None`: in this process.
-        same: hashes that configuration and tokenizer of the family worked on must have; empty in the process that plans.
-        glanced: the stores that were read, where each is read once.
-        looks: whether it looks at source files to find domains (``domains: auto``); false: it takes those that were found last.
+        stores: root folder of all stores. A bucket's address becomes its mirror folder on this machine.
+        overrides: family → options of this run, which override the file's.
+        progress: called during long work.
+        workers: number of processes for all families; `None`: as the families say.
+        pool: the process pool for shards; `None`: work in this process.
+        same: name → hash that configuration and tokenizer must have in a worker; empty in the process that plans.
+        glanced: cache of the stores read, if each is to be read once.
+        looks: whether source files are searched for domains (``domains: auto``); false: use the last ones found.
     """
 
     configs: Path
@@ -212,10 +212,10 @@ class Workspace:
         return cls(config_dir(), local_root(store_dir()), progress=progress)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """It travels with the address of a bucket: the folder that stands for it is another one there. What it has opened stays here."""
+        """Pickle the bucket's address instead of its mirror folder, and nothing that was opened."""
         bucket = bucket_of(self.stores)
-        made = partial(Workspace, overrides=self.overrides, workers=self.workers, same=self.same, looks=self.looks)
-        return made, (self.configs, self.stores if bucket is None else bucket.url)
+        rebuild = partial(Workspace, overrides=self.overrides, workers=self.workers, same=self.same, looks=self.looks)
+        return rebuild, (self.configs, self.stores if bucket is None else bucket.url)
 
     def overriding(self, family: str, options: Mapping[str, Any]) -> Workspace:
         """This workspace with some options of one family set for one run."""
@@ -223,15 +223,15 @@ class Workspace:
 
     @cached_property
     def plain(self) -> Workspace:
-        """This workspace without overrides: what the files alone say."""
+        """This workspace without overrides."""
         return replace(self, overrides={}) if self.overrides else self
 
     def travelling(self, kind: type[Family], *, tokenized: bool = True) -> Workspace:
-        """This workspace as it goes to another process: with nothing that it has opened, and no workers of its own.
+        """A copy to send to another process, without workers.
 
         Args:
-            kind: the family that is worked on: configuration and tokenizer must be the same there.
-            tokenized: whether its tokenizer is opened at all.
+            kind: the family to work on, whose configuration and tokenizer must be the same in the other process.
+            tokenized: whether the tokenizer is needed.
         """
         name, family = family_name(kind), self.family(kind)
         same = {f"{name} configuration": configuration_hash(family)}
@@ -240,47 +240,47 @@ class Workspace:
         return Workspace(self.configs.absolute(), self.stores.absolute(), self.overrides, same=same)
 
     def runner(self, family: Family, *, busy: int = 1) -> Runner | None:
-        """Who carries out shards, as many at a time as the family has workers; `None` where that is one process of this machine.
+        """The runner of shards with the family's number of workers; `None` if one local process does the work.
 
         Args:
-            busy: how many processors this process keeps busy without workers; `auto` starts none for so few.
+            busy: processors that this process keeps busy without workers; `auto` starts no workers for so few.
         """
         ray = family.cluster.address if family.cluster.kind == "ray" else None
         return None if self.pool is None else self.pool.runner(self.workers or family.workers, busy=busy, ray=ray)
 
-    def _compare(self, what: str, found: Callable[[], str]) -> None:
-        """Stop where a process that works for another one reads something else than that one did."""
-        if what in self.same and (ours := found()) != self.same[what]:
+    def _compare(self, what: str, hash_of: Callable[[], str]) -> None:
+        """Raise if a worker reads another configuration or tokenizer than the process that planned."""
+        if what in self.same and (ours := hash_of()) != self.same[what]:
             raise ConfigError(
                 f"{what}: it is another one on {platform.node()} ({ours[:12]}…) than where the build was started "
                 f"({self.same[what][:12]}…). Share one folder between all nodes, or wait until it no longer changes, and build again"
             )
 
     def declared(self, kind: type[F]) -> F:
-        """The configuration of a family as its file and the overrides say, before any source is looked at."""
+        """The configuration of a family from its file and the overrides, without domains found in sources."""
         name = family_name(kind)
         loaded = load_family(name, self.configs, self.overrides.get(name, {}))
         assert isinstance(loaded, kind)
         return loaded
 
     def family(self, kind: type[F]) -> F:
-        """The configuration of a family, overrides applied, with the domains that its files name."""
+        """The configuration of a family with overrides applied and domains found in its sources."""
         name = family_name(kind)
         if name not in self._families:
-            found = self.declared(kind)
-            check_domains(found, f"{self.configs / name}.yaml")
-            if found.finds_domains:
+            family = self.declared(kind)
+            check_domains(family, f"{self.configs / name}.yaml")
+            if family.finds_domains:
                 from prep_assets.pipeline.sources import with_found_domains
 
-                found = with_found_domains(self, found, f"{self.configs / name}.yaml")
-            self._families[name] = with_tombstones(found, name, self.configs)
+                family = with_found_domains(self, family, f"{self.configs / name}.yaml")
+            self._families[name] = with_tombstones(family, name, self.configs)
             self._compare(f"{name} configuration", lambda: configuration_hash(self._families[name]))
         known = self._families[name]
         assert isinstance(known, kind)
         return known
 
     def family_domains(self, family: str) -> tuple[str, ...] | None:
-        """The domains that the configuration of a family names; `None` where it means nothing."""
+        """The domains that the configuration of a family names; `None` if it is invalid."""
         try:
             return tuple(self.declared(FAMILIES[family]).domains)
         except ConfigError:
@@ -292,22 +292,22 @@ class Workspace:
 
     @property
     def where(self) -> str:
-        """Where stores are, for messages: a folder or the address of a bucket."""
+        """The store folder or the bucket's address, for messages."""
         bucket = bucket_of(self.stores)
         return str(self.stores) if bucket is None else bucket.url
 
     def place(self, asset: str, partition: str = "") -> Place:
-        """Where an asset's store is."""
+        """The place of an asset's store."""
         return Place(self.stores, asset, partition)
 
     def at_a_glance(self) -> Workspace:
-        """This workspace for a look at many stores while nothing is built: each is read once."""
-        made = replace(self, glanced={})
-        made._families.update(self._families)
-        return made
+        """A copy that reads every store once, for looking at many stores while nothing is built."""
+        copy = replace(self, glanced={})
+        copy._families.update(self._families)
+        return copy
 
     def published(self, asset: str, partition: str = "", pointers: Pointers | None = None) -> Published | None:
-        """An asset's current store. `pointers`: of its place, where they were just read."""
+        """An asset's current store. `pointers`: those of its place, if they were just read."""
         if self.glanced is None:
             return self.place(asset, partition).current(pointers)
         if (asset, partition) not in self.glanced:
@@ -323,7 +323,7 @@ class Workspace:
         return open_published(self.stores, asset, partition, remedy=build_command(asset, partition))
 
     def content(self, asset: str, partition: str = "") -> str | None:
-        """The content hash of an asset's current store; `None` where it has none."""
+        """The content hash of an asset's current store; `None` if it has none."""
         published = self.published(asset, partition)
         return published.manifest.content_hash if published else None
 
@@ -342,7 +342,7 @@ class Workspace:
         return find_files(domain.test_files, self.configs, format=domain.format, fetch=fetch) if domain.test_files else ()
 
     def benchmarks(self, family: Family, *, fetch: bool = True) -> tuple[SourceFile, ...]:
-        """The files of benchmarks that no record of a family may hold a passage of, sorted by name; often none."""
+        """The benchmark files of a family, sorted by name; often none. No record may hold a passage of them."""
         from prep_assets.data.files import find_files
 
         return find_files(family.decontaminate.files, self.configs, fetch=fetch) if family.decontaminate.files else ()
@@ -360,8 +360,8 @@ class Workspace:
         return pins
 
     def remembered(self, files: tuple[SourceFile, ...]) -> list[Pin]:
-        """What source files held when they were last pinned on this machine; none of them is looked at. Nothing where what is kept of that is missing or cannot
-        be read, because hashing again costs only time."""
+        """The pins of source files from the cache on this machine, without looking at the files. Empty if the cache is missing or unreadable, because hashing
+        again costs only time."""
         from prep_assets.data.files import Pin
 
         try:
@@ -373,11 +373,11 @@ class Workspace:
         return self.stores / ".hashes" / f"{digest([file.url for file in files])[:20]}.json"
 
     def image_folder(self, domain: Domain) -> Path | None:
-        """The folder of a domain's images; `None` where it has none."""
+        """The folder of a domain's images; `None` if it has none."""
         return None if domain.image_dir is None else self.configs / domain.image_dir
 
     def image_pin(self, domain: Domain) -> dict[str, str | int] | None:
-        """What a domain's folder of images holds: number and size of its files, and a hash over their names and contents."""
+        """The pin of a domain's image folder: number and size of its files, and a hash of their names and contents."""
         folder = self.image_folder(domain)
         if folder is None:
             return None
@@ -388,15 +388,15 @@ class Workspace:
     # -- tokenizer and template ---------------------------------------------------------------------------------------------------------
 
     def vocabulary(self, family: Family) -> Vocabulary:
-        """The family's tokenizer. That of a family with a chat template counts the tokens that the template writes among its control tokens."""
+        """The family's tokenizer. With a chat template, the added tokens that it writes are control tokens."""
 
         opened = self._tokenizer(family)
-        found = opened.vocabulary
+        vocabulary = opened.vocabulary
         if isinstance(family, Chat):
             with suppress(TemplateError):  # rendering with it raises it again; data without chats needs no template
-                found = bound_vocabulary(opened, self.template(family))
-        self._compare(f"{family_name(type(family))} tokenizer", lambda: found.hash)
-        return found
+                vocabulary = bound_vocabulary(opened, self.template(family))
+        self._compare(f"{family_name(type(family))} tokenizer", lambda: vocabulary.hash)
+        return vocabulary
 
     def engines(self, family: Family) -> Engines:
         """The engines that tokenize for the family."""
@@ -404,7 +404,7 @@ class Workspace:
         return engines_of(self._tokenizer(family), self.vocabulary(family), family.engine)
 
     def check_tokenized_by(self, family: Family, made_by: str) -> None:
-        """Stop where another tokenizer than the family's made the token ids of a domain, see `check_made_by`."""
+        """Raise if the token ids of a domain come from another tokenizer than the family's, see `check_made_by`."""
 
         check_made_by(self._tokenizer(family), made_by, self.configs)
 
@@ -413,10 +413,10 @@ class Workspace:
         return open_tokenizer(family, self.configs, self.stores / ".hashes")
 
     def image_rule(self, family: Family) -> ImageRule | None:
-        """How many tokens stand for an image of the family; `None` where `image_patches` says it.
+        """The rule for the number of tokens of an image; `None` if `image_patches` sets it.
 
         Raises:
-            ConfigError: the files of a processor that it names do not say it.
+            ConfigError: the named processor's files do not tell the rule.
         """
         rule = getattr(family, "image_tokens", None)
         if not isinstance(rule, FromProcessor):
@@ -427,7 +427,7 @@ class Workspace:
         return rule_beside(folder_of(family.tokenizer, base=self.configs, revision=family.tokenizer_revision))
 
     def image_placeholder(self, family: Family) -> str:
-        """What stands in a text for an image; ``""`` where the family refuses images."""
+        """The placeholder of an image in a text; ``""`` if the family rejects images."""
         return image_placeholder(family, self.image_rule(family))
 
     def template(self, family: Chat) -> ChatTemplate:
@@ -445,21 +445,21 @@ class Workspace:
 
 
 def configuration_hash(family: Family) -> str:
-    """Of all that a family's configuration says, tombstones included."""
+    """The hash of a family's configuration, tombstones included."""
     forgotten = {name: sorted(domain.forgotten) for name, domain in family.domains.items()}
     return digest([family.model_dump(mode="json", by_alias=True), forgotten])
 
 
-# What of a configuration is checked when it is opened, beyond the file itself: every domain's schema, its options, and the form that it gives.
+# Checks of an opened configuration beyond the file itself: the schemas of all domains, their options and forms.
 
 GROUP_SCHEMAS = frozenset({"group", "sections"})
 """Schemas that give a `Group` and no `Prompt`."""
 
 
 def check_domains(family: Family, where: str) -> None:
-    """Stop at an unknown schema or option, or at a schema that does not give what the family needs.
+    """Raise on unknown schemas or options, or schemas that do not give the form that the family needs.
 
-    Functions of the user's own are not imported here: looking at the graph does not run their code.
+    User functions are not imported: looking at the graph must not run their code.
 
     Raises:
         ConfigError: all of these at once, each with its key.
@@ -485,7 +485,7 @@ def group_domains(family: Rl) -> tuple[str, ...]:
 
 
 def prompt_domains(family: Rl) -> tuple[str, ...]:
-    """All other domains, sorted: `rl_prompts` reads them, and stops at a schema that gives no `Prompt`."""
+    """All other domains, sorted: `rl_prompts` reads them, and raises on a schema that gives no `Prompt`."""
     return tuple(sorted(set(family.domains) - set(group_domains(family))))
 
 

@@ -211,7 +211,7 @@ def test_what_the_disk_alters_of_a_shard_is_not_joined(
 ) -> None:
     workspace = workspace_in(tmp_path, chats(tmp_path / "data"))
     monkeypatch.setattr(Workspace, "runner", lambda self, family, busy=1: Here() if self.pool else None)
-    told = in_shards.told
+    told = in_shards.shard_results
 
     def spoil(*args: Any) -> Iterator[ShardResult]:
         for result in told(*args):
@@ -221,7 +221,7 @@ def test_what_the_disk_alters_of_a_shard_is_not_joined(
                 path.write_bytes(data)
             yield result
 
-    monkeypatch.setattr(in_shards, "told", spoil)
+    monkeypatch.setattr(in_shards, "shard_results", spoil)
     with pytest.raises(StoreError, match=rf"{name}: bytes 0 to [\d,]+ are not what the process that wrote them says") as raised:
         built_by(2, workspace, "sft_tokens", Pool())
     assert "Nothing is published" in str(raised.value)

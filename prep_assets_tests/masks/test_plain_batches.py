@@ -115,7 +115,7 @@ def test_a_text_that_the_template_changes_is_refused() -> None:
 
 def test_another_render_by_the_library_stops_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = [Sample((turn(USER, "Hi"), turn(ASSISTANT, text))) for text in ("Hello", "Well", "a needle", "Bye")]
-    monkeypatch.setattr(PlainChats, "_is_block", lambda self, chats, written: True)
+    monkeypatch.setattr(PlainChats, "_minijinja_renders", lambda self, chats, written: True)
     monkeypatch.setattr(plain_chats, "ONE_IN", 1)
     with pytest.raises(TemplateError, match=r"refuses .*a needle"):
         run(bind_source(LOOKS), samples)

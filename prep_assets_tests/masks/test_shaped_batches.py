@@ -214,7 +214,7 @@ def test_a_control_token_that_json_or_white_space_may_begin(token: str, of_json:
     encoder: Any = SimpleNamespace(vocabulary=SimpleNamespace(control={token: 1}))
     cutter = PlainChats(bind(SHIPPED, "qwen").template, encoder, MaskOptions(), ())
     assert [
-        cutter._tells_apart(outline_of(ChatColumns.of([chat]).kinds[0]), spaced)
+        cutter._keeps_control_tokens_apart(outline_of(ChatColumns.of([chat]).kinds[0]), spaced)
         for chat, spaced in zip(chats, (False, True, False), strict=True)
     ] == [of_json, of_space, True]
 
