@@ -147,6 +147,11 @@ def test_conversations_that_are_odd(kit: Any, name: str, results: list[Any]) -> 
     assert [None if each is None else each["replaced" not in name] for each in found] == results
 
 
+def test_the_stop_token_of_the_first_answer_alone(kit: Any) -> None:
+    twice = row([2, 0, 3, 4], [1, 1, 0, 1])
+    assert each_alone(kit.MUTATIONS, "stop token not trained", [twice], WORDS) == [([2, 0, 3, 4], [1, 0, 0, 1])]
+
+
 def test_arrays_keep_their_types(kit: Any) -> None:
     for mutation in kit.MUTATIONS:
         found = mutation.change(ROWS, 0, WORDS)
@@ -492,6 +497,8 @@ def test_merged_records_that_are_odd(kit: Any) -> None:
     for key, name in (("rewards", "another reward"), ("logprobs", "another log-probability")):
         floats = kit.Records({key: np.array([0.5, 1.0], np.float32)}, np.array([2]), np.array([0]), np.array([1]))
         assert plain(changes(kit.RECORD_MUTATIONS, name, floats, 1)[0]) == ({key: [0.5, 2.0]}, [2], [0], [1])
+    uneven = kit.Records({"tokens": np.arange(4)}, np.array([1, 3, 4]), np.array([0, 0, 1]), np.array([4, 6, 9]))
+    assert changes(kit.RECORD_MUTATIONS, "a border moved", uneven, 2)[1].ends.tolist() == [1, 2, 4]
     alone = kit.Records({"tokens": np.array([5])}, np.array([1]), np.array([0]), np.array([1]))
     assert plain(changes(kit.RECORD_MUTATIONS, "a record lost", alone, 1)[0]) == ({"tokens": []}, [], [], [])
     assert changes(kit.RECORD_MUTATIONS, "two records exchanged", alone, 1) == [None]

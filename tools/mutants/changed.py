@@ -7,9 +7,10 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from mutmut.mutation.file_mutation import MutatedFile, mutate_file_contents
 
@@ -37,7 +38,7 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.util.spec_from_file_location(fullname, self.path, loader=self) if fullname == self.name else None
 
     def exec_module(self, module: ModuleType) -> None:
-        exec(compile(self.made.code, str(self.path), "exec"), module.__dict__)
+        exec(_compiled(self.made.code, str(self.path)), module.__dict__)
 
     def install(self) -> None:
         """From now on the module is the changed one."""
@@ -56,3 +57,9 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         # a change stands in one place, and lines may be lost there
         same = next(at for at, (one, other) in enumerate(zip(true, [*changed, ""], strict=False)) if one != other)
         return true[same], changed[same] if len(true) == len(changed) else ""
+
+
+@cache
+def _compiled(code: str, path: str) -> CodeType:
+    """Once for all forks, as a test may read the module anew."""
+    return compile(code, path, "exec")
