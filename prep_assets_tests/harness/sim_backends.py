@@ -122,7 +122,7 @@ class SimBucket(BucketBackend):
                 found.append(each.data.decode())
             return found
 
-    def _drop(self, version: str) -> bool:
+    def _remove_from_mirror(self, version: str) -> bool:
         return True
 
 
