@@ -100,7 +100,7 @@ FILLED = {
     "stores/version_folders._HELD": "weak: stores that are open",
     "text/code_tokenizer._LOADED": "a hash for each class that was imported, which stays imported",
     "workers/on_ray._ADDRESS": "one address",
-    "defs/materialize._LOOKS": "one run",
+    "defs/materialize._STATUSES": "one run",
 }
 """Collections of modules that are filled as the process runs, and what bounds them."""
 COLLECTIONS = ("dict", "list", "set", "Counter", "OrderedDict", "defaultdict", "WeakKeyDictionary", "WeakValueDictionary")
