@@ -69,7 +69,7 @@ def pytest_configure() -> None:
     in_memory()
 
 
-LONGEST = ("assets", "defs", "stores", "proofs", "lineage")
+LONGEST = ("graph", "defs", "stores", "proofs", "explain")
 """Rooms that take longest come first, so that no process is left with one of them when the others are done."""
 
 
