@@ -218,7 +218,7 @@ def _one_by_one(judge: Judge) -> Reasons:
 
 
 def refused_rows(store: Store, source: FromRows) -> Again:
-    """Return what judges rejected rows of a domain again."""
+    """Return a function that judges rejected rows of a domain again."""
     origin = domain_source(store)
 
     @cache
@@ -247,7 +247,7 @@ def refused_rows(store: Store, source: FromRows) -> Again:
 
 
 def pair_lines(store: Store) -> Again:
-    """Return what judges rejected lines of pairs again, by tokenizing them."""
+    """Return a function that judges rejected lines of pairs again, by tokenizing them."""
     heard, encoder = Heard(), PairEncoder(store.workspace)
     return lambda _, rows, payloads: [
         _reason(encoder.encode, [dict(payload)], row, heard) for row, payload in zip(rows, payloads, strict=True)
@@ -255,7 +255,7 @@ def pair_lines(store: Store) -> Again:
 
 
 def prompt_lines(store: Store) -> Again:
-    """Return what judges rejected lines of prompts again, by tokenizing them."""
+    """Return a function that judges rejected lines of prompts again, by tokenizing them."""
     workspace, family = store.workspace, store.workspace.family(Rl)
     template, reasoning, encoder = workspace.template(family), inline_reasoning(workspace, family), prompt_encoder(workspace)
 
@@ -267,7 +267,7 @@ def prompt_lines(store: Store) -> Again:
 
 
 def documents(store: Store) -> Reasons:
-    """Return what judges rejected documents again."""
+    """Return a function that judges rejected documents again."""
     workspace, family = store.workspace, store.workspace.family(Pretrain)
     if family.image_token is not None or "trained_tokens" in store.manifest.counts:
         return _one_by_one(_masked_documents(store))
@@ -309,7 +309,7 @@ def _masked_documents(store: Store) -> Judge:
 
 
 def chats(store: Store) -> Reasons:
-    """Return what judges rejected chats again."""
+    """Return a function that judges rejected chats again."""
     noted = Noted()
     conversations = conversations_of(store.workspace, domain_of(store.family, store.partition), noted)
 
@@ -322,25 +322,25 @@ def chats(store: Store) -> Reasons:
 
 
 def pairs(store: Store) -> Reasons:
-    """Return what judges rejected pairs again."""
+    """Return a function that judges rejected pairs again."""
     reasoning, form = unrendered_reasoning(store.workspace.family(Preference)), form_of(store.directory)
     return _one_by_one(lambda item: preference_row(reasoning.read(item.example), form))
 
 
 def contrasts(store: Store) -> Reasons:
-    """Return what judges rejected contrastive rows again."""
+    """Return a function that judges rejected contrastive rows again."""
     judged = ContrastRows(store.workspace)
     return _one_by_one(lambda item: judged.row(item.example))
 
 
 def prompts(store: Store) -> Reasons:
-    """Return what judges rejected prompts again."""
+    """Return a function that judges rejected prompts again."""
     reasoning, form = unrendered_reasoning(store.workspace.family(Rl)), form_of(store.directory)
     return _one_by_one(lambda item: prompt_row(prompt_of(reasoning.read(item.example)), form))
 
 
 def groups(store: Store) -> Reasons:
-    """Return what judges rejected groups again."""
+    """Return a function that judges rejected groups again."""
     tokenize, heard = Tokenize(store.workspace, store.partition), Heard()
     return _one_by_one(lambda item: list(tokenize([item], heard)))
 

@@ -1,4 +1,4 @@
-"""Typed models of `configs/{pretrain,sft,preference,rl}.yaml`.
+"""Typed models of `configs/{pretrain,sft,preference,rl,contrastive}.yaml`.
 
 One file describes one family. All models are frozen and raise for unknown keys. The launchpad and the reference page of the documentation show the
 descriptions of fields.

@@ -172,9 +172,9 @@ def chains_of(workspace: Workspace, steps: Iterable[Step]) -> dict[str, Chains]:
     chains_by_family = defaultdict[str, dict[tuple[Step, ...], int]](dict)
     for (family, name), chain in domains.items():
         own_assets = {step.asset.name for step in chain}
-        inputs = {(above.name, each) for step in chain for above, each in upstream_of(workspace, step.asset, step.partition)}
+        inputs = {(above.name, partition) for step in chain for above, partition in upstream_of(workspace, step.asset, step.partition)}
         size = _text_bytes(workspace, family, name)
-        if size < LARGE_DOMAIN and all(above in own_assets for above, each in inputs & todo.keys()):
+        if size < LARGE_DOMAIN and all(above in own_assets for above, _ in inputs & todo.keys()):
             chains_by_family[family][tuple(chain)] = size
     return {
         family: chains
@@ -273,12 +273,12 @@ def _carried_out_steps(workspace: Workspace, plan: Sequence[Step], effort: Effor
             yield event
 
     chains = chains_of(workspace, [step for step in plan if step.why or how.recheck])
-    for family, each in chains.items():
-        for event in noted(carried_out(workspace, family, each, how)):
+    for family, family_chains in chains.items():
+        for event in noted(carried_out(workspace, family, family_chains, how)):
             if isinstance(event, Accepted) and not event.draft:
                 worker.sound.add((event.step.asset.name, event.step.partition))
             yield event
-    by_workers = {step for each in chains.values() for chain in each for step in chain}
+    by_workers = {step for family_chains in chains.values() for chain in family_chains for step in chain}
     for step in [step for step in plan if step not in by_workers]:
         inputs = [(above.name, partition) for above, partition in upstream_of(workspace, step.asset, step.partition)]
         cause = next((failed[key] for key in inputs if key in failed), None)
@@ -398,7 +398,7 @@ def make_current(workspace: Workspace, candidate: Candidate) -> Accepted:
     """
     step = candidate.step
     workspace.place(step.asset.name, step.partition).accept(candidate.published, _results(candidate.verdicts))
-    return Accepted(**{each.name: getattr(candidate, each.name) for each in fields(Accepted)})
+    return Accepted(**{field.name: getattr(candidate, field.name) for field in fields(Accepted)})
 
 
 def _results(verdicts: Mapping[str, Verdict]) -> dict[str, Result]:
@@ -511,7 +511,7 @@ def stores_of(workspace: Workspace, assets: Iterable[str], partition: str | None
         ConfigError: no such asset or partition; the message names the nearest.
     """
     matches = (asset_and_partitions(workspace, name, partition) for name in assets)
-    return [(asset, each) for asset, partitions in matches for each in partitions]
+    return [(asset, key) for asset, partitions in matches for key in partitions]
 
 
 def _reasons(refused: list[Refused], skipped: list[Skipped]) -> str:

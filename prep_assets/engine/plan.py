@@ -82,9 +82,9 @@ def _add(
     key = (asset.name, partition)
     if key in steps:
         return
-    for above, each in upstream_of(workspace, asset, partition):
-        if (above.name, each) in requested or look.at(above, each).state != "current":
-            _add(workspace, above, each, look, requested, force, steps)
+    for above, above_partition in upstream_of(workspace, asset, partition):
+        if (above.name, above_partition) in requested or look.at(above, above_partition).state != "current":
+            _add(workspace, above, above_partition, look, requested, force, steps)
     standing, forced = look.at(asset, partition), force and key in requested
     options = key in requested and bool(workspace.overrides.get(asset.family))
     published_overrides = ", ".join(standing.overrides) if key in requested else ""
@@ -144,7 +144,7 @@ def _ignored(workspace: Workspace, asset: Asset, partition: str, path: tuple[str
 
 
 def _remedy(asset: Asset, family: str, path: tuple[str, ...]) -> str:
-    names = [each.name for each in EVERY.values() if each.family == family and takes(each, ".".join(path))]
+    names = [peer.name for peer in EVERY.values() if peer.family == family and takes(peer, ".".join(path))]
     if asset.name in names or not names:
         return "it changes nothing, as the other options are"
     return f"it is an option of {', '.join(names)}"

@@ -140,7 +140,8 @@ class Statuses:
         if published is None:
             return Status("missing", "no store yet", candidate=candidate, draft=draft)
         above = {
-            self._workspace.place(each.name, key).label: self.at(each, key) for each, key in upstream_of(self._workspace, asset, partition)
+            self._workspace.place(source.name, key).label: self.at(source, key)
+            for source, key in upstream_of(self._workspace, asset, partition)
         }
         behind = [f"{label} is {standing.state}" for label, standing in above.items() if standing.state != "current"]
         if behind:
@@ -149,7 +150,7 @@ class Statuses:
         recipe = asset.recipe(self._workspace, partition)
         now, why = _state(asset, published, recipe, results)
         overrides = _overrides(published, recipe) if now != "stale" else ()
-        inherited = tuple(f"{label}: {each}" for label, standing in above.items() for each in (*standing.overrides, *standing.inherited))
+        inherited = tuple(f"{label}: {override}" for label, status in above.items() for override in (*status.overrides, *status.inherited))
         return Status(now, why, published, overrides, inherited, _failed(results), candidate, draft, results)
 
 
@@ -222,5 +223,5 @@ def _places(workspace: Workspace) -> list[Place]:
         if (folder / "versions").is_dir():
             places.append(Place(root, folder.name))
         elif folder.is_dir() and not folder.name.startswith("."):
-            places += [Place(root, folder.name, each.name) for each in sorted(folder.iterdir()) if (each / "versions").is_dir()]
+            places += [Place(root, folder.name, part.name) for part in sorted(folder.iterdir()) if (part / "versions").is_dir()]
     return places

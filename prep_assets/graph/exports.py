@@ -55,7 +55,7 @@ def stop_ids(workspace: Workspace, source: Asset, format: str) -> list[int]:
         return []
     vocabulary = workspace.vocabulary(model)
     named = [vocabulary.backend.token_to_id(stop) for stop in generation_stops(workspace.template(model))]
-    return list(dict.fromkeys([*(each for each in named if each is not None), vocabulary.eos_id]))
+    return list(dict.fromkeys([*(stop for stop in named if stop is not None), vocabulary.eos_id]))
 
 
 def write_generation_config(folder: Path, stops: list[int]) -> None:
@@ -139,7 +139,7 @@ def about(key: str) -> Iterator[None]:
         raise ConfigError(f"{key}: {error}") from error
 
 
-def export_store(each: Exporting, workspace: Workspace, published: Published, out: Path, progress: Progress | None) -> Source:
+def export_store(declared: Exporting, workspace: Workspace, published: Published, out: Path, progress: Progress | None) -> Source:
     """Write a published store to the folder `out`, and return what was read.
 
     Raises:
@@ -151,40 +151,40 @@ def export_store(each: Exporting, workspace: Workspace, published: Published, ou
     except StoreError as error:
         command = build_command(published.manifest.asset, published.manifest.partition)
         raise StoreError(f"{error}\nBuild it again:\n  {command}") from error
-    check_borders(export_named(each.format), published.manifest.recipe)
-    source = open_export_source(each, published)
-    export(source, each.format, out, progress=progress, **each.all_options(workspace))
-    write_generation_config(out, stop_ids(workspace, each.source, each.format))
+    check_borders(export_named(declared.format), published.manifest.recipe)
+    source = open_export_source(declared, published)
+    export(source, declared.format, out, progress=progress, **declared.all_options(workspace))
+    write_generation_config(out, stop_ids(workspace, declared.source, declared.format))
     return source
 
 
-def open_export_source(each: Exporting, published: Published) -> Source:
-    return open_source(published, each.stem(published.manifest.partition))
+def open_export_source(declared: Exporting, published: Published) -> Source:
+    return open_source(published, declared.stem(published.manifest.partition))
 
 
-def _depends(each: Exporting, workspace: Workspace, partition: str) -> dict[str, Any]:
+def _depends(declared: Exporting, workspace: Workspace, partition: str) -> dict[str, Any]:
     """What the files depend on."""
     return {
-        "from": each.source.name,
-        "stream": each.stream,
-        "format": each.format,
-        "options": each.all_options(workspace),
-        **({"stops": stops} if (stops := stop_ids(workspace, each.source, each.format)) else {}),
+        "from": declared.source.name,
+        "stream": declared.stream,
+        "format": declared.format,
+        "options": declared.all_options(workspace),
+        **({"stops": stops} if (stops := stop_ids(workspace, declared.source, declared.format)) else {}),
     }
 
 
-def _write(target: Target, quarantine: Quarantine, *, each: Exporting) -> Draft:
+def _write(target: Target, quarantine: Quarantine, *, declared: Exporting) -> Draft:
     """Write a store's files for a trainer; the payload holds nothing else."""
     workspace, partition = target.workspace, target.partition
-    what = f"export {workspace.place(asset_name(each), partition).label}"
+    what = f"export {workspace.place(asset_name(declared), partition).label}"
     progress = partial(workspace.progress, what) if workspace.progress else None
-    source = export_store(each, workspace, workspace.built(each.source.name, partition), target.payload, progress)
+    source = export_store(declared, workspace, workspace.built(declared.source.name, partition), target.payload, progress)
     return Draft(_counts(source), {}, ("a sample of rows, read back, equals the source",))
 
 
-def _audit(target: Target, *, each: Exporting) -> None:
-    source = open_export_source(each, target.workspace.built(each.source.name, target.partition))
-    verdict = compare(target.payload, source, each.format, each.all_options(target.workspace))
+def _audit(target: Target, *, declared: Exporting) -> None:
+    source = open_export_source(declared, target.workspace.built(declared.source.name, target.partition))
+    verdict = compare(target.payload, source, declared.format, declared.all_options(target.workspace))
     if not verdict.passed:
         raise CheckFailed(verdict.summary)
 
@@ -200,23 +200,23 @@ def _counts(source: Source) -> dict[str, Any]:
     return {"rows": len(source), "tokens": sum(side.tokens for side in sides)}
 
 
-def _readable(each: Exporting, store: Store) -> Verdict:
+def _readable(declared: Exporting, store: Store) -> Verdict:
     """Read back by other code, rows equal those of the store that it was made from.
 
     Raises:
         StoreError: that store was built again since, so there is nothing to compare with.
     """
     workspace, recipe, partition = store.workspace, store.recipe, store.partition
-    source = workspace.built(each.source.name, partition)
+    source = workspace.built(declared.source.name, partition)
     if source.manifest.content_hash != recipe["source"]:
-        label = workspace.place(each.source.name, partition).label
+        label = workspace.place(declared.source.name, partition).label
         raise StoreError(f"{label} was built again since. Export it again: {build_command(store.asset.name, partition)}")
-    return compare(store.directory, open_export_source(each, source), each.format, recipe["options"])
+    return compare(store.directory, open_export_source(declared, source), declared.format, recipe["options"])
 
 
-def asset_name(each: Exporting) -> str:
+def asset_name(declared: Exporting) -> str:
     """The key of the asset that keeps an export."""
-    return f"{each.source.family}_{STAGE}_{each.name}"
+    return f"{declared.source.family}_{STAGE}_{declared.name}"
 
 
 def family_of_export(name: str) -> str:
@@ -224,25 +224,25 @@ def family_of_export(name: str) -> str:
     return next((family for family in FAMILIES if name.startswith(f"{family}_{STAGE}_")), "")
 
 
-def export_asset(each: Exporting) -> Asset:
+def export_asset(declared: Exporting) -> Asset:
     """The asset that keeps an export."""
-    exporter = export_named(each.format)
+    exporter = export_named(declared.format)
     return Asset(
-        name=asset_name(each),
-        family=each.source.family,
-        description=f"{each.source.name} as files of {each.format}, {each.stream}.\n\n{exporter.summary}",
-        write=partial(_write, each=each),
-        audit=partial(_audit, each=each),
-        inputs=(("source", each.source),),
-        depends=partial(_depends, each),
-        partitioned=each.source.partitioned,
-        options=(f"exports.{each.name}",),
+        name=asset_name(declared),
+        family=declared.source.family,
+        description=f"{declared.source.name} as files of {declared.format}, {declared.stream}.\n\n{exporter.summary}",
+        write=partial(_write, declared=declared),
+        audit=partial(_audit, declared=declared),
+        inputs=(("source", declared.source),),
+        depends=partial(_depends, declared),
+        partitioned=declared.source.partitioned,
+        options=(f"exports.{declared.name}",),
         checks=(
             INTEGRITY,
             Check(
                 "readable",
                 "First, last and 100 random rows, read back by code that did not write them, equal the store's.",
-                partial(_readable, each),
+                partial(_readable, declared),
             ),
         ),
         stage=STAGE,

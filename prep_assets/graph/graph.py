@@ -155,7 +155,7 @@ def lines_of(asset: str, stream: str) -> tuple[str, str] | None:
 
 def with_parts(*names: str) -> list[str]:
     """Assets, each with the one whose stores it merges."""
-    return [each for name in names for each in (EVERY[name].parts, name)]
+    return [asset for name in names for asset in (EVERY[name].parts, name)]
 
 
 def holds(asset: str, kind: type) -> bool:

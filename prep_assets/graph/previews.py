@@ -110,7 +110,7 @@ def group_preview(store: Store, row: int, stream: str | None, limit: int) -> Pre
     flat = np.concatenate(ids).tolist()
     title = f"{store.asset.name} {split} group {row:,} of {len(groups):,}: a prompt of {len(prompt):,} tokens, {len(responses)} responses"
     texts = token_texts(store.vocabulary, flat)
-    numbers = [np.concatenate(each).tolist() for each in (weights, positions)]
+    numbers = [np.concatenate(parts).tolist() for parts in (weights, positions)]
     return Preview(f"{title}, from {origin}", texts, tuple(numbers[0]), tuple(numbers[1]), tuple(origins), tuple(flat))
 
 
