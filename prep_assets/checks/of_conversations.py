@@ -42,7 +42,7 @@ from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.samples import ASSISTANT, USER, Group, PlainChat, Sample
 from prep_assets.schemas.reader import PlainMessages
-from prep_assets.stores.arrays import at, equals, in_arrow, where
+from prep_assets.stores.arrays import compress, equals, in_arrow, take
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.chats import Chat, ChatColumns, outlined, plain_chat
@@ -424,8 +424,8 @@ def _groups(store: Store, stored: GroupStore, blocks: Iterator[Selected] | None)
     if list(stored.sources) != [name]:
         raise StoreError(f"its index has the domains {', '.join(stored.sources)}, it is of {name}")
     shown, convert = store.workspace.template(family).shows_thinking, converter(domain_source(store).domain, Group)
-    numbers = where(equals(stored.source, 0))
-    stream = TokenStore({}, numbers, at(stored.prompts.file, numbers), at(stored.prompts.row, numbers))
+    numbers = compress(equals(stored.source, 0))
+    stream = TokenStore({}, numbers, take(stored.prompts.file, numbers), take(stored.prompts.row, numbers))
     for place, identity, payload in source_records(store, stream, blocks=blocks):
         group = example_of(convert, payload, f"{name}/{identity}", Group)
         yield int(numbers[place]), f"{name}/{identity}", group_again(group, family.model_dump(), shown=shown)

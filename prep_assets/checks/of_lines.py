@@ -50,7 +50,7 @@ from prep_assets.proofs.verdict import Verdict, combined
 from prep_assets.samples import Prompt
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.rewards import SEED, arithmetic_rows
-from prep_assets.stores.arrays import Spool, at, joined, made, order, where
+from prep_assets.stores.arrays import Spool, argsort, compress, concatenate, fill_column, take
 from prep_assets.stores.groups import PROMPTS, STREAMS, GroupStore, open_groups
 from prep_assets.stores.lines import INDEX_FIELDS, Lines, open_lines
 from prep_assets.stores.tokens import TokenStore, open_tokens
@@ -426,13 +426,13 @@ def _merged_groups(store: Store) -> Iterator[MergedStream]:
 
 def _end_to_end(streams: Sequence[TokenStore]) -> Asked:
     """Return all records of several streams, end to end."""
-    part = joined([np.broadcast_to(number, len(stream)) for number, stream in enumerate(streams)])
-    record = joined([_counted(len(stream)) for stream in streams])
-    return Asked(part, record, joined([stream.file for stream in streams]), joined([stream.row for stream in streams]))
+    part = concatenate([np.broadcast_to(number, len(stream)) for number, stream in enumerate(streams)])
+    record = concatenate([_counted(len(stream)) for stream in streams])
+    return Asked(part, record, concatenate([stream.file for stream in streams]), concatenate([stream.row for stream in streams]))
 
 
 def _counted(count: int) -> npt.NDArray[np.int64]:
-    return made(count, lambda part: np.arange(part.start, part.stop))
+    return fill_column(count, lambda part: np.arange(part.start, part.stop))
 
 
 def _check_sources(store: Store, sources: Sequence[str]) -> None:
@@ -447,19 +447,19 @@ def _in_order_of(store: Store, asset: str, file: str, tokens: Mapping[str, Token
         if not len(stream):
             continue
         merged_lines = merged.of(store.domains.index(name))
-        of_record = at(open_lines(store.above(by_domain(asset), name).directory, file).places, stream.row)
-        record, is_stored = _places_in(of_record, at(merged.places, merged_lines))
-        records.append(where(is_stored, record))
-        lines.append(where(is_stored, merged_lines))
+        of_record = take(open_lines(store.above(by_domain(asset), name).directory, file).places, stream.row)
+        record, is_stored = _places_in(of_record, take(merged.places, merged_lines))
+        records.append(compress(is_stored, record))
+        lines.append(compress(is_stored, merged_lines))
         parts.append(np.broadcast_to(number, len(lines[-1])))
-    line = joined(lines)
-    ordered = order(line)
-    return Asked(at(joined(parts), ordered), at(joined(records), ordered), np.broadcast_to(0, len(line)), at(line, ordered))
+    line = concatenate(lines)
+    ordered = argsort(line)
+    return Asked(take(concatenate(parts), ordered), take(concatenate(records), ordered), np.broadcast_to(0, len(line)), take(line, ordered))
 
 
 def _places_in(column: Column, wanted: Column) -> tuple[Column, npt.NDArray[np.bool_]]:
     """Return the index of each wanted value in a column, and whether it is there."""
-    ordered = order(column)
-    ascending = at(column, ordered)
-    indices = made(len(wanted), lambda part: ordered[np.minimum(np.searchsorted(ascending, wanted[part]), len(column) - 1)])
-    return indices, made(len(wanted), lambda part: column[indices[part]] == wanted[part], bool)
+    ordered = argsort(column)
+    ascending = take(column, ordered)
+    indices = fill_column(len(wanted), lambda part: ordered[np.minimum(np.searchsorted(ascending, wanted[part]), len(column) - 1)])
+    return indices, fill_column(len(wanted), lambda part: column[indices[part]] == wanted[part], bool)

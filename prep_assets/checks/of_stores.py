@@ -39,7 +39,7 @@ from prep_assets.proofs.verdict import Verdict, Worst, combined, merged
 from prep_assets.samples import Record
 from prep_assets.schemas.fields import NEUTRAL
 from prep_assets.schemas.reader import apply
-from prep_assets.stores.arrays import Spool, ahead, at, equals, joined, made, where
+from prep_assets.stores.arrays import Spool, compress, concatenate, equals, fill_column, prefetch, take
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.manifest import MANIFEST, build_key, described
@@ -511,7 +511,7 @@ def read_by(items: Iterator[T], readers: Sequence[Callable[[Iterator[T]], Any]])
     if no reader wants them; the next is prefetched while the readers take turns on the current one."""
     queues = [Queue[tuple[T] | Exception | None]() for _ in readers]
     fault: Exception | None = None
-    with ThreadPoolExecutor(len(readers), "derives") as pool, closing(ahead(items)) as prefetched:
+    with ThreadPoolExecutor(len(readers), "derives") as pool, closing(prefetch(items)) as prefetched:
         futures = [pool.submit(_listen, reader, queue) for reader, queue in zip(readers, queues, strict=True)]
         try:
             for item in prefetched:
@@ -712,11 +712,11 @@ def stored_of(store: Store) -> Stored:
         place.append(_places(file, row))
         held.append(np.full(len(row), is_held_out))
         belonging.append(np.full(len(row), -1, np.int8) if belongs is None else belongs)
-    return Stored.of(joined(place), joined(held, bool), joined(belonging, np.int8))
+    return Stored.of(concatenate(place), concatenate(held, bool), concatenate(belonging, np.int8))
 
 
 def _places(file: Column, row: Column) -> Column:
-    return made(len(row), lambda part: places(file[part], row[part]))
+    return fill_column(len(row), lambda part: places(file[part], row[part]))
 
 
 def _records(store: Store) -> Iterator[tuple[bool, Column, Column, Column | None]]:
@@ -729,19 +729,19 @@ def _records(store: Store) -> Iterator[tuple[bool, Column, Column, Column | None
     elif store.holds(GroupStore):
         for split, folder in splits(store.directory).items():
             groups = open_groups(folder)
-            indices = where(equals(groups.source, 0))
-            yield split == TEST, at(groups.prompts.file, indices), at(groups.prompts.row, indices), None
+            indices = compress(equals(groups.source, 0))
+            yield split == TEST, take(groups.prompts.file, indices), take(groups.prompts.row, indices), None
     elif store.holds(Lines):
         assert isinstance(source, FromRows)
         fraction = getattr(store.family, "test_fraction", 0.0)
         for path in sorted(store.directory.glob("*.jsonl")):
             lines = open_lines(store.directory, path.stem)
-            indices, prompts = where(equals(lines.index["source"], 0)), map(prompt_of_line, lines.written())
+            indices, prompts = compress(equals(lines.index["source"], 0)), map(prompt_of_line, lines.written())
             belonging = (held_out(column, fraction, source.plain) for column in prompts) if fraction else (0 for _ in range(len(lines)))
             belongs = np.fromiter(belonging, np.int8)
-            yield path.stem.endswith("_test"), at(lines.index["file"], indices), at(lines.index["row"], indices), at(belongs, indices)
+            yield path.stem.endswith("_test"), take(lines.index["file"], indices), take(lines.index["row"], indices), take(belongs, indices)
     else:
         several = store.recipe.get("expand") == "turns"
         for name, stream in store.streams().items():
-            columns = [where(stream.begins_row, column) if several else column for column in (stream.file, stream.row)]
+            columns = [compress(stream.begins_row, column) if several else column for column in (stream.file, stream.row)]
             yield name.endswith("dev"), columns[0], columns[1], None

@@ -47,7 +47,7 @@ from prep_assets.proofs.second_reading import Rows as SourceRows
 from prep_assets.proofs.selection import Passages, Rules, Selected, select
 from prep_assets.samples import IMAGE, Group, Pair, Prompt, Record, Sample, Turn
 from prep_assets.schemas.reader import PlainMessages, Reader, apply, plain_rows_of
-from prep_assets.stores.arrays import Spool, ahead, at, order, stretches
+from prep_assets.stores.arrays import Spool, argsort, prefetch, stretches, take
 from prep_assets.stores.lines import Lines, row_of
 from prep_assets.stores.segments import Window
 from prep_assets.stores.tokens import TokenStore
@@ -345,7 +345,7 @@ def stored_rows(
         SourceError: a source changed since it was pinned.
     """
     source, position = source_of(store), 0
-    with closing(ahead(_rows_of(source, stream))) if blocks is None else nullcontext(blocks) as selected:
+    with closing(prefetch(_rows_of(source, stream))) if blocks is None else nullcontext(blocks) as selected:
         for block in map(readable, selected):
             offered, last_row = np.asarray(block.rows, np.int64), -1
             while len(indices := _next_rows(offered, block.file, stream, position, last_row, several)):
@@ -400,9 +400,9 @@ class StoredLines:
 
     def __init__(self, lines: Lines) -> None:
         numbers = lines.of(0)
-        place = at(lines.places, numbers)
-        ordered = order(place)
-        self._place, self._line = at(place, ordered), at(numbers, ordered)
+        place = take(lines.places, numbers)
+        ordered = argsort(place)
+        self._place, self._line = take(place, ordered), take(numbers, ordered)
         self._missed = np.ones(len(numbers), bool)
         starts, begin = Spool(np.int64), 0
         with lines.guards.open(lines.path) as file:

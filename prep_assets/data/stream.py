@@ -22,7 +22,7 @@ from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, inval
 from prep_assets.data.files import WHOLE, Part, SourceFile, error_text, file_name, is_remote, open_stored
 from prep_assets.errors import PrepAssetsError, SourceError
 from prep_assets.samples import Record
-from prep_assets.stores.arrays import ahead
+from prep_assets.stores.arrays import prefetch
 
 # Decompressors, behind one interface.
 
@@ -161,7 +161,7 @@ class Stream:
             while piece := self.read_fully(size):
                 yield piece
             return
-        with self._faults_as_errors(), closing(ahead(self._read_pieces(size))) as pieces:
+        with self._faults_as_errors(), closing(prefetch(self._read_pieces(size))) as pieces:
             for piece, self.stored in pieces:
                 yield piece
 

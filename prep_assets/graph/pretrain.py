@@ -35,7 +35,7 @@ from prep_assets.pipeline.examples import Reading, held_out, passed_over
 from prep_assets.pipeline.tokens import audit_tokens, tokenize_rows
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Example, Sample
-from prep_assets.stores.arrays import ahead
+from prep_assets.stores.arrays import prefetch
 from prep_assets.stores.published import Draft
 from prep_assets.stores.tokens import Block, RecordWriter, TokenStore
 from prep_assets.text.documents import STARTS, FillInTheMiddle, check_fixed_bytes, sentences_of, sentinels_of
@@ -116,7 +116,7 @@ def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[Re
             documents.texts, [f"{name}/{id}" for id in documents.ids]
         ), None
 
-    with closing(ahead(_tokenized(read_documents(reading, text_of, check), encode))) as blocks:
+    with closing(prefetch(_tokenized(read_documents(reading, text_of, check), encode))) as blocks:
         for documents, (flat, begins) in blocks:
             # a lossy text is rejected as lossy, whatever its length
             faults = dict(too_long(flat, family.preprocessing.max_seq_len)) | lossy(flat, documents, vocabulary, byte_lengths, tokenized)
@@ -156,7 +156,7 @@ def _sentence_starts(begins: npt.NDArray[np.uint8], flat: Flat, rows: npt.NDArra
 
 def _tokenized(read: Iterator[Documents], encode: Callable[[Documents], _Encoded]) -> Iterator[tuple[Documents, _Encoded]]:
     """Blocks with their tokens; the next block is read meanwhile."""
-    with closing(ahead(read)) as blocks:
+    with closing(prefetch(read)) as blocks:
         for documents in blocks:
             yield documents, encode(documents)
 

@@ -45,7 +45,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.image_tokens import check_images
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Sample
-from prep_assets.stores.arrays import at, made, sizes, stretches, sums, where
+from prep_assets.stores.arrays import compress, cumulative_sums, fill_column, sizes, stretches, take
 from prep_assets.stores.guards import compared
 from prep_assets.stores.packed import PackedStore, PackedWriter, open_packed, write_documents
 from prep_assets.stores.published import Draft
@@ -286,7 +286,7 @@ def _write_table(target: Target, table: str, split: str, domains: list[str]) -> 
         )
     trained = _write_rows(target, table, plan, ordered, starts, loss, attention)
     fields = {name: getattr(plan, name) for name in ("row", "row_offset", "length", "start")}
-    fields |= {"source": at(mixture.domain, plan.record), "record": at(mixture.record, plan.record)}
+    fields |= {"source": take(mixture.domain, plan.record), "record": take(mixture.record, plan.record)}
     write_documents(target.payload, table, fields, mixture.domains, options.row_len)
     images = write_images(target.payload, table, plan, mixture, ordered)
     left_out = int(plan.dropped[:, 2].sum())
@@ -339,7 +339,7 @@ def _record_starts(mixture: Mixture, stores: list[TokenStore]) -> npt.NDArray[np
             starts_of_part[in_store] += np.where(record > 0, store.ends[record - 1], 0)
         return starts_of_part
 
-    return made(len(mixture.record), begins)
+    return fill_column(len(mixture.record), begins)
 
 
 def _without_untrained_rows(
@@ -355,14 +355,14 @@ def _without_untrained_rows(
             keep[rows] = (gather_rows(loss, starts, plan, rows, fill=0) != 0).any(axis=1)
     if keep.all():
         return plan, 0
-    member = made(len(plan.row), lambda part: keep[plan.row[part]], bool)
-    kept_pieces, dropped_pieces = where(member), where(~member)
+    member = fill_column(len(plan.row), lambda part: keep[plan.row[part]], bool)
+    kept_pieces, dropped_pieces = compress(member), compress(~member)
     untrained = np.stack([plan.record[dropped_pieces], plan.start[dropped_pieces], plan.length[dropped_pieces]], axis=1)
     dropped = np.concatenate([plan.dropped, untrained])
     dropped = dropped[np.lexsort((dropped[:, 1], dropped[:, 0]))]
-    number = sums(keep)
-    renumbered = made(len(kept_pieces), lambda part: number[plan.row[kept_pieces[part]]] - 1)
-    record, start, length, row_offset = (at(column, kept_pieces) for column in (plan.record, plan.start, plan.length, plan.row_offset))
+    number = cumulative_sums(keep)
+    renumbered = fill_column(len(kept_pieces), lambda part: number[plan.row[kept_pieces[part]]] - 1)
+    record, start, length, row_offset = (take(column, kept_pieces) for column in (plan.record, plan.start, plan.length, plan.row_offset))
     kept = PackPlan(plan.row_len, int(keep.sum()), renumbered, record, start, length, row_offset, dropped)
     return kept, int(untrained[:, 2].sum())
 

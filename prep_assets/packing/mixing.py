@@ -16,7 +16,7 @@ import numpy.typing as npt
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.packing.plan import Ints
 from prep_assets.packing.strategies import checked_lengths
-from prep_assets.stores.arrays import at, joined, made, order, sums, zeros
+from prep_assets.stores.arrays import argsort, concatenate, cumulative_sums, fill_column, take, zeros
 from prep_assets.stores.files import free_bytes
 
 BYTES_OF_A_RECORD = 256
@@ -90,18 +90,18 @@ def mix(
     streams = {name: np.random.PCG64(int.from_bytes(sha256(f"{seed}/{name}".encode()).digest(), "big")) for name in domains}
     chosen = {name: _offer(known[name].size, pools[name], offered[name], streams[name] if shuffle else None) for name in domains}
     if weights is not None:
-        chosen = _take_shares({name: at(known[name], chosen[name]) for name in domains}, chosen, weights)
-    tokens = [at(known[name], chosen[name]) for name in domains]
+        chosen = _take_shares({name: take(known[name], chosen[name]) for name in domains}, chosen, weights)
+    tokens = [take(known[name], chosen[name]) for name in domains]
     counts = [int(column.sum()) for column in tokens]
     shares = tuple(
         DomainShare(name, column.size, count, count / max(1, sum(counts)))
         for name, column, count in zip(domains, tokens, counts, strict=True)
     )
     numbers = [np.broadcast_to(number, chosen[name].size) for number, name in enumerate(domains)]
-    domain, record, sizes = joined(numbers), joined(list(chosen.values())), joined(tokens)
+    domain, record, sizes = concatenate(numbers), concatenate(list(chosen.values())), concatenate(tokens)
     if shuffle and domains:
-        shuffled = order(joined([_drawn(streams[name], chosen[name].size) for name in domains], np.uint64))
-        domain, record, sizes = (at(column, shuffled) for column in (domain, record, sizes))
+        shuffled = argsort(concatenate([_drawn(streams[name], chosen[name].size) for name in domains], np.uint64))
+        domain, record, sizes = (take(column, shuffled) for column in (domain, record, sizes))
     return Mixture(domains, domain, record, sizes, shares)
 
 
@@ -122,7 +122,7 @@ def _check_room(offered: Mapping[str, int]) -> None:
 
 def _offer(records: int, pool_size: int, total: int, stream: np.random.PCG64 | None) -> Ints:
     """Return the records that a domain offers: pass after pass over its pool."""
-    pool = _shuffled(made(records, lambda part: np.arange(part.start, part.stop)), stream)[:pool_size]
+    pool = _shuffled(fill_column(records, lambda part: np.arange(part.start, part.stop)), stream)[:pool_size]
     offer = zeros(total)
     for done in range(0, total, max(pool_size, 1)):
         offer[done : done + pool_size] = _shuffled(pool, stream)[: total - done]
@@ -147,7 +147,7 @@ def _nearest_count(name: str, tokens: Ints, target: Fraction) -> int:
     """Return how many of the first records have a total nearest to `target` tokens; the fewer on a tie."""
     if not target:
         return 0
-    ends = sums(tokens)
+    ends = cumulative_sums(tokens)
     below = int(np.searchsorted(ends, int(target), side="right"))
     so_far = int(ends[below - 1]) if below else 0
     count = below if below == tokens.size or target - so_far <= int(ends[below]) - target else below + 1
@@ -178,8 +178,8 @@ def _check_numbers(
 
 def _drawn(stream: np.random.PCG64, count: int) -> npt.NDArray[np.uint64]:
     """Return the next raw outputs of a generator."""
-    return made(count, lambda part: stream.random_raw(part.stop - part.start), np.uint64)
+    return fill_column(count, lambda part: stream.random_raw(part.stop - part.start), np.uint64)
 
 
 def _shuffled(values: Ints, stream: np.random.PCG64 | None) -> Ints:
-    return values if stream is None else at(values, order(_drawn(stream, values.size)))
+    return values if stream is None else take(values, argsort(_drawn(stream, values.size)))

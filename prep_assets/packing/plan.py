@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import CheckFailed, ConfigError
-from prep_assets.stores.arrays import before, joined, stretches, together, zeros
+from prep_assets.stores.arrays import concatenate, predecessors, sorted_groups, stretches, zeros
 from prep_assets.stores.files import note_mapped_bytes
 
 # The pack plan: an index that says which tokens of which record go where in which row, and the rows that are gathered by it.
@@ -109,17 +109,17 @@ def _check_rows(plan: PackPlan) -> None:
 
     def free(part: slice) -> Ints:
         """Return the offset in its row at which each member must begin."""
-        return np.where(row[part] > before(row, part, -1), 0, before(offset, part, 0) + before(length, part, 0))
+        return np.where(row[part] > predecessors(row, part, -1), 0, predecessors(offset, part, 0) + predecessors(length, part, 0))
 
     _require(
         members,
         (lambda part: (row[part] >= 0) & (row[part] < plan.rows), lambda i: f"member {i} is in row {row[i]} of {plan.rows}"),
         (
-            lambda part: row[part] >= before(row, part, 0),
+            lambda part: row[part] >= predecessors(row, part, 0),
             lambda i: f"members are not ordered by row: member {i - 1} is in {row[i - 1]}, the next in {row[i]}",
         ),
         (
-            lambda part: row[part] - before(row, part, -1) <= 1,
+            lambda part: row[part] - predecessors(row, part, -1) <= 1,
             lambda i: f"row {row[i - 1] + 1 if i else 0} of {plan.rows} has no member",
         ),
         (
@@ -142,7 +142,7 @@ def _check_rows(plan: PackPlan) -> None:
 def _check_tokens(plan: PackPlan, lengths: Ints) -> None:
     """Pieces in the order of their records: members in that of rows, then what is dropped of the record."""
     record, start, length = (
-        joined([getattr(plan, name), plan.dropped[:, column]]) for column, name in enumerate(("record", "start", "length"))
+        concatenate([getattr(plan, name), plan.dropped[:, column]]) for column, name in enumerate(("record", "start", "length"))
     )
     _require(
         record.size,
@@ -152,7 +152,7 @@ def _check_tokens(plan: PackPlan, lengths: Ints) -> None:
         ),
     )
     reached = zeros(lengths.size)
-    for places in together(record):
+    for places in sorted_groups(record):
         _check_order(plan, places[places < plan.record.size])
         in_order = places[np.lexsort((start[places], record[places]))]
         ends = start[in_order] + length[in_order]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
 from prep_assets.packing.plan import Ints, PackPlan
-from prep_assets.stores.arrays import at, before, made, order, stretches, sums, where, zeros
+from prep_assets.stores.arrays import argsort, compress, cumulative_sums, fill_column, predecessors, stretches, take, zeros
 
 # Pieces: the stretches of records that are placed whole, after long documents have been dealt with.
 
@@ -40,26 +40,26 @@ class Pieces:
 
     def at(self, index: Ints) -> Pieces:
         """Return the pieces of an index; `dropped` is unchanged."""
-        return Pieces(at(self.record, index), at(self.start, index), at(self.length, index), at(self.size, index), self.dropped)
+        return Pieces(take(self.record, index), take(self.start, index), take(self.length, index), take(self.size, index), self.dropped)
 
     def plan(self, row_len: int, row: Ints) -> PackPlan:
         """The plan of these pieces, in the order in which they were placed, given the row of each."""
-        by_row = order(row)
-        row, length = at(row, by_row), at(self.length, by_row)
-        ends = sums(length)
+        by_row = argsort(row)
+        row, length = take(row, by_row), take(self.length, by_row)
+        ends = cumulative_sums(length)
         begin = 0
 
         def offsets(part: slice) -> Ints:
             nonlocal begin
-            begins = before(ends, part, 0)
-            opens = np.where(row[part] != before(row, part, -1), begins, begin)
+            begins = predecessors(ends, part, 0)
+            opens = np.where(row[part] != predecessors(row, part, -1), begins, begin)
             row_offsets = begins - np.maximum.accumulate(opens)
             begin = int(begins[-1] - row_offsets[-1])
             return row_offsets
 
-        row_offset = made(row.size, offsets)
+        row_offset = fill_column(row.size, offsets)
         rows = int(row[-1]) + 1 if row.size else 0
-        return PackPlan(row_len, rows, row, at(self.record, by_row), at(self.start, by_row), length, row_offset, self.dropped)
+        return PackPlan(row_len, rows, row, take(self.record, by_row), take(self.start, by_row), length, row_offset, self.dropped)
 
 
 def checked_lengths(lengths: npt.ArrayLike, label: str = "lengths") -> Ints:
@@ -71,8 +71,8 @@ def checked_lengths(lengths: npt.ArrayLike, label: str = "lengths") -> Ints:
     array = np.asarray(lengths)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise PrepAssetsError(f"{label} must be a one-dimensional array of integers, got {array.dtype}{list(array.shape)}")
-    array = array if array.dtype == np.int64 else made(array.size, lambda part: array[part])
-    empty = where(made(array.size, lambda part: array[part] < 1, bool))
+    array = array if array.dtype == np.int64 else fill_column(array.size, lambda part: array[part])
+    empty = compress(fill_column(array.size, lambda part: array[part] < 1, bool))
     if empty.size:
         first = ", ".join(map(str, empty[:5])) + (", …" if empty.size > 5 else "")
         raise PrepAssetsError(
@@ -88,7 +88,7 @@ def cut_to_rows(lengths: Ints, row_len: int, overlong: Overlong) -> Pieces:
     Raises:
         PrepAssetsError: there are such documents and `overlong` is ``"raise"``.
     """
-    long = made(lengths.size, lambda part: lengths[part] > row_len, bool)
+    long = fill_column(lengths.size, lambda part: lengths[part] > row_len, bool)
     if overlong == "raise" and long.any():
         raise PrepAssetsError(
             f"{int(long.sum())} of {lengths.size} documents are longer than a row of {row_len} tokens; the longest is record "
@@ -96,16 +96,16 @@ def cut_to_rows(lengths: Ints, row_len: int, overlong: Overlong) -> Pieces:
             "documents, or set overlong to 'truncate', 'split' or 'drop'"
         )
     if overlong == "split":
-        return cut(lengths, row_len, made(lengths.size, lambda part: -(-lengths[part] // row_len)))
-    cut_short = where(long)
+        return cut(lengths, row_len, fill_column(lengths.size, lambda part: -(-lengths[part] // row_len)))
+    cut_short = compress(long)
     if overlong == "drop":
-        short_records = where(made(lengths.size, lambda part: ~long[part], bool))
-        short = at(lengths, short_records)
+        short_records = compress(fill_column(lengths.size, lambda part: ~long[part], bool))
+        short = take(lengths, short_records)
         dropped = np.stack([cut_short, np.zeros_like(cut_short), lengths[cut_short]], axis=1)
         return Pieces(short_records, zeros(short_records.size), short, short, dropped)
-    record = made(lengths.size, lambda part: np.arange(part.start, part.stop))
+    record = fill_column(lengths.size, lambda part: np.arange(part.start, part.stop))
     dropped = np.stack([cut_short, np.full_like(cut_short, row_len), lengths[cut_short] - row_len], axis=1)
-    return Pieces(record, zeros(record.size), made(record.size, lambda part: np.minimum(lengths[part], row_len)), lengths, dropped)
+    return Pieces(record, zeros(record.size), fill_column(record.size, lambda part: np.minimum(lengths[part], row_len)), lengths, dropped)
 
 
 def cut(lengths: Ints, row_len: int, parts: Ints, shift: Ints | None = None) -> Pieces:
@@ -114,11 +114,11 @@ def cut(lengths: Ints, row_len: int, parts: Ints, shift: Ints | None = None) -> 
     Args:
         shift: int64[N], how far behind a border each record begins; `None`: every one begins at a border.
     """
-    ends = sums(parts)
+    ends = cumulative_sums(parts)
     count = int(ends[-1]) if ends.size else 0
     record, start, length = zeros(count), zeros(count), zeros(count)
     for part in stretches(lengths.size):
-        first = before(ends, part, 0)
+        first = predecessors(ends, part, 0)
         target = slice(int(first[0]), int(ends[part.stop - 1]))
         records, part_number = np.repeat(np.arange(part.start, part.stop), parts[part]), within(parts[part])
         behind = 0 if shift is None else shift[records]
@@ -133,11 +133,11 @@ def concatenated(lengths: Ints, row_len: int) -> tuple[Pieces, Ints]:
     A document has one piece in each row it touches. The same stream as ``pack_examples`` of train-llm-from-scratch, before its tail
     is dropped.
     """
-    ends = sums(lengths)
-    shift = made(lengths.size, lambda part: (ends[part] - lengths[part]) % row_len)
-    pieces = cut(lengths, row_len, made(lengths.size, lambda part: -(-(shift[part] + lengths[part]) // row_len)), shift)
-    placed = sums(pieces.length)
-    return pieces, made(placed.size, lambda part: (placed[part] - 1) // row_len)
+    ends = cumulative_sums(lengths)
+    shift = fill_column(lengths.size, lambda part: (ends[part] - lengths[part]) % row_len)
+    pieces = cut(lengths, row_len, fill_column(lengths.size, lambda part: -(-(shift[part] + lengths[part]) // row_len)), shift)
+    placed = cumulative_sums(pieces.length)
+    return pieces, fill_column(placed.size, lambda part: (placed[part] - 1) // row_len)
 
 
 def within(counts: Ints) -> Ints:
@@ -170,7 +170,7 @@ def place(lengths: Ints, row_len: int, rows: FirstFit | BestFit) -> Ints:
         lengths: int64[P], longest first, none longer than `row_len`.
         rows: empty; it keeps ranges ``first … stop - 1`` of rows that all have the same space left, and decides which one is taken.
     """
-    begins = where(made(lengths.size, lambda part: lengths[part] != before(lengths, part, row_len + 1), bool))
+    begins = compress(fill_column(lengths.size, lambda part: lengths[part] != predecessors(lengths, part, row_len + 1), bool))
     counts = np.diff(begins, append=lengths.size)
     blocks = array("q")  # first row, rows, and pieces in each
     opened = 0
@@ -203,7 +203,7 @@ def _rows_of(blocks: Ints) -> Ints:
         row_numbers: Ints = first[block] + (place - begin) // per_row[block]
         return row_numbers
 
-    return made(int(ends[-1]) if ends.size else 0, rows)
+    return fill_column(int(ends[-1]) if ends.size else 0, rows)
 
 
 class FirstFit:
@@ -306,7 +306,7 @@ def pack(lengths: npt.ArrayLike, row_len: int, strategy: Strategy, *, tail: Tail
     if strategy == "simple":
         return pieces.plan(row_len, next_fit(pieces.length, row_len))
     longest = int(pieces.size.max(initial=0))
-    longest_first = pieces.at(order(made(pieces.size.size, lambda part: longest - pieces.size[part])))
+    longest_first = pieces.at(argsort(fill_column(pieces.size.size, lambda part: longest - pieces.size[part])))
     # first fit never needs more rows: of two at most half full, the later one's pieces would have gone into the earlier
     rows = FirstFit(min(pieces.size.size, 2 * int(pieces.length.sum()) // row_len + 1)) if strategy == "ffd" else BestFit()
     return longest_first.plan(row_len, place(longest_first.length, row_len, rows))
@@ -344,13 +344,13 @@ def next_fit(lengths: Ints, row_len: int) -> Ints:
 
     Where a row ends depends only on where it begins, so the ends for all possible beginnings are found at once, and then followed.
     """
-    ends = sums(lengths)
-    stops = made(lengths.size, lambda part: np.searchsorted(ends, ends[part] - lengths[part] + row_len, side="right")).data
+    ends = cumulative_sums(lengths)
+    stops = fill_column(lengths.size, lambda part: np.searchsorted(ends, ends[part] - lengths[part] + row_len, side="right")).data
     opens = zeros(lengths.size, np.uint8)
     begin = 0
     while begin < lengths.size:
         opens[begin] = 1
         begin = stops[begin]
-    rows = sums(opens)
+    rows = cumulative_sums(opens)
     rows -= 1
     return rows

@@ -30,7 +30,7 @@ from prep_assets.pipeline.workspace import Progress, Workspace
 from prep_assets.samples import Example, Pair, PlainChat, PlainPair, Record
 from prep_assets.schemas.reader import Account, Reader, weighed_by, without_speakers
 from prep_assets.schemas.registry import convert_with, own_code_hash
-from prep_assets.stores.arrays import joined, save_array, stretches, together, zeros
+from prep_assets.stores.arrays import concatenate, save_array, sorted_groups, stretches, zeros
 from prep_assets.stores.files import Digests
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.workers.shards import Runner, Shard, ShardResult
@@ -668,8 +668,8 @@ def duplicates_of(columns: Sequence[Mapping[str, npt.NDArray[Any]]]) -> list[Int
     """`FirstPass.duplicates` of every shard. They stay on disk until their shard is sent to its worker."""
     if not columns:
         return []
-    high, low = (joined([shard[half] for shard in columns], np.uint64) for half in ("high", "low"))
-    file, row = joined([shard["file"] for shard in columns], np.int32), joined([shard["row"] for shard in columns])
+    high, low = (concatenate([shard[half] for shard in columns], np.uint64) for half in ("high", "low"))
+    file, row = concatenate([shard["file"] for shard in columns], np.int32), concatenate([shard["row"] for shard in columns])
     equals = _first_occurrences(high, low)
     counts = [int(np.count_nonzero(part)) for part in np.split(equals, np.cumsum([len(shard["row"]) for shard in columns]))[:-1]]
     duplicates, filled = zeros(4 * sum(counts)).reshape(-1, 4), 0
@@ -685,7 +685,7 @@ def duplicates_of(columns: Sequence[Mapping[str, npt.NDArray[Any]]]) -> list[Int
 def _first_occurrences(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> Ints:
     """1 + the place of the first equal digest for duplicates, 0 for all others: int64[n]."""
     equals = zeros(len(high))
-    for places in together(high):
+    for places in sorted_groups(high):
         ordered = places[np.lexsort((low[places], high[places]))]  # stable: equal digests stay in order
         same = (high[ordered[1:]] == high[ordered[:-1]]) & (low[ordered[1:]] == low[ordered[:-1]])
         begins = np.append(np.ones(1, bool), ~same)

@@ -16,7 +16,7 @@ from prep_assets.pipeline.asset import FromParts, Target
 from prep_assets.pipeline.groups import TEST, group_folders, group_writer, splits
 from prep_assets.pipeline.lines import UNPAIRED, UNTEMPLATED, form_of, strings_as_messages
 from prep_assets.pipeline.tokens import add, by_domain, writers_of
-from prep_assets.stores.arrays import at, made, numbers, order, stretches, where, zeros
+from prep_assets.stores.arrays import argsort, compress, fill_column, numbers, stretches, take, zeros
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, LinesWriter, open_lines
 from prep_assets.stores.published import Draft
@@ -143,11 +143,11 @@ def _records(merged: Lines, lines: Mapping[str, Lines], tokens: Mapping[str, Tok
         for part in stretches(len(stream)):
             record[stream.row[part]] = np.arange(part.start, part.stop) + 1
         # both files hold the same lines, in two orders
-        merged_places, by_place, line = merged.places, order(at(merged.places, own_lines)), order(places)
+        merged_places, by_place, line = merged.places, argsort(take(merged.places, own_lines)), argsort(places)
         for part in stretches(max(len(own_lines), len(line))):
             row = own_lines[by_place[part]]
             if not np.array_equal(merged_places[row], places[line[part]]):
                 raise StoreError(f"{merged.path}: it does not hold the {len(line):,} lines of {lines[name].path}. Build it again")
             numbered[row], stream_of[row] = record[line[part]], number
-    row = where(made(len(merged), lambda part: numbered[part] > 0, bool))
-    return made(len(row), lambda part: stream_of[row[part]]), made(len(row), lambda part: numbered[row[part]] - 1), row
+    row = compress(fill_column(len(merged), lambda part: numbered[part] > 0, bool))
+    return fill_column(len(row), lambda part: stream_of[row[part]]), fill_column(len(row), lambda part: numbered[row[part]] - 1), row

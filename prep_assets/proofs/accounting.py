@@ -17,7 +17,7 @@ from prep_assets.data.quarantine import Refusal
 from prep_assets.proofs.second_reading import is_held_out
 from prep_assets.proofs.selection import DUPLICATE, DUPLICATES, GOOD, SAYS, Again, Selected, reason_fault
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds
-from prep_assets.stores.arrays import Spool, at, before, made, order, repeats, stretches, where
+from prep_assets.stores.arrays import Spool, argsort, compress, equals_previous, fill_column, predecessors, stretches, take
 
 # Accounting: every record that was read is kept, or rejected with a recorded reason; the counts of a manifest are recounted.
 
@@ -193,12 +193,12 @@ class Refusals:
         self._name, self._row, self._reason = (table.array()[field] for field in ("name", "row", "reason"))
         numbers = {name: number for number, name in enumerate(files)}
         number = np.array([numbers.get(name, -1) for name in self._names])
-        known = where(made(len(self), lambda part: number[self._name[part]] >= 0, bool))
-        place = made(len(known), lambda part: places(number[self._name[known[part]]], self._row[known[part]]))
-        ordered = order(place)
-        place = at(place, ordered)
-        first = where(~repeats(place))
-        self.place, self.which = at(place, first), at(known, at(ordered, first))
+        known = compress(fill_column(len(self), lambda part: number[self._name[part]] >= 0, bool))
+        place = fill_column(len(known), lambda part: places(number[self._name[known[part]]], self._row[known[part]]))
+        ordered = argsort(place)
+        place = take(place, ordered)
+        first = compress(~equals_previous(place))
+        self.place, self.which = take(place, first), take(known, take(ordered, first))
         self._open = np.ones(len(self), bool)
 
     def _entry(self, identity: str, why: str) -> tuple[int, int, int]:
@@ -252,10 +252,10 @@ class Stored:
     def of(cls, place: Ints, held_out: npt.NDArray[np.bool_], belongs: npt.NDArray[np.int8] | None = None) -> Stored:
         """Sort the records by place."""
         says = np.full(len(place), -1, np.int8) if belongs is None else belongs
-        if all((place[part] >= before(place, part, 0)).all() for part in stretches(len(place))):
+        if all((place[part] >= predecessors(place, part, 0)).all() for part in stretches(len(place))):
             return cls(place, held_out, says)
-        ordered = order(place)
-        return cls(at(place, ordered), at(held_out, ordered), at(says, ordered))
+        ordered = argsort(place)
+        return cls(take(place, ordered), take(held_out, ordered), take(says, ordered))
 
 
 @dataclass(slots=True)
@@ -345,7 +345,7 @@ class Ledger:
     def verdict(self) -> Verdict:
         """Return the verdict, after all rows."""
         place, numbers = self.stored.place, self.numbers
-        twice = where(repeats(place))
+        twice = compress(equals_previous(place))
         if len(twice):
             numbers["faults"] += 1
             self.worst = Worst(self._name(*divmod(int(place[twice[0]]), 1 << 40)), "is stored twice")

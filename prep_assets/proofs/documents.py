@@ -16,7 +16,7 @@ from prep_assets.proofs.reference_ids import IdsAgain
 from prep_assets.proofs.verdict import Numbers, Verdict, fails, holds
 from prep_assets.proofs.words import is_proven
 from prep_assets.samples import IMAGE, UNATTENDED, Region, Sample
-from prep_assets.stores.arrays import ahead
+from prep_assets.stores.arrays import prefetch
 from prep_assets.text.engines import Engines
 from prep_assets.text.ids import Flat
 from prep_assets.text.vocabulary import Vocabulary
@@ -165,7 +165,7 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
     decoded = compared = cut = tokens = 0
     table: tuple[Any, ...] | None = None
     again = IdsAgain(vocabulary, engines)
-    with closing(ahead((batch_texts, _tokenize(batch_texts, again)) for batch_texts in _batches(texts, batch))) as batches:
+    with closing(prefetch((batch_texts, _tokenize(batch_texts, again)) for batch_texts in _batches(texts, batch))) as batches:
         for batch_texts, flat in batches:
             if (at := _first_different(batch_texts, flat)) is not None:
                 fault_text = f"{len(batch_texts[at].ids):,} ids differ from the tokenizer's {int(np.diff(flat.offsets)[at]):,}"

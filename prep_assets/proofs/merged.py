@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.proofs.verdict import Verdict, fails
-from prep_assets.stores.arrays import Spool, made
+from prep_assets.stores.arrays import Spool, fill_column
 from prep_assets.stores.arrays import numbers as each_of
 from prep_assets.stores.tokens import TokenStore
 
@@ -72,7 +72,7 @@ def check_merged_lines(name: str, merged: MergedRows, parts: MergedRows, seed: i
 
 def _order(count: int, seed: int | None) -> Ints:
     """int64[n]: the line of the domains that each merged line is."""
-    order = made(count, lambda part: np.arange(part.start, part.stop))
+    order = fill_column(count, lambda part: np.arange(part.start, part.stop))
     if seed is not None:
         random.Random(seed).shuffle(memoryview(order))  # type: ignore[arg-type]
     return order

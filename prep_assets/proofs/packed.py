@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.proofs.verdict import Verdict, Worst, fails
-from prep_assets.stores.arrays import at, joined, made, numbers, order, stretches, sums, together, zeros
+from prep_assets.stores.arrays import argsort, concatenate, cumulative_sums, fill_column, numbers, sorted_groups, stretches, take, zeros
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import ATTENTION, TokenStore
 
@@ -46,36 +46,36 @@ def expected_order(lengths: Mapping[str, Ints], packing: Mapping[str, Any]) -> O
     draws = {name: np.random.PCG64(int(hashlib.sha256(f"{packing['seed']}/{name}".encode()).hexdigest(), 16)) for name in names}
     records = {name: _records(len(lengths[name]), name, packing, draws[name] if shuffle else None) for name in names}
     if packing.get("weights"):
-        ends = {name: joined([START, sums(at(lengths[name], records[name]))]) for name in names}
+        ends = {name: concatenate([START, cumulative_sums(take(lengths[name], records[name]))]) for name in names}
         shares = {name: Fraction(packing["weights"][name]) for name in names}
         total = min(Fraction(int(ends[name][-1])) / shares[name] for name in names if shares[name])
         records = {name: records[name][: _nearest(ends[name], shares[name] * total)] for name in names}
     in_domain_order = Order(
-        joined([np.broadcast_to(number, len(records[name])) for number, name in enumerate(names)]),
-        joined(list(records.values())),
-        joined([at(lengths[name], records[name]) for name in names]),
+        concatenate([np.broadcast_to(number, len(records[name])) for number, name in enumerate(names)]),
+        concatenate(list(records.values())),
+        concatenate([take(lengths[name], records[name]) for name in names]),
     )
     if not shuffle:
         return in_domain_order
-    shuffled = order(joined([_ranks(draws[name], len(records[name])) for name in names], np.uint64))
-    return Order(*(at(column, shuffled) for column in (in_domain_order.source, in_domain_order.record, in_domain_order.length)))
+    shuffled = argsort(concatenate([_ranks(draws[name], len(records[name])) for name in names], np.uint64))
+    return Order(*(take(column, shuffled) for column in (in_domain_order.source, in_domain_order.record, in_domain_order.length)))
 
 
 def _records(count: int, name: str, packing: Mapping[str, Any], draw: np.random.PCG64 | None) -> Ints:
     """Return the records that a domain offers, epoch after epoch."""
     most = (packing.get("max_items") or {}).get(name)
-    pool = made(count, lambda part: np.arange(part.start, part.stop)) if draw is None else order(_ranks(draw, count))
+    pool = fill_column(count, lambda part: np.arange(part.start, part.stop)) if draw is None else argsort(_ranks(draw, count))
     pool = pool[:most]
     remaining, passes = int(len(pool) * (packing.get("epochs") or {}).get(name, 1.0) + 0.5), list[Ints]()
     while remaining > 0:
-        epoch = pool if draw is None else at(pool, order(_ranks(draw, len(pool))))
+        epoch = pool if draw is None else take(pool, argsort(_ranks(draw, len(pool))))
         passes.append(epoch[:remaining])
         remaining -= len(pool)
-    return joined(passes)
+    return concatenate(passes)
 
 
 def _ranks(draw: np.random.PCG64, count: int) -> npt.NDArray[np.uint64]:
-    return made(count, lambda part: draw.random_raw(part.stop - part.start), np.uint64)
+    return fill_column(count, lambda part: draw.random_raw(part.stop - part.start), np.uint64)
 
 
 def _nearest(ends: Ints, target: Fraction) -> int:
@@ -162,7 +162,7 @@ def _stored(store: TokenStore, key: str, begin: int, end: int) -> np.ndarray:
 
 
 def _used_twice(documents: Mapping[str, np.ndarray]) -> bool:
-    for indices in together(documents["record"]):
+    for indices in sorted_groups(documents["record"]):
         indices = indices[np.lexsort([documents[field][indices] for field in ("start", "record", "source")])]
         source, record, start, length = (documents[field][indices] for field in ("source", "record", "start", "length"))
         same = (np.diff(source) == 0) & (np.diff(record) == 0)
@@ -222,7 +222,7 @@ def check_mixture(
 def _usable(order: Order, packing: Mapping[str, Any]) -> dict[str, Ints]:
     """Return the part of each record that the strategy packs: from token 0, `length` tokens."""
     row_len, strategy, whole = int(packing["row_len"]), packing["strategy"], order.length
-    ends, total = sums(whole), int(whole.sum())
+    ends, total = cumulative_sums(whole), int(whole.sum())
     limit = total // row_len * row_len if packing["tail"] == "drop" else total
     overlong = {"truncate": row_len, "drop": 0}.get(packing["overlong"]) if strategy != "bfd_split" else None
 
@@ -233,7 +233,7 @@ def _usable(order: Order, packing: Mapping[str, Any]) -> dict[str, Ints]:
             return kept_lengths
         return lengths if overlong is None else np.where(lengths > row_len, overlong, lengths)
 
-    return {"source": order.source, "record": order.record, "start": zeros(len(whole)), "length": made(len(whole), length)}
+    return {"source": order.source, "record": order.record, "start": zeros(len(whole)), "length": fill_column(len(whole), length)}
 
 
 def _stranger(packed: Mapping[str, Ints], known: Sequence[int]) -> str | None:
@@ -252,7 +252,7 @@ def _stranger(packed: Mapping[str, Ints], known: Sequence[int]) -> str | None:
 def _differences(wanted: Mapping[str, Ints], packed: Mapping[str, Ints]) -> Iterator[tuple[int, int, int, int, int]]:
     """Yield domain, record, start, end and surplus of every stretch that is in the table more or less often than wanted."""
     begin = len(packed["record"])
-    for indices in together(joined([packed["record"], wanted["record"]])):
+    for indices in sorted_groups(concatenate([packed["record"], wanted["record"]])):
         packed_indices, wanted_indices = indices[indices < begin], indices[indices >= begin] - begin
         yield from _surplus(
             {key: column[wanted_indices] for key, column in wanted.items()}, {key: column[packed_indices] for key, column in packed.items()}

@@ -17,7 +17,7 @@ from prep_assets.proofs.plain_reading import as_text
 from prep_assets.proofs.second_reading import MessageFields, MessageRows, Messages, Strings, fingerprint
 from prep_assets.proofs.verdict import Verdict, Worst, fails, shown, some_fail
 from prep_assets.samples import UNATTENDED
-from prep_assets.stores.arrays import before, sizes, stretches
+from prep_assets.stores.arrays import predecessors, sizes, stretches
 from prep_assets.stores.files import Digests, dumps
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import ATTENTION, TokenStore
@@ -26,7 +26,7 @@ from prep_assets.text.chats import ByteSearch, ChatColumns
 # Row integrity: shapes, dtypes, ids inside the vocabulary, something trained in every row, consistent document borders.
 
 BLOCK = 1 << 20
-_before = partial(before, first=-1)  # no row and no record has this number
+_before = partial(predecessors, first=-1)  # no row and no record has this number
 
 
 def check_records(

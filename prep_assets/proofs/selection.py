@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.proofs.second_reading import MessageRows, Rows, canonical_json, digest, fingerprint, sorted_json
-from prep_assets.stores.arrays import together
+from prep_assets.stores.arrays import sorted_groups
 from prep_assets.stores.files import Digests
 
 # Second evaluation of `where` and `domain_key`.
@@ -205,7 +205,7 @@ def beliefs_hold(digests: npt.NDArray[np.uint64], came: npt.NDArray[np.bool_]) -
         came: bool[n], believed duplicates.
     """
     high, low = digests[:, 0], digests[:, 1]
-    for at in together(high):
+    for at in sorted_groups(high):
         ordered = at[np.lexsort((low[at], high[at]))]  # stable, so that of equal ones the first stays first
         is_repeat = np.append(False, (digests[ordered[1:]] == digests[ordered[:-1]]).all(axis=1))
         if not np.array_equal(is_repeat, came[ordered]):

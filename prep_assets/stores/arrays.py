@@ -178,15 +178,14 @@ def zeros(count: int, dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
         return np.zeros(count, element_type)
     with tempfile.TemporaryFile() as file:
         try:
-            os.posix_fallocate(
-                file.fileno(), 0, count * element_type.itemsize
-            )  # a page that has no room when it is written ends the process
+            # a page that has no room when it is written ends the process
+            os.posix_fallocate(file.fileno(), 0, count * element_type.itemsize)
         except OSError as error:
             raise with_path(error, Path(tempfile.gettempdir())) from error
         return mapped(np.memmap(file, element_type, "r+", shape=(count,)))
 
 
-def made(count: int, values: Callable[[slice], npt.ArrayLike], dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
+def fill_column(count: int, values: Callable[[slice], npt.ArrayLike], dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
     """Return a column of `count` elements, filled stretch by stretch, in order, with what `values` returns."""
     column = zeros(count, dtype)
     for part in stretches(count):
@@ -194,12 +193,12 @@ def made(count: int, values: Callable[[slice], npt.ArrayLike], dtype: npt.DTypeL
     return column
 
 
-def at(column: npt.NDArray[Any], index: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
+def take(column: npt.NDArray[Any], index: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
     """Return ``column[index]``."""
-    return made(len(index), lambda part: column[index[part]], column.dtype)
+    return fill_column(len(index), lambda part: column[index[part]], column.dtype)
 
 
-def where(condition: npt.NDArray[np.bool_], column: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+def compress(condition: npt.NDArray[np.bool_], column: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
     """Return the elements of `column` at which `condition` is true; without a column, their indices."""
     selected = zeros(int(np.count_nonzero(condition)), np.int64 if column is None else column.dtype)
     filled = 0
@@ -210,7 +209,7 @@ def where(condition: npt.NDArray[np.bool_], column: npt.NDArray[Any] | None = No
     return selected
 
 
-def joined(columns: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
+def concatenate(columns: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
     """Concatenate columns."""
     column, filled = zeros(sum(map(len, columns)), dtype), 0
     for part in columns:
@@ -220,24 +219,24 @@ def joined(columns: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike = np.int64)
     return column
 
 
-def before(column: npt.NDArray[Any], part: slice, first: int) -> npt.NDArray[Any]:
+def predecessors(column: npt.NDArray[Any], part: slice, first: int) -> npt.NDArray[Any]:
     """Return the predecessor of each element of a stretch; `first` is that of the column's first element."""
     return np.concatenate([column[part.start - 1 : part.start] if part.start else [first], column[part.start : part.stop - 1]])
 
 
 def equals(column: npt.NDArray[Any], value: int) -> npt.NDArray[np.bool_]:
     """Return, for each element, whether it equals `value`."""
-    return made(len(column), lambda part: column[part] == value, bool)
+    return fill_column(len(column), lambda part: column[part] == value, bool)
 
 
-def repeats(column: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def equals_previous(column: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Return, for each element, whether it equals its predecessor."""
-    same = made(len(column), lambda part: column[part] == before(column, part, 0), bool)
+    same = fill_column(len(column), lambda part: column[part] == predecessors(column, part, 0), bool)
     same[:1] = False
     return same
 
 
-def sums(column: npt.NDArray[Any]) -> Ints:
+def cumulative_sums(column: npt.NDArray[Any]) -> Ints:
     """Return the cumulative sum."""
     total = 0
 
@@ -247,12 +246,12 @@ def sums(column: npt.NDArray[Any]) -> Ints:
         total = int(running[-1])
         return running
 
-    return made(len(column), running_sums)
+    return fill_column(len(column), running_sums)
 
 
 def sizes(ends: npt.NDArray[np.integer[Any]]) -> Ints:
     """Return the lengths of consecutive runs, given their ends."""
-    return made(len(ends), lambda part: ends[part] - before(ends, part, 0))
+    return fill_column(len(ends), lambda part: ends[part] - predecessors(ends, part, 0))
 
 
 def batches(ends: npt.NDArray[np.integer[Any]], size: int) -> Iterator[slice]:
@@ -264,7 +263,7 @@ def batches(ends: npt.NDArray[np.integer[Any]], size: int) -> Iterator[slice]:
         first, start = stop, int(ends[stop - 1])
 
 
-def order(keys: npt.NDArray[np.integer[Any]]) -> Ints:
+def argsort(keys: npt.NDArray[np.integer[Any]]) -> Ints:
     """Return the indices that sort a column, as ``argsort(kind="stable")`` does.
 
     A least-significant-digit radix sort: each pass is a counting sort, a stretch at a time.
@@ -274,16 +273,16 @@ def order(keys: npt.NDArray[np.integer[Any]]) -> Ints:
     """
     if 8 * len(keys) <= IN_MEMORY:
         return np.argsort(keys, kind="stable")
-    ordered = made(len(keys), lambda part: np.arange(part.start, part.stop))
+    ordered = fill_column(len(keys), lambda part: np.arange(part.start, part.stop))
     most = max(int(keys[part].max()) for part in stretches(len(keys)))
     for shift in range(0, most.bit_length(), DIGIT):
         ordered = _sort_by_digit(keys, ordered, shift)
     return ordered
 
 
-def together(keys: npt.NDArray[np.integer[Any]]) -> Iterator[Ints]:
+def sorted_groups(keys: npt.NDArray[np.integer[Any]]) -> Iterator[Ints]:
     """Yield the indices that sort a column, about a stretch at a time; equal keys are never in two of them."""
-    ordered, first = order(keys), 0
+    ordered, first = argsort(keys), 0
     while first < len(keys):
         stop = min(first + STRETCH, len(keys))
         while stop < len(keys) and keys[ordered[stop]] == keys[ordered[stop - 1]]:
@@ -332,7 +331,7 @@ _JOIN_TIMEOUT = 1.0
 """Seconds to wait for the thread when it is stopped early. It may be inside a tokenizer; it then ends later by itself, and what it raises is lost."""
 
 
-def ahead(source: Iterable[T], *, depth: int = 1) -> Generator[T, None, None]:
+def prefetch(source: Iterable[T], *, depth: int = 1) -> Generator[T, None, None]:
     """Yield the items of `source`, in order, produced in another thread at most `depth` + 1 items ahead.
 
     What `source` raises is raised by the generator, after the items before it. Close the generator (``contextlib.closing``) to stop the thread

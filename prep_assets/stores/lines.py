@@ -22,7 +22,7 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.arrays import Columns, Spool, equals, made, where
+from prep_assets.stores.arrays import Columns, Spool, compress, equals, fill_column
 from prep_assets.stores.guards import Guards, load_columns, load_json
 from prep_assets.stores.verification import WrittenFile, write_json
 
@@ -139,11 +139,11 @@ class Lines:
     def places(self) -> npt.NDArray[np.int64]:
         """int64[n], file and row of each line packed into one number."""
         file, row = self.index["file"], self.index["row"]
-        return made(len(self), lambda part: (file[part].astype(np.int64) << 40) | row[part])
+        return fill_column(len(self), lambda part: (file[part].astype(np.int64) << 40) | row[part])
 
     def of(self, source: int) -> npt.NDArray[np.int64]:
         """Return the line numbers of a domain, given its index in `sources`."""
-        return where(equals(self.index["source"], source))
+        return compress(equals(self.index["source"], source))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self.part(0, None)

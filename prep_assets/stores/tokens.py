@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from prep_assets.errors import StoreError
 from prep_assets.samples import UNATTENDED
-from prep_assets.stores.arrays import Columns, batches, before, made, repeats, sizes, stretches, sums, zeros
+from prep_assets.stores.arrays import Columns, batches, cumulative_sums, equals_previous, fill_column, predecessors, sizes, stretches, zeros
 from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.guards import Guards, load_columns
 from prep_assets.stores.h5 import GrowingH5, check_block
@@ -163,7 +163,7 @@ class TokenStore:
     @property
     def starts(self) -> npt.NDArray[np.int64]:
         """int64[n], starts of records."""
-        return made(len(self), lambda part: before(self.ends, part, 0))
+        return fill_column(len(self), lambda part: predecessors(self.ends, part, 0))
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -179,7 +179,7 @@ class TokenStore:
 
     def starts_of(self, records: slice) -> npt.NDArray[np.int64]:
         """Return the starts of consecutive records."""
-        return before(self.ends, records, 0)
+        return predecessors(self.ends, records, 0)
 
     def record(self, i: int, key: str) -> npt.NDArray[Any]:
         """Return the array of one record."""
@@ -197,8 +197,8 @@ class TokenStore:
     @property
     def begins_row(self) -> npt.NDArray[np.bool_]:
         """bool[n], whether a record is the first of its source row; records of one row are adjacent."""
-        same_file, same_row = repeats(self.file), repeats(self.row)
-        return made(len(self), lambda part: ~(same_file[part] & same_row[part]), bool)
+        same_file, same_row = equals_previous(self.file), equals_previous(self.row)
+        return fill_column(len(self), lambda part: ~(same_file[part] & same_row[part]), bool)
 
     def part(self, i: int) -> tuple[int, int]:
         """Return the number of a record among the adjacent records of its source row, from 1, and their count."""
@@ -271,7 +271,7 @@ def append_records(
             members = np.flatnonzero(stream_number[part] == index) + part.start
             ends, begin = stream.ends[record[members]], np.where(record[members], stream.ends[record[members] - 1], 0)
             lengths[members], starts[members] = ends - begin, begin
-    for part in batches(sums(lengths), BLOCK_TOKENS):
+    for part in batches(cumulative_sums(lengths), BLOCK_TOKENS):
         block: dict[str, npt.NDArray[Any]] = {}
         for key in streams[0].arrays:
             pieces = zip(stream_number[part].tolist(), starts[part].tolist(), lengths[part].tolist(), strict=True)

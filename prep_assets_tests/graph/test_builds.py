@@ -30,7 +30,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.graph.graph import EVERY, assets_of, run_check, store_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.arrays import ahead
+from prep_assets.stores.arrays import prefetch
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import open_published
@@ -434,7 +434,7 @@ def first_two(items: Iterator[int]) -> list[int]:
 
 
 def in_a_thread(items: Iterator[int]) -> int:
-    with closing(ahead(items)) as made:
+    with closing(prefetch(items)) as made:
         return sum(made)
 
 

@@ -329,7 +329,7 @@ def test_plan_and_check_take_little_more_memory_for_more_records(monkeypatch: py
             plan = pack(mixture.lengths, 1024, "bfd")
             plan.check(mixture.lengths)
             documents = {name: getattr(plan, name) for name in ("row", "row_offset", "length", "start")}
-            documents |= {"source": columns.at(mixture.domain, plan.record), "record": columns.at(mixture.record, plan.record)}
+            documents |= {"source": columns.take(mixture.domain, plan.record), "record": columns.take(mixture.record, plan.record)}
             assert check_mixture(
                 documents,
                 ("a", "b"),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.errors import SourceError
-from prep_assets.stores.arrays import ahead
+from prep_assets.stores.arrays import prefetch
 
 
 def threads() -> set[str]:
@@ -21,8 +21,8 @@ def threads() -> set[str]:
 
 @given(st.lists(st.one_of(st.none(), st.integers())), st.integers(1, 4))
 def test_the_same_items_in_the_same_order(items: list[int | None], depth: int) -> None:
-    assert list(ahead(iter(items), depth=depth)) == items
-    assert list(ahead(ahead(iter(items), depth=depth))) == items
+    assert list(prefetch(iter(items), depth=depth)) == items
+    assert list(prefetch(prefetch(iter(items), depth=depth))) == items
     assert threads() == set()
 
 
@@ -34,7 +34,7 @@ def test_it_makes_only_a_few_items_ahead() -> None:
             made.append(i)
             yield i
 
-    with closing(ahead(counting(), depth=2)) as items:
+    with closing(prefetch(counting(), depth=2)) as items:
         assert next(items) == 0
         time.sleep(0.3)
         assert len(made) <= 4  # one used, two queued, one in hand
@@ -45,7 +45,7 @@ def test_an_error_comes_after_the_items_before_it_with_its_message() -> None:
         yield 1
         raise SourceError("a.jsonl: the file ends early")
 
-    items = ahead(ahead(broken()))
+    items = prefetch(prefetch(broken()))
     assert next(items) == 1
     with pytest.raises(SourceError, match=r"^a\.jsonl: the file ends early$"):
         next(items)
@@ -63,7 +63,7 @@ def test_whoever_stops_using_it_ends_the_threads_and_closes_the_source(stop: typ
         finally:
             closed.set()
 
-    with pytest.raises(stop), closing(ahead(ahead(endless()))) as items:
+    with pytest.raises(stop), closing(prefetch(prefetch(endless()))) as items:
         for _ in items:
             raise stop
     assert closed.is_set()

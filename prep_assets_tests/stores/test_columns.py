@@ -29,8 +29,8 @@ def on_disk(short_stretches: None) -> Iterator[None]:
 def test_the_order_is_that_of_a_stable_sort(keys: list[int]) -> None:
     column = np.array(keys, np.uint64)
     ordered = np.argsort(column, kind="stable").tolist()
-    assert columns.order(column).tolist() == ordered
-    stretches = [places.tolist() for places in columns.together(column)]
+    assert columns.argsort(column).tolist() == ordered
+    stretches = [places.tolist() for places in columns.sorted_groups(column)]
     assert list(chain.from_iterable(stretches)) == ordered
     assert all(keys[one[-1]] != keys[other[0]] for one, other in pairwise(stretches))
 
@@ -39,22 +39,24 @@ def test_the_order_is_that_of_a_stable_sort(keys: list[int]) -> None:
 def test_columns_are_what_numpy_makes_at_once(values: list[int]) -> None:
     column = np.array(values, np.int64)
     holds = column % 3 == 0
-    assert columns.sums(column).tolist() == np.cumsum(column).tolist()
+    assert columns.cumulative_sums(column).tolist() == np.cumsum(column).tolist()
     assert columns.sizes(np.cumsum(column)).tolist() == values
-    assert columns.where(holds).tolist() == np.flatnonzero(holds).tolist()
-    assert columns.where(holds, column).tolist() == column[holds].tolist()
-    assert columns.joined([column, column[:5], column]).tolist() == [*values, *values[:5], *values]
+    assert columns.compress(holds).tolist() == np.flatnonzero(holds).tolist()
+    assert columns.compress(holds, column).tolist() == column[holds].tolist()
+    assert columns.concatenate([column, column[:5], column]).tolist() == [*values, *values[:5], *values]
     assert columns.equals(column, 3).tolist() == [value == 3 for value in values]
-    assert columns.repeats(column // 2).tolist() == [at > 0 and values[at - 1] // 2 == value // 2 for at, value in enumerate(values)]
-    turned = columns.order(column)[::-1].copy()
-    assert columns.at(column, turned).tolist() == column[turned].tolist()
+    assert columns.equals_previous(column // 2).tolist() == [
+        at > 0 and values[at - 1] // 2 == value // 2 for at, value in enumerate(values)
+    ]
+    turned = columns.argsort(column)[::-1].copy()
+    assert columns.take(column, turned).tolist() == column[turned].tolist()
 
 
 def test_an_order_takes_no_more_memory_for_more_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "STRETCH", 1 << 14)
     monkeypatch.setattr(columns, "IN_MEMORY", 1 << 16)
     few, many = (np.random.PCG64(0).random_raw(count) for count in (1 << 15, 1 << 18))
-    assert peak(lambda: columns.order(many)) < 1.1 * peak(lambda: columns.order(few))
+    assert peak(lambda: columns.argsort(many)) < 1.1 * peak(lambda: columns.argsort(few))
 
 
 def test_a_disk_without_room_is_named_before_a_page_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
