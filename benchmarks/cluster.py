@@ -49,12 +49,12 @@ class Head:
         found = {}
         for path in Path("/proc").glob("[0-9]*/stat"):
             try:
-                pid, _, rest = path.read_text().partition(" (")
+                number, _, rest = path.read_text().partition(" (")
                 name, _, fields = rest.rpartition(") ")
             except OSError:
                 continue
             each = fields.split()
-            found[int(pid)] = int(each[1]), name, (int(each[11]) + int(each[12])) / _TICK
+            found[int(number)] = int(each[1]), name, (int(each[11]) + int(each[12])) / _TICK
         below = {self._root}
         while more := {pid for pid, (parent, *_) in found.items() if parent in below and pid not in below}:
             below |= more
@@ -83,7 +83,7 @@ def ray_head(processors: int) -> Iterator[Head]:
             head = Head(f"127.0.0.1:{port}", process.pid)
             yield head
         finally:
-            if head:
+            if head is not None:
                 head.close()
             process.terminate()
             process.wait()

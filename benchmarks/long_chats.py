@@ -32,7 +32,12 @@ CASES = (("plain", KINDS[:1]), ("chatml", KINDS[:1]), ("qwen", KINDS[::2]), ("qw
 def chat(turns: int, kind: str) -> Sample:
     """A chat of so many turns."""
     if kind == "tool calls":
-        rounds = (turn(USER, QUESTION), Turn(ASSISTANT, (Region(TOOL_CALL, CALL),)), turn(TOOL, "nine apples"), turn(ASSISTANT, ANSWER))
+        rounds: tuple[Turn, ...] = (
+            turn(USER, QUESTION),
+            Turn(ASSISTANT, (Region(TOOL_CALL, CALL),)),
+            turn(TOOL, "nine apples"),
+            turn(ASSISTANT, ANSWER),
+        )
     else:
         thought = (Region(THINKING, "Twelve less three."),) if kind == "reasoning" else ()
         rounds = (turn(USER, QUESTION), Turn(ASSISTANT, (*thought, Region(TEXT, ANSWER))))

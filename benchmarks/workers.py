@@ -122,7 +122,7 @@ def compare(folder: Path, chosen: argparse.Namespace, size: int, head: Head | No
     configs.mkdir(exist_ok=True)
     shutil.rmtree(stores, ignore_errors=True)
     schema = chosen.schema or ("messages" if chosen.family == "sft" else "text")
-    family = {"tokenizer": str(chosen.tokenizer.absolute()), "tokenizer_loader": "file"}
+    family: dict[str, Any] = {"tokenizer": str(chosen.tokenizer.absolute()), "tokenizer_loader": "file"}
     family |= {"template": chosen.template} if chosen.family == "sft" else {}
     family |= {"domains": {"rows": {"files": [str(folder / "rows.jsonl")], "schema": schema}}}
     (configs / f"{chosen.family}.yaml").write_text(yaml.safe_dump(family), "utf-8")
@@ -141,9 +141,9 @@ def compare(folder: Path, chosen: argparse.Namespace, size: int, head: Head | No
             found[way].append((took, cpu + theirs.total(), peak, content))
             print(f"{way}: {took:.1f} s, {cpu:.1f} CPU s" + "".join(f", {name} {spent:.1f}" for name, spent in theirs.items()), flush=True)
     assert len({run[3] for runs in found.values() for run in runs}) == 1, "stores differ"
-    first = [statistics.median(run[i] for run in found[next(iter(ways))]) for i in range(3)]
+    first = [statistics.median([run[:3][i] for run in found[next(iter(ways))]]) for i in range(3)]
     for way, runs in found.items():
-        took, cpu, peak = (statistics.median(run[i] for run in runs) for i in range(3))
+        took, cpu, peak = (statistics.median([run[:3][i] for run in runs]) for i in range(3))
         print(
             f"{size / 1e6:7.1f} MB  {way}  {took:7.1f} s  {first[0] / took:5.2f} times as fast  {cpu:7.1f} CPU s"
             f"  ({cpu / first[1]:4.2f} times)  {peak:6.0f} MB in the largest process",

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 FAMILIES = ("pretrain", "sft", "preference", "rl", "contrastive")
-CHATS = {
+Cases = dict[str, tuple[str, str, dict[str, Any]]]
+CHATS: Cases = {
     "gsm8k": ("gsm8k/train.jsonl", "gsm8k", {}),
     "alpaca_en": ("llama_factory/alpaca_en_demo.json", "alpaca", {}),
     "alpaca_zh": ("llama_factory/alpaca_zh_demo.json", "alpaca", {}),
@@ -34,12 +35,12 @@ CHATS = {
     "moss_plugins": ("moss/conversations.jsonl", "moss", {"plugins": True, "system_key": "meta_instruction"}),
     "kto": ("llama_factory/kto_en_demo.json", "kto", {}),
 }
-PAIRS = {
+PAIRS: Cases = {
     "hh": ("hh_rlhf/harmless_base_1500.jsonl.gz", "hh", {}),
     "dpo_en": ("llama_factory/dpo_en_demo.json", "sharegpt_pairwise", {}),
     "v1_dpo": ("llama_factory/v1_dpo_demo.jsonl", "preference", {}),
 }
-TEXTS = {"c4": ("llama_factory/c4_demo.jsonl", "text", {}), "wiki": ("llama_factory/wiki_demo.txt", "text", {})}
+TEXTS: Cases = {"c4": ("llama_factory/c4_demo.jsonl", "text", {}), "wiki": ("llama_factory/wiki_demo.txt", "text", {})}
 SHIPPED = {
     name: name
     for name in (

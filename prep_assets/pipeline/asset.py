@@ -23,7 +23,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Sample
 from prep_assets.stores.manifest import Manifest, build_key, differences
-from prep_assets.stores.published import Draft
+from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.agreement import ComparedEngine
@@ -164,12 +164,16 @@ class Build:
         """Keys of the recipe that this run's options change, e.g. ``packing.row_len``."""
         return differences(self.plain_recipe, self.recipe)
 
+    @property
+    def place(self) -> Place:
+        """Where its versions are."""
+        return self.workspace.place(self.asset.name, self.partition)
+
     def propose(self, *, draft: bool = False, again: bool = False) -> Published:
         """Write and audit the store, or reuse an existing one. It becomes current only by `place.accept`."""
-        place = self.workspace.place(self.asset.name, self.partition)
         try:
             with rare_collections():
-                return place.propose(
+                return self.place.propose(
                     self.key,
                     self._write,
                     config_key=build_key(self.plain_recipe),
@@ -180,7 +184,7 @@ class Build:
                     again=again,
                 )
         except PrepAssetsError as error:
-            raise type(error)(f"{place.label}: {error}") from error
+            raise type(error)(f"{self.place.label}: {error}") from error
 
     def _write(self, payload: Path, refused: Path) -> Draft:
         needed: dict[str, str] = {}
