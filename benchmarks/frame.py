@@ -1,7 +1,7 @@
 """The frame of all benchmarks: cases that are run in turns, each in a process of its own, and tables of ratios.
 
 A case is a name and a command that prints one line of JSON last: ``{"seconds": …, "mb": …, …}``. The cases of one table are run one after the
-other, and all of them again, as often as asked; each is compared with the first case of the same round, so that a busy machine is slow for both.
+other, and all of them again, as often as asked; each is compared with one of them in the same round, so that a busy machine is slow for both.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+BASE = "prep-assets"
+"""The case that others are compared with where a table says no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +39,21 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run said; `peak_mb` is the memory of its largest process, `cpu` the processor seconds that the case tells, or those of all of them."""
+    """What one run said, with seconds by the clock and of processors; `peak_mb` is the memory of its largest process."""
 
     said: Mapping[str, Any]
     peak_mb: float
-    cpu: float
     failed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cases of one work; the first is what the others are compared with."""
+    """Cases of one work; the one named `base` is what the others are compared with."""
 
     title: str
     cases: Sequence[Case]
     rounds: int = 3
+    base: str = BASE
 
 
 def run_case(case: Case) -> Run:
@@ -64,10 +66,10 @@ def run_case(case: Case) -> Run:
     error = process.stderr.read()
     _, status, usage = os.wait4(process.pid, 0)
     if status:
-        return Run({}, 0, 0, (error.strip().splitlines() or [f"exit {status}"])[-1][:160])
+        return Run({}, 0, (error.strip().splitlines() or [f"exit {status}"])[-1][:160])
     said = json.loads(out.strip().splitlines()[-1])
-    said.setdefault("seconds", time.monotonic() - before)
-    return Run(said, float(said.get("peak_mb", usage.ru_maxrss / 1024)), said.get("processor", usage.ru_utime + usage.ru_stime))
+    said = {"seconds": time.monotonic() - before, "processor": usage.ru_utime + usage.ru_stime, **said}
+    return Run(said, float(said.get("peak_mb", usage.ru_maxrss / 1024)))
 
 
 def measure(table: Table, results: Path) -> dict[str, list[Run]]:
@@ -88,22 +90,34 @@ def measure(table: Table, results: Path) -> dict[str, list[Run]]:
 
 
 def _short(run: Run) -> str:
-    return f"{run.said['seconds']:.2f} s, {run.cpu:.2f} processor seconds, {run.peak_mb:,.0f} MB"
+    return f"{run.said['seconds']:.2f} s, {run.said['processor']:.2f} processor seconds, {run.peak_mb:,.0f} MB"
+
+
+Ratios = dict[str, float]
+"""Case → its time as a multiple of that of the base, the median of the rounds."""
+
+
+def ratios_of(table: Table, runs: Mapping[str, Sequence[Run]]) -> Ratios:
+    """Of each case that was run, by the clock."""
+    return {case.name: statistics.median(values) for case in table.cases if (values := _ratios(table, runs, case, "seconds"))}
 
 
 def rows_of(table: Table, runs: Mapping[str, Sequence[Run]]) -> list[str]:
-    """A Markdown table: how many times as long as the first case each takes, median with minimum and maximum of the rounds; memory."""
-    first = runs[table.cases[0].name]
-    lines = ["| | time, as a multiple of the first line | processor time | peak memory of a process |", "|---|---|---|---|"]
+    """A Markdown table: how many times as long as the base each takes, median with minimum and maximum of the rounds; memory."""
+    lines = [f"| | time, as a multiple of {table.base} | processor time | peak memory of a process |", "|---|---|---|---|"]
     for case in table.cases:
         each = runs[case.name]
         if not each or each[0].failed:
             lines.append(f"| {case.name} | was not run: {each[0].failed if each else 'no round'} | | |")
             continue
-        ratios = [run.said["seconds"] / own.said["seconds"] for run, own in zip(each, first, strict=False) if own.said]
-        processor = [run.cpu / own.cpu for run, own in zip(each, first, strict=False) if own.cpu]
-        lines.append(f"| {case.name} | {_spread(ratios)} | {_spread(processor)} | {max(run.peak_mb for run in each):,.0f} MB |")
+        spreads = (_spread(_ratios(runs, case, figure)) for figure in ("seconds", "processor"))
+        lines.append(f"| {case.name} | {' | '.join(spreads)} | {max(run.peak_mb for run in each):,.0f} MB |")
     return lines
+
+
+def _ratios(table: Table, runs: Mapping[str, Sequence[Run]], case: Case, figure: str) -> list[float]:
+    pairs = zip(runs[case.name], runs[table.base], strict=False)
+    return [run.said[figure] / base.said[figure] for run, base in pairs if run.said and base.said.get(figure)]
 
 
 def _spread(values: Sequence[float]) -> str:

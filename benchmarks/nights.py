@@ -109,7 +109,7 @@ def main() -> None:
             f"an empty run of {asked.domains} domains": "same_shape",
             f"a night over {asked.domains} unchanged domains": "rebuild_sft",
         }
-        table = Table("nights", [Case(name, [*command, job]) for name, job in names.items()], asked.rounds)
+        table = Table("nights", [Case(name, [*command, job]) for name, job in names.items()], asked.rounds, next(iter(names)))
         print("\n".join(rows_of(table, measure(table, folder / "results.jsonl"))))
 
 

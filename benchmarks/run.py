@@ -1,34 +1,35 @@
-"""``make bench``: our builds and those of others on the same text, in turns, and the table of ``docs/performance.md``.
+"""``make bench``: our builds and those of others on the same text, in turns, and the tables of ``docs/performance.md``.
 
-    python benchmarks/run.py [--only pretrain] [--sizes 1 4] [--tokenizers DIR…] [--text FILE.jsonl] [--chats FILE.jsonl] [--peers PYTHON]
+    python benchmarks/run.py [--only documents] [--sizes 1 4] [--tokenizers DIR…] [--text FILE.jsonl] [--chats FILE.jsonl] [--peers PYTHON]
         [--megatron CHECKOUT] [--write]
 
 ``PYTHON`` is the interpreter of an environment with datatrove and TRL; without them, their lines say so. What was measured is kept in `results.jsonl` of the
-work folder as each round ends, and corpora are made once, so that a run that was broken off loses only its last round. What has become slower than on the page
-is said. A benchmark is a function of the options that gives tables; another one is added to `BENCHMARKS`.
+work folder as each round ends, and corpora are made once, so that a run that was broken off loses only its last round. ``--write`` puts the tables on the page
+and the ratios into `history.jsonl`; what has become slower than in its last entry is said.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from corpora import LIKE, chats_file, like, pairs_file, pretraining_file, tools_file
-from frame import Case, Table, measure, rows_of
+from frame import BASE, Case, Ratios, Table, measure, ratios_of, rows_of
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "performance.md"
-BASE_MB = 20
-CHATS = 12_000
-PAIRS = 3_000
-TOOL_CHATS = 3_000
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+PAGE, HISTORY = ROOT / "docs" / "performance.md", HERE / "history.jsonl"
+OURS, PEERS = str(HERE / "ours.py"), str(HERE / "peers.py")
+SHIPPED = ROOT / "configs" / "tokenizer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,96 +46,90 @@ class Options:
     rounds: int
 
 
-def pretrain(options: Options) -> Iterator[Table]:
-    """``.jsonl.zst`` to a published store, the tokenizer alone, the checks, and peers; one table for each tokenizer and size."""
-    script = str(Path(__file__).with_name("pretrain.py"))
-    for tokenizer in options.tokenizers:
-        for size in options.sizes:
-            source = pretraining_file(options.folder / f"text-{size}.jsonl.zst", BASE_MB * size, options.text)
-            common = [str(source), str(tokenizer)]
-            cases = [
-                Case(f"prep-assets, {workers} worker{'s' * (workers > 1)}", [sys.executable, script, "ours", *common, str(workers)])
-                for workers in (1, 2)
-            ]
-            cases.append(Case("its checks", [sys.executable, script, "checks", *common]))
-            cases.append(Case("its tokenizer alone, text in memory", [sys.executable, script, "engine", *common]))
-            if size == options.sizes[0]:
-                cases.append(Case("`tokenizers` in batches of 1,000", [sys.executable, script, "plain", *common]))
-                cases.append(Case("datatrove", [options.peers, script, "datatrove", *common]))
-                if options.megatron:
-                    cases.append(
-                        Case(
-                            "Megatron-LM, `--use-gigatoken`, 2 workers", [options.peers, script, "megatron", *common, "2", options.megatron]
-                        )
-                    )
-            yield Table(f"Pretraining, {tokenizer.name}, {size}×", cases, options.rounds)
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One table a size.
+
+    Attributes:
+        what: its title.
+        unit: rows, or MB of text, of size 1.
+        file: makes the corpus.
+        peers: title → way of `peers.py`.
+        template: shipped chat template.
+        tokenizer: `None`: the first of the options.
+        workers: whether two workers are measured.
+    """
+
+    what: str
+    unit: int
+    file: Callable[[Path, int, Path | None], Path]
+    peers: Mapping[str, str]
+    template: str = ""
+    tokenizer: Path | None = None
+    workers: bool = False
 
 
-def chats(options: Options) -> Iterator[Table]:
-    """Chats to a packed table, on one core and by two workers, the checks, and peers on one core; one table for each tokenizer and size."""
-    script = str(Path(__file__).with_name("chats.py"))
-    for tokenizer in options.tokenizers:
-        for size in options.sizes:
-            source = chats_file(options.folder / f"chats-{size}.jsonl", CHATS * size, options.chats)
-            common = [str(source), str(tokenizer)]
-            cases = [
-                Case("prep-assets", [sys.executable, script, "ours", *common]),
-                Case("prep-assets, 2 workers", [sys.executable, script, "workers", *common]),
-                Case("its checks", [sys.executable, script, "checks", *common]),
-                Case("train-llm-from-scratch's way", [sys.executable, script, "tlfs", *common]),
-            ]
-            if size == options.sizes[0]:
-                cases.append(Case("`datasets.map` as LLaMA-Factory uses it", [options.peers, script, "datasets", *common]))
-                cases.append(Case("TRL", [options.peers, script, "trl", *common]))
-            yield Table(f"Chats, {tokenizer.name}, {size}×", cases, options.rounds)
-
-
-def tools(options: Options) -> Iterator[Table]:
-    """The same of chats with tools, with the shipped tokenizer, which has the control tokens of the template `qwen3`."""
-    script, tokenizer = str(Path(__file__).with_name("chats.py")), str(ROOT / "configs" / "tokenizer")
-    for size in options.sizes:
-        common = [str(tools_file(options.folder / f"tools-{size}.jsonl", TOOL_CHATS * size, options.chats)), tokenizer, "qwen3"]
-        cases = [
-            Case("prep-assets", [sys.executable, script, "ours", *common]),
-            Case("its checks", [sys.executable, script, "checks", *common]),
-        ]
-        cases += [Case("TRL", [options.peers, script, "trl", *common])] if size == options.sizes[0] else []
-        yield Table(f"Chats with tools, {size}×", cases, options.rounds)
-
-
-def pairs(options: Options) -> Iterator[Table]:
-    """Preference pairs to tokens, the checks, and TRL's preparation, on one core; one table for each tokenizer and size."""
-    script = str(Path(__file__).with_name("pairs.py"))
-    for tokenizer in options.tokenizers:
-        for size in options.sizes:
-            common = [str(pairs_file(options.folder / f"pairs-{size}.jsonl", PAIRS * size, options.chats)), str(tokenizer)]
-            cases = [
-                Case("prep-assets", [sys.executable, script, "ours", *common]),
-                Case("its checks", [sys.executable, script, "checks", *common]),
-            ]
-            if size == options.sizes[0]:
-                cases.append(Case("TRL", [options.peers, script, "trl", *common]))
-            yield Table(f"Preference pairs, {tokenizer.name}, {size}×", cases, options.rounds)
-
-
-def tokenizers(options: Options) -> Iterator[Table]:
-    """Pretraining with each tokenizer, on the same text, and whether the ids of all documents are those of the reference."""
-    script, size = str(Path(__file__).with_name("pretrain.py")), options.sizes[0]
-    source = str(pretraining_file(options.folder / f"text-{size}.jsonl.zst", BASE_MB * size, options.text))
-    base = options.tokenizers[0]
-    every = (*options.tokenizers, *(like(options.folder, name, base) for name in LIKE))
-    cases = [Case(f"prep-assets, {each.name}", [sys.executable, script, "ours", source, str(each)]) for each in every]
-    cases += [Case(f"`tokenizers`, {each.name}, ids equal", [sys.executable, script, "equal", source, str(each)]) for each in every]
-    yield Table(f"Tokenizers, {size}×", cases, options.rounds)
-
-
-BENCHMARKS: Mapping[str, Callable[[Options], Iterator[Table]]] = {
-    "chats": chats,
-    "pairs": pairs,
-    "pretrain": pretrain,
-    "tokenizers": tokenizers,
-    "tools": tools,
+FAMILIES = {
+    "chats": Family(
+        "Chats",
+        12_000,
+        chats_file,
+        {"train-llm-from-scratch's way": "tlfs", "`datasets.map` as LLaMA-Factory uses it": "datasets", "TRL, `bfd`": "trl"},
+        "plain",
+        workers=True,
+    ),
+    "documents": Family(
+        "Documents",
+        20,
+        pretraining_file,
+        {"`tokenizers` in batches of 1,000": "plain", "datatrove": "datatrove", "Megatron-LM, `--use-gigatoken`, 2 workers": "megatron"},
+        workers=True,
+    ),
+    "pairs": Family("Preference pairs", 3_000, pairs_file, {"TRL": "trl_pairs"}, "chatml"),
+    # the shipped tokenizer has the control tokens of this template
+    "tools": Family("Chats with tools", 3_000, tools_file, {"TRL": "trl"}, "qwen3", SHIPPED),
 }
+
+
+def family_tables(name: str, options: Options) -> Iterator[Table]:
+    """The limits of the machine, ours, and the peers, which do the first size only."""
+    family = FAMILIES[name]
+    tokenizer = family.tokenizer or options.tokenizers[0]
+    for size in options.sizes:
+        ending, given = (".jsonl.zst", options.text) if name == "documents" else (".jsonl", options.chats)
+        source = str(family.file(options.folder / f"{name}-{size}{ending}", family.unit * size, given))
+        ours = {
+            "the tokenizer alone, text in memory": "tokenizer",
+            "the disk alone": "disk",
+            BASE: "build",
+            **({f"{BASE}, 2 workers": "build"} if family.workers else {}),
+            "its checks": "checks",
+            "the command from a cold start, checks included": "cold",
+            "the command, nothing to do": "again",
+        }
+        cases = [
+            Case(title, [sys.executable, OURS, way, name, source, str(tokenizer), family.template, "2" if "2 workers" in title else "1"])
+            for title, way in ours.items()
+        ]
+        template = str(ROOT / "prep_assets" / "text" / "named" / f"{family.template}.jinja")
+        for title, way in family.peers.items() if size == options.sizes[0] else ():
+            python = sys.executable if way == "tlfs" else options.peers
+            if way != "megatron" or options.megatron:
+                cases.append(Case(title, [python, PEERS, way, source, str(tokenizer), options.megatron if way == "megatron" else template]))
+        yield Table(f"{family.what}, {tokenizer.name}, {size}×", cases, options.rounds)
+
+
+def tokenizer_tables(options: Options) -> Iterator[Table]:
+    """Pretraining with each tokenizer, on the same text, and whether the ids of all documents are those of the reference."""
+    size, first = options.sizes[0], options.tokenizers[0]
+    source = str(pretraining_file(options.folder / f"documents-{size}.jsonl.zst", FAMILIES["documents"].unit * size, options.text))
+    tokenizers = (*options.tokenizers, *(like(options.folder, name, first) for name in LIKE))
+    names = {path: BASE if path == first else f"{BASE}, {path.name}" for path in tokenizers}
+    cases = [Case(name, [sys.executable, OURS, "build", "documents", source, str(path)]) for path, name in names.items()]
+    cases += [Case(f"`tokenizers`, {path.name}, ids equal", [sys.executable, PEERS, "equal", source, str(path)]) for path in tokenizers]
+    yield Table(f"Tokenizers, {first.name} first, {size}×", cases, options.rounds)
+
+
 SCRIPTS = {"long chats": "long_chats.py", "packing": "packing.py", "reading": "read_windows.py"}
 """Those that print tables of their own."""
 
@@ -142,14 +137,10 @@ SCRIPTS = {"long chats": "long_chats.py", "packing": "packing.py", "reading": "r
 def main() -> None:
     """Measure, print, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=sorted({*BENCHMARKS, *SCRIPTS}))
-    parser.add_argument(
-        "--sizes",
-        type=int,
-        nargs="+",
-        default=[1, 4, 16],
-        help=f"multiples of {BASE_MB} MB, of {CHATS:,} chats, of {PAIRS:,} pairs and of {TOOL_CHATS:,} chats with tools",
-    )
+    known = sorted({*FAMILIES, "tokenizers", *SCRIPTS})
+    parser.add_argument("--only", choices=known)
+    units = ", ".join(f"{family.unit:,} {'MB of ' * (name == 'documents')}{name}" for name, family in FAMILIES.items())
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4, 16], help=f"multiples of {units}")
     parser.add_argument("--tokenizers", type=Path, nargs="+", default=_there())
     parser.add_argument("--text", type=Path)
     parser.add_argument("--chats", type=Path, help="JSON lines with messages, for --only tools with tools too")
@@ -162,50 +153,46 @@ def main() -> None:
     given.folder.mkdir(parents=True, exist_ok=True)
     opened = tuple(path.resolve() for path in given.tokenizers)
     options = Options(given.folder, tuple(given.sizes), opened, given.text, given.chats, given.peers, given.megatron, given.rounds)
-    chosen = [given.only] if given.only else sorted({*BENCHMARKS, *SCRIPTS})
-    for table in (table for name in chosen if name in BENCHMARKS for table in BENCHMARKS[name](options)):
-        lines = [f"### {table.title}", "", *rows_of(table, measure(table, options.folder / "results.jsonl"))]
-        print("\n".join([*lines, "", *_slower(table.title, lines), ""]), flush=True)
-        if given.write:
-            _write(table.title, "\n".join(lines))
-    for name in chosen:
+    for name in [given.only] if given.only else known:
         if name in SCRIPTS:
             more = ["--tokenizer", str(opened[0])] if name == "long chats" else []
             print(f"### {name.capitalize()}\n", flush=True)
-            subprocess.run([sys.executable, Path(__file__).with_name(SCRIPTS[name]), *more], check=True)
+            subprocess.run([sys.executable, HERE / SCRIPTS[name], *more], check=True)
+            continue
+        for table in tokenizer_tables(options) if name == "tokenizers" else family_tables(name, options):
+            runs = measure(table, options.folder / "results.jsonl")
+            lines, ratios = [f"### {table.title}", "", *rows_of(table, runs)], ratios_of(table, runs)
+            print("\n".join([*lines, "", *_slower(table.title, ratios), ""]), flush=True)
+            if given.write:
+                _write(table.title, "\n".join(lines))
+                with HISTORY.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"table": table.title, "version": version("prep-assets"), "ratios": ratios}) + "\n")
 
 
 def _there() -> list[Path]:
     """The tokenizers of the data that tests use, GPT-2's first; the shipped one where there are none."""
     data = os.environ.get("PREP_ASSETS_TEST_DATA")
     found = sorted(path.parent for path in Path(data or ROOT, "tokenizers").glob("*/tokenizer.json"))
-    return sorted(found, key=lambda path: path.name != "gpt2") or [ROOT / "configs" / "tokenizer"]
+    return sorted(found, key=lambda path: path.name != "gpt2") or [SHIPPED]
 
 
-def _slower(title: str, lines: Sequence[str]) -> Iterator[str]:
-    """What is slower than on the page: a peer that has come nearer to ours, or ours that has gone further from its first line."""
-    found = _section(title).search(PAGE.read_text("utf-8"))
-    before, now = (dict(_ROW.findall(text)) for text in (found.group() if found else "", "\n".join(lines)))
+def _slower(title: str, now: Ratios) -> Iterator[str]:
+    """What is slower than in the last entry: a peer or a limit that has come nearer to ours, or ours that has gone further from it."""
+    entries = [json.loads(line) for line in HISTORY.read_text("utf-8").splitlines()] if HISTORY.exists() else []
+    before: Ratios = next((entry["ratios"] for entry in reversed(entries) if entry["table"] == title), {})
     for case in before.keys() & now.keys():
-        old, new = float(before[case]), float(now[case])
-        ours = case.startswith(("prep-assets", "its "))
+        old, new = before[case], now[case]
+        ours = case.startswith((BASE, "its ", "the command"))
         if (new > 1.1 * old) if ours else (new < 0.9 * old):
-            yield f"SLOWER than on the page: {case}: {old} times the first line there, {new} now"
-
-
-_ROW = re.compile(r"^\| (.+?) \| ([\d.]+) \(", re.MULTILINE)
-
-
-def _section(title: str) -> re.Pattern[str]:
-    return re.compile(rf"^### {re.escape(title)}\n.*?(?=^#|\Z)", re.MULTILINE | re.DOTALL)
+            yield f"SLOWER than before: {case}: {old:.2f} times {BASE} then, {new:.2f} now"
 
 
 def _write(title: str, section: str) -> None:
     """Put a table in the place of the one of the same title, or at the end of the page."""
-    page = PAGE.read_text("utf-8") if PAGE.exists() else "# Performance\n"
-    found = _section(title).search(page)
+    page = PAGE.read_text("utf-8")
+    before = re.search(rf"^### {re.escape(title)}\n.*?(?=^#|\Z)", page, re.MULTILINE | re.DOTALL)
     new = section + "\n\n"
-    page = page[: found.start()] + new + page[found.end() :] if found else page.rstrip("\n") + "\n\n" + new
+    page = page[: before.start()] + new + page[before.end() :] if before else page.rstrip("\n") + "\n\n" + new
     PAGE.write_text(page.rstrip("\n") + "\n", "utf-8")
 
 
