@@ -110,7 +110,7 @@ def rows_of(table: Table, runs: Mapping[str, Sequence[Run]]) -> list[str]:
         if not each or each[0].failed:
             lines.append(f"| {case.name} | was not run: {each[0].failed if each else 'no round'} | | |")
             continue
-        spreads = (_spread(_ratios(runs, case, figure)) for figure in ("seconds", "processor"))
+        spreads = (_spread(_ratios(table, runs, case, figure)) for figure in ("seconds", "processor"))
         lines.append(f"| {case.name} | {' | '.join(spreads)} | {max(run.peak_mb for run in each):,.0f} MB |")
     return lines
 
