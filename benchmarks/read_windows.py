@@ -1,11 +1,11 @@
-"""Random windows of 1,024 tokens as int64 tensors: our data sets, AstrAI's and Megatron's reader, on the same tokens in the same run.
+"""Random windows of 1,024 tokens as int64 tensors: our data sets and the readers of AstrAI, Megatron, `datasets` and litdata, on the same tokens.
 
     python benchmarks/read_windows.py [--astrai CHECKOUT] [--tokens 50000000] [--reads 20000] [--rounds 7]
 
 Every contender gives x and y, shifted by one; the ones of SFT give the loss mask and the positions too. They take turns, in an order that
-is drawn for each round, over the same random windows; what is printed is each one's median round, and its ratio to the reference of its
-kind. AstrAI's are read from a checkout, Megatron's needs ``pip install megatron-core``. Every window is
-read once before: what is timed is reading, not the page faults of the first touch.
+is drawn for each round, over the same random windows; what is printed is each one's median round, and how many times as long the others of its kind take.
+AstrAI's are read from a checkout, the others need ``pip install megatron-core datasets litdata``. `datasets` and litdata have each window
+as a row of its own. Every window is read once before: what is timed is reading, not the page faults of the first touch.
 """
 
 from __future__ import annotations
@@ -79,20 +79,48 @@ def astrais(checkout: Path, folder: Path, scratch: Path) -> dict[str, tuple[str,
     return {f"AstrAI {kind}": (kind, load(kind, str(folder / "stored" / "train"), WINDOW).__getitem__) for kind in ("seq", "sft")}
 
 
+def shifted(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return tokens[:-1], tokens[1:]
+
+
 def megatrons(folder: Path) -> dict[str, tuple[str, Read]]:
-    try:
-        from megatron.core.datasets.indexed_dataset import IndexedDataset
-    except ImportError:
-        print("Megatron get + int64 was not run: there is no megatron-core")
-        return {}
+    from megatron.core.datasets.indexed_dataset import IndexedDataset
 
     get = IndexedDataset(str(folder / "megatron")).get
+    return {"Megatron get + int64": ("seq", lambda i: shifted(torch.from_numpy(get(0, i * WINDOW, WINDOW + 1).astype(np.int64))))}
 
-    def read(i: int) -> tuple[torch.Tensor, torch.Tensor]:
-        tokens = torch.from_numpy(get(0, i * WINDOW, WINDOW + 1).astype(np.int64))
-        return tokens[:-1], tokens[1:]
 
-    return {"Megatron get + int64": ("seq", read)}
+def windows_of(folder: Path) -> np.ndarray[Any, Any]:
+    """Every window with the token after it: int32[n, WINDOW + 1]."""
+    with h5py.File(folder / "contiguous.h5") as file:
+        ids = file["tokens"][:]
+    return np.lib.stride_tricks.sliding_window_view(ids, WINDOW + 1)[::WINDOW]
+
+
+def hugging_faces(folder: Path) -> dict[str, tuple[str, Read]]:
+    import datasets
+    import pyarrow as pa
+
+    datasets.disable_progress_bars()
+    flat = np.ascontiguousarray(windows_of(folder)).reshape(-1)
+    table = pa.table({"input_ids": pa.FixedSizeListArray.from_arrays(pa.array(flat), WINDOW + 1)})
+    datasets.Dataset(table).save_to_disk(str(folder / "datasets"))
+    rows = datasets.load_from_disk(str(folder / "datasets")).with_format("torch", dtype=torch.int64)
+    return {"datasets, format torch": ("seq", lambda i: shifted(rows[i]["input_ids"]))}
+
+
+def litdatas(folder: Path) -> dict[str, tuple[str, Read]]:
+    from litdata import StreamingDataset
+    from litdata.streaming import TokensLoader
+    from litdata.streaming.writer import BinaryWriter
+
+    writer = BinaryWriter(str(folder / "litdata"), chunk_size=(WINDOW + 1) * 8192, item_loader=TokensLoader())
+    for number, row in enumerate(windows_of(folder)):
+        writer[number] = torch.from_numpy(row.astype(np.int64))
+    writer.done()
+    writer.merge()
+    rows = StreamingDataset(str(folder / "litdata"), item_loader=TokensLoader(block_size=WINDOW + 1))
+    return {"litdata, TokensLoader": ("seq", lambda i: shifted(rows[i]))}
 
 
 def timed(contenders: dict[str, tuple[str, Read]], windows: int, reads: int, rounds: int) -> dict[str, float]:
@@ -125,18 +153,22 @@ def main() -> None:
         folder, scratch = Path(name) / "data", Path(name) / "scratch"
         folder.mkdir()
         draw(folder, args.tokens, args.seed)
-        contenders = ours(folder) | megatrons(folder) | (astrais(args.astrai, folder, scratch) if args.astrai else {})
+        contenders = ours(folder) | (astrais(args.astrai, folder, scratch) if args.astrai else {})
+        for others in (megatrons, hugging_faces, litdatas):
+            try:
+                contenders |= others(folder)
+            except ImportError as error:
+                print(f"not run: {error}")
         windows = len(DatasetFactory.load("sft", folder / "stored", WINDOW))
         medians = timed(contenders, windows, args.reads, args.rounds)
         report(contenders, medians)
 
 
 def report(contenders: dict[str, tuple[str, Read]], medians: dict[str, float]) -> None:
-    print(f"{'':38}{'µs a window':>12}{'x AstrAI':>10}{'x Megatron':>12}")
+    first = {"seq": "SequenceDataset, bin", "sft": "SftDataset, bin, stored positions"}
+    print("| | µs a window | times our first line |\n|---|---|---|")
     for name, (kind, _) in sorted(contenders.items(), key=lambda entry: entry[1][0]):
-        rivals = [medians.get(f"AstrAI {kind}"), medians.get("Megatron get + int64") if kind == "seq" else None]
-        ratios = [f"{rival / medians[name]:.2f}" if rival else "" for rival in rivals]
-        print(f"{name:38}{medians[name] * 1e6:>12.1f}{ratios[0]:>10}{ratios[1]:>12}")
+        print(f"| {name} | {medians[name] * 1e6:.1f} | {medians[name] / medians[first[kind]]:.2f} |")
 
 
 if __name__ == "__main__":
