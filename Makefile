@@ -129,7 +129,7 @@ crashstates: $(VENV)/.installed-test
 sim: $(VENV)/.installed-test
 	@$(BIN)/python -m prep_assets_tests.harness.sim --schedules 1000000 --seconds $(SECONDS) --seed $(SEED)
 
-# our builds and those of others on the same text, in turns: ONLY=pretrain, SIZES="1 4", TOKENIZERS="DIR DIR", TEXT=FILE.jsonl, CHATS=FILE.jsonl, PEERS=PYTHON with datatrove and TRL, MEGATRON=CHECKOUT
+# our builds and those of others on the same text, in turns: ONLY=documents, SIZES="1 4", TOKENIZERS="DIR DIR", TEXT=FILE.jsonl, CHATS=FILE.jsonl, PEERS=PYTHON with datatrove and TRL, MEGATRON=CHECKOUT
 SIZES ?= 1 4 16
 bench: setup
 	@$(BIN)/python benchmarks/run.py --sizes $(SIZES) $(if $(ONLY),--only '$(ONLY)') $(if $(TOKENIZERS),--tokenizers $(TOKENIZERS)) $(if $(TEXT),--text $(TEXT)) $(if $(CHATS),--chats $(CHATS)) $(if $(PEERS),--peers $(PEERS)) $(if $(MEGATRON),--megatron $(MEGATRON))
