@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -50,6 +51,8 @@ _COLON, _QUOTE, _BACKSLASH, _SPACE = b':"\\ '
 _BRACE, _CLOSING = b"{}"
 _MOST_BLANKS = 16
 """Most white space before a colon that is skipped."""
+_EVEN = 16
+"""Bytes before a quote in which backslashes are counted. A quote after more of them counts as unescaped, which is safe, as this is even."""
 _A, _LETTERS, _TO_SMALL = ord("a"), 26, 32
 _BRACKET_TO_BRACE = _BRACE - ord("[")
 
@@ -184,10 +187,27 @@ def unfit(text: bytes, ends: Offsets, rows: Sequence[Mapping[str, Any]]) -> dict
     if not len(rows):
         return {}
     raw = np.frombuffer(text, np.uint8)
+    if _are_sound(text, rows):
+        return {}
     brackets = _count_by_line(offsets_where(lambda part: part | _BRACKET_TO_BRACE == _BRACE, raw), ends)
     deep = {position: TOO_DEEP for position in np.flatnonzero(brackets > MOST_NESTED).tolist() if is_too_deep(rows[position])}
     shallow = [{} if position in deep else row for position, row in enumerate(rows)] if deep else rows
     return {**_rows_with_repeated_keys(text, ends, shallow), **deep}
+
+
+def _are_sound(text: bytes, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether rows certainly have no inner object or list, and no repeated key: each key and each string has two quotes that no backslash escapes, so `text`
+    has more of them than `rows` account for where a key is repeated."""
+    kinds = Counter(map(type, chain.from_iterable(row.values() for row in rows)))
+    if kinds[dict] or kinds[list]:
+        return False
+    raw = np.frombuffer(text, np.uint8)
+    quotes = np.flatnonzero(raw == _QUOTE)
+    after_one = quotes[raw[quotes - 1] == _BACKSLASH]
+    after_more = after_one[raw[after_one - 2] == _BACKSLASH].tolist()
+    before = [text[max(0, quote - _EVEN) : quote] for quote in after_more]
+    escaped = len(after_one) - sum((len(part) - len(part.rstrip(b"\\"))) % 2 == 0 for part in before)
+    return len(quotes) - escaped == 2 * (sum(map(len, rows)) + kinds[str])
 
 
 def _count_by_line(offsets: Offsets, ends: Offsets) -> Offsets:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import IO, Any, Literal
 
+import numpy as np
+
 from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, reject_row
 from prep_assets.data.files import WHOLE, Part, SourceFile, file_name, is_remote
 from prep_assets.data.stream import Stream, read_lines, seekable
@@ -392,13 +394,13 @@ class LineCuts:
 
     def __call__(self, data: bytes) -> None:
         """Scan the next bytes, any number of them."""
-        scanned = 0
+        newlines, scanned = np.frombuffer(data, np.uint8) == ord("\n"), 0
         while (newline := data.find(b"\n", max(scanned, self._next_cut_from - 1 - self.seen))) >= 0:
             start = newline + 1
-            self._rows += data.count(b"\n", scanned, start)
+            self._rows += int(np.count_nonzero(newlines[scanned:start]))
             self.found_cuts.append((self.seen + start, self._rows))
             scanned = start
-        self._rows += data.count(b"\n", scanned)
+        self._rows += int(np.count_nonzero(newlines[scanned:]))
         self.seen += len(data)
 
     @property

@@ -33,7 +33,7 @@ from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.bucket import Unanswered
 from prep_assets.stores.manifest import Result
 from prep_assets.stores.published import Place
-from prep_assets.stores.verification import BLOCK, hashes, write_json
+from prep_assets.stores.verification import BLOCK, forget, hashes, write_json
 from prep_assets.stores.version_folders import Published
 
 STATE = ".scrub.json"
@@ -235,8 +235,7 @@ def _compare(file: _File, begin: int, most: int, ends: float) -> tuple[int, str]
 
 def _on_disk(file: _File, begin: int) -> Generator[bytes]:
     with Path(file.where).open("rb", buffering=0) as opened:
-        if hasattr(os, "posix_fadvise"):  # what is in memory says nothing of the disk
-            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        forget(opened.fileno())  # what is in memory says nothing of the disk
         if (size := os.fstat(opened.fileno()).st_size) != file.size:
             raise SourceError(f"{file.where} has {size:,} bytes, it had {file.size:,}")
         while block := os.pread(opened.fileno(), BLOCK, begin):

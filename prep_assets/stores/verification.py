@@ -195,6 +195,14 @@ def rename(path: Path, target: Path) -> Path:
 _MOST_PARTIAL_BLOCKS = 8
 """Most partial blocks of a file in memory, if it is not written sequentially."""
 _ZEROS = xxh3_64_intdigest(bytes(BLOCK))
+_FORGET_EVERY = 2
+"""Blocks after which the system is told to write them and to forget them: a long file neither waits for the disk at its end nor fills memory until then."""
+
+
+def forget(handle: int) -> None:
+    """Ask the system to forget what it has in memory of a file: what is written is dropped, for the rest writing begins."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class WrittenFile(AbstractContextManager["WrittenFile"]):
@@ -355,6 +363,8 @@ class WrittenFile(AbstractContextManager["WrittenFile"]):
                 done += os.pwrite(self._handle, memoryview(block)[done:], number * BLOCK + done)
         except OSError as error:
             raise with_path(error, self.path) from error
+        if number % _FORGET_EVERY == _FORGET_EVERY - 1:
+            forget(self._handle)
 
     def _load(self, number: int) -> bytearray:
         begin, block = number * BLOCK, bytearray()
@@ -428,8 +438,7 @@ def read_back(path: Path, expected: Expected | None) -> Sums:
             os.fsync(handle)
         except OSError as error:
             raise with_path(error, path) from error
-        if hasattr(os, "posix_fadvise"):  # what is in memory only would be compared with itself
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        forget(handle)  # what is in memory only would be compared with itself
         with open(handle, "rb", buffering=0, closefd=False) as file:
             sums = sums_of_stream(file)
     finally:

@@ -23,6 +23,7 @@ from prep_assets.text.ids import (
     NO_TEXTS,
     Engine,
     Flat,
+    Ids,
     composes,
     digit_cuts,
     interleaved,
@@ -202,23 +203,25 @@ class GigatokenEngine:
         """Ids of each text, in order."""
         if not texts:
             return NO_TEXTS
-        if self._tokenizer is None or self._since_new > self.RENEW_AFTER:
-            self._tokenizer = None  # free its memory before opening the next one
-            self._since_new, self._tokenizer = 0, self._open()
+        tokenizer = self._tokenizer  # another thread may free or renew it meanwhile
+        if tokenizer is None or self._since_new > self.RENEW_AFTER:
+            tokenizer = self._tokenizer = None  # free its memory before opening the next one
+            tokenizer = self._tokenizer = self._open()
+            self._since_new = 0
         if self._unspaced is not None:
             first_chars = {text[0] for text in self._unspaced}
             texts = [text if not text or (text[0] in first_chars and text.startswith(self._unspaced)) else f" {text}" for text in texts]
         if self._as_one:
-            return self._encode_joined(texts)
+            return self._encode_joined(tokenizer, texts)
         self._since_new += sum(map(len, texts))
-        return Flat.of([self._tokenizer.encode(text.encode()) for text in texts])
+        return Flat.of([_ids_of(tokenizer, text.encode()) for text in texts])
 
     def pause(self) -> None:
         """Free a large cache before a pause without texts."""
         if self._since_new > self.IDLE_AFTER:
             self._tokenizer = None
 
-    def _encode_joined(self, texts: Sequence[str]) -> Flat:
+    def _encode_joined(self, tokenizer: Any, texts: Sequence[str]) -> Flat:
         """Encode many texts as one."""
         # one by one, because encoding a long non-ASCII string as UTF-8 is slow
         text, count = BETWEEN.encode().join(map(str.encode, texts)), 0
@@ -227,7 +230,7 @@ class GigatokenEngine:
             codes, mark = np.frombuffer(text, np.uint8), np.frombuffer(CUT.encode(), np.uint8)
             cuts = digit_cuts(codes)
             text, count = np.insert(codes, np.repeat(cuts, len(mark)), np.tile(mark, len(cuts))).tobytes(), len(cuts)
-        ids = self._tokenizer.encode(text)
+        ids = _ids_of(tokenizer, text)
         marks = np.flatnonzero(ids >= self._between)
         ends = np.flatnonzero(ids[marks] == self._between)
         if (len(ends), len(marks) - len(ends)) == (len(texts) - 1, count):
@@ -238,10 +241,21 @@ class GigatokenEngine:
         marked_count = len(texts) - int(is_unmarked.sum())
         placeholders = Flat(np.full(marked_count, self.size, np.uint32), np.arange(marked_count + 1))
         return interleaved(
-            self._encode_joined(list(compress(texts, is_unmarked))) if is_unmarked.any() else NO_TEXTS, placeholders, is_unmarked
+            self._encode_joined(tokenizer, list(compress(texts, is_unmarked))) if is_unmarked.any() else NO_TEXTS, placeholders, is_unmarked
         )
 
 
+def _ids_of(tokenizer: Any, text: bytes) -> Ids:
+    """Ids of one text. Those of a long one are found without Python's lock, which `encode` of the library holds."""
+    from gigatoken import BytesSource
+
+    short = len(text) < _LONG
+    ids: Ids = tokenizer.encode(text) if short else tokenizer.encode_batch_padded(BytesSource(text), 0, parallel=False)[0][0]
+    return ids
+
+
+_LONG = 1 << 12
+"""Bytes of a text from which on releasing the lock is worth the time that it takes."""
 _MARKED, _DIGITS = frozenset(BETWEEN + CUT), frozenset("0123456789")
 
 
@@ -263,8 +277,8 @@ class RoutedEngine:
         """Ids of each text, in order."""
         is_fast = ~self.needs_reference(texts)
         flat = self._fast.encode(texts if is_fast.all() else list(compress(texts, is_fast)))
-        missing = np.flatnonzero(flat.ids >= self._fast.size)
-        if len(missing):
+        if flat.ids.max(initial=0) >= self._fast.size:
+            missing = np.flatnonzero(flat.ids >= self._fast.size)
             is_complete = np.ones(len(flat.offsets) - 1, bool)
             is_complete[np.searchsorted(flat.offsets, missing, "right") - 1] = False
             flat = flat.take(is_complete)
@@ -287,15 +301,17 @@ class RoutedEngine:
         codes = np.frombuffer("".join([texts[number] for number in numbers]).encode("utf-32-le"), np.uint32)
         starts = np.zeros(len(numbers), np.int64)
         np.cumsum([len(texts[number]) for number in numbers[:-1]], out=starts[1:])
-        hits = self._suspects[codes]
+        places = np.flatnonzero(codes >= (0 if self._ascii_suspects else 128))
+        points = codes[places]
+        hits = self._suspects[points]
         if self._numerals is not None:  # numerals that follow no visible ASCII character may be joined with the text before
-            numerals = self._numerals[codes]
-            numerals[1:] &= (codes[:-1] <= 32) | (codes[:-1] >= 127)
-            hits |= numerals
-        mask[numbers] = np.logical_or.reduceat(hits, starts)
+            before = codes[places - 1]
+            hits |= self._numerals[points] & ((before <= 32) | (before >= 127) | (places == 0))
+        mask[np.array(numbers)[np.searchsorted(starts, places[hits], "right") - 1]] = True
         if self.composes:
-            may_compose = np.logical_or.reduceat(_marks()[codes], starts) & ~mask[numbers]
-            mask[[number for number in compress(numbers, may_compose) if not unicodedata.is_normalized("NFC", texts[number])]] = True
+            may_compose = np.unique(np.searchsorted(starts, places[_marks()[points]], "right") - 1)
+            unsure = [numbers[at] for at in may_compose.tolist() if not mask[numbers[at]]]
+            mask[[number for number in unsure if not unicodedata.is_normalized("NFC", texts[number])]] = True
         return mask
 
 

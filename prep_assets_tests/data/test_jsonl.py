@@ -271,6 +271,7 @@ ONCE = (
     b'{"a": [{"a": 1}, "a"], "b": [[{"a": 1}]]}',
     b'{"a": ": b", "c":": d", "": "::", ": ": ": ", "e\\\\\\": ": 1}',
     b"{}",
+    b'{"a": "' + 10 * b"\\\\" + b'\\"\\\\", "b": "' + 20 * b"\\\\" + b'"}',
 )
 TWICE = (
     b'{"text": "a", "text": "b"}',
@@ -320,6 +321,8 @@ JSON = st.recursive(
     max_leaves=12,
 )
 """Objects are tuples of keys and values, so that a key can stand twice."""
+NESTED = st.lists(st.tuples(st.text('":\\ a', max_size=3), JSON), max_size=4).map(tuple)
+FLAT = st.lists(st.tuples(st.text('"\\a', max_size=3), st.none() | st.booleans() | st.text('"\\a', max_size=30)), max_size=4).map(tuple)
 
 
 def unfit(lines: list[bytes], rows: list[Any]) -> dict[int, str]:
@@ -339,9 +342,7 @@ def _twice(value: Any) -> bool:
     return isinstance(value, list) and any(map(_twice, value))
 
 
-@given(
-    st.lists(st.lists(st.tuples(st.text('":\\ a', max_size=3), JSON), max_size=4).map(tuple), max_size=5), st.sampled_from(["", " ", "\t "])
-)
+@given(st.lists(NESTED, max_size=5) | st.lists(FLAT, max_size=5), st.sampled_from(["", " ", "\t "]))
 def test_none_is_missed_and_none_is_made_up(rows: list[Any], space: str) -> None:
     lines = [_text(row, space).encode() for row in rows]
     found = unfit(lines, [msgspec.json.decode(line) for line in lines])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -93,6 +94,16 @@ def test_nothing_in_nothing_out(tokenizer: Loaded) -> None:
         assert lists(engine.encode([])) == []
         assert lists(engine.encode([""])) == [[]]
         assert lists(engine.encode(["", "a", ""])) == [[], engine.encode(["a"]).ids.tolist(), []]
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_long_texts_have_the_ids_of_short_ones_also_in_two_threads_at_once(open_tokenizer: Open, name: str) -> None:
+    """The fast engine gives up Python's lock for them."""
+    loaded = open_tokenizer(name)
+    batches = [[f"{number} {text} " * 900 for text in ("Hello there", f"a{BETWEEN}b", "é👍中文", "")] for number in range(6)]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(loaded.engines.first.encode, batches))
+    assert list(map(lists, found)) == list(map(loaded.ordinary, batches))
 
 
 @pytest.mark.parametrize("name", FAST)
