@@ -14,7 +14,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from importlib import import_module
@@ -26,7 +26,7 @@ import numpy.typing as npt
 import orjson
 
 from prep_assets.errors import CheckFailed
-from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Group, Sample, Turn
+from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Group, Sample, Turn, with_fields
 from prep_assets.stores.arrays import in_arrow
 
 # Digests of rows, computed a second time: whether rows are equal, and on which side of a split they belong.
@@ -631,13 +631,13 @@ def read_again(sample: Sample, options: Mapping[str, Any], *, shown: bool) -> Sa
     Args:
         shown: whether the template writes reasoning.
     """
-    return replace(sample, turns=_reread_turns(sample.turns, options, shown))
+    return with_fields(sample, turns=_reread_turns(sample.turns, options, shown))
 
 
 def group_again(group: Group, options: Mapping[str, Any], *, shown: bool) -> Group:
     """Return a group as `read_again` does: its prompt and each of its responses."""
     responses = tuple(_reread_turns(response, options, shown) for response in group.responses)
-    return replace(group, prompt=_reread_turns(group.prompt, options, shown), responses=responses)
+    return with_fields(group, prompt=_reread_turns(group.prompt, options, shown), responses=responses)
 
 
 def _reread_turns(turns: Sequence[Turn], options: Mapping[str, Any], shown: bool) -> tuple[Turn, ...]:
@@ -661,12 +661,12 @@ def _reread_turn(turn: Turn, tags: Sequence[Sequence[str]], moves: bool) -> Turn
                 )
                 if not moves:
                     return (
-                        replace(turn, regions=tuple(neighbour for neighbour in turn.regions if neighbour.kind != THINKING))
+                        with_fields(turn, regions=tuple(neighbour for neighbour in turn.regions if neighbour.kind != THINKING))
                         if has_thinking
                         else turn
                     )
-                parts = [] if has_thinking or not body.strip() else [replace(region, kind=THINKING, text=body.strip())]
-                parts += [replace(region, text=answer.lstrip())] if answer.strip() else []
-                return replace(turn, regions=(*turn.regions[:position], *parts, *turn.regions[position + 1 :]))
+                parts = [] if has_thinking or not body.strip() else [with_fields(region, kind=THINKING, text=body.strip())]
+                parts += [with_fields(region, text=answer.lstrip())] if answer.strip() else []
+                return with_fields(turn, regions=(*turn.regions[:position], *parts, *turn.regions[position + 1 :]))
         return turn
     return turn
