@@ -111,8 +111,8 @@ def _lossless(values: Sequence[Any], data: bytes) -> bool:
     keys, waiting = 0, values
     for _ in range(DEPTH):
         kinds = {*map(type, waiting)}
-        if float in kinds and _LONG_NUMBER.search(data):  # an integer of more than 64 bits is a fraction to orjson
-            return False
+        if float in kinds and any(type(value) is float and abs(value) >= _LONG for value in waiting):
+            return False  # an integer of more than 64 bits is a fraction to orjson
         if not kinds & _NESTED:
             # no more key ends than keys: no key is duplicated
             return {*map(type, values)} == {dict} and keys == _key_ends(data)
@@ -138,7 +138,7 @@ def _row(value: Any) -> dict[str, Any] | None:
 
 def _key_ends(data: bytes) -> int:
     """Return an upper bound of the number of keys in JSON text: a colon after a quote ends a key, unless the quote is escaped in a string."""
-    return sum(not _is_escaped(data, match.start()) for match in _KEY_END.finditer(data))
+    return len(_KEY_END.findall(data)) + sum(not _is_escaped(data, match.start()) for match in _KEY_END_AFTER_BACKSLASHES.finditer(data))
 
 
 def _is_escaped(data: bytes, quote: int) -> bool:
@@ -149,8 +149,9 @@ def _is_escaped(data: bytes, quote: int) -> bool:
     return (quote - first) % 2 == 1
 
 
-_KEY_END, _BACKSLASH = re.compile(rb'"[ \t\r\n]*:'), ord("\\")
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+_KEY_END, _KEY_END_AFTER_BACKSLASHES = re.compile(rb'(?<!\\)"[ \t\r\n]*:'), re.compile(rb'(?<=\\\\)"[ \t\r\n]*:')
+_BACKSLASH = ord("\\")
+_LONG = float(1 << 63)
 _NESTED = {dict, list}
 
 

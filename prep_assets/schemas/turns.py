@@ -415,7 +415,7 @@ class ChatFormat:
         """
         images = Images({}, "images", "<image>") if images is None else images
         listed = as_list(messages, where)
-        if not {dict, View} >= {*map(type, listed)}:
+        if any(kind is not dict and kind is not View for kind in {*map(type, listed)}):
             listed = [message for _, message in objects(listed, where)]
         marks = bool(images)
         turns = tuple(
