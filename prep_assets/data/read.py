@@ -221,8 +221,13 @@ def _rows_with_repeated_keys(text: bytes, ends: Offsets, rows: Sequence[Mapping[
     if len(colons) == least_keys.sum():
         return {}
     colons_by_row = _count_by_line(_may_end_keys(raw, colons), ends)
-    for position in np.flatnonzero(colons_by_row != least_keys).tolist():
-        if colons_by_row[position] == _count_keys(rows[position]):
+    doubtful = np.flatnonzero(colons_by_row != least_keys)
+    if colons_by_row[doubtful].sum() == _count_keys(
+        [rows[position] for position in doubtful.tolist()]
+    ):  # no row has fewer colons than keys
+        return {}
+    for position in doubtful.tolist():
+        if colons_by_row[position] == _count_keys([rows[position]]):
             continue
         try:
             json.loads(_line(text, ends, position), object_pairs_hook=once)
@@ -270,13 +275,14 @@ def _least_keys(rows: Sequence[Mapping[str, Any]]) -> Offsets:
     return count
 
 
-def _count_keys(value: Any) -> int:
-    """The number of keys of a JSON value, at any depth."""
-    inner = value.values() if type(value) is dict else value
-    kinds = set(map(type, inner))
-    count = len(value) if type(value) is dict else 0
-    if dict in kinds or list in kinds:
-        count += sum([_count_keys(element) for element in inner if type(element) is dict or type(element) is list])
+def _count_keys(values: Sequence[Any]) -> int:
+    """The number of keys in JSON values, at any depth."""
+    count = 0
+    while values:
+        objects = [value for value in values if type(value) is dict]
+        count += sum(map(len, objects))
+        lists = [value for value in values if type(value) is list]
+        values = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(lists)]
     return count
 
 

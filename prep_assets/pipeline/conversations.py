@@ -25,12 +25,12 @@ from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation, derived_forms
 from prep_assets.proofs.derive import Derived, MaskOptions, derive, disagreement
-from prep_assets.samples import IMAGE, TOOL_CALL, PlainChat, Region, Sample
+from prep_assets.samples import IMAGE, TOOL_CALL, PlainChat, Region, Sample, Spelled, with_fields
 from prep_assets.stores.tokens import RecordWriter
 from prep_assets.text.chats import Bools, ByteSearch, ChatColumns, Kind, Outline, OutlinedSample, as_json, outline_of, outlined, plain_chat
 from prep_assets.text.conversation import SpecialInContent, control_pattern, plain_messages, shown_messages, tool_call, treat
 from prep_assets.text.encode import Encoded, Encoder
-from prep_assets.text.environment import END, WHITE_TO_PYTHON, MessageForm, Spelled, blocks_of, only_writes
+from prep_assets.text.environment import END, WHITE_TO_PYTHON, MessageForm, blocks_of, only_writes
 from prep_assets.text.forms import Form, Laid, Learned, Located, agreed
 from prep_assets.text.render import UNTEMPLATED, InlineReasoning, left_out, one_per_answer, render
 from prep_assets.text.spans import Ints, MaskPolicy, Placed, Rendered, Span, Stop, bounds, rounds, steps, without_oldest_rounds
@@ -226,7 +226,7 @@ class Marked(NamedTuple):
         spans: list[Span] = []
         for span in rendered.spans:
             lead, trail = (0, 0) if span.region.kind == TOOL_CALL else (span.lead, span.trail)
-            span = replace(span, region=replace(span.region, text=""), lead=lead, trail=trail)
+            span = replace(span, region=with_fields(span.region, text=""), lead=lead, trail=trail)
             last = spans[-1] if spans and span.region.kind == TOOL_CALL else None
             if last and (last.turn, last.end, last.region) == (span.turn, span.start, span.region):
                 span = replace(spans.pop(), end=span.end)
@@ -438,8 +438,10 @@ def in_columns(sample: AnyExample) -> Chat | None:
         return None
     if columns is None:
         return None
-    spelled = iter([columns.texts[number] for number in columns.form.json])
-    tools = tuple([Spelled(tool, next(spelled)) for tool in sample.tools])
+    tools = tuple(
+        [tool if isinstance(tool, Spelled) else Spelled(tool, text) for tool, text in zip(sample.tools, columns.texts, strict=False)]
+    )
+    spelled = iter([columns.texts[number] for number in columns.form.json[len(tools) :]])
     called = [{**call, "arguments": Spelled(call["arguments"], next(spelled) if call["arguments"] else "{}")} for call in calls]
     return ShapedChat(columns.form, columns.texts, sample, tools, tuple(called))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from prep_assets.caches import bounded_cache
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected, MaskOptions, derive
 from prep_assets.proofs.mask import IdentityProof, MaskProof
-from prep_assets.samples import ASSISTANT, COMPLETION, PlainChat, Sample
+from prep_assets.samples import ASSISTANT, COMPLETION, PlainChat, Sample, with_fields
 from prep_assets.text.chats import Bools, ByteSearch, ChatColumns, Ints, Kind, Outline, as_json, outline_of, plain_chat
 from prep_assets.text.environment import chat_template_utils
 from prep_assets.text.forms import Form, Known, Laid, Learned, Located, agreed, form_of
@@ -80,8 +80,8 @@ def answer_chat(sample: Sample) -> PlainChat | None:
     weights = [{region.loss_weight for region in turn.regions} for turn in sample.turns]
     if last.role not in (ASSISTANT, COMPLETION) or weights != [{0.0}] * len(before) + [{1.0}]:
         return None
-    bare = (replace(turn, regions=tuple(replace(region, loss_weight=None) for region in turn.regions)) for turn in sample.turns)
-    return plain_chat(replace(sample, turns=tuple(bare)))
+    bare = (with_fields(turn, regions=tuple(with_fields(region, loss_weight=None) for region in turn.regions)) for turn in sample.turns)
+    return plain_chat(with_fields(sample, turns=tuple(bare)))
 
 
 def moved(words: Derived, form: Form, shown: Sequence[str]) -> Derived:

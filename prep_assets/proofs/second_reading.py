@@ -14,7 +14,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from importlib import import_module
@@ -26,7 +26,7 @@ import numpy.typing as npt
 import orjson
 
 from prep_assets.errors import CheckFailed
-from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Group, Sample, Turn
+from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Group, Sample, Turn, with_fields
 from prep_assets.stores.arrays import in_arrow
 
 # Digests of rows, computed a second time: whether rows are equal, and on which side of a split they belong.
@@ -111,8 +111,8 @@ def _lossless(values: Sequence[Any], data: bytes) -> bool:
     keys, waiting = 0, values
     for _ in range(DEPTH):
         kinds = {*map(type, waiting)}
-        if float in kinds and _LONG_NUMBER.search(data):  # an integer of more than 64 bits is a fraction to orjson
-            return False
+        if float in kinds and any(type(value) is float and abs(value) >= _LONG for value in waiting):
+            return False  # an integer of more than 64 bits is a fraction to orjson
         if not kinds & _NESTED:
             # no more key ends than keys: no key is duplicated
             return {*map(type, values)} == {dict} and keys == _key_ends(data)
@@ -138,7 +138,16 @@ def _row(value: Any) -> dict[str, Any] | None:
 
 def _key_ends(data: bytes) -> int:
     """Return an upper bound of the number of keys in JSON text: a colon after a quote ends a key, unless the quote is escaped in a string."""
-    return sum(not _is_escaped(data, match.start()) for match in _KEY_END.finditer(data))
+    codes = np.frombuffer(data, np.uint8)
+    before = np.flatnonzero(codes == _COLON) - 1
+    for _ in range(_MOST_SPACES):
+        before -= codes[before] <= _SPACE
+    if (codes[before] <= _SPACE).any():
+        return sum(not _is_escaped(data, match.start()) for match in _KEY_END.finditer(data))
+    quotes = before[codes[before] == _QUOTE]
+    doubtful = quotes[codes[quotes - 1] == _BACKSLASH]
+    twice = doubtful[codes[doubtful - 2] == _BACKSLASH].tolist()
+    return len(quotes) - len(doubtful) + sum(not _is_escaped(data, quote) for quote in twice)
 
 
 def _is_escaped(data: bytes, quote: int) -> bool:
@@ -149,8 +158,11 @@ def _is_escaped(data: bytes, quote: int) -> bool:
     return (quote - first) % 2 == 1
 
 
-_KEY_END, _BACKSLASH = re.compile(rb'"[ \t\r\n]*:'), ord("\\")
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+_KEY_END = re.compile(rb'"[ \t\r\n]*:')
+_COLON, _SPACE, _QUOTE, _BACKSLASH = b':\x20"\\'
+_MOST_SPACES = 3
+"""White space before a colon that is skipped in all texts at once."""
+_LONG = float(1 << 63)
 _NESTED = {dict, list}
 
 
@@ -631,13 +643,13 @@ def read_again(sample: Sample, options: Mapping[str, Any], *, shown: bool) -> Sa
     Args:
         shown: whether the template writes reasoning.
     """
-    return replace(sample, turns=_reread_turns(sample.turns, options, shown))
+    return with_fields(sample, turns=_reread_turns(sample.turns, options, shown))
 
 
 def group_again(group: Group, options: Mapping[str, Any], *, shown: bool) -> Group:
     """Return a group as `read_again` does: its prompt and each of its responses."""
     responses = tuple(_reread_turns(response, options, shown) for response in group.responses)
-    return replace(group, prompt=_reread_turns(group.prompt, options, shown), responses=responses)
+    return with_fields(group, prompt=_reread_turns(group.prompt, options, shown), responses=responses)
 
 
 def _reread_turns(turns: Sequence[Turn], options: Mapping[str, Any], shown: bool) -> tuple[Turn, ...]:
@@ -661,12 +673,12 @@ def _reread_turn(turn: Turn, tags: Sequence[Sequence[str]], moves: bool) -> Turn
                 )
                 if not moves:
                     return (
-                        replace(turn, regions=tuple(neighbour for neighbour in turn.regions if neighbour.kind != THINKING))
+                        with_fields(turn, regions=tuple(neighbour for neighbour in turn.regions if neighbour.kind != THINKING))
                         if has_thinking
                         else turn
                     )
-                parts = [] if has_thinking or not body.strip() else [replace(region, kind=THINKING, text=body.strip())]
-                parts += [replace(region, text=answer.lstrip())] if answer.strip() else []
-                return replace(turn, regions=(*turn.regions[:position], *parts, *turn.regions[position + 1 :]))
+                parts = [] if has_thinking or not body.strip() else [with_fields(region, kind=THINKING, text=body.strip())]
+                parts += [with_fields(region, text=answer.lstrip())] if answer.strip() else []
+                return with_fields(turn, regions=(*turn.regions[:position], *parts, *turn.regions[position + 1 :]))
         return turn
     return turn

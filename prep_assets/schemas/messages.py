@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TOOL, USER, Example, Pair, Region, Sample, Turn, turn
-from prep_assets.schemas.fields import TOOLS, Row, as_mapping, needed, texts_of, value_at, weighted, wrong_type
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TOOL, USER, Example, Pair, Region, Sample, Turn, turn, with_fields
+from prep_assets.schemas.fields import SYSTEM_PROMPT, TOOLS, Row, as_mapping, needed, texts_of, value_at, weighted, wrong_type
 from prep_assets.schemas.reader import PlainMessages, plain_roles, reads_plain
 from prep_assets.schemas.registry import Convert, convert_with, schema
 from prep_assets.schemas.turns import (
@@ -65,7 +64,7 @@ def prompt_completion(
                 prompt, completion = prompt.strip(), completion.strip()
             turns = (turn(USER if template else PROMPT, prompt), turn(ASSISTANT if template else COMPLETION, completion))
             if separator:
-                turns = (replace(turns[0], regions=(*turns[0].regions, Region(SEPARATOR, separator, 0.0))), turns[1])
+                turns = (with_fields(turns[0], regions=(*turns[0].regions, Region(SEPARATOR, separator, 0.0))), turns[1])
             return chat_sample(row, with_system_of(row, turns), tools_key) if template else plain_sample(row, turns)
         if isinstance(prompt, str) != isinstance(completion, str):
             mismatched = completion if isinstance(prompt, str) else prompt
@@ -196,9 +195,10 @@ def messages(
         check(turns)
         sample = chat_sample(row, turns, tools_key)
         tools = _tools_with_messages(row[messages_key], sample.tools, messages_key)
-        return sample if tools is sample.tools else replace(sample, tools=tools)
+        return sample if tools is sample.tools else with_fields(sample, tools=tools)
 
-    return reads_plain(convert, PlainMessages(messages_key, role_key, content_key, plain_roles(form.roles), check))
+    beside = frozenset([tools_key, SYSTEM_PROMPT])
+    return reads_plain(convert, PlainMessages(messages_key, role_key, content_key, plain_roles(form.roles), check, beside))
 
 
 def _tools_with_messages(messages: Sequence[Mapping[str, Any]], tools: Tools, where: str) -> Tools:
@@ -227,7 +227,7 @@ def chat_read_hook(
     def convert(row: Row) -> Sample:
         sample = read(row)
         turns = tuple(_strip_turn(turn) for turn in sample.turns if turn.role != SYSTEM or turn.text.strip())
-        return replace(sample, turns=turns)
+        return with_fields(sample, turns=turns)
 
     return convert
 
@@ -235,7 +235,7 @@ def chat_read_hook(
 def _strip_turn(turn: Turn) -> Turn:
     if turn.role not in (USER, ASSISTANT):
         return turn
-    return replace(turn, regions=tuple(replace(region, text=region.text.strip()) for region in turn.regions))
+    return with_fields(turn, regions=tuple(with_fields(region, text=region.text.strip()) for region in turn.regions))
 
 
 LABELLED = {"messages": [{"role": "user", "content": "Name a prime number."}, {"role": "assistant", "content": "7"}], "label": True}
@@ -276,7 +276,7 @@ def kto(
         sample = chat(row) if is_chat else plain(row)
         if is_chat and sample.turns[-1].role != ASSISTANT:
             raise Refused("role_order", f"the label is about the last turn, which is of role {sample.turns[-1].role}")
-        return replace(sample, label=label)
+        return with_fields(sample, label=label)
 
     return convert
 
@@ -346,7 +346,8 @@ def sharegpt(
         check(turns)
         return chat_sample(row, turns, tools_key)
 
-    return reads_plain(convert, PlainMessages(messages_key, role_tag, content_tag, plain_roles(tags, function_tag), check))
+    beside = frozenset([tools_key, system_key])
+    return reads_plain(convert, PlainMessages(messages_key, role_tag, content_tag, plain_roles(tags, function_tag), check, beside))
 
 
 TAG_ROLES = {"human": USER, "gpt": ASSISTANT, "observation": TOOL, "function_call": ASSISTANT, "system": SYSTEM}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from operator import itemgetter
 from typing import Any, Literal
 
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Contrast, Pair, PlainChat, Turn, turn
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Contrast, Pair, PlainChat, Turn, turn, with_fields
 from prep_assets.schemas.dialogues import ASSISTANT_MARK, HUMAN_MARK, split_marked
 from prep_assets.schemas.dialogues import EXAMPLE as HH_EXAMPLE
 from prep_assets.schemas.fields import (
@@ -124,7 +123,7 @@ def _with_system_of(row: Row, key: str | None, example: Pair) -> Pair:
     prompt = with_system_of(row, example.prompt, key)
     if prompt != example.prompt and example.prompt[0].role == PROMPT:
         raise Refused("unsupported_column", f"the record has {key!r}, and a prompt without a chat template has no system turn")
-    return replace(example, prompt=prompt)
+    return with_fields(example, prompt=prompt)
 
 
 def _answer_turns(answer: object, key: str, prompt: tuple[Turn, ...]) -> tuple[Turn, ...]:

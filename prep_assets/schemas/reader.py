@@ -32,6 +32,7 @@ from prep_assets.samples import (
     Turn,
     over_turns,
     turn,
+    with_fields,
 )
 from prep_assets.schemas.fields import DECISIVE, MEDIA, NEUTRAL, Row, View, as_weight, has_content, join, unread, view_of, whole
 from prep_assets.schemas.registry import Convert, OwnFunction, own_function
@@ -56,6 +57,8 @@ class PlainMessages:
         role_key, content_key: the two fields of a message.
         roles: the tags of plain messages → their roles.
         check: rejects turns whose roles the schema does not accept.
+        beside: further columns that the schema reads in every row, whole or as a string: those with tools and with a system prompt.
+        read_beside: further fields that it reads in every message.
     """
 
     messages_key: str
@@ -63,12 +66,30 @@ class PlainMessages:
     content_key: str
     roles: Mapping[str, str]
     check: Callable[[tuple[Turn, ...]], None]
+    beside: frozenset[str] = frozenset()
+    read_beside: tuple[str, ...] = ("tool_calls", "tool_call_id", "name")
     _accepted: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     @property
     def columns(self) -> frozenset[str]:
         """The columns that hold the texts."""
         return frozenset([self.messages_key])
+
+    def reads_all(self, row: Row) -> bool:
+        """Whether the schema is certain to read all of the messages of a row: each has a text or none, and maybe a name, an id, and calls."""
+        try:
+            messages = row[self.messages_key]
+            calls = [call for message in messages for call in message.get("tool_calls") or ()]
+            functions = list(map(itemgetter("function"), calls))
+            return (
+                {dict} >= {*map(type, messages), *map(type, calls), *map(type, functions)}
+                and {str, type(None)} >= {type(message.get(self.content_key)) for message in messages}
+                and {self.role_key, self.content_key, *self.read_beside} >= set[str]().union(*messages)
+                and {"type", "id", "function"} >= set[str]().union(*calls)
+                and {"name", "arguments"} >= set[str]().union(*functions)
+            )
+        except (AttributeError, KeyError, TypeError):  # no list of objects
+            return False
 
     def read(self, rows: Sequence[Row]) -> list[PlainChat | None]:
         """One chat a row; `None` where the schema has to read the row."""
@@ -191,12 +212,13 @@ def without_speakers(mode: Literal["leave_out", "write"], convert: Convert) -> C
         return example
 
     plain = plain_rows_of(convert)  # plain messages have no names
+    plain = replace(plain, read_beside=plain.read_beside[:-1]) if isinstance(plain, PlainMessages) else plain
     return unnamed if plain is None else reads_plain(unnamed, plain)
 
 
 def _without_name(turn: Turn, mode: str) -> Turn:
     if mode == "leave_out" or not (turn.name or "").strip():
-        return replace(turn, name=None)
+        return with_fields(turn, name=None)
     prefix, regions = f"{turn.name}: ", list(turn.regions)
     index = next((index for index, region in enumerate(regions) if region.kind != THINKING and not region.drop), len(regions))
     first = regions[index] if index < len(regions) else Region(TEXT, "")
@@ -208,8 +230,8 @@ def _without_name(turn: Turn, mode: str) -> Turn:
         )
         raise Refused("name_before_reasoning", f"{detail}Put the reasoning into a field of its own, or set speaker_names: leave_out")
     else:
-        regions[index : index + 1] = [replace(first, text=prefix + first.text)]
-    return replace(turn, name=None, regions=tuple(regions))
+        regions[index : index + 1] = [with_fields(first, text=prefix + first.text)]
+    return with_fields(turn, name=None, regions=tuple(regions))
 
 
 # Users' mask builders: functions from a sample to the loss weights of its turns or regions.
@@ -234,7 +256,7 @@ def weighed_by(path: str, convert: Convert) -> Convert:
         weights = function(sample)
         if len(weights) != len(sample.turns):
             raise Refused("length_mismatch", f"{path!r} gives {len(weights)} weights for {len(sample.turns)} turns")
-        return replace(sample, turns=tuple(map(_with_weights, range(len(weights)), sample.turns, weights)))
+        return with_fields(sample, turns=tuple(map(_with_weights, range(len(weights)), sample.turns, weights)))
 
     return weighed
 
@@ -244,10 +266,10 @@ def _with_weights(number: int, turn: Turn, turn_weights: Any) -> Turn:
     if len(weights) != len(turn.regions):
         raise Refused("length_mismatch", f"{where} has {len(turn.regions)} regions, and the function gives {len(weights)} weights")
     regions = (
-        region if weight is None else replace(region, loss_weight=as_weight(weight, where))
+        region if weight is None else with_fields(region, loss_weight=as_weight(weight, where))
         for region, weight in zip(turn.regions, weights, strict=True)
     )
-    return replace(turn, regions=tuple(regions))
+    return with_fields(turn, regions=tuple(regions))
 
 
 # Reading rows. Every field of a row is accounted for: read by the schema, passed over by its name, listed under `ignore`, or an error.
@@ -381,10 +403,18 @@ class Reader:
 
     convert: Convert
     account: Account
-    _columns: dict[tuple[str, ...], bool] = field(default_factory=dict)
-    """Columns of a row → whether the schema reads only those with the texts."""
+    _columns: dict[tuple[str, ...], Set[str]] = field(default_factory=dict)
+    """Columns of a row → those that the schema reads; none where parts of texts are ignored."""
 
     def __call__(self, payload: Row) -> Example | None:
+        plain, columns = plain_rows_of(self.convert), tuple(payload)
+        read = self._columns.get(columns, frozenset())
+        if read and isinstance(plain, PlainMessages) and read <= plain.columns | plain.beside and plain.reads_all(payload):
+            # no view has to track what is read of it
+            if (example := self.convert({column: payload[column] for column in read})) is not None:
+                _reject_unstorable(example)
+                self.account.skim(payload, read)
+            return example
         row = self.account.view(payload)
         try:
             if (example := self.convert(row)) is None:
@@ -395,11 +425,10 @@ class Reader:
                 passed_over = lambda path: self.account.verdict(path) in ("passed over", "used")  # noqa: E731
                 unread_fields = self.convert.unread(whole(self.account.view(payload)), unread_fields, passed_over)
             self.account.note(row.book.dropped, unread_fields)
-            plain, columns = plain_rows_of(self.convert), tuple(payload)
             if plain is not None and columns not in self._columns and len(self._columns) < MOST_COLUMNS:
                 ignored = {*self.account.ignore}
                 ignores_texts = any("." in path or path in plain.columns for path in ignored)
-                self._columns[columns] = not ignores_texts and {*columns} - row.left - ignored == plain.columns
+                self._columns[columns] = frozenset() if ignores_texts else {*columns} - row.left - ignored
             return example
         finally:
             row.book.views.clear()  # a book and its views form a cycle, which is not collected while rows are read
@@ -409,7 +438,7 @@ class Reader:
         columns, plain = tuple(first), plain_rows_of(self.convert)
         if plain is not None and columns not in self._columns:
             self._convert_row(first)
-        return plain if self._columns.get(columns) else None
+        return plain if plain is not None and self._columns.get(columns) == plain.columns else None
 
     def rows(self, payloads: Sequence[Row], *, plain: bool = True) -> list[Example | PlainChat | PlainPair | Refused]:
         """The example of each row, or the error that rejects it.
@@ -423,7 +452,7 @@ class Reader:
             if columns not in self._columns:
                 first = numbers.pop(0)
                 examples[first] = self._convert_row(payloads[first])
-            if plain_rows is None or not self._columns.get(columns):
+            if plain_rows is None or self._columns.get(columns) != plain_rows.columns:
                 continue
             for number, plain_example in zip(numbers, plain_rows.read([payloads[number] for number in numbers]), strict=True):
                 examples[number] = plain_example
@@ -458,7 +487,7 @@ def _without_views(example: Example) -> Example:
     for name in ("tools", "documents", "template_options"):
         if value := getattr(example, name, None):
             plain[name] = whole(value) if isinstance(value, Mapping) else tuple(map(whole, value))
-    return replace(example, **plain) if plain else example
+    return with_fields(example, **plain) if plain else example
 
 
 def apply(convert: Convert, payload: Row) -> Example:
@@ -494,9 +523,10 @@ def _reject_unstorable(example: Example) -> None:
     elif isinstance(example, Group):
         turns += chain.from_iterable(example.responses)
     for turn in turns:
-        _reject_weighted_space(turn)
-        for region in turn.regions:
-            if not has_mask and not region.attend and not region.drop:
+        if len(turn.regions) > 1:
+            _reject_weighted_space(turn)
+        for region in () if has_mask else turn.regions:
+            if not region.attend and not region.drop:
                 detail = f"region {region.kind!r} in a turn of role {turn.role} is not attended to; only tokens of documents and chats have an attention mask. "
                 raise Refused("not_attended", detail + "Drop it (semantic_drop_mask), or attend to it", stage="schema")
 

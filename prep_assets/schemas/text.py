@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, SYSTEM, TEXT, USER, Region, Sample, Turn, document

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, TypedDict
 
@@ -23,8 +23,10 @@ from prep_assets.samples import (
     Pair,
     Region,
     Sample,
+    Spelled,
     Turn,
     turn,
+    with_fields,
 )
 from prep_assets.schemas.fields import (
     CALLS,
@@ -35,7 +37,9 @@ from prep_assets.schemas.fields import (
     TEMPLATE_OPTIONS,
     TOOLS,
     Row,
+    View,
     as_integer,
+    as_list,
     as_mapping,
     as_number,
     as_text,
@@ -50,7 +54,7 @@ from prep_assets.schemas.fields import (
     whole,
     wrong_type,
 )
-from prep_assets.stores.files import loads
+from prep_assets.stores.files import dumps, loads
 
 # Role tags of data sets → roles.
 
@@ -145,10 +149,13 @@ def call_text(call: Row, where: str) -> str:
     return require_json(normalized, "bad_tool_call", f"{where}.arguments")
 
 
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
 def require_json(value: object, reason: str, where: str) -> str:
     """`value` as compact JSON; rejected with `reason` if JSON cannot express it, such as NaN or a date of a Parquet file."""
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return _compact(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise Refused(reason, f"{where} cannot be written as JSON: {error}") from error
 
@@ -175,7 +182,9 @@ def tools_at(row: Row, key: str | None) -> tuple[Mapping[str, Any], ...]:
 
 def _parse_tools(text: str, where: str) -> tuple[Mapping[str, Any], ...]:
     """The tools of a JSON text. Rows with the same text share them, so they must not be changed."""
-    return _wrapped_tools(_parse_json(text, "bad_tools", where) if text.strip() else None, where)
+    return tuple(
+        [Spelled(tool, dumps(tool)) for tool in _wrapped_tools(_parse_json(text, "bad_tools", where) if text.strip() else None, where)]
+    )
 
 
 _parse_tools_cached = bounded_cache("tools", 256)(_parse_tools)
@@ -232,7 +241,7 @@ class Images:
         regions: list[Region] = []
         for number, piece in enumerate(text.split(self._token)):
             if number:
-                regions.append(replace(self.take(), loss_weight=weight))
+                regions.append(with_fields(self.take(), loss_weight=weight))
             if piece:
                 regions.append(Region(TEXT, piece, weight))
         return regions
@@ -337,7 +346,7 @@ def _part_regions(part: Row, where: str, weight: float | None, images: Images) -
         keys = ("image_url", "image", "path", "url", "value")
         has_image = any(part.get(key) is not None for key in keys)
         image = image_of(_agreeing_value(part, keys, where), where, part) if has_image else images.take()
-        return [replace(image, loss_weight=weight)]
+        return [with_fields(image, loss_weight=weight)]
     raise Refused("unknown_part", f"{where} has type {kind!r}{nearest(kind, PARTS)}; known: {', '.join(PARTS)}")
 
 
@@ -405,21 +414,29 @@ class ChatFormat:
         without a call before it (``role_order``, ``unknown_tool_call``).
         """
         images = Images({}, "images", "<image>") if images is None else images
-        placed_messages = list(objects(messages, where))
+        listed = as_list(messages, where)
+        if any(kind is not dict and kind is not View for kind in {*map(type, listed)}):
+            listed = [message for _, message in objects(listed, where)]
+        marks = bool(images)
         turns = tuple(
-            [self._plain_turn(message, images) or self._general_turn(message, place, images) for place, message in placed_messages]
+            [
+                self._plain_turn(message, images, marks) or self._general_turn(message, f"{where}[{at}]", images)
+                for at, message in enumerate(listed)
+            ]
         )
         require_calls_before_results(turns)
         _require_known_call_ids(turns, where)
         return turns
 
-    def _plain_turn(self, message: Row, images: Images) -> Turn | None:
-        """The turn of a message with only a role and a text, as most are; `None` for others."""
+    def _plain_turn(self, message: Row, images: Images, marks: bool) -> Turn | None:
+        """The turn of a message with only a role and a text, as most are; `None` for others. `marks`: whether a text may have marks of images."""
         if len(message) != 2:
             return None
         tag, text = message.get(self.role_key), message.get(self.content_key)
         role = self.roles.get(tag) if isinstance(tag, str) and tag != self.call_tag else None
-        return Turn(role, tuple(images.split(text, None))) if role is not None and isinstance(text, str) and text.strip() else None
+        if role is None or not isinstance(text, str) or not text or text.isspace():
+            return None
+        return Turn(role, tuple(images.split(text, None)) if marks else (Region(TEXT, text),))
 
     def _general_turn(self, message: Row, where: str, images: Images) -> Turn:
         role = role_at(message, self.role_key, self.roles, where)
@@ -465,10 +482,10 @@ def _require_content(role: str, regions: Sequence[Region], where: str) -> None:
 def _require_known_call_ids(turns: Sequence[Turn], where: str) -> None:
     """Check that each tool result answers an earlier call, where calls have ids."""
     call_ids: list[str] = []
-    for number, turn in enumerate(turns):
+    for number, turn in enumerate(turns) if {turn.tool_call_id for turn in turns} - {None} else ():
         if turn.role == TOOL and turn.tool_call_id is not None and call_ids and turn.tool_call_id not in call_ids:
             raise Refused("unknown_tool_call", f"{where}[{number}] answers call {turn.tool_call_id!r}; made so far: {', '.join(call_ids)}")
-        ids = [json.loads(region.text).get("id") for region in turn.regions if region.kind == TOOL_CALL]
+        ids = [json.loads(region.text).get("id") for region in turn.regions if region.kind == TOOL_CALL and '"id":' in region.text]
         call_ids += [call_id for call_id in ids if call_id is not None]
 
 
@@ -513,7 +530,7 @@ def offered(row: Row, tools_key: str | None = "tools") -> Offered:
 def tools_of(row: Row, key: str | None) -> tuple[Mapping[str, Any], ...]:
     """The tools under `key`, or under any spelling of it where that is ``tools``. Two different lists are rejected."""
     keys = TOOLS if key == TOOLS[0] else (key,)
-    tool_lists = [tools for column in keys if (tools := tools_at(row, column))]
+    tool_lists = [tools for column in keys if column is not None and row.get(column) is not None and (tools := tools_at(row, column))]
     if any(tools != tool_lists[0] for tools in tool_lists):
         raise Refused(
             "conflicting_tools", f"different tools stand under {' and '.join(repr(column) for column in keys if row.get(str(column)))}"
@@ -561,10 +578,10 @@ def weighted_by(row: Row, turns: Sequence[Turn]) -> tuple[Turn, ...]:
 
     def scaled(region: Region) -> Region:
         product = weight * (1.0 if region.loss_weight is None else region.loss_weight)
-        return replace(region, loss_weight=as_weight(product, "the record's weight times its part's"))
+        return with_fields(region, loss_weight=as_weight(product, "the record's weight times its part's"))
 
     answers = (ASSISTANT, COMPLETION)
-    return tuple(replace(turn, regions=tuple(map(scaled, turn.regions))) if turn.role in answers else turn for turn in turns)
+    return tuple(with_fields(turn, regions=tuple(map(scaled, turn.regions))) if turn.role in answers else turn for turn in turns)
 
 
 # Preference pairs.
@@ -574,7 +591,7 @@ def pair_of(row: Row, prompt: Sequence[Turn], chosen: Sequence[Turn], rejected: 
     """A pair with the row's margin, weight, tools, documents and template variables; see `pair`."""
     base = pair(prompt, weighted_by(row, chosen), weighted_by(row, rejected))
     margin = None if row.get("margin") is None else as_number(row["margin"], "margin")
-    return replace(base, margin=margin, **offered(row, tools_key))
+    return with_fields(base, margin=margin, **offered(row, tools_key))
 
 
 def pair(prompt: Sequence[Turn], chosen: Sequence[Turn], rejected: Sequence[Turn]) -> Pair:

@@ -363,6 +363,14 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
+_ONCE = json.JSONDecoder(object_pairs_hook=once)
+
+
+def decode_once(text: str) -> Any:
+    """Parse JSON text whose objects have no duplicate key, as `json.loads` with `once`, which makes a decoder each time."""
+    return json.loads(text) if text.startswith("\ufeff") else _ONCE.decode(text)
+
+
 def is_too_deep(value: Any) -> bool:
     """Return whether a JSON value is nested more than `MOST_NESTED` deep."""
     level = [value]
@@ -388,7 +396,7 @@ def loads(text: bytes | str) -> Any:
         ValueError: it is not UTF-8 or not JSON, is nested too deep, or has a duplicate key.
     """
     try:
-        value = json.loads(text.decode() if isinstance(text, bytes) else text, object_pairs_hook=once)
+        value = decode_once(text.decode() if isinstance(text, bytes) else text)
     except RecursionError as error:
         raise ValueError(TOO_DEEP) from error
     if may_be_too_deep(text) and is_too_deep(value):

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.samples import IMAGE, TEXT, TOOL_CALL, PlainChat, Region, Sample, Turn
+from prep_assets.samples import IMAGE, TEXT, TOOL_CALL, PlainChat, Region, Sample, Spelled, Turn
 
 # Outlines of samples with tools, calls or reasoning: without their texts many are equal, and the outline decides how they are rendered.
 
@@ -93,7 +93,7 @@ def outlined(sample: Sample, read: Read = lambda region: json.loads(region.text)
     if sample != Sample(sample.turns, sample.tools) or not all(sample.tools):
         return None
     try:
-        texts = [as_json(tool) for tool in sample.tools]
+        texts = [tool.json if isinstance(tool, Spelled) else as_json(tool) for tool in sample.tools]
         listed = [*range(len(texts))]
         turns = tuple([_outlined(turn, texts, listed, read) for turn in sample.turns])
     except (_NotOutlined, ValueError, KeyError, TypeError, RecursionError):
@@ -101,12 +101,16 @@ def outlined(sample: Sample, read: Read = lambda region: json.loads(region.text)
     return OutlinedSample(Outline(len(texts), tuple(listed), len(sample.tools), turns), tuple(texts)) if texts else None
 
 
+_NO_BLANKS = "", ""
+
+
 class _NotOutlined(Exception):
     """A part of a sample that no outline can hold."""
 
 
 def _outlined(turn: Turn, texts: list[str], listed: list[int], read: Read) -> _Turn:
-    texts += [_bare(text) for text in (turn.name, turn.tool_call_id) if text is not None]
+    if turn.name is not None or turn.tool_call_id is not None:
+        texts += [_bare(text) for text in (turn.name, turn.tool_call_id) if text is not None]
     regions = tuple([(region.kind, region.loss_weight, _pattern(region, texts, listed, read)) for region in turn.regions])
     return turn.role, turn.name is not None, turn.tool_call_id is not None, regions
 
@@ -125,6 +129,9 @@ def _pattern(region: Region, texts: list[str], listed: list[int], read: Read) ->
             texts.append(as_json(call["arguments"]))
         return tuple([key for key in present if present[key]])
     words = region.text.strip()
+    if words and len(words) == len(region.text):
+        texts.append(words)
+        return _NO_BLANKS
     around = tuple(region.text.split(words, 1)) if words else (region.text,)
     if any(len(blanks) > MOST_BLANKS for blanks in around):
         raise _NotOutlined

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import count, groupby
 from typing import Any, Literal
 
 from prep_assets.errors import Refused
-from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, PlainChat, Region, Sample, Turn
-from prep_assets.stores.files import TOO_DEEP, is_too_deep, may_be_too_deep, once
+from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, PlainChat, Region, Sample, Turn, with_fields
+from prep_assets.stores.files import TOO_DEEP, decode_once, is_too_deep, may_be_too_deep
 from prep_assets.text.environment import MessageForm
 from prep_assets.text.spans import control_pattern
 
@@ -71,7 +71,7 @@ def tool_call(region: Region) -> dict[str, Any]:
         Refused: ``bad_tool_call`` or ``too_deeply_nested``.
     """
     try:
-        call = json.loads(region.text, object_pairs_hook=once)
+        call = decode_once(region.text)
         name, arguments = call["name"], call["arguments"]
     except (ValueError, TypeError, KeyError) as error:
         raise Refused("bad_tool_call", f"{region.text[:80]!r} is no {{name, arguments}}: {error}", stage="render") from error
@@ -238,17 +238,23 @@ def messages(sample: Sample, shown_pieces: Sequence[Piece], marking: Marking = "
 
 def plain_messages(chat: PlainChat, form: MessageForm = _COMMON) -> list[dict[str, Any]]:
     """The messages of a plain chat."""
-    in_parts, turns = form.content == "parts", zip(chat.roles, chat.texts, strict=True)
-    return [{"role": role, "content": [{"type": TEXT, "text": text}] if in_parts else text} for role, text in turns]
+    return [_plain_message(role, text, form) for role, text in zip(chat.roles, chat.texts, strict=True)]
+
+
+def _plain_message(role: str, text: str, form: MessageForm) -> dict[str, Any]:
+    return {"role": role, "content": [{"type": TEXT, "text": text}] if form.content == "parts" else text}
 
 
 def shown_messages(turns: Sequence[Turn], calls: Iterable[Mapping[str, Any]], form: MessageForm = _COMMON) -> list[dict[str, Any]]:
     """The messages of turns without images or dropped regions; `calls` are their tool calls as `tool_call` reads them."""
-    remaining_calls = iter(calls)
-    contents_of_turns = (
-        [(region.kind, next(remaining_calls) if region.kind == TOOL_CALL else region.text) for region in turn.regions] for turn in turns
-    )
-    return [_message(turn, contents, turn.name, form) for turn, contents in zip(turns, contents_of_turns, strict=True)]
+    remaining_calls, chat_messages = iter(calls), list[dict[str, Any]]()
+    for turn in turns:
+        if len(turn.regions) == 1 and turn.regions[0].kind == TEXT and turn.name is None and turn.tool_call_id is None:
+            chat_messages.append(_plain_message(turn.role, turn.regions[0].text, form))
+            continue
+        contents = [(region.kind, next(remaining_calls) if region.kind == TOOL_CALL else region.text) for region in turn.regions]
+        chat_messages.append(_message(turn, contents, turn.name, form))
+    return chat_messages
 
 
 def _message(turn: Turn, contents: Iterable[tuple[str, Any]], name: str | None, form: MessageForm) -> dict[str, Any]:
@@ -273,8 +279,8 @@ def _message(turn: Turn, contents: Iterable[tuple[str, Any]], name: str | None, 
         message["content"] = parts if as_parts(turn, form) else parts[0]["text"]
     elif form.no_content == "null":
         message["content"] = None
-    optional = {"name": name, "tool_call_id": turn.tool_call_id, form.reasoning: "".join(thoughts) if thoughts else None}
-    message |= {key: content for key, content in optional.items() if content is not None}
+    optional = ("name", name), ("tool_call_id", turn.tool_call_id), (form.reasoning, "".join(thoughts) if thoughts else None)
+    message |= [(key, content) for key, content in optional if content is not None]
     return {**message, "tool_calls": calls} if calls else message
 
 
@@ -357,8 +363,8 @@ def treat(sample: Sample, pattern: re.Pattern[str] | None, mode: SpecialInConten
         raise Refused("control_token_in_content", f"{tokens[0]!r} is typed in the content, {len(tokens)} such texts in all", stage="render")
     if mode != "strip":
         return sample, len(tokens)
-    stripped_turns = [replace(turn, regions=tuple(_strip_region(region, pattern) for region in turn.regions)) for turn in sample.turns]
-    return replace(sample, turns=tuple(stripped_turns)), len(tokens)
+    stripped_turns = [with_fields(turn, regions=tuple(_strip_region(region, pattern) for region in turn.regions)) for turn in sample.turns]
+    return with_fields(sample, turns=tuple(stripped_turns)), len(tokens)
 
 
 def _region_texts(region: Region) -> list[str]:
@@ -374,9 +380,9 @@ def _strip_region(region: Region, pattern: re.Pattern[str]) -> Region:
         return region
     strip, call = partial(without, pattern=pattern), _parse_call(region)
     if call is None:
-        return replace(region, text=strip(region.text))
+        return with_fields(region, text=strip(region.text))
     stripped = map_strings(call, strip, strip)
-    return region if stripped == call else replace(region, text=json.dumps(stripped, ensure_ascii=False))
+    return region if stripped == call else with_fields(region, text=json.dumps(stripped, ensure_ascii=False))
 
 
 def _parse_call(region: Region) -> Any:

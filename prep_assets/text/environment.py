@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import Refused
+from prep_assets.samples import Spelled
 
 if TYPE_CHECKING:
     from prep_assets.text.template import ChatTemplate
@@ -253,16 +254,6 @@ _METHODS = frozenset(
 _FUNCTIONS = frozenset(("dict", "namespace", "raise_exception", "range", "strftime_now"))
 _UNSUPPORTED = ("Mul", "Pow", "Div", "FloorDiv", "Include", "Import", "FromImport", "Extends", "Block", "FilterBlock")
 """Jinja nodes that may differ in meaning, take unbounded memory, or load other templates."""
-
-
-class Spelled(dict[str, Any]):
-    """A tool or the arguments of a call, with their JSON, so that a template need not serialize them again."""
-
-    __slots__ = ("json",)
-
-    def __init__(self, value: Mapping[str, Any], text: str) -> None:
-        super().__init__(value)
-        self.json = text
 
 
 _WRITING_NODES = frozenset(

@@ -306,8 +306,9 @@ def agreed(form: Form, answer: Callable[[Texts], T], moved: Callable[[T, Form, S
         answer: texts → derivation of the chat with these texts.
         moved: derivation of the first chat, form, rendered texts of another chat → derivation moved to that chat.
     """
-    words = answer(form.invented[0])
-    return words if all(moved(words, form, form.shown(texts)) == answer(texts) for texts in form.invented) else None
+    answers = list(map(answer, form.invented))
+    agrees = (moved(answers[0], form, form.shown(texts)) == found for texts, found in zip(form.invented, answers, strict=True))
+    return answers[0] if all(agrees) else None
 
 
 # Derivations of forms, in bytes, and the cache of frequent forms.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from prep_assets.proofs import chat_blocks as module
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, Row, prove_identity, prove_masks
-from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, turn
+from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, turn, with_fields
 from prep_assets.text import forms
 from prep_assets.text.chats import ChatColumns, outlined
 from prep_assets_tests.effort import examples
@@ -67,7 +66,7 @@ class Built:
 
 @pytest.mark.parametrize("name", ["llama3", "qwen", "qwen3"])
 def test_sound_rows_are_proven_and_counted(name: str) -> None:
-    samples = [CALLED, replace(CALLED, turns=(turn(USER, "Write."), *CALLED.turns[1:])), replace(CALLED, tools=({"name": "é"},))]
+    samples = [CALLED, with_fields(CALLED, turns=(turn(USER, "Write."), *CALLED.turns[1:])), with_fields(CALLED, tools=({"name": "é"},))]
     built = Built(bind(SHIPPED, name), samples)
     assert len(built.samples) == 3
     assert built.proven() == [True] * 3
@@ -79,9 +78,9 @@ def test_sound_rows_are_proven_and_counted(name: str) -> None:
 def changed(sample: Sample, at: int, region: int, text: str | None) -> Sample:
     """The sample with another text in a region, or without that region."""
     own = sample.turns[at]
-    changes = () if text is None else (replace(own.regions[region], text=text),)
-    other = replace(own, regions=(*own.regions[:region], *changes, *own.regions[region + 1 :]))
-    return replace(sample, turns=(*sample.turns[:at], other, *sample.turns[at + 1 :]))
+    changes = () if text is None else (with_fields(own.regions[region], text=text),)
+    other = with_fields(own, regions=(*own.regions[:region], *changes, *own.regions[region + 1 :]))
+    return with_fields(sample, turns=(*sample.turns[:at], other, *sample.turns[at + 1 :]))
 
 
 OTHER = json.dumps({"name": "get", "arguments": {"path": "/tmp/e", "lines": [1, 2.5]}})
@@ -96,11 +95,11 @@ OTHER = json.dumps({"name": "get", "arguments": {"path": "/tmp/e", "lines": [1, 
         changed(ACTS, 1, 0, None),
         changed(ACTS, 1, 0, "Hmm.\n"),
         changed(ACTS, 2, 0, '{"é": "no"}'),
-        replace(ACTS, tools=({"type": "function", "function": {"name": "get", "parameters": {"a": [], "b": {}}}},)),
-        replace(ACTS, tools=()),
-        replace(ACTS, tools=TOOLS * 2),
-        replace(ACTS, turns=(ACTS.turns[0], ACTS.turns[1], ACTS.turns[2], *ACTS.turns[4:])),
-        replace(ACTS, turns=ACTS.turns[:-1]),
+        with_fields(ACTS, tools=({"type": "function", "function": {"name": "get", "parameters": {"a": [], "b": {}}}},)),
+        with_fields(ACTS, tools=()),
+        with_fields(ACTS, tools=TOOLS * 2),
+        with_fields(ACTS, turns=(ACTS.turns[0], ACTS.turns[1], ACTS.turns[2], *ACTS.turns[4:])),
+        with_fields(ACTS, turns=ACTS.turns[:-1]),
     ],
 )
 def test_a_row_that_another_chat_became_is_not_proven(said: Sample) -> None:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from prep_assets.proofs.chat_blocks import answer_chat
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, TEXT, THINKING, USER, PlainChat, Region, Sample, Tokenized, Turn, turn
+from prep_assets.samples import (
+    ASSISTANT,
+    COMPLETION,
+    PROMPT,
+    TEXT,
+    THINKING,
+    USER,
+    PlainChat,
+    Region,
+    Sample,
+    Tokenized,
+    Turn,
+    turn,
+    with_fields,
+)
 from prep_assets.text.chats import plain_chat
 
 CHAT = Sample((turn(USER, "Why?"), turn(ASSISTANT, "So.")))
@@ -31,8 +44,8 @@ def test_plain_chats() -> None:
     ],
 )
 def test_something_beside_the_turns(changed: dict[str, Any]) -> None:
-    assert plain_chat(replace(CHAT, **changed)) is None
-    assert answer_chat(replace(answered(), **changed)) is None
+    assert plain_chat(with_fields(CHAT, **changed)) is None
+    assert answer_chat(with_fields(answered(), **changed)) is None
 
 
 @pytest.mark.parametrize(
