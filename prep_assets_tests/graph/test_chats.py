@@ -292,6 +292,7 @@ def test_each_answer_is_trained_once_with_its_reasoning_before_history_as_a_mode
     counts = published.manifest.counts
     assert (counts["read"], counts["kept"], counts["examples"]) == (1, 1, 4)
     assert "reasoning_dropped_by_template" not in counts
+    build(workspace, "sft_packed")
 
 
 def test_without_it_the_loss_of_reasoning_is_counted(tmp_path: Path) -> None:

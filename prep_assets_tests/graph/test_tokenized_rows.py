@@ -81,7 +81,8 @@ def test_they_are_packed_traced_and_tested_like_any_row(store: tuple[Workspace, 
     trials = selftest(workspace, published)
     assert [trial for trial in trials if not trial.passed] == []
     assert sum(trial.tried > 0 for trial in trials) > 20
-    build(workspace, "sft_template")
+    for asset in ("sft_template", "sft_packed"):
+        build(workspace, asset)
     for asset in ("sft_tokens", "sft_packed"):
         found = trace(workspace, asset, 0)
         sequence = found.pieces[0].sequence
