@@ -32,9 +32,9 @@ $(VENV)/.installed-lint: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3
 
-# random tests with all of their examples, a third of which `make test` tries, and tests that take long
+# all tests, random ones with all of their examples, a third of which `make test` tries, those of grids with every cell, and those that take long
 soak: $(VENV)/.installed-test
-	@PREP_ASSETS_SOAK=1 $(BIN)/python -m pytest -n 2 -m "hypothesis or soak"
+	@PREP_ASSETS_SOAK=1 $(BIN)/python -m pytest -n 2
 
 # what trainers' packages depend on is left out for those of readers.txt, so that torch stays the one of constraints.txt
 $(VENV)/.installed-readers: $(VENV)/.installed-test prep_assets_tests/readers.txt

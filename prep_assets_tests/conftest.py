@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from prep_assets import caches
 from prep_assets.proofs import words
 from prep_assets.proofs import words as token_bytes
 from prep_assets.stores import arrays as columns
@@ -56,8 +57,12 @@ def short_stretches() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def proofs_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What is proven of tokenizers that tests spoil is not left on disk for the user's own builds."""
+    """What is proven of tokenizers that tests spoil is not left on disk for the user's own builds. They are compared with transformers' in the process
+    of the tests, which imports it once, as a process for each takes three seconds; and no garbage is searched for where one of them goes: tests fill the
+    memory with so much else that each search takes longer than most builds."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agreement, "_compare_in_new_process", lambda name, path: agreement.compare(from_file(name, path), path.parent))
+        patch.setattr(caches, "_collect_all", lambda: None)
         for module in (token_bytes, words, agreement):
             patch.setattr(module, "KEPT", Kept(str(tmp_path_factory.mktemp("kept")), 99))
         yield
@@ -121,9 +126,3 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if reasons:
         listed = "; ".join(f"{count} because {reason}" for reason, count in reasons.most_common())
         terminalreporter.write_line(f"{reasons.total()} skipped: {listed}")
-
-
-@pytest.fixture(autouse=True)
-def compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokenizers are compared with transformers' in the process of the tests, which imports it once. A process for each takes three seconds."""
-    monkeypatch.setattr(agreement, "_compare_in_new_process", lambda name, path: agreement.compare(from_file(name, path), path.parent))

@@ -164,9 +164,9 @@ def holds(asset: str, kind: type) -> bool:
 
 
 def store_of(workspace: Workspace, published: Published) -> Store:
-    """A published store with its asset."""
-    name = published.manifest.asset
-    return Store(workspace, EVERY[name] if name in EVERY else asset_named(name, workspace), published)
+    """A published store with its asset. What one check of a run has opened, the others take."""
+    name, kept = published.manifest.asset, {} if published.evidence is None else published.evidence
+    return Store(workspace, EVERY[name] if name in EVERY else asset_named(name, workspace), published, kept=kept)
 
 
 def run_check(check: Check, workspace: Workspace, published: Published) -> Verdict:

@@ -22,6 +22,7 @@ from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Sample
+from prep_assets.stores.guards import Guards
 from prep_assets.stores.manifest import Manifest, build_key, differences
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.tokens import TokenStore, open_tokens
@@ -162,7 +163,7 @@ class Build:
     @property
     def overrides(self) -> tuple[str, ...]:
         """Keys of the recipe that this run's options change, e.g. ``packing.row_len``."""
-        return differences(self.plain_recipe, self.recipe)
+        return () if self.recipe is self.plain_recipe else differences(self.plain_recipe, self.recipe)
 
     @property
     def place(self) -> Place:
@@ -409,7 +410,8 @@ class Asset:
 
     def build(self, workspace: Workspace, partition: str) -> Build:
         """The build of one store."""
-        return Build(self, workspace, partition, self.recipe(workspace, partition), self.recipe(workspace.plain, partition))
+        recipe = self.recipe(workspace, partition)
+        return Build(self, workspace, partition, recipe, self.recipe(workspace.plain, partition) if workspace.overrides else recipe)
 
 
 # Options in recipes.
@@ -491,7 +493,7 @@ class Store:
 
     Attributes:
         part: the records to look at; `None`: all.
-        kept: results that the proofs of several parts share in one process, by name.
+        kept: results that the proofs of several parts, and the checks of one run, share in one process, by name.
     """
 
     workspace: Workspace
@@ -546,13 +548,11 @@ class Store:
 
     def streams(self) -> dict[str, TokenStore]:
         """Its token streams by file stem; only the records of `part` if one is set."""
-        if (part := self.part) is None:
-            return token_streams(self.asset, self.published)
-        whole = self.once("streams", lambda: token_streams(self.asset, self.published))
-        return {name: part.records_of(stream) for name, stream in whole.items()}
+        whole, part = self.once("streams", lambda: token_streams(self.asset, self.published)), self.part
+        return whole if part is None else {name: part.records_of(stream) for name, stream in whole.items()}
 
     def once(self, name: str, make: Callable[[], T]) -> T:
-        """Compute a value for the first part, and share it with all later ones."""
+        """Compute a value for the first part or check, and share it with all later ones."""
         if name not in self.kept:
             self.kept[name] = make()
         shared: T = self.kept[name]
@@ -580,8 +580,8 @@ class Store:
 
 def token_streams(asset: Asset, published: Published) -> dict[str, TokenStore]:
     """The token streams of a store by file stem."""
-    stems = asset.stems(published.manifest.partition).values()
-    return {stem: open_tokens(published.directory, stem) for stem in stems if (published.directory / f"{stem}.index").is_dir()}
+    stems, folder, guards = asset.stems(published.manifest.partition).values(), published.directory, Guards()
+    return {stem: open_tokens(folder, stem, guards) for stem in stems if (folder / f"{stem}.index").is_dir()}
 
 
 # Documents by engine: fast or reference.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from prep_assets.caches import bounded_cache
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text.conversation import messages, pieces
@@ -305,6 +306,13 @@ class Certificate:
 
 def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Certificate:
     """Certify a template by rendering the probes. With `vocabulary`, the certificate has findings about the two."""
+    certificate = _certified(template)
+    known = certificate.renders and vocabulary is not None
+    return replace(certificate, findings=tuple(findings(template, vocabulary))) if known else certificate
+
+
+@bounded_cache("certificates", 16, key=lambda template: (template.name, template.hash, template.control))
+def _certified(template: ChatTemplate) -> Certificate:
     short = _try_render(template, PROBES["plain"])
     if isinstance(short, Refused):
         return Certificate(template.name, renders=False, reason=str(short))
@@ -335,7 +343,6 @@ def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Cer
         proofs=("offsets of one render", "the render built anew", "decoding of trained tokens", *(["generation tags"] if tags else [])),
         stops=stops,
         chats=chats,
-        findings=tuple(findings(template, vocabulary)) if vocabulary is not None else (),
     )
 
 

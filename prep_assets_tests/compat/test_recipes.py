@@ -207,8 +207,8 @@ def local(tmp_path: Path, hub: Callable[[str, list[dict[str, Any]]], None]) -> A
         source = RECIPES / name
         values = yaml.safe_load(source.read_text("utf-8"))
         values["tokenizer"] = with_tokens(tmp_path / "tokenizer", values)
-        if "arithmetic" in values:
-            values["arithmetic"]["n"] = 50
+        if Path(name).stem == "rl":
+            values.setdefault("arithmetic", {})["n"] = 50
         for domain, entry in values["domains"].items():
             for key in ("files", "test_files"):
                 for address in entry.get(key, []) if "hub://" in str(entry.get(key)) else []:

@@ -24,7 +24,7 @@ def serve(handler: Callable[..., BaseHTTPRequestHandler], context: ssl.SSLContex
     with Server(("127.0.0.1", 0), handler) as server:
         if context is not None:
             server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 

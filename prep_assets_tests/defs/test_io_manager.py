@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,14 @@ KEY = "prep_assets_stores"
 SFT = dg.StaticPartitionsDefinition(list(DOMAINS["sft"]))
 
 
+@cache
+def ours(manager: pa.StoreIOManager) -> dg.Definitions:
+    return definitions(Site(WorkspaceResource(configs=str(CONFIGS)), manager), whole_project=False)
+
+
 def adopted(stores: Path, *assets: dg.AssetsDefinition, **options: Any) -> dg.Definitions:
     """Our definitions merged with those of a project, in one line."""
-    site = Site(WorkspaceResource(configs=str(CONFIGS)), pa.StoreIOManager(store_dir=str(stores), **options))
-    return dg.Definitions.merge(definitions(site, whole_project=False), dg.Definitions(assets=list(assets)))
+    return dg.Definitions.merge(ours(pa.StoreIOManager(store_dir=str(stores), **options)), dg.Definitions(assets=list(assets)))
 
 
 def given(stores: Path, asset: dg.AssetsDefinition, partition: str | None = None, **options: Any) -> Any:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,9 +42,16 @@ def four_domains(folder: Path, **more: Any) -> Workspace:
     return workspace_in(folder, minimal("sft", domains, **{"workers": 2, "packing": {"row_len": 64}, **more}))
 
 
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    """The workers of all tests here: the process that they are forked from is started once."""
+    with Pool() as made:
+        yield made
+
+
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    made = four_domains(tmp_path)
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: Pool) -> Workspace:
+    made = replace(four_domains(tmp_path), pool=pool)
     monkeypatch.setattr(beside, "LARGE_DOMAIN", 2 * (tmp_path / "a.jsonl").stat().st_size)
     return made
 
@@ -124,11 +132,13 @@ def test_what_cannot_be_opened_is_told_by_each_store_that_needs_it(workspace: Wo
     assert all("nowhere" in event.reason for event in refused)
 
 
-def test_a_worker_that_is_killed_costs_nothing_but_time(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_is_killed_costs_nothing_but_time(
+    workspace: Workspace, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(running, "_chain", partial(die_of, domain="b", marks=tmp_path))
-    with Pool() as pool:
-        events = told(replace(workspace, pool=pool), "sft_packed")
-        assert pool.effort.lost == 1
+    lost = pool.effort.lost
+    events = told(workspace, "sft_packed")
+    assert pool.effort.lost == lost + 1
     assert sum(isinstance(event, Accepted) for event in events) == 9 and not any(isinstance(event, Refused) for event in events)
 
 
@@ -206,7 +216,8 @@ def test_which_domains_are_built_beside_each_other(workspace: Workspace, tmp_pat
     assert chains(replace(workspace, workers=1), "sft_packed") == {}
     assert chains(workspace.overriding("sft", {"packing": {"row_len": 128}}), "sft_packed") == {}
     assert chains(workspace, "sft_tokens", partition="a") == {}, "one domain"
-    assert chains_of(workspace, plan(workspace, stores_of(workspace, ["sft_packed"]))) == {}, "without a pool"
+    alone = replace(workspace, pool=None)
+    assert chains_of(alone, plan(alone, stores_of(alone, ["sft_packed"]))) == {}, "without a pool"
     shutil.copy(tmp_path / "b.jsonl", tmp_path / "more.jsonl")
     (tmp_path / "b.jsonl").write_bytes(3 * (tmp_path / "more.jsonl").read_bytes())
     assert chains(workspace, "sft_packed") == {"sft": [each for each in whole if "[b]" not in each]}, "a large one is cut into shards"
@@ -214,13 +225,13 @@ def test_which_domains_are_built_beside_each_other(workspace: Workspace, tmp_pat
     assert chains(workspace, "sft_packed") == {}, "done sooner than workers start"
 
 
-def test_every_family_is_built_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_family_is_built_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: Pool) -> None:
     monkeypatch.setattr(beside, "_text_bytes", lambda *_: beside.LARGE_DOMAIN - 1)
     made = workspace_in(tmp_path, with_groups(with_contrasts(shipped(), tmp_path), tmp_path))
     names = [name for name, asset in ASSETS.items() if not asset.absent or not asset.absent(made)]
     several = {family for family in FAMILIES if len(made.family(FAMILIES[family]).domains) > 1}
     alone = told(replace(made, workers=1, stores=tmp_path / "alone"), *names)
     mine = here(monkeypatch)
-    together = told(replace(made, workers=2), *names)
+    together = told(replace(made, workers=2, pool=pool), *names)
     assert without_times(together) == without_times(alone)
     assert several and not [label for label in mine if label.endswith("]") and ASSETS[label.partition("[")[0]].family in several]

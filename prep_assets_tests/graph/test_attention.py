@@ -30,6 +30,7 @@ from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets.training import DatasetFactory, PackedDataset, Pad, PaddingFree
+from prep_assets_tests.effort import SOAK
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.pictures import TOKEN as PICTURE_TOKEN
 from prep_assets_tests.graph.pictures import pictures_in, tokenizer_in
@@ -188,9 +189,8 @@ def test_what_is_not_attended_is_never_trained(make: Make, tmp_path: Path, answe
 
 def test_only_the_last_turn_is_trained_and_an_earlier_answer_hidden(make: Make, tmp_path: Path) -> None:
     rows = [row(*ALL_SEEN["semantic_data_array"][:1], turn("assistant", ("a", "Hidden.", None, False)), *ALL_SEEN["semantic_data_array"])]
-    workspace, published = made(make, tmp_path, rows, train_turns="last")
+    _, published = made(make, tmp_path, rows, train_turns="last")
     assert attention(open_tokens(published.directory, "train"), 0) == expected(parts(rows[0]))[1]
-    assert failing(workspace, published) == []
 
 
 LONG = row(
@@ -207,10 +207,9 @@ def test_truncation_cuts_both_masks_alike(make: Make, tmp_path: Path, mode: str)
     rows = [LONG, CHAT, THOUGHT, PLAIN, row(turn("prompt", ("q", "Hi", None, False)), turn("completion", ("a", " you", None, True)))]
     more = {"truncation_keeps_stop": True} if mode == "end" else {}
     whole, _ = made(make, tmp_path, rows, truncation=mode, preprocessing={"max_seq_len": 48}, **more)
-    for limit in range(17, 48):
+    for limit in range(17, 48, 1 if SOAK else 2):
         workspace = whole.overriding("sft", {"preprocessing": {"max_seq_len": limit}})
         published = build(workspace, "sft_tokens", "d")
-        assert failing(workspace, published) == [], limit
         store = open_tokens(published.directory, "train")
         for number, at in enumerate(np.asarray(store.row).tolist()):
             ids, mask = expected(parts(rows[at]))
@@ -224,10 +223,9 @@ def test_truncation_cuts_both_masks_alike(make: Make, tmp_path: Path, mode: str)
 @pytest.mark.parametrize("headers", [False, True])
 def test_stop_tokens_and_headers_beside_a_hidden_region_are_attended(make: Make, tmp_path: Path, train_on_eos: str, headers: bool) -> None:
     hidden = row(turn("user", ("q", "Who?", None, False)), turn("assistant", ("d", "Draft.", 0, False)), *THOUGHT["semantic_data_array"])
-    workspace, published = made(make, tmp_path, [hidden, THOUGHT, CHAT], train_on_eos=train_on_eos, train_headers=headers)
+    _, published = made(make, tmp_path, [hidden, THOUGHT, CHAT], train_on_eos=train_on_eos, train_headers=headers)
     store = open_tokens(published.directory, "train")
     assert [attention(store, number) for number in range(3)] == [expected(parts(each))[1] for each in (hidden, THOUGHT, CHAT)]
-    assert failing(workspace, published) == []
 
 
 @pytest.mark.parametrize("template", ["chatml", "alpaca", "llama2", "mistral", "vicuna"])
@@ -238,9 +236,9 @@ def test_whatever_the_template_writes_the_texts_are_hidden_and_nothing_else(
     ends = row(turn("user", ("q", "Who?", None, True), ("tail", " Hidden", None, False)), *ALL_SEEN["semantic_data_array"][1:])
     last = row(*ALL_SEEN["semantic_data_array"], ALL_SEEN["semantic_data_array"][0], turn("assistant", ("a", "Hidden", 0, False)))
     rows = [CHAT, THOUGHT, LONG, ends, last, *many(8)]
-    workspace, published = made(make, tmp_path, rows, template=template, train_on_eos=train_on_eos)
+    _, published = made(make, tmp_path, rows, template=template, train_on_eos=train_on_eos)
     store = open_tokens(published.directory, "train")
-    assert len(store) == len(rows) and failing(workspace, published) == []
+    assert len(store) == len(rows)
     for number, each in enumerate(rows):
         hidden = store.record(number, "tokens")[store.record(number, "attention_mask") == 0]
         texts = "".join(text for text, attend in parts(each) if not attend)
@@ -313,7 +311,6 @@ def test_packed_rows_keep_the_attention_of_their_records_and_have_none_in_the_pa
         wanted[line, at : at + length] = own_mask[start : start + length]
     assert found.tolist() == wanted.tolist()
     assert (found == 0).any() and (wanted.sum(axis=1) < table.row_len).any()
-    assert failing(workspace, published["sft_packed", ""]) == []
     trials = {trial.mutation: trial for trial in selftest(workspace, published["sft_packed", ""])}
     assert [trial for trial in trials.values() if not trial.passed] == []
     assert {"attention lost", "attention turned round", "padding attended", "trained tokens not attended"} <= trials.keys()
@@ -347,7 +344,6 @@ def test_documents_of_pretraining(make: Make, tmp_path: Path, storage: str) -> N
         ids, mask = expected([*pieces, ("<|endoftext|>", True)])
         assert (store.record(number, "tokens").tolist(), attention(store, number)) == (ids, mask)
     assert store.record(2, "loss_mask")[-1] == 0
-    assert failing(workspace, published) == []
     trials = {trial.mutation: trial for trial in selftest(workspace, published)}
     assert [trial for trial in trials.values() if not trial.passed] == []
     assert all(trials[mutation.name].tried for mutation in ATTENTION_MASK_MUTATIONS)
@@ -556,7 +552,6 @@ def test_images_are_hidden_whole(tmp_path: Path) -> None:
     """The Model Zoo's multimodal samples say it as `key_padding_mask`."""
     workspace = with_pictures(tmp_path, "sft", PICTURED, packing={"row_len": 64, "strategy": "bfd"})
     built = build_all(workspace, ["sft"])
-    assert [failing(workspace, each) for each in built.values()] == [[]] * len(built)
     store = open_tokens(built["sft_tokens", "d"].directory, "train")
     token = stored_image_id(workspace, workspace.family(Sft))
     for number in range(3):
@@ -588,7 +583,6 @@ def test_documents_with_hidden_images(tmp_path: Path) -> None:
     store = open_tokens(published.directory, "d_train")
     assert [attention(store, number).count(0) for number in range(2)] == [3, 3]
     assert attention(store, 1)[:6] == [1, 1, 1, 0, 0, 0]
-    assert failing(workspace, published) == []
 
 
 # -- to look at -------------------------------------------------------------------------------------------------------------------------

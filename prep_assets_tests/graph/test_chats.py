@@ -174,7 +174,6 @@ def test_what_is_cut_away_is_counted_and_proven(tmp_path: Path, cut: dict[str, A
         built = build(workspace, "sft_tokens", "d")
         stream = open_tokens(built.directory, "train")
         lengths[name] = dict(zip(stream.row.tolist(), (stream.ends - stream.starts).tolist(), strict=True))
-    assert not failing(workspace, built)
     gone = sum(lengths["whole"][row] - length for row, length in lengths["cut"].items())
     assert built.manifest.counts["tokens_cut_away"] == gone > 0
     other = replace(built, manifest=replace(built.manifest, counts=built.manifest.counts | {"tokens_cut_away": gone - 1}))
@@ -195,7 +194,6 @@ def tokens_of(folder: Path, rows: list[dict[str, Any]], **options: Any) -> tuple
     data = domain(jsonl(folder / "rows.jsonl", rows), "messages")
     workspace = workspace_in(folder, minimal("sft", {"rows": data}, **{"template": "qwen3", **options}))
     published = build(workspace, "sft_tokens", "rows")
-    assert failing(workspace, published) == []
     return workspace, published
 
 
@@ -211,7 +209,6 @@ def test_gsm8k_s_own_form_builds_with_a_template_that_writes_reasoning(tmp_path:
     workspace = workspace_in(tmp_path, minimal("sft", {"gsm8k": domain("gsm8k.jsonl", "gsm8k")}, template="qwen3"))
     published = build(workspace, "sft_tokens", "gsm8k")
     assert published.manifest.counts["refused"] == {}
-    assert failing(workspace, published) == []
     assert trained(workspace, published)[0].startswith("<think>\n")
 
 
@@ -295,21 +292,18 @@ def test_each_answer_is_trained_once_with_its_reasoning_before_history_as_a_mode
     counts = published.manifest.counts
     assert (counts["read"], counts["kept"], counts["examples"]) == (1, 1, 4)
     assert "reasoning_dropped_by_template" not in counts
-    assert failing(workspace, published) == []
-    assert failing(workspace, build(workspace, "sft_packed")) == []
+    build(workspace, "sft_packed")
 
 
 def test_without_it_the_loss_of_reasoning_is_counted(tmp_path: Path) -> None:
     workspace, published = sft(tmp_path, [CHAT, STEPS, PLAIN], expand="none")
     assert published.manifest.counts["reasoning_dropped_by_template"] == 2
     assert len(records(workspace, published)) == 3
-    assert failing(workspace, published) == []
 
 
 def test_where_nothing_is_lost_a_record_stays_one(tmp_path: Path) -> None:
     workspace, published = sft(tmp_path, [STEPS, PLAIN, CHAT])
     assert [row for row, _, _ in records(workspace, published)] == [0, 1, 2, 2, 2, 2]
-    assert failing(workspace, published) == []
 
 
 def test_a_record_stays_on_one_side_of_the_split_and_leads_back_to_its_row(tmp_path: Path) -> None:
@@ -321,7 +315,6 @@ def test_a_record_stays_on_one_side_of_the_split_and_leads_back_to_its_row(tmp_p
     counts = published.manifest.counts
     assert (counts["read"], counts["kept"], counts["kept_dev"], counts["examples"]) == (41, 40, len(set(sides[1])), 80)
     assert counts["refused"] == {"deduplicate/duplicate": 1}
-    assert failing(workspace, published) == []
     assert f"from rows/rows.jsonl:{sides[0][0]}, answer 2 of 2" in store_of(workspace, published).preview(1, stream="train").title  # type: ignore[union-attr]
 
 
@@ -331,14 +324,12 @@ def test_a_record_is_refused_as_a_whole_and_once(tmp_path: Path) -> None:
     assert [(each.id, each.reason) for each in refusals(published)] == [("rows.jsonl:1", "too_long")]
     assert [row for row, _, _ in records(workspace, published)] == [0] * 4
     assert (published.manifest.counts["kept"], published.manifest.counts["examples"]) == (1, 4)
-    assert failing(workspace, published) == []
 
 
 @pytest.mark.parametrize("truncation", ["turns", "start"])
 def test_examples_are_shortened_one_by_one(tmp_path: Path, truncation: str) -> None:
     workspace, published = sft(tmp_path, [CHAT], preprocessing={"max_seq_len": 48}, truncation=truncation)
     assert [trained[-11:] for _, _, trained in records(workspace, published)] == [f"A{i}<|im_end|>"[-11:] for i in range(1, 5)]
-    assert failing(workspace, published) == []
 
 
 def test_weights_of_the_data_say_which_answers_there_are(tmp_path: Path) -> None:
@@ -346,7 +337,6 @@ def test_weights_of_the_data_say_which_answers_there_are(tmp_path: Path) -> None
     workspace, published = sft(tmp_path, [chat])
     assert [trained.count("T") for _, _, trained in records(workspace, published)] == [1, 1]
     assert "A2" in records(workspace, published)[1][1]
-    assert failing(workspace, published) == []
 
 
 @pytest.mark.parametrize("after", [[user("Q2")], [user("Q2"), answer("A2", "T2", weight=0)]])
@@ -354,7 +344,6 @@ def test_what_follows_the_last_trained_answer_does_not_take_its_reasoning(tmp_pa
     """The answer was trained without its thought, and no check noticed."""
     workspace, published = sft(tmp_path, [[user("Q1"), answer("A1", "T1"), *after]])
     assert [(trained.count("T1"), trained.count("A1")) for _, _, trained in records(workspace, published)] == [(1, 1)]
-    assert failing(workspace, published) == []
 
 
 def test_a_store_that_lacks_an_answer_fails(tmp_path: Path) -> None:

@@ -485,7 +485,7 @@ def test_a_contaminated_row_that_is_kept_fails_the_check(tmp_path: Path) -> None
     options = {"decontaminate": {"files": [str(benchmark)]}, "engine": "reference"}
     workspace = workspace_in(tmp_path, minimal("sft", {"a": domain(source, "alpaca")}, **options))
     kept = build(workspace, "sft_tokens", "a")
-    assert kept.manifest.counts["kept"] == 2 and failing(workspace, kept) == []
+    assert kept.manifest.counts["kept"] == 2
     jsonl(benchmark, [{"question": QUESTION}])
     again = workspace_in(tmp_path, minimal("sft", {"a": domain(source, "alpaca")}, **options))
     build(again, "sft_raw", "a")

@@ -24,6 +24,7 @@ from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.load_template import named_templates
+from prep_assets_tests.effort import SOAK
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.every_template import OWN, outcome, tokenizer, trl
 from prep_assets_tests.graph.test_refusals import chat
@@ -208,7 +209,8 @@ def blocked(folder: Path, templates: Mapping[str, str], tokens: Path, **options:
 
 
 def test_shipped_templates_and_some_that_look_back(tmp_path: Path, tokens: Path) -> None:
-    assert not blocked(tmp_path, SHIPPED, tokens)
+    """The second tokenizer tells templates apart by the spaces that they write: in `make test` the ones that look for that."""
+    assert not blocked(tmp_path, SHIPPED if SOAK or tokens.name == "bytes" else OWN, tokens)
 
 
 def test_published_templates(tmp_path: Path, tokens: Path, real_data: Path) -> None:

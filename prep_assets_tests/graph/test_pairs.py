@@ -44,7 +44,6 @@ from prep_assets_tests.graph.workspaces import (
     build,
     build_all,
     domain,
-    failing,
     jsonl,
     minimal,
     part_of,
@@ -288,7 +287,6 @@ def test_answers_keep_their_weights(make: Make, tmp_path: Path) -> None:
         vocabulary.backend.decode(store.record(n, "tokens")[store.record(n, "loss_mask") != 0].tolist(), False) for n in range(len(store))
     ]
     assert [text.strip() for text in trained] == ["But this.<|im_end|>", "Plain.<|im_end|>"]
-    assert failing(workspace, pairs) == [] and failing(workspace, tokens) == []
 
 
 def test_strings_cannot_say_them(make: Make, tmp_path: Path) -> None:
@@ -353,7 +351,6 @@ def test_only_labelled_answers(make: Any, tmp_path: Path, storage_format: str, f
     stores = build_all(workspace, ["preference"])
     assert stores["preference_tokens", ""].manifest.counts["read"] == 0
     for name in ("preferences", "preference_tokens"):
-        assert failing(workspace, stores[name, ""]) == []
         assert state(workspace, EVERY[name], "") == "current"
 
 
@@ -379,10 +376,8 @@ def test_labelled_answers_stand_beside_the_pairs(make: Any, tmp_path: Path, form
     assert (counts["read"], counts["kept"]) == (50, 50)
     assert (counts["unpaired_train"], counts["unpaired_test"]) == (len(rows["unpaired"]), len(rows["unpaired_test"]))
     assert counts["unpaired_test"] > 0
-    assert failing(workspace, published) == []
     assert "40 labelled answers are sound, 26 of them desirable" in verdicts_by_name(workspace, published)["pair_sanity"].summary
     assert stores["preference_tokens", ""].manifest.counts["kept"] == 10
-    assert failing(workspace, stores["preference_tokens", ""]) == []
 
 
 def test_the_training_file_is_shuffled_and_each_line_leads_back(make: Any, tmp_path: Path) -> None:
@@ -414,7 +409,6 @@ def test_an_empty_prompt_or_answer_is_refused(make: Any, tmp_path: Path) -> None
         "kto.jsonl:41": "empty_answer",
         "kto.jsonl:42": "empty_prompt",
     }
-    assert failing(workspace, published) == []
 
 
 @pytest.mark.parametrize(
@@ -450,7 +444,6 @@ def test_sft_never_learns_an_undesirable_answer(make: Any, tmp_path: Path) -> No
     bad = [f"kto.jsonl:{i}" for i, row in enumerate(UNPAIRED_ROWS) if not row["label"]]
     assert [(each.id, each.reason) for each in refusals(published)] == [(record, "undesirable") for record in bad]
     assert published.manifest.counts["kept"] == 40 - len(bad)
-    assert failing(workspace, published) == []
 
 
 # Pairs that are too long are cut at their end, as train-llm-from-scratch cuts them, and held-out pairs are tokenized as the others are.
@@ -492,7 +485,6 @@ def test_a_side_keeps_its_first_tokens(make: Make, tmp_path: Path, storage: str)
     build_all(workspace, ["preference"])
     pairs, tokens = workspace.published("preferences"), workspace.published("preference_tokens")
     assert pairs is not None and tokens is not None
-    assert not failing(workspace, tokens)
     assert sorted(each.reason for each in refusals(part_of(workspace, "preference_tokens", "d"))) == [
         "equal_after_truncation",
         "nothing_to_train",
@@ -536,5 +528,4 @@ def test_without_held_out_pairs_there_is_no_folder(make: Make, tmp_path: Path) -
     build_all(workspace, ["preference"])
     tokens = workspace.published("preference_tokens")
     assert tokens is not None and not (tokens.directory / "test").exists()
-    assert not failing(workspace, tokens)
     assert np.array_equal(open_tokens(tokens.directory, "chosen").row, np.arange(23))

@@ -28,7 +28,7 @@ from prep_assets.stores.lines import open_lines
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.conftest import Make
-from prep_assets_tests.graph.workspaces import build, build_all, domain, failing, jsonl, minimal, refusals, tree
+from prep_assets_tests.graph.workspaces import build, build_all, domain, jsonl, minimal, refusals, tree
 from prep_assets_tests.graph.workspaces import make as make_store
 from prep_assets_tests.peak import peak
 
@@ -41,9 +41,7 @@ def chat(user: str, answer: str, system: str = "") -> dict[str, Any]:
 
 
 def tokens_of(workspace: Workspace, partition: str = "a") -> Published:
-    published = build(workspace, "sft_tokens", partition)
-    assert failing(workspace, published) == []
-    return published
+    return build(workspace, "sft_tokens", partition)
 
 
 def origins(published: Published, stream: str) -> list[tuple[int, int]]:
@@ -108,7 +106,6 @@ def test_max_items_counts_what_where_lets_through(make: Make, tmp_path: Path, li
     assert counts["read"] == (taken[-1] + 1 if limit <= len(passing) else len(rows))
     missed = sum(counts["refused"].get(f"records/{reason}", 0) for reason in ("filtered_by_where", "where_wrong_type"))
     assert missed == counts["read"] - len(taken)
-    assert failing(workspace, published) == []
 
 
 def test_where_refuses_the_others_and_counts_them(make: Make, tmp_path: Path) -> None:
@@ -140,7 +137,6 @@ def test_preference_limits_do_not_touch_test_files(make: Make, tmp_path: Path) -
     train, test = (sorted(row["prompt"] for row in open_lines(published.directory, name)) for name in ("preferences", "preferences_test"))
     assert train == ["a 0?", "a 1?", "b 0?", "b 1?", "b 2?", "b 3?"]
     assert test == [f"held {i}?" for i in range(7)]
-    assert failing(workspace, published) == []
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9])
@@ -176,7 +172,6 @@ def test_a_prompt_is_held_out_with_all_its_pairs(make: Make, tmp_path: Path) -> 
     train, test = (list(open_lines(published.directory, name)) for name in ("preferences", "preferences_test"))
     assert {row["prompt"] for row in train}.isdisjoint(row["prompt"] for row in test)
     assert len(train) + len(test) == 120 and test
-    assert failing(workspace, published) == []
 
 
 def test_every_document_length_limit_refuses_with_its_numbers(make: Make, tmp_path: Path) -> None:

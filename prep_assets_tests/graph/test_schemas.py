@@ -26,13 +26,13 @@ from prep_assets.stores.lines import open_lines
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.load_template import named_templates
+from prep_assets_tests.effort import SOAK
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.every_template import CHATML, PROMPT, tokenizer, trl, workspace_of
 from prep_assets_tests.graph.workspaces import (
     build,
     build_all,
     domain,
-    failing,
     jsonl,
     make,
     minimal,
@@ -85,7 +85,6 @@ def test_an_unknown_field_stops_the_build_and_the_line_that_it_prints_mends_it(m
     workspace, published = built(make, tmp_path, family, content, **listed)
     assert published.manifest.counts["fields_passed_over"] == {"a": {"id": 6, "mood": 3}}
     assert published.manifest.counts["kept"] == 6
-    assert failing(workspace, published) == []
     assert verdicts(workspace, published)["accounting"].summary.endswith("fields left unread: a/id in 6, a/mood in 3")
 
 
@@ -108,12 +107,11 @@ def test_a_decisive_field_without_a_place_refuses_its_row_alone(make: Make, tmp_
     content = rows(family)
     content[2] = {**content[2], "history": [["q", "a"]]}
     content[4] = {**content[4], "videos": ["v.mp4"]}
-    workspace, published = built(make, tmp_path, family, content)
+    _, published = built(make, tmp_path, family, content)
     assert [(each.id, each.stage, each.reason) for each in refusals(published)] == [
         ("a.jsonl:2", "schema", "unsupported_column"),
         ("a.jsonl:4", "schema", "unsupported_media"),
     ]
-    assert failing(workspace, published) == []
     _, whole = built(make, tmp_path, family, content, ignore=["history", "videos"])
     assert whole.manifest.counts["kept"] == 6
 
@@ -312,7 +310,8 @@ def faults(folder: Path, templates: Mapping[str, str], tokens: Path) -> dict[str
 
 
 def test_shipped_templates(tmp_path: Path, tokens: Path) -> None:
-    assert not faults(tmp_path, named_templates(), tokens)
+    """In `make test` every other one."""
+    assert not faults(tmp_path, dict(list(named_templates().items())[:: 1 if SOAK else 2]), tokens)
 
 
 def test_published_templates(tmp_path: Path, tokens: Path, real_data: Path) -> None:
@@ -487,8 +486,6 @@ def preferences(folder: Path, rows: list[dict[str, Any]], **options: Any) -> tup
     chosen = {"template": "qwen3", "test_fraction": 0.0, "shuffle": False, **options}
     workspace = workspace_in(folder, minimal("preference", data, **chosen))
     stores = build_all(workspace, ["preference"])
-    for store in stores.values():
-        assert failing(workspace, store) == []
     return workspace, stores["preferences", ""]
 
 
@@ -546,7 +543,7 @@ def test_labelled_answers_carry_them_too(tmp_path: Path) -> None:
     ]
     workspace = workspace_in(tmp_path, minimal("preference", {"k": domain(jsonl(tmp_path / "k.jsonl", rows), "kto")}, test_fraction=0.0))
     published = build(workspace, "preferences")
-    assert failing(workspace, published) == [] and refusals(part_of(workspace, "preferences", "k")) == []
+    assert refusals(part_of(workspace, "preferences", "k")) == []
     found = {row["label"]: row for row in open_lines(published.directory, "unpaired")}
     assert found[True] == {"prompt": [user("2 + 2?")], "completion": [CONVERSATIONAL_ROWS_CALL], "label": True, "tools": json.dumps(TOOLS)}
     assert found[False] == {"prompt": [user("?")], "completion": [assistant("4")], "label": False}
@@ -558,8 +555,6 @@ def test_prompts_of_rl_carry_tools_and_calls(tmp_path: Path) -> None:
     data = {"p": domain(jsonl(tmp_path / "p.jsonl", rows), "rl_prompt")}
     workspace = workspace_in(tmp_path, minimal("rl", data, template="qwen3", test_fraction=0.0))
     stores = build_all(workspace, ["rl"])
-    for store in stores.values():
-        assert failing(workspace, store) == []
     found = list(open_lines(stores["rl_prompts", ""].directory, "rl_prompts_train"))
     assert found == [{"prompt": [user("1 + 1?")], "gold": 2}, {"prompt": asked, "gold": 4, "tools": json.dumps(TOOLS)}]
     assert stores["rl_tokens_by_domain", "p"].manifest.counts["refused"] == {}

@@ -21,7 +21,6 @@ from prep_assets_tests.graph.workspaces import (
     build,
     build_all,
     domain,
-    failing,
     minimal,
     out_of_date,
     shipped,
@@ -117,7 +116,6 @@ def test_how_files_are_read_is_part_of_what_is_made_from_them(tmp_path: Path, fi
         build(workspace, "pretrain_raw", "d")
         assert state(workspace, ASSETS["pretrain_tokens"], "d") in ("missing", "stale")
         store = build(workspace, "pretrain_tokens", "d")
-        assert failing(workspace, store) == []
         found.append(store.manifest.content_hash)
     assert found[0] != found[1]
 

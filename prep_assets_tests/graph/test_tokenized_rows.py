@@ -19,7 +19,7 @@ from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, failing, jsonl, minimal, refusals, verdicts, workspace_in
+from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, jsonl, minimal, refusals, verdicts, workspace_in
 from prep_assets_tests.masks.trl import tokenizer_folder, trl_labels
 
 BACKEND = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
@@ -66,7 +66,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, Publishe
 
 
 def test_ids_and_masks_are_stored_as_they_are(store: tuple[Workspace, Published]) -> None:
-    workspace, published = store
+    _, published = store
     tokens = open_tokens(published.directory, "train")
     for number in range(13):
         expected, labels = chat(f"What is {number}?", f"It is {number}.")
@@ -74,7 +74,6 @@ def test_ids_and_masks_are_stored_as_they_are(store: tuple[Workspace, Published]
         assert tokens.record(number, "loss_mask").tolist() == [int(label != UNTRAINED) for label in labels]
     counts = published.manifest.counts
     assert (counts["tokenized_rows"], counts["retokenized_otherwise"], counts["masks_of_their_own"]) == (13, 0, 0)
-    assert failing(workspace, published) == []
 
 
 def test_they_are_packed_traced_and_tested_like_any_row(store: tuple[Workspace, Published]) -> None:
@@ -82,8 +81,8 @@ def test_they_are_packed_traced_and_tested_like_any_row(store: tuple[Workspace, 
     trials = selftest(workspace, published)
     assert [trial for trial in trials if not trial.passed] == []
     assert sum(trial.tried > 0 for trial in trials) > 20
-    build(workspace, "sft_template")
-    assert failing(workspace, build(workspace, "sft_packed")) == []
+    for asset in ("sft_template", "sft_packed"):
+        build(workspace, asset)
     for asset in ("sft_tokens", "sft_packed"):
         found = trace(workspace, asset, 0)
         sequence = found.pieces[0].sequence
@@ -120,34 +119,30 @@ REFUSED = {
 
 def test_what_cannot_be_proven_is_refused_and_found_so_again(tmp_path: Path) -> None:
     wrong = [*REFUSED.items(), *(("mask_shifted", {**shifted(by), **more}) for by in (-1, 1) for more in ({}, {"messages": messages(3)}))]
-    workspace, published = built(tmp_path, [row(1), *(bad for _, bad in wrong), row(2)], preprocessing={"max_seq_len": 40})
+    _, published = built(tmp_path, [row(1), *(bad for _, bad in wrong), row(2)], preprocessing={"max_seq_len": 40})
     assert [refusal.reason for refusal in refusals(published)] == [reason for reason, _ in wrong]
     assert published.manifest.counts["kept"] == 2
-    assert failing(workspace, published) == []
 
 
 def test_a_mask_that_differs_from_the_policy_is_the_rows_own_and_counted(tmp_path: Path) -> None:
     own = row(3, messages=messages(3))
     own["labels"] = [UNTRAINED if each == BACKEND.token_to_id("<|im_end|>") else each for each in own["labels"]]
-    workspace, published = built(tmp_path, [own])
+    _, published = built(tmp_path, [own])
     assert published.manifest.counts["masks_of_their_own"] == 1
-    assert failing(workspace, published) == []
 
 
 def test_ids_that_no_tokenizer_writes_are_kept_and_counted(tmp_path: Path) -> None:
     """A rollout: the same text in single characters."""
     sampled = [BACKEND.token_to_id(char) for char in "maybe"]
-    workspace, published = built(tmp_path, [{"prompt_ids": ids("Is it?"), "completion_ids": sampled}])
+    _, published = built(tmp_path, [{"prompt_ids": ids("Is it?"), "completion_ids": sampled}])
     assert published.manifest.counts["retokenized_otherwise"] == 1
-    assert failing(workspace, published) == []
 
 
 @pytest.mark.parametrize("truncation", ["start", "end"])
 def test_a_part_of_a_long_row_is_left(tmp_path: Path, truncation: str) -> None:
     long = ids("one two three four five six seven eight nine ten")
-    workspace, published = built(tmp_path, [{"input_ids": long, "labels": long}], truncation=truncation, preprocessing={"max_seq_len": 5})
+    _, published = built(tmp_path, [{"input_ids": long, "labels": long}], truncation=truncation, preprocessing={"max_seq_len": 5})
     assert open_tokens(published.directory, "train").record(0, "tokens").tolist() == (long[-5:] if truncation == "start" else long[:5])
-    assert failing(workspace, published) == []
 
 
 # -- the tokenizer that made them ---------------------------------------------------------------------------------------------------------
@@ -202,9 +197,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_mask_builder_as_astrai_has_them(tmp_path: Path, module: str) -> None:
-    workspace, published = built(tmp_path, [row(1), row(2)], f"{module}:builder")
+    _, published = built(tmp_path, [row(1), row(2)], f"{module}:builder")
     assert open_tokens(published.directory, "train").record(1, "tokens").tolist() == row(2)["input_ids"]
-    assert failing(workspace, published) == []
     with pytest.raises(PrepAssetsError, match="nothing says which tokenizer made them"):
         built(tmp_path / "unnamed", [row(1)], f"{module}:builder", {"tokenized_by": None})
     with pytest.raises(PrepAssetsError, match="unsupported_column"):
@@ -213,10 +207,9 @@ def test_a_mask_builder_as_astrai_has_them(tmp_path: Path, module: str) -> None:
 
 def test_chats_and_ids_of_one_domain_stay_in_the_order_of_their_rows(tmp_path: Path, module: str) -> None:
     rows = [row(0), {"q": "What is 1?", "a": "It is 1."}, row(2), row(3), {"q": "What is 4?", "a": "It is 4."}]
-    workspace, published = built(tmp_path, rows, f"{module}:mixed")
+    _, published = built(tmp_path, rows, f"{module}:mixed")
     tokens = open_tokens(published.directory, "train")
     assert [tokens.record(at, "tokens").tolist() for at in range(5)] == [row(number)["input_ids"] for number in range(5)]
-    assert failing(workspace, published) == []
 
 
 def test_a_function_weighs_the_turns_of_any_schema(tmp_path: Path, module: str) -> None:
@@ -226,7 +219,6 @@ def test_a_function_weighs_the_turns_of_any_schema(tmp_path: Path, module: str) 
     tokens = open_tokens(published.directory, "train").record(0, "tokens")
     mask = open_tokens(published.directory, "train").record(0, "loss_mask")
     assert BACKEND.decode(tokens[mask != 0].tolist(), skip_special_tokens=False) == "What is 2?<|im_end|>It is 2.<|im_end|>"
-    assert failing(workspace, published) == []
     with pytest.raises(PrepAssetsError, match="gives 1 weights for 4 turns"):
         built(tmp_path / "few", rows, "messages", {**more, "weigh": f"{module}:too_few"})
     assert domain_of(workspace.family(Sft), "r").weigh == f"{module}:weights"

@@ -13,7 +13,7 @@ from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, TOOL, USER, Region, Sample, Turn, turn
 from prep_assets_tests.effort import SOAK, examples
 from prep_assets_tests.graph.test_real_data import MOSS_WITHOUT_PLUGINS
-from prep_assets_tests.graph.workspaces import build, domain, failing, minimal, workspace_in
+from prep_assets_tests.graph.workspaces import build, domain, minimal, workspace_in
 from prep_assets_tests.masks import chatml
 from prep_assets_tests.masks.bound import SHIPPED, Bound, assert_proven, bind, trained, with_options
 from prep_assets_tests.masks.chatml import answer, weighted
@@ -232,7 +232,6 @@ def test_on_real_data(real_data: Path, tmp_path: Path, options: dict[str, Any]) 
         build(workspace, "sft_raw", name)
         published = build(workspace, "sft_tokens", name)
         counts = published.manifest.counts
-        assert failing(workspace, published) == []
         assert counts["read"] == counts["kept"] + sum(counts["refused"].values())
         assert counts["kept"] > 0 and 0 < counts["trained_tokens"] <= counts["tokens"]
 
@@ -246,4 +245,3 @@ def test_preference_pairs(tmp_path: Path, name: str) -> None:
     build(workspace, "preferences_by_domain", "hh")
     published = build(workspace, "preference_tokens_by_domain", "hh")
     assert published.manifest.counts["kept"] > 0
-    assert failing(workspace, published) == []

@@ -28,7 +28,7 @@ def _trace(workspace: Workspace, asset: str, partition: str, asked: Mapping[str,
 def port(hostile: Hostile) -> Iterator[int]:
     workspace, stores = hostile
     serving = server(lambda: workspace, lambda _: {name: [store] for name, store in stores.items()}, 0, rows=5, trace=_trace)
-    thread = threading.Thread(target=serving.serve_forever, daemon=True)
+    thread = threading.Thread(target=serving.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield serving.server_port
     serving.shutdown()

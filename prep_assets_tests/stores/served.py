@@ -18,7 +18,7 @@ class Server(ThreadingHTTPServer):
         self.one = threading.Lock()
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -32,6 +32,7 @@ class Server(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a client's system waits 40 ms for more before it says that it has the headers
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing."""

@@ -29,17 +29,13 @@ from prep_assets.text.tokenizer_files import MOST_BYTES, MOST_IDS, as_config_err
 from prep_assets.text.vocabulary import Vocabulary, check_known_faults, folder_of, from_file, from_transformers, load_vocabulary
 from prep_assets_tests.graph.workspaces import CONFIGS, build, domain, jsonl, minimal, workspace_in
 
+APART = agreements._compare_in_new_process
 DIGITS = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}]}
 TEKKEN = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+"
     r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 DEFAULT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-
-
-@pytest.fixture(autouse=True)
-def compared_here() -> None:
-    """In a process for each, as everywhere but in tests."""
 
 
 def folder(at: Path, *, config: dict[str, Any] | None = None, spec: dict[str, Any] | None = None) -> Path:
@@ -116,7 +112,7 @@ def test_the_verdict_is_kept_for_these_files_only(tmp_path: Path, monkeypatch: p
     def never(*args: object) -> str:
         raise AssertionError("opened again")
 
-    monkeypatch.setattr(agreements, "in_a_new_process", never)
+    monkeypatch.setattr(agreements, "_compare_in_new_process", never)
     assert agreement(from_file("a", made), made, cache) == first
     (made / "special_tokens_map.json").write_text('{"unk_token": "<|pad|>"}')
     with pytest.raises(AssertionError, match="opened again"):
@@ -358,11 +354,6 @@ def test_little_is_left_of_a_tokenizer_that_is_gone() -> None:
 TOKENIZER = CONFIGS / "tokenizer"
 
 
-@pytest.fixture(autouse=True)
-def compared_there() -> None:
-    """In a process for each, as everywhere but in tests."""
-
-
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     code = (
@@ -390,6 +381,7 @@ def test_a_comparison_that_fails_names_the_tokenizer(monkeypatch: pytest.MonkeyP
     def failing(*arguments: str) -> str:
         raise ConfigError("ImportError: no such thing")
 
+    monkeypatch.setattr(agreements, "_compare_in_new_process", APART)
     monkeypatch.setattr(agreements, "in_a_new_process", failing)
     with pytest.raises(
         ConfigError, match=r"tokenizer 'own' cannot be compared with what transformers makes of .*: ImportError: no such thing"
