@@ -193,8 +193,7 @@ class Prompt:
     template_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(Struct, frozen=True):
     """The token ids that a model sampled for a group.
 
     Attributes:

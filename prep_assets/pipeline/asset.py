@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from msgspec import Struct, field
 
 from prep_assets.caches import bounded_cache
 from prep_assets.config.family import Chat, Family
@@ -100,8 +101,7 @@ class NeedsMore(Exception):
         self.needed = needed
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A store that is being written.
 
     Attributes:
@@ -138,8 +138,7 @@ def holds_out(family: Family, domains: Iterable[str]) -> bool:
     return bool(getattr(family, "test_fraction", 0) > 0 or any(domain_of(family, name).test_files for name in domains))
 
 
-@dataclass(frozen=True, slots=True)
-class Build:
+class Build(Struct, frozen=True):
     """The build of one store.
 
     Attributes:
@@ -229,8 +228,7 @@ Column = tuple[str, str, str]
 """Name, type and description of a column."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Struct, frozen=True):
     """A named part of a store.
 
     Attributes:
@@ -244,8 +242,7 @@ class Stream:
     masked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """A check of one asset.
 
     Attributes:
@@ -261,8 +258,7 @@ class Check:
     derived: Kind | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FromRows:
+class FromRows(Struct, frozen=True):
     """The source of an asset made from rows of source files, with what its proofs need to read them a second time.
 
     Attributes:
@@ -278,8 +274,7 @@ class FromRows:
     plain: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FromLines:
+class FromLines(Struct, frozen=True):
     """The source of an asset made from lines of JSONL stores of the same partition.
 
     Attributes:
@@ -293,8 +288,7 @@ class FromLines:
     columns: MessageFields | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FromParts:
+class FromParts(Struct, frozen=True):
     """The source of an asset that merges stores.
 
     Attributes:
@@ -310,8 +304,7 @@ def _all_domains(family: Any) -> Sequence[str]:
     return sorted(family.domains)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Asset:
+class Asset(Struct, frozen=True, kw_only=True, eq=False):
     """One node of the graph.
 
     Attributes:
@@ -485,8 +478,7 @@ def ids_dtype(family: Family, vocabulary: Vocabulary) -> str:
     return family.output.dtype
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(Struct, frozen=True):
     """A published store with its asset and workspace: the input of checks, previews and the selftest.
 
     Attributes:

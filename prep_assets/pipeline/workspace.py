@@ -14,6 +14,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import Struct
+
 from prep_assets.caches import bounded_cache
 from prep_assets.config.base import FromProcessor, ImageRule
 from prep_assets.config.family import Chat, Domain, Family
@@ -61,8 +63,7 @@ def keep(cache: Path, content: Any) -> None:
 # Tokenizers of families: opened once per process, compared with transformers, and bound to a chat template.
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """A family's tokenizer.
 
     Attributes:
@@ -356,7 +357,7 @@ class Workspace:
         known = self.remembered(files)
         pins = pin_files(files, known)
         if list(pins) != known:
-            keep(self._pin_cache(files), [{name: getattr(pin, name) for name in Pin.__slots__} for pin in pins])
+            keep(self._pin_cache(files), [{name: getattr(pin, name) for name in Pin.__struct_fields__} for pin in pins])
         return pins
 
     def remembered(self, files: tuple[SourceFile, ...]) -> list[Pin]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NoReturn, SupportsIndex
+
+from msgspec import Struct, field
 
 from prep_assets.errors import Refused
 from prep_assets.samples import Turn
@@ -159,8 +161,7 @@ _get_item = dict.__getitem__
 _set_item = dict.__setitem__
 
 
-@dataclass(slots=True)
-class Book:
+class Book(Struct):
     """The state that all views of one row share.
 
     Attributes:

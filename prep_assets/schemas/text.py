@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Literal
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, SYSTEM, TEXT, USER, Region, Sample, Turn, document
@@ -18,8 +20,7 @@ from prep_assets.schemas.turns import Images, chat_sample, image_of, plain_sampl
 # ``text``: pretraining documents.
 
 
-@dataclass(frozen=True, slots=True)
-class TextField:
+class TextField(Struct, frozen=True):
     """Reads one document a row from the field `key`; the options are those of `text`."""
 
     key: str

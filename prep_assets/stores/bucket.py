@@ -9,10 +9,11 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
+
+from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, StoreError, without_secrets
@@ -96,8 +97,7 @@ def _credentials(scheme: str) -> str:
     return CREDENTIALS.get("az" if scheme == "abfss" else scheme, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(Struct, frozen=True):
     """The objects below an address, by key. Reads are strongly consistent: a finished write is visible to everybody at once.
 
     It is pickled as the address, and finds credentials in the process that unpickles it. Every method raises `Unanswered` when the object store keeps
