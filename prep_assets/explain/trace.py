@@ -659,7 +659,8 @@ AROUND = 60
 """Characters of the render that are shown before and after a token."""
 
 
-class Named(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Named:
     """A token id and its text."""
 
     id: int

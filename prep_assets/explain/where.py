@@ -175,7 +175,8 @@ def _group_contents(store: GroupStore) -> Iterator[Content]:
 # `where`: a source row → every place that holds it, or the reason why none does.
 
 
-class Found(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Found:
     """A stretch of a stored row that comes from the record.
 
     Attributes:
@@ -197,7 +198,8 @@ class Found(Struct, frozen=True):
     draft: bool = False
 
 
-class NotHere(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class NotHere:
     """A store that rejected the record, or left out all or part of it.
 
     Attributes:

@@ -10,8 +10,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from msgspec import Struct
-
 from prep_assets.config.family import Domain
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import StoreError
@@ -44,7 +42,8 @@ class Column:
     description: str = ""
 
 
-class Table(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Table:
     """The files of one split; the splits of a data set have the same name."""
 
     name: str

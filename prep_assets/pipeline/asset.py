@@ -397,8 +397,9 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
             else:
                 content = workspace.content(above.name, partition if above.partitioned else "")
             recipe[key] = {**recipe.get(key, {}), above.name: content} if keys.count(key) > 1 else content
-        options = option_recipe(workspace, family, self.options) if self.depends is None else self.depends(workspace, partition)
-        return {**recipe, **options}
+        if self.depends is not None:
+            return {**recipe, **self.depends(workspace, partition)}
+        return {**recipe, **workspace.once(("options of", self.name), lambda: option_recipe(workspace, family, self.options))}
 
     def build(self, workspace: Workspace, partition: str) -> Build:
         """The build of one store."""

@@ -361,7 +361,7 @@ def local_root(location: str | Path) -> Path:
 def bucket_of(folder: Path) -> Bucket | None:
     """Return the bucket that a folder in a mirror stands for; `None` for any other folder."""
     resolved = folder.resolve()
-    for folder_above in (resolved, *list(resolved.parents)[:2]):
+    for folder_above in (resolved, resolved.parent, resolved.parent.parent):
         if (folder_above / BUCKET).is_file():
             url = json.loads((folder_above / BUCKET).read_text("utf-8"))["url"]
             below = resolved.relative_to(folder_above).as_posix()
