@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct
+
 from prep_assets.caches import bounded_cache
 from prep_assets.engine.execute import stores_of
 from prep_assets.engine.plan import Step
@@ -38,8 +40,7 @@ class RenderedChat(Rendered):
     template: ChatTemplate = field(kw_only=True, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(Struct, frozen=True):
     """One chat as a trainer reads it.
 
     Attributes:

@@ -12,9 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+
+from msgspec import Struct, field
 
 from prep_assets.errors import PrepAssetsError
 
@@ -30,8 +31,7 @@ class OverLimit(BaseException):
     """Raised in the thread of a call that goes on for too long. No `except Exception` of that code catches it."""
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(Struct):
     thread: int
     began: float = field(default_factory=time.monotonic)
     memory: int | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.checks.of_stores import Derivation, Reader, derived, proof
 from prep_assets.checks.sources_again import (
@@ -62,8 +63,7 @@ Proven = tuple[Verdict, frozenset[str], Verdict]
 """Of a stream: the verdict on its masks, its stop tokens, the verdict on its ids."""
 
 
-@dataclass(frozen=True, slots=True)
-class Examples:
+class Examples(Struct, frozen=True):
     """A batch of records of a stream, with their sources.
 
     Attributes:

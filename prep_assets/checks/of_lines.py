@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.checks.of_stores import Derivation, Reader, blocks_of
 from prep_assets.checks.sources_again import StoredLines, domain_source, readable
@@ -305,8 +306,7 @@ class MergedStream:
         return check_merged_records(self.name, self.store, self.parts, self.asked, self.source)
 
 
-@dataclass(frozen=True, slots=True)
-class MergedFile:
+class MergedFile(Struct, frozen=True):
     """A file of a merged store, with the lines of its domains, and its shuffle seed; `None` for domain order."""
 
     name: str

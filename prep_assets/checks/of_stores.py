@@ -6,7 +6,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.checks.sources_again import Unsound, by_fields, domain_source, held_out, prompt_of_line, source_of
 from prep_assets.config.models import Preference, Pretrain, Rl
@@ -575,8 +575,7 @@ def verdicts_of_parts(store: Store, parts: Iterable[Sequence[Sequence[Any]]]) ->
 Column = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """The result of `selection` on a store, or on a part of one.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import islice
@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.checks.of_conversations import (
     Chats,
@@ -83,8 +84,7 @@ TRIES = 8
 """Rows that each mutation is applied to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """The outcome of one mutation.
 
     Attributes:

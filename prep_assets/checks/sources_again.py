@@ -15,6 +15,7 @@ from typing import IO, Any, Literal, TypeVar
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.config.family import Domain
 from prep_assets.config.models import image_token
@@ -309,8 +310,7 @@ TOKENS_AT_ONCE = 1 << 19
 """About how many tokens the records of one `StoredRows` have."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRows:
+class StoredRows(Struct, frozen=True):
     """Consecutive records of a stream, all from one file.
 
     Attributes:

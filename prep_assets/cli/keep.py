@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
+from msgspec import Struct
 from rich.console import Console
 
 from prep_assets.cli import terminal
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 # `prep-assets prune`: delete what is no longer used.
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
+class Deletion(Struct, frozen=True):
     """A folder to delete, and why: a version, leftovers of a killed build, or a whole store."""
 
     place: Place

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Struct, field
 
 from prep_assets.cli import terminal
 from prep_assets.errors import ConfigError, StoreError, nearest
@@ -220,8 +221,7 @@ def describe(
 # `prep-assets path` and `launch-snippet`: the folder of a store, and the configuration of a trainer that reads it.
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """How a trainer gets a store: default asset, export format, and options of the format."""
 
     asset: str

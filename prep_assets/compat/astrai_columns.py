@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.compat.astrai import Section, Source, Task
 from prep_assets.config.family import Domain
@@ -211,8 +212,7 @@ def empty_record(source: Source, row: Mapping[str, Any]) -> Refused:
     return Refused("empty", f"no text under {fields}; the record has {', '.join(map(repr, row)) or 'no fields'}", stage="schema")
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     """Text that is encoded separately: with or without special tokens, trained or not."""
 
     text: str

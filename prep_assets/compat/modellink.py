@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Never
 
 import yaml
+from msgspec import Struct
 
 from prep_assets.config.loading import parse
 from prep_assets.config.models import FAMILIES
@@ -194,8 +195,7 @@ def _flag(name: str) -> str:
 # -- as a configuration -----------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(Struct, frozen=True):
     """The configuration of a command line.
 
     Attributes:

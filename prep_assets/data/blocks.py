@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.samples import Record
 
@@ -19,8 +21,7 @@ from prep_assets.samples import Record
 PAYLOAD_CHARACTERS = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(Struct, frozen=True):
     """A row that is rejected at reading.
 
     Attributes:
@@ -93,8 +94,7 @@ class WrongType(Exception):
     """A value that an order operator cannot compare."""
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """One condition on one field.
 
     Attributes:

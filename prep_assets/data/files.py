@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 import msgspec
+from msgspec import Struct
 
 from prep_assets.errors import ConfigError, SourceError, SourceUnavailable, nearest
 from prep_assets.stores.files import loads
@@ -237,8 +238,7 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
 SUFFIXES = f"{', '.join(FORMATS)}, each also with {', '.join(COMPRESSIONS)}"
 
 
-@dataclass(frozen=True, slots=True)
-class MatchedFile:
+class MatchedFile(Struct, frozen=True):
     """A file that a pattern matches.
 
     Attributes:
@@ -446,8 +446,7 @@ _ADDRESS = re.compile(r"hub://(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-@dataclass(frozen=True, slots=True)
-class HubAddress:
+class HubAddress(Struct, frozen=True):
     """A data set on the hub.
 
     Attributes:
@@ -857,8 +856,7 @@ def _source_file(pattern: str, match: MatchedFile, name: str, format: str | None
 _MOST_SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(Struct, frozen=True):
     """The content of one source file.
 
     Attributes:

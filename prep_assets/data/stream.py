@@ -9,7 +9,6 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain
 from types import TracebackType
@@ -17,6 +16,7 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, reject_long_row, reject_row
 from prep_assets.data.files import WHOLE, Part, SourceFile, error_text, file_name, is_remote, open_stored
@@ -317,8 +317,7 @@ _NO_UTF8_TEXT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(Struct, frozen=True):
     """Consecutive lines.
 
     Attributes:

@@ -7,11 +7,11 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import IO, Any, Literal
 
 import numpy as np
+from msgspec import Struct, field
 
 from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, reject_row
 from prep_assets.data.files import WHOLE, Part, SourceFile, file_name, is_remote
@@ -377,8 +377,7 @@ def parts(cuts: Sequence[Cut]) -> Iterator[Part]:
         yield Part(start, None if stop < 0 else stop, row)
 
 
-@dataclass(slots=True)
-class LineCuts:
+class LineCuts(Struct):
     """Finds the cuts of a file of lines while it is read: the first line that begins at or after each multiple of `size`.
 
     Attributes:

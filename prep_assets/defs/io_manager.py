@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import dagster as dg
 import numpy as np
+from msgspec import Struct
 from pydantic import Field
 
 from prep_assets.config.loading import located, store_dir
@@ -37,8 +37,7 @@ ROWS = "rows"
 """Stem of the file of rows that an asset of the project returned."""
 
 
-@dataclass(frozen=True)
-class Stores:
+class Stores(Struct, frozen=True):
     """The output of an asset: the stores that it built and whose checks hold.
 
     Attributes:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Optional, Union, get_args, get_origin
 
 import dagster as dg
+from msgspec import Struct, field
 from pydantic import BaseModel, Field, create_model
 
 from prep_assets.caches import bounded_cache
@@ -33,8 +34,7 @@ class WorkspaceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return Workspace(Path(self.configs).resolve() if self.configs else config_dir(), stores, progress=progress)
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(Struct, frozen=True):
     """The place of a workspace's assets in a Dagster project.
 
     Attributes:

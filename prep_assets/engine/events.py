@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from prep_assets.engine.plan import Step
 from prep_assets.errors import PrepAssetsError
 from prep_assets.proofs.verdict import Verdict
@@ -12,8 +14,7 @@ from prep_assets.stores.version_folders import Published
 from prep_assets.workers.shards import Effort
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Struct, frozen=True):
     """What will be done, in this order.
 
     Attributes:
@@ -24,15 +25,13 @@ class Planned:
     domains: frozenset[tuple[str, str]] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(Struct, frozen=True):
     """Work on a store begins."""
 
     step: Step
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """How far a piece of work is.
 
     Attributes:
@@ -45,8 +44,7 @@ class Progress:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """A store is written and audited, or found sound where it was (`published.reused`). Its checks are next."""
 
     step: Step
@@ -107,8 +105,7 @@ class Refused:
     error: PrepAssetsError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(Struct, frozen=True):
     """A store is not built, because something that it is made from could not be."""
 
     step: Step

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from prep_assets.checks.of_stores import INTEGRITY, part_of, verdicts_of_parts
 from prep_assets.checks.sources_again import Part, Unsound, parts_of
@@ -295,8 +297,7 @@ def _domains(workspace: Workspace, stores: Iterable[tuple[Asset, str]]) -> Itera
         yield from _domains(workspace, upstream_of(workspace, asset, partition))
 
 
-@dataclass(frozen=True, slots=True)
-class _How:
+class _How(Struct, frozen=True):
     """The options of `run`."""
 
     recheck: bool
@@ -439,8 +440,7 @@ class BuildFailed(PrepAssetsError):
     """Some stores could not be built, or fail a check. The message has the reason of each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
+class Built(Struct, frozen=True):
     """A store that holds.
 
     Attributes:

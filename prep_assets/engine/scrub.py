@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from msgspec import Struct
 from xxhash import xxh3_64_intdigest
 
 from prep_assets.checks.of_stores import INTEGRITY
@@ -44,8 +45,7 @@ _DAMAGE = (errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, getattr(errno, "
 """What a system answers where a file is lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(Struct, frozen=True):
     """Something that is not as it was written or pinned.
 
     Attributes:
@@ -62,8 +62,7 @@ class Damage:
     source: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Scrubbed:
+class Scrubbed(Struct, frozen=True):
     """What was looked at.
 
     Attributes:

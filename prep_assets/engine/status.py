@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct, field
 
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import PrepAssetsError, StoreError
@@ -33,8 +34,7 @@ AT_ONCE = 32
 """Stores of a bucket that are read at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Struct, frozen=True):
     """What a store is.
 
     Attributes:

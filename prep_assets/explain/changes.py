@@ -6,11 +6,11 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct, field
 
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Refusal, read_quarantine
@@ -29,8 +29,7 @@ Key = tuple[str, str, str]
 """Stream, domain and id of a record."""
 
 
-@dataclass(slots=True)
-class Amount:
+class Amount(Struct):
     """How much of a domain a version holds."""
 
     records: int = 0
@@ -44,8 +43,7 @@ class Amount:
         self.trained += int(np.count_nonzero(record.weights > 0))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Changed:
+class Changed(Struct, frozen=True, eq=False):
     """A record in two versions; `None` in a version that lacks it."""
 
     key: Key
@@ -53,8 +51,7 @@ class Changed:
     after: StoredRecord | None
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """Two versions of a store compared.
 
     Attributes:
@@ -171,8 +168,7 @@ _FOLLOWS: Mapping[Outcome, Outcome] = {"fails": "blocked", "blocked": "blocked",
 """Outcome of a store → outcome of what is made from it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(Struct, frozen=True):
     """The effect of a change on one store.
 
     Attributes:

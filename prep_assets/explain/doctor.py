@@ -5,12 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from prep_assets.config.family import REASONING_TAGS
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, nearest
@@ -39,8 +40,7 @@ class Stops(PrepAssetsError):
     """The trainer rejects the row, or cannot mask with this template."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chat:
+class Chat(Struct, frozen=True):
     """A tokenizer with its chat template, as transformers has it."""
 
     tokenizer: Any
@@ -189,8 +189,7 @@ RULES: Mapping[str, tuple[str, Rule]] = {
 """Trainer → its description and rule."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ours:
+class Ours(Struct, frozen=True):
     """Our labels: assistant answers are trained, stop tokens included."""
 
     template: ChatTemplate
@@ -331,8 +330,7 @@ def _trained_by_us(rendered: Rendered, low: int, high: int) -> str:
 # A trainer's labels and ours for the rows of a file.
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """One row: our render and tokens, and how the trainer's labels differ."""
 
     id: str
@@ -341,8 +339,7 @@ class Compared:
     differences: tuple[Difference, ...]
 
 
-@dataclass
-class Diagnosis:
+class Diagnosis(Struct):
     """The result of a comparison.
 
     Attributes:

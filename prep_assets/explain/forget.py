@@ -6,8 +6,9 @@ import gc
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain, islice
+
+from msgspec import Struct
 
 from prep_assets.config.loading import Tombstone, add_tombstones, payload_digest
 from prep_assets.config.models import FAMILIES
@@ -33,8 +34,7 @@ SHORTEST = 4
 BATCH = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Old:
+class Old(Struct, frozen=True):
     """A version that is not current and still holds a record, with the ids of the matching records."""
 
     label: str
@@ -42,8 +42,7 @@ class Old:
     records: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Forgotten:
+class Forgotten(Struct, frozen=True):
     """The outcome of `forget`.
 
     Attributes:
@@ -115,8 +114,7 @@ def _matches_name(record: str, location: Whereabouts) -> bool:
     return domain == location.domain and location.id.endswith(rest)
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
+class _Search(Struct, frozen=True):
     """A search for texts in the stores of some (family, domain) pairs."""
 
     workspace: Workspace

@@ -8,7 +8,7 @@ import os
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +22,7 @@ import jinja2
 import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup, escape
+from msgspec import Struct
 
 from prep_assets import __version__
 from prep_assets.data.quarantine import Refusal, read_quarantine
@@ -56,8 +57,7 @@ from prep_assets.text.vocabulary import Vocabulary
 Steps = list[tuple[str, str, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """Figures of one domain of a stream; lengths are in `unit`."""
 
     stream: str

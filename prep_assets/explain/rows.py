@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.checks.of_conversations import Chats, Sides
 from prep_assets.checks.of_lines import merged_streams
@@ -54,8 +55,7 @@ MOST_LINE_CHARACTERS = 20_000
 BLOCK = 1 << 22
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """A record of a token store: domain, stream and number in the stream."""
 
     domain: str
@@ -477,8 +477,7 @@ def vocabulary_of(rows: Iterable[Row], vocabulary: Vocabulary | None) -> dict[st
     return {str(token): visible(texts[token]) if token in texts else f"⟨no token {token}⟩" for token in used}
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """Rows with a document of `domain` whose text or record ids contain `find`, ignoring case; empty fields match everything."""
 
     find: str = ""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.checks.of_exports import row_fault
 from prep_assets.config.family import Family
@@ -84,8 +85,7 @@ def open_stream(published: Published, stream: str) -> AnyStream:
     return open_lines(folder, stream) if (folder / f"{stream}.jsonl").is_file() else open_tokens(folder, stream)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRows:
+class SourceRows(Struct, frozen=True):
     """The source row of each record, line or group of a stream: arrays of int[n].
 
     Attributes:

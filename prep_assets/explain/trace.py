@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
 
 from prep_assets.checks.of_stores import Heard
 from prep_assets.config.models import Preference, Pretrain, Rl, Sft
@@ -455,8 +456,7 @@ class SourceRow:
     payload: Mapping[str, Any] | str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Traced:
+class Traced(Struct, frozen=True, eq=False):
     """A piece of a row, with its source.
 
     Attributes:
@@ -474,8 +474,7 @@ class Traced:
     differs: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Trace:
+class Trace(Struct, frozen=True, eq=False):
     """A row of a store, traced.
 
     Attributes:

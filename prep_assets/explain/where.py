@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import xxhash
+from msgspec import Struct
 
 from prep_assets.config.models import FAMILIES, Preference
 from prep_assets.data.files import SourceFile, record_id
@@ -49,8 +50,7 @@ from prep_assets.stores.version_folders import Published
 # The records of any version of a store, current or not, with the names of their source rows.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StoredRecord:
+class StoredRecord(Struct, frozen=True, eq=False):
     """One record of a store.
 
     Attributes:

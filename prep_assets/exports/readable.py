@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.stores.groups import STREAMS, GroupStore, open_groups
@@ -25,8 +26,7 @@ BLOCK = 1 << 24
 REMEDIES = {"megatron": "Set the option layout: instruction"}
 
 
-@dataclass(frozen=True)
-class Pairs:
+class Pairs(Struct, frozen=True):
     """Tokenized preference pairs: record i of `chosen` and of `rejected` answer one prompt."""
 
     chosen: TokenStore
@@ -148,8 +148,7 @@ def _unchanged(line: dict[str, Any], number: int) -> Any:
     return line
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Readable:
+class Readable(Struct, frozen=True, eq=False):
     """An opened export.
 
     Attributes:

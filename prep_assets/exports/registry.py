@@ -7,11 +7,11 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
+from msgspec import Struct, field
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
@@ -36,8 +36,7 @@ Read = Callable[[Path, Source, Options], Readable]
 """Opens an export; shares no code with the function that wrote it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Export:
+class Export(Struct, frozen=True):
     """A registered format.
 
     Attributes:

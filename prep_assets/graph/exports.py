@@ -11,10 +11,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from prep_assets.checks.of_exports import compare
 from prep_assets.checks.of_stores import INTEGRITY
@@ -64,8 +65,7 @@ def write_generation_config(folder: Path, stops: list[int]) -> None:
         write_json(folder / GENERATION_CONFIG, {"eos_token_id": stops}, indent=2)
 
 
-@dataclass(frozen=True, slots=True)
-class Exporting:
+class Exporting(Struct, frozen=True):
     """One export.
 
     Attributes:

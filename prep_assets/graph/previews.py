@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from prep_assets.errors import ConfigError
 from prep_assets.pipeline.asset import FromRows, Store
@@ -19,8 +19,7 @@ from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.text.vocabulary import Vocabulary
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(Struct, frozen=True):
     """A row of tokens.
 
     Attributes:

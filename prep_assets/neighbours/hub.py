@@ -6,11 +6,11 @@ import json
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from prep_assets.data.files import hub_address, is_hub
 from prep_assets.errors import ConfigError, PrepAssetsError, SourceUnavailable, StoreError
@@ -235,8 +235,7 @@ RELEASE_FILES = (CARD, CROISSANT, MANIFEST)
 """Files of a release in addition to those of the store."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pushed:
+class Pushed(Struct, frozen=True):
     """The result of a push: the new head commit, its URL and the removed files."""
 
     commit: str
@@ -324,8 +323,7 @@ def _pushed_files(api: Any, repository: str, head: str) -> set[str]:
         return set()
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Struct, frozen=True):
     """A store prepared for publication.
 
     Attributes:

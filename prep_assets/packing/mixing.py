@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
 from math import isfinite
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.packing.plan import Ints
@@ -23,8 +23,7 @@ BYTES_OF_A_RECORD = 256
 """Approximate bytes on disk per record for selection, order and plan."""
 
 
-@dataclass(frozen=True, slots=True)
-class DomainShare:
+class DomainShare(Struct, frozen=True):
     """A domain's part of the mixture: records and tokens, counted as often as they are used, and its share of all tokens (0 to 1)."""
 
     domain: str
@@ -33,8 +32,7 @@ class DomainShare:
     share: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Mixture:
+class Mixture(Struct, frozen=True, eq=False):
     """n records in the order in which they are to be packed. A record appears once per pass over its domain.
 
     Attributes:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.errors import CheckFailed, ConfigError
 from prep_assets.stores.arrays import concatenate, predecessors, sorted_groups, stretches, zeros
@@ -287,8 +288,7 @@ def _checked_fill(fill: complex, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 # Positions in packed rows of token runs that must stay whole, such as those of images.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PlacedRuns:
+class PlacedRuns(Struct, frozen=True, eq=False):
     """K runs, in the order in which they were given.
 
     Attributes:

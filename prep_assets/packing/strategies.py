@@ -5,12 +5,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, insort
 from collections import defaultdict
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
 from prep_assets.packing.plan import Ints, PackPlan
@@ -21,8 +21,7 @@ from prep_assets.stores.arrays import argsort, compress, cumulative_sums, fill_c
 Overlong = Literal["raise", "truncate", "drop", "split"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pieces:
+class Pieces(Struct, frozen=True, eq=False):
     """P pieces in record order, each at most one row long, and what is left over.
 
     Attributes:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from msgspec import Struct, field
 
 from prep_assets.caches import bounded_cache
 from prep_assets.config.family import Chat, Family
@@ -101,8 +102,7 @@ class NeedsMore(Exception):
         self.needed = needed
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A store that is being written.
 
     Attributes:
@@ -139,8 +139,7 @@ def holds_out(family: Family, domains: Iterable[str]) -> bool:
     return bool(getattr(family, "test_fraction", 0) > 0 or any(domain_of(family, name).test_files for name in domains))
 
 
-@dataclass(frozen=True, slots=True)
-class Build:
+class Build(Struct, frozen=True):
     """The build of one store.
 
     Attributes:
@@ -230,8 +229,7 @@ Column = tuple[str, str, str]
 """Name, type and description of a column."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Struct, frozen=True):
     """A named part of a store.
 
     Attributes:
@@ -245,8 +243,7 @@ class Stream:
     masked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """A check of one asset.
 
     Attributes:
@@ -262,8 +259,7 @@ class Check:
     derived: Kind | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FromRows:
+class FromRows(Struct, frozen=True):
     """The source of an asset made from rows of source files, with what its proofs need to read them a second time.
 
     Attributes:
@@ -279,8 +275,7 @@ class FromRows:
     plain: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FromLines:
+class FromLines(Struct, frozen=True):
     """The source of an asset made from lines of JSONL stores of the same partition.
 
     Attributes:
@@ -294,8 +289,7 @@ class FromLines:
     columns: MessageFields | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FromParts:
+class FromParts(Struct, frozen=True):
     """The source of an asset that merges stores.
 
     Attributes:
@@ -311,8 +305,7 @@ def _all_domains(family: Any) -> Sequence[str]:
     return sorted(family.domains)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Asset:
+class Asset(Struct, frozen=True, kw_only=True, eq=False):
     """One node of the graph.
 
     Attributes:
@@ -405,8 +398,9 @@ class Asset:
             else:
                 content = workspace.content(above.name, partition if above.partitioned else "")
             recipe[key] = {**recipe.get(key, {}), above.name: content} if keys.count(key) > 1 else content
-        options = option_recipe(workspace, family, self.options) if self.depends is None else self.depends(workspace, partition)
-        return {**recipe, **options}
+        if self.depends is not None:
+            return {**recipe, **self.depends(workspace, partition)}
+        return {**recipe, **workspace.once(("options of", self.name), lambda: option_recipe(workspace, family, self.options))}
 
     def build(self, workspace: Workspace, partition: str) -> Build:
         """The build of one store."""
@@ -487,8 +481,7 @@ def ids_dtype(family: Family, vocabulary: Vocabulary) -> str:
     return family.output.dtype
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(Struct, frozen=True):
     """A published store with its asset and workspace: the input of checks, previews and the selftest.
 
     Attributes:

@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
 from prep_assets.config.family import Domain
@@ -127,8 +128,7 @@ def firsts(items: Sequence[Item]) -> npt.NDArray[np.bool_]:
 # Rendering with proof: the mask is derived a second time and compared before anything is tokenized. For answers that carry their own weights.
 
 
-@dataclass(frozen=True)
-class Proven:
+class Proven(Struct, frozen=True, dict=True):
     """Renders conversations with one template, and proves their masks.
 
     Attributes:
@@ -474,8 +474,7 @@ def plain_chats_of(template: ChatTemplate, encoder: Encoder, options: MaskOption
 # Samples → rendered → encoded, block by block; rejected records go to quarantine.
 
 
-@dataclass
-class Conversations:
+class Conversations(Struct, dict=True):
     """Renders and tokenizes blocks of samples.
 
     Attributes:

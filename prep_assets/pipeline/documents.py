@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import xxhash
+from msgspec import Struct
 
 from prep_assets.config.models import Pretrain
 from prep_assets.data.files import SourceFile, record_id
@@ -45,8 +46,7 @@ _NONCHARACTER = b"\xef\xb7"
 """First bytes of the `NONCHARACTER` matches in UTF-8: a fast test that few texts fail."""
 
 
-@dataclass(frozen=True, slots=True)
-class Documents:
+class Documents(Struct, frozen=True):
     """Consecutive documents of one file.
 
     Attributes:
@@ -80,8 +80,7 @@ class Documents:
             quarantine.write(refusal_of_row)
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Struct, frozen=True):
     """How many characters a document may have."""
 
     low: int
@@ -356,16 +355,14 @@ Weights = npt.NDArray[np.float32]
 Row = tuple[Ids, Weights]
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(Struct, frozen=True):
     """The ids with which the template opens and ends an answer."""
 
     header: tuple[int, ...]
     stop: int
 
 
-@dataclass
-class TokenizedRows:
+class TokenizedRows(Struct, dict=True):
     """Proves rows that bring ids, and converts them to encoded examples.
 
     Attributes:

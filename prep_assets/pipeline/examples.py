@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import xxhash
+from msgspec import Struct
 
 from prep_assets.config.family import Domain, Family
 from prep_assets.config.loading import payload_digest
@@ -268,8 +269,7 @@ class Pace:
         return f"{done / took / 1e6:,.1f} MB/s, {seconds // 60}:{seconds % 60:02} left"
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """Consecutive rows of one file.
 
     Attributes:
@@ -602,8 +602,7 @@ def note_records(stretches: Sequence[Stretch], folder: Path, *, source: Source) 
     return {"rows": notes.rows}
 
 
-@dataclass(frozen=True, slots=True)
-class PinnedDuplicates:
+class PinnedDuplicates(Struct, frozen=True):
     """Duplicates found while a domain was pinned, for the same build.
 
     Attributes:

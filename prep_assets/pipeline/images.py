@@ -6,11 +6,11 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from prep_assets.config.base import Fixed, ImageRule, tokens_around
 from prep_assets.config.family import Chat, Domain, Family
@@ -113,8 +113,7 @@ def reject_images(turns: Iterable[Turn], stage: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class ImageFiles:
+class ImageFiles(Struct, frozen=True, dict=True):
     """The images of a domain.
 
     Attributes:
@@ -191,8 +190,7 @@ class ImageFiles:
 # The images of a record, ready to be rendered: each is there, and has the placeholder that its processor writes for its resolution.
 
 
-@dataclass(frozen=True)
-class ImageParts:
+class ImageParts(Struct, frozen=True):
     """The images of a domain.
 
     Attributes:

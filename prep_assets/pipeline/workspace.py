@@ -14,6 +14,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import Struct
+
 from prep_assets.caches import bounded_cache
 from prep_assets.config.base import FromProcessor, ImageRule
 from prep_assets.config.family import Chat, Domain, Family
@@ -61,8 +63,7 @@ def keep(cache: Path, content: Any) -> None:
 # Tokenizers of families: opened once per process, compared with transformers, and bound to a chat template.
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """A family's tokenizer.
 
     Attributes:
@@ -171,6 +172,7 @@ def engines_of(opened: Opened, vocabulary: Vocabulary, engine: str) -> Engines:
 # Workspaces: one configuration folder and one store folder, each file read once.
 
 F = TypeVar("F", bound=Family)
+T = TypeVar("T")
 Progress = Callable[[str, int, int], None]
 """Called during long work: label (changing figures after a colon), amount done, total."""
 
@@ -187,7 +189,7 @@ class Workspace:
         workers: number of processes for all families; `None`: as the families say.
         pool: the process pool for shards; `None`: work in this process.
         same: name → hash that configuration and tokenizer must have in a worker; empty in the process that plans.
-        glanced: cache of the stores read, if each is to be read once.
+        glanced: cache of the stores and options read, if each is to be read once.
         looks: whether source files are searched for domains (``domains: auto``); false: use the last ones found.
     """
 
@@ -200,7 +202,7 @@ class Workspace:
     same: Mapping[str, str] = field(default_factory=dict)
     looks: bool = True
     _families: dict[str, Family] = field(default_factory=dict, init=False, repr=False, compare=False)
-    glanced: dict[tuple[str, str], Published | None] | None = field(default=None, compare=False, repr=False)
+    glanced: dict[tuple[str, ...], Any] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "configs", Path(self.configs))
@@ -301,18 +303,23 @@ class Workspace:
         return Place(self.stores, asset, partition)
 
     def at_a_glance(self) -> Workspace:
-        """A copy that reads every store once, for looking at many stores while nothing is built."""
+        """A copy that reads every store and tokenizer once, for looking at many stores while nothing is built."""
         copy = replace(self, glanced={})
         copy._families.update(self._families)
         return copy
 
     def published(self, asset: str, partition: str = "", pointers: Pointers | None = None) -> Published | None:
         """An asset's current store. `pointers`: those of its place, if they were just read."""
+        return self.once((asset, partition), lambda: self.place(asset, partition).current(pointers))
+
+    def once(self, key: tuple[str, ...], look: Callable[[], T]) -> T:
+        """What `look` gives, which is remembered where everything is to be read once."""
         if self.glanced is None:
-            return self.place(asset, partition).current(pointers)
-        if (asset, partition) not in self.glanced:
-            self.glanced[asset, partition] = self.place(asset, partition).current(pointers)
-        return self.glanced[asset, partition]
+            return look()
+        if key not in self.glanced:
+            self.glanced[key] = look()
+        remembered: T = self.glanced[key]
+        return remembered
 
     def built(self, asset: str, partition: str = "") -> Published:
         """An asset's current store, to be read.
@@ -356,7 +363,7 @@ class Workspace:
         known = self.remembered(files)
         pins = pin_files(files, known)
         if list(pins) != known:
-            keep(self._pin_cache(files), [{name: getattr(pin, name) for name in Pin.__slots__} for pin in pins])
+            keep(self._pin_cache(files), [{name: getattr(pin, name) for name in Pin.__struct_fields__} for pin in pins])
         return pins
 
     def remembered(self, files: tuple[SourceFile, ...]) -> list[Pin]:
@@ -409,8 +416,7 @@ class Workspace:
         check_made_by(self._tokenizer(family), made_by, self.configs)
 
     def _tokenizer(self, family: Family) -> Opened:
-
-        return open_tokenizer(family, self.configs, self.stores / ".hashes")
+        return self.once(("tokenizer", family_name(type(family))), lambda: open_tokenizer(family, self.configs, self.stores / ".hashes"))
 
     def image_rule(self, family: Family) -> ImageRule | None:
         """The rule for the number of tokens of an image; `None` if `image_patches` sets it.
@@ -434,14 +440,17 @@ class Workspace:
         """The family's chat template."""
         from prep_assets.text.load_template import load_template
 
-        return load_template(
-            family.template,
-            self._tokenizer(family).vocabulary,
-            base=self.configs,
-            options=family.template_options,
-            image=self.image_placeholder(family),
-            training=family.training_template,
-        )
+        def load() -> ChatTemplate:
+            return load_template(
+                family.template,
+                self._tokenizer(family).vocabulary,
+                base=self.configs,
+                options=family.template_options,
+                image=self.image_placeholder(family),
+                training=family.training_template,
+            )
+
+        return self.once(("template", family_name(type(family))), load)
 
 
 def configuration_hash(family: Family) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.data.quarantine import Refusal
 from prep_assets.proofs.second_reading import is_held_out
@@ -234,8 +235,7 @@ class Refusals:
         return [f"{names[self._name[at]]}:{self._row[at]}" for at in np.flatnonzero(self._open)]
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """The records of one domain that a store holds.
 
     Attributes:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.rebuilt import Block, Borders, Rebuilder, Rebuilt, blocks_of
@@ -364,8 +366,7 @@ def _known(template: ChatTemplate) -> tuple[Rebuilder, Borders]:
 # -- chats ------------------------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Derivation:
+class _Derivation(Struct, frozen=True):
     chat: Rebuilt
     borders: Borders
     options: MaskOptions

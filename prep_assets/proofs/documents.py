@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.proofs.reference_ids import IdsAgain
 from prep_assets.proofs.verdict import Numbers, Verdict, fails, holds
@@ -50,8 +51,7 @@ def _front(processor: Mapping[str, Any]) -> Iterator[str]:
 # Borders of sentences in token streams: the tokens before a marked start have exactly the bytes of the sentences before it.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CutDocument:
+class CutDocument(Struct, frozen=True, eq=False):
     """A document of a store.
 
     Attributes:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, zip_longest
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected, Prompt, Range
@@ -91,8 +92,7 @@ def prove_masks(rows: Iterable[Row], vocabulary: Vocabulary, *, batch: int = 512
     return proof.verdict()
 
 
-@dataclass
-class MaskProof:
+class MaskProof(Struct, dict=True):
     """The check for rows that come in batches.
 
     Attributes:
@@ -363,8 +363,7 @@ def prove_identity(rows: Iterable[Conversation], vocabulary: Vocabulary) -> Verd
     return proof.verdict()
 
 
-@dataclass
-class IdentityProof:
+class IdentityProof(Struct, dict=True):
     """The check for rows that come in batches.
 
     Attributes:
@@ -473,8 +472,7 @@ Ids = npt.NDArray[np.integer[Any]]
 Spans = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Truncation:
+class Truncation(Struct, frozen=True):
     """How conversations are truncated.
 
     Attributes:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.proofs.verdict import Verdict, fails
 from prep_assets.stores.arrays import Spool, fill_column
@@ -29,8 +30,7 @@ class MergedRows:
     lines: Iterable[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """The records that a merged stream must hold, in order: int64[n] each.
 
     Attributes:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.proofs.documents import MaskedDocument
 from prep_assets.proofs.groups import Rollout, Scores
@@ -29,8 +30,7 @@ Change = Callable[..., Any]
 `None` where that row is not suitable."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mutation:
+class Mutation(Struct, frozen=True):
     """One way to corrupt a store.
 
     Attributes:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.proofs.verdict import Verdict, Worst, fails
 from prep_assets.stores.arrays import argsort, concatenate, cumulative_sums, fill_column, numbers, sorted_groups, stretches, take, zeros
@@ -26,8 +26,7 @@ Ints = npt.NDArray[np.int64]
 START: Ints = np.zeros(1, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """Records in the order in which they are packed: int64[n] each; `source` numbers the domains, which are sorted."""
 
     source: Ints

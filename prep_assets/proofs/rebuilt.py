@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from prep_assets.errors import CheckFailed
 from prep_assets.samples import ASSISTANT, IMAGE, TEXT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, turn
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
 # Invented words can fill the slots. This separates what a template writes from what the conversation says.
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """One text in the messages.
 
     Attributes:
@@ -40,8 +41,7 @@ class Slot:
     parts: tuple[tuple[int, int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Slotted:
+class Slotted(Struct, frozen=True):
     """A sample as the messages that a template reads.
 
     Attributes:
@@ -73,8 +73,7 @@ def slotted(sample: Sample, form: MessageForm, image: str, texts: Sequence[str] 
 Numbered = Sequence[tuple[int, Region]]
 
 
-@dataclass(frozen=True, slots=True)
-class _MessageBuilder:
+class _MessageBuilder(Struct, frozen=True):
     form: MessageForm
     image: str
     texts: Sequence[str] | None
@@ -187,8 +186,7 @@ class Place:
     end: int
 
 
-@dataclass(frozen=True)
-class Rebuilt:
+class Rebuilt(Struct, frozen=True):
     """A conversation whose render was rebuilt.
 
     Attributes:
@@ -234,8 +232,7 @@ class Rebuilt:
             return None
 
 
-@dataclass(frozen=True)
-class _Chat:
+class _Chat(Struct, frozen=True, dict=True):
     sample: Sample
     template: ChatTemplate
     slotted: Slotted
@@ -290,8 +287,7 @@ def _invented_for(text: str, number: int) -> str:
     return text[:lead] + _word(number) + text[lead + len(words) :]
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
+class _Shape(Struct, frozen=True):
     """A render with invented words, their places, and the margins of `Rebuilt`."""
 
     text: str
@@ -299,8 +295,7 @@ class _Shape:
     margins: Mapping[int, tuple[int, int]]
 
 
-@dataclass
-class Rebuilder:
+class Rebuilder(Struct):
     """Takes renders of one template apart. Conversations of one shape share the render with invented words."""
 
     template: ChatTemplate

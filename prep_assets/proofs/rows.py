@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.proofs.plain_reading import as_text
 from prep_assets.proofs.second_reading import MessageFields, MessageRows, Messages, Strings, fingerprint
@@ -204,8 +205,7 @@ class Line:
     plain: Mapping[str, str] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Alike:
+class Alike(Struct, frozen=True):
     """Lines that were compared with their rows in bulk, and equal them; `twice`: by a second reading as well."""
 
     count: int

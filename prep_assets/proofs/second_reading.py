@@ -24,6 +24,7 @@ from typing import IO, Any, NamedTuple, NoReturn, overload
 import numpy as np
 import numpy.typing as npt
 import orjson
+from msgspec import Struct
 
 from prep_assets.errors import CheckFailed
 from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Group, Sample, Turn, with_fields
@@ -381,8 +382,7 @@ class Unsupported(Exception):
     """A file that this reader cannot parse."""
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class Between(Struct, frozen=True):
     """Consecutive rows of a file: the bytes of their lines, the number of the first row, and of the one after the last; `None`
     for all that is left."""
 

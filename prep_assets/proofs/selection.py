@@ -5,13 +5,14 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from prep_assets.proofs.second_reading import MessageRows, Rows, canonical_json, digest, fingerprint, sorted_json
 from prep_assets.stores.arrays import sorted_groups
@@ -72,8 +73,7 @@ FEWEST = 8
 """Words of the shortest passage."""
 
 
-@dataclass(slots=True)
-class Passages:
+class Passages(Struct):
     """Passages of benchmarks by length in words, joined by spaces."""
 
     words: int
@@ -135,8 +135,7 @@ Again = Callable[[int, Sequence[int], Sequence[Mapping[str, Any]]], Sequence[str
 """File, numbers and fields of rejected rows → ``stage/reason`` of each when it is judged alone; ``""`` for none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """The selection rules of a domain, from its configuration.
 
     Attributes:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from prep_assets.stores.files import dumps
 
 _SHOWN = 400
@@ -16,8 +18,7 @@ def shown(row: Mapping[str, Any]) -> str:
     return dumps(row)[:_SHOWN]
 
 
-@dataclass(frozen=True, slots=True)
-class Worst:
+class Worst(Struct, frozen=True):
     """The failing row to show, with its wrong tokens.
 
     Attributes:

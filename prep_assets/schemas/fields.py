@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NoReturn, SupportsIndex
+
+from msgspec import Struct, field
 
 from prep_assets.errors import Refused
 from prep_assets.samples import Turn, with_fields
@@ -159,8 +160,7 @@ _get_item = dict.__getitem__
 _set_item = dict.__setitem__
 
 
-@dataclass(slots=True)
-class Book:
+class Book(Struct):
     """The state that all views of one row share.
 
     Attributes:

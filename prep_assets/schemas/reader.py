@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import accumulate, chain, pairwise
 from operator import itemgetter
 from typing import Any, Literal, TypeVar
 
 import yaml
+from msgspec import Struct, field
 
 from prep_assets.config.family import REASONING_TAGS
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
@@ -48,8 +49,7 @@ _FEW = 8
 _Convert = TypeVar("_Convert", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class PlainMessages:
+class PlainMessages(Struct, frozen=True):
     """Reads plain messages.
 
     Attributes:
@@ -145,8 +145,7 @@ def plain_chat(messages: object, role_key: str, content_key: str, known: Mapping
     return PlainChat(tuple(roles), tuple(texts))
 
 
-@dataclass(frozen=True)
-class PlainPairs:
+class PlainPairs(Struct, frozen=True):
     """Reads plain pairs from two or more columns.
 
     Attributes:
@@ -283,8 +282,7 @@ MOST_COLUMNS = 1024
 """Most sets of columns that a reader remembers."""
 
 
-@dataclass(slots=True)
-class Account:
+class Account(Struct):
     """An account of the fields that a schema did not read.
 
     Attributes:
@@ -397,8 +395,7 @@ def shown(value: object) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(Struct, frozen=True):
     """A row function, with an account of the fields that it does not read."""
 
     convert: Convert

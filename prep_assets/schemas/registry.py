@@ -12,13 +12,13 @@ import site
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache, wraps
 from pathlib import Path
 from traceback import extract_tb
 from types import TracebackType, UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from msgspec import Struct, field
 from pydantic import TypeAdapter, ValidationError
 
 from prep_assets.caches import bounded_cache
@@ -217,8 +217,7 @@ def within_limits(key: str, path: str, function: Callable[..., Any]) -> Callable
 _FAILED = object()
 
 
-@dataclass(frozen=True)
-class OwnFunction:
+class OwnFunction(Struct, frozen=True):
     """A user's row function, which finds out which fields it reads.
 
     A view sees a field that is accessed by name. A function may also take the whole row: ``Model(**row)``, `dict`, `json`, or a library that
@@ -315,8 +314,7 @@ Convert = Callable[[Row], Example | None]
 Factory = TypeVar("Factory", bound=Callable[..., Convert])
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(Struct, frozen=True):
     """A registered schema.
 
     Attributes:

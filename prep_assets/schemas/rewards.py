@@ -6,9 +6,10 @@ import math
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
+
+from msgspec import Struct
 
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, Group, Prompt, Region, Sample, Sampled, Turn, turn
@@ -214,8 +215,7 @@ def _gold(value: object, key: str, verifier: str) -> str:
 SEED = "seed"
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Struct, frozen=True):
     """The questions of a level: the operators that it draws from, and how many of them one question has (1 or 2)."""
 
     operators: str

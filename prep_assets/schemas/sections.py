@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.samples import COMPLETION, DOCUMENT, PROMPT, TEXT, Group, Pair, Region, Sample, Turn, with_fields
 from prep_assets.schemas.fields import Row, as_list, as_text, needed, value_at, weighted
@@ -136,8 +138,7 @@ def _require_unbounded(min_chars: int, max_chars: int | None) -> None:
         raise ConfigError("min_chars and max_chars measure plain sections that are trained, all of them; here others stand. Leave them out")
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """One field of a record, its `action`, and whether it is a list of messages for the chat template."""
 
     field: str

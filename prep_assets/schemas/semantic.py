@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from prep_assets.errors import Refused, nearest
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, SYSTEM, TEXT, TOOL, USER, Pair, Region, Sample, Turn
@@ -106,8 +107,7 @@ def _pair(types: Sequence[str], regions: Sequence[Sequence[Region]], where: str)
     return pair(tuple(turns[:-2]), (answers["chosen"],), (answers["rejected"],))
 
 
-@dataclass(frozen=True, slots=True)
-class RegionDefaults:
+class RegionDefaults(Struct, frozen=True):
     """Loss weights and masks by region name, for turns without lists of them.
 
     For each region, as in Cerebras Model Zoo, the turn's list comes first, then these defaults, then the default of the turn's type. Unlike in Model

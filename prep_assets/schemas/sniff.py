@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from prep_assets.errors import ConfigError, Refused, nearest
@@ -17,8 +17,7 @@ from prep_assets.stores.files import loads
 # Sniffing: every registered schema is tried on the rows.
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """How well one schema, with its default options, fits some rows.
 
     Attributes:
@@ -97,8 +96,7 @@ class Entry(BaseModel):
     tags: dict[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Converted:
+class Converted(Struct, frozen=True):
     """A domain converted from an entry.
 
     Attributes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 from urllib.parse import urlsplit
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from prep_assets.errors import Refused
@@ -20,8 +20,7 @@ from prep_assets.schemas.turns import Images, chat_sample, image_of, plain_sampl
 # ``text``: pretraining documents.
 
 
-@dataclass(frozen=True, slots=True)
-class TextField:
+class TextField(Struct, frozen=True):
     """Reads one document a row from the field `key`; the options are those of `text`."""
 
     key: str

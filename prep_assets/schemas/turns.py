@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, TypedDict
+
+from msgspec import Struct, field
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import Refused, nearest
@@ -391,8 +392,7 @@ def _join_details(value: object, where: str) -> str:
 # Lists of messages as turns.
 
 
-@dataclass(frozen=True, slots=True)
-class ChatFormat:
+class ChatFormat(Struct, frozen=True):
     """The field names and role tags of a data set's messages.
 
     Attributes:

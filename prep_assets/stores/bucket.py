@@ -9,10 +9,11 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
+
+from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, StoreError, without_secrets
@@ -96,8 +97,7 @@ def _credentials(scheme: str) -> str:
     return CREDENTIALS.get("az" if scheme == "abfss" else scheme, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(Struct, frozen=True):
     """The objects below an address, by key. Reads are strongly consistent: a finished write is visible to everybody at once.
 
     It is pickled as the address, and finds credentials in the process that unpickles it. Every method raises `Unanswered` when the object store keeps
@@ -361,7 +361,7 @@ def local_root(location: str | Path) -> Path:
 def bucket_of(folder: Path) -> Bucket | None:
     """Return the bucket that a folder in a mirror stands for; `None` for any other folder."""
     resolved = folder.resolve()
-    for folder_above in (resolved, *list(resolved.parents)[:2]):
+    for folder_above in (resolved, resolved.parent, resolved.parent.parent):
         if (folder_above / BUCKET).is_file():
             url = json.loads((folder_above / BUCKET).read_text("utf-8"))["url"]
             below = resolved.relative_to(folder_above).as_posix()

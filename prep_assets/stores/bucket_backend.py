@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from msgspec import Struct
+
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.bucket import Bucket, Unanswered, cache_folder
 from prep_assets.stores.files import loads, locked, os_errors_in_words, remove_tree, sync_folders
@@ -668,8 +670,7 @@ def at_once(work: Callable[[Item], T], items: Iterable[Item], workers: int = AT_
 _SUFFIX = ".tar"
 
 
-@dataclass(frozen=True, slots=True)
-class ShardDepot:
+class ShardDepot(Struct, frozen=True):
     """Folders as objects below a prefix.
 
     Attributes:

@@ -17,7 +17,6 @@ import tempfile
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from threading import Timer
@@ -27,6 +26,7 @@ from weakref import WeakSet
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import PrepAssetsError, StoreError
@@ -272,8 +272,7 @@ def cache_folder() -> Path | None:
     return (Path(cache_home) if cache_home else Path.home() / ".cache") / "prep-assets"
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """A cache on disk with entries of one kind.
 
     Attributes:

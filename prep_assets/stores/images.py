@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.arrays import Columns
@@ -32,8 +33,7 @@ LINES = "images.jsonl"
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(Struct, frozen=True):
     """A reference to an image: its path or URL, the sha256 of the file, `None` for a URL, and width and height in pixels if the number of its tokens
     depends on them."""
 
@@ -53,8 +53,7 @@ class Image:
         return cls(fields["path"], fields["sha256"], (fields["width"], fields["height"]) if "width" in fields else None)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageBlock:
+class ImageBlock(Struct, frozen=True):
     """Images of a batch of records: int64[k] each, ascending by record and start, `record` counted within the batch."""
 
     record: Ints

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
 from prep_assets.stores.bucket import Bucket, bucket_of, checked, is_bucket, local_root
@@ -280,8 +281,7 @@ def _read_groups(folder: Path, guards: Guards) -> Shard:
 Keys = list[str] | tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Windows:
+class Windows(Struct, frozen=True, eq=False):
     """Windows of W tokens at stride S over the T tokens of a store after `offset`: n = 0 if T <= W else (T - 1 - W) // S + 1, so that every window has a
     next token."""
 

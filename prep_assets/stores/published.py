@@ -130,18 +130,18 @@ class Place:
         return self._pointed("draft", seen)
 
     def _pointed(self, name: str, pointers: Pointers | None) -> Published | None:
-        backend, seen = self.backend, ""
+        seen = ""
         while True:
             now = (
-                pointers or backend.pointers()
+                pointers or self.pointers
             )  # the given ones serve the first attempt: a status of a thousand stores needs three names of each
             pointers = None
             if name == "current" and now.damaged:
-                raise StoreError(f"{backend.published(now.damaged).damage()}. Build the store again")
+                raise StoreError(f"{self.backend.published(now.damaged).damage()}. Build the store again")
             if not (version := getattr(now, name)):
                 return None
             try:
-                published = backend.published(version)
+                published = self.backend.published(version)
             except StoreError:
                 if version == seen:
                     raise

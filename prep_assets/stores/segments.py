@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import bare, compared
@@ -130,8 +131,7 @@ class Segmented:
         return np.concatenate([array[max(0, start - low) : stop - low] for array, low in within])
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """A lazy slice of an array."""
 
     array: Any

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from msgspec import Struct
+
 from prep_assets.errors import StoreError
 from prep_assets.stores.bucket import Unanswered, bucket_of
 from prep_assets.stores.files import folder_size, locked, make_folder, os_errors_in_words, remove_tree, sync
@@ -309,8 +311,7 @@ def version_faults(folder: Path, manifest: Manifest) -> list[str]:
 # rename, no lock, no list.
 
 
-@dataclass(frozen=True, slots=True)
-class LocalBackend:
+class LocalBackend(Struct, frozen=True):
     """The versions below a folder."""
 
     directory: Path

@@ -307,8 +307,9 @@ class Certificate:
 def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Certificate:
     """Certify a template by rendering the probes. With `vocabulary`, the certificate has findings about the two."""
     certificate = _certified(template)
-    known = certificate.renders and vocabulary is not None
-    return replace(certificate, findings=tuple(findings(template, vocabulary))) if known else certificate
+    if vocabulary is None or not certificate.renders:
+        return certificate
+    return replace(certificate, findings=tuple(findings(template, vocabulary)))
 
 
 @bounded_cache("certificates", 16, key=lambda template: (template.name, template.hash, template.control))

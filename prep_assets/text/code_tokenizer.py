@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.errors import ConfigError
 from prep_assets.schemas.registry import own_code_hash, own_function, within_limits
@@ -68,8 +69,7 @@ _LOADED: dict[str, str | None] = {}
 """Class → hash of its code as imported by this process."""
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(Struct, frozen=True):
     """The class of a tokenizer.
 
     Attributes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from itertools import compress, pairwise
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import xxhash
+from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, Refused, nearest
@@ -29,8 +29,7 @@ STARTS = "sentence_start"
 _PARTS = ("abbrev_types", "collocations", "sent_starters", "ortho_context")
 
 
-@dataclass(frozen=True)
-class Sentences:
+class Sentences(Struct, frozen=True, dict=True):
     """Splits documents into sentences.
 
     Attributes:
@@ -118,8 +117,7 @@ class Sentinels(NamedTuple):
     middle: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """The two cuts of a document, in characters, and whether its parts are in SPM order."""
 
     start: int
@@ -168,8 +166,7 @@ def cut_of(record: str, length: int, *, rate: float, spm_rate: float, seed: int)
     return Cut(places[0], places[1], numbers[1] < spm_rate)
 
 
-@dataclass(frozen=True)
-class FillInTheMiddle:
+class FillInTheMiddle(Struct, frozen=True):
     """Tokenizes documents, a share of them cut for fill-in-the-middle.
 
     Attributes:

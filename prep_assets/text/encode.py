@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.config.models import Keep
 from prep_assets.errors import Refused
@@ -196,8 +197,7 @@ class Encoded:
     taken: Ints
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Places:
+class Places(Struct, frozen=True, eq=False):
     """One tokenized example.
 
     Attributes:

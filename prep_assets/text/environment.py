@@ -17,6 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct
+
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import Refused
 from prep_assets.samples import Spelled
@@ -262,8 +264,7 @@ _WRITING_NODES = frozenset(
 """Jinja nodes of templates that only write."""
 
 
-@dataclass(frozen=True)
-class Blocks:
+class Blocks(Struct, frozen=True):
     """A template in MiniJinja.
 
     Attributes:

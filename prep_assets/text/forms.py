@@ -18,13 +18,13 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate, chain, pairwise
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.stores.arrays import in_arrow
 from prep_assets.text.chats import Bools, ChatColumns, Ints, Kind, Outline, as_json, outline_of
@@ -44,8 +44,7 @@ WRITERS: Mapping[str, Callable[[Any], str]] = {
 """Ways to write a value that is not a string."""
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """How a template lists arguments.
 
     Attributes:
@@ -174,8 +173,7 @@ def others(name: str) -> dict[str, Any]:
     return {f"{name}{letter}": value for letter, value in zip("zbcdefghija", values, strict=True)}
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(Struct, frozen=True, dict=True):
     """How a template writes chats of one form.
 
     Attributes:
@@ -314,8 +312,7 @@ def agreed(form: Form, answer: Callable[[Texts], T], moved: Callable[[T, Form, S
 # Derivations of forms, in bytes, and the cache of frequent forms.
 
 
-@dataclass(frozen=True, eq=False)
-class Located(Generic[T]):
+class Located(Struct, Generic[T], frozen=True, eq=False, weakref=True):
     """Places in the renders of one form, by one derivation.
 
     Attributes:
@@ -426,8 +423,7 @@ class Learned(Generic[T]):
         return Known(located, form, altered)
 
 
-@dataclass(frozen=True, slots=True)
-class Laid:
+class Laid(Struct, frozen=True):
     """The renders of n chats, end to end.
 
     Attributes:
@@ -477,8 +473,7 @@ class Laid:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Known(Generic[T]):
+class Known(Struct, Generic[T], frozen=True):
     """The known forms of a block of chats.
 
     Attributes:

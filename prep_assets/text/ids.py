@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.stores.files import Kept
 from prep_assets.text.spans import Ints, bounds
@@ -20,8 +20,7 @@ from prep_assets.text.spans import Ints, bounds
 Ids = npt.NDArray[np.uint32]
 
 
-@dataclass(frozen=True, slots=True)
-class Flat:
+class Flat(Struct, frozen=True):
     """Concatenated ids of several texts.
 
     Attributes:
@@ -140,7 +139,7 @@ def sorted_json(value: Any) -> str:
 
 DECIDES = ("added_tokens", "normalizer", "pre_tokenizer", "model")
 """The parts of a ``tokenizer.json`` that decide the ids of a text."""
-_Finding = TypeVar("_Finding", bound=msgspec.Struct)
+_Finding = TypeVar("_Finding")
 
 
 def remembered(cache: Kept, key: str, kind: type[_Finding], find: Callable[[], _Finding]) -> _Finding:

@@ -6,10 +6,12 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import groupby, pairwise
 from typing import Literal, TypeVar
+
+from msgspec import Struct
 
 from prep_assets.errors import Refused
 from prep_assets.samples import (
@@ -377,8 +379,7 @@ _Example = TypeVar("_Example", Sample, Pair, Prompt, Group, Example)
 _REMEDY = "Mend the tags, or set reasoning: inline to leave such text as it is"
 
 
-@dataclass(frozen=True)
-class InlineReasoning:
+class InlineReasoning(Struct, frozen=True, dict=True):
     """How a block of reasoning at the beginning of an answer is read.
 
     Attributes:

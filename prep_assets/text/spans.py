@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 from msgspec.structs import replace
 
 from prep_assets.config.models import Keep
@@ -221,8 +222,7 @@ class Prompt(NamedTuple):
     role: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Placed:
+class Placed(Struct, frozen=True, eq=False):
     """The k images of a batch of records, ascending by record and start.
 
     Attributes:
@@ -288,8 +288,7 @@ class Row:
     images: list[Image] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Cuts:
+class Cuts(Struct, frozen=True):
     """A batch of n renders, cut at control tokens.
 
     Attributes:
@@ -364,8 +363,7 @@ def bounds(counts: Sequence[int] | Ints) -> Ints:
     return offsets
 
 
-@dataclass(frozen=True)
-class Cutter:
+class Cutter(Struct, frozen=True, dict=True):
     """Cuts renders at control tokens.
 
     Attributes:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, wraps
+from importlib.metadata import version
 from traceback import walk_tb
 from types import TracebackType
 from typing import Any
@@ -17,9 +18,11 @@ from prep_assets.caches import bounded_cache
 from prep_assets.errors import Refused, TemplateError, nearest
 from prep_assets.limits import limited
 from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Sample
+from prep_assets.stores.files import Kept, key_of
 from prep_assets.text.conversation import Marking, Piece, Places, messages, unmark
 from prep_assets.text.engines import check_flags
 from prep_assets.text.environment import FROZEN_CLOCK, MessageForm, Render, chat_template_utils, find_form
+from prep_assets.text.ids import remembered
 from prep_assets.text.spans import control_pattern
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -502,9 +505,7 @@ class ChatTemplate:
 
     def writes(self, texts: Iterable[str]) -> tuple[str, ...]:
         """Those of `texts` that the template writes itself: in its source, or in its renders of the probes."""
-        candidates = tuple(texts)
-        sources = (self.source, *_probe_renders_of(self)) if candidates else ()
-        return tuple(text for text in candidates if any(text in source for source in sources))
+        return _written_by(self, tuple(texts))
 
     @cached_property
     def form(self) -> MessageForm:
@@ -663,9 +664,24 @@ class ChatTemplate:
         }
 
 
+KEPT = Kept("templates", 256)
+"""Cache of what templates write, so that looking at a store renders nothing."""
+_RULES = 1
+"""Version of the probes."""
+
+
 @bounded_cache("renders of probes", 64, key=lambda template: template.hash)
 def _probe_renders_of(template: ChatTemplate) -> tuple[str, ...]:
     return probe_renders(template.render)
+
+
+@bounded_cache("tokens of templates", 64, key=lambda template, texts: (template.hash, texts))
+def _written_by(template: ChatTemplate, texts: tuple[str, ...]) -> tuple[str, ...]:
+    def find() -> tuple[str, ...]:
+        sources = (template.source, *_probe_renders_of(template)) if texts else ()
+        return tuple(text for text in texts if any(text in source for source in sources))
+
+    return remembered(KEPT, key_of(template.hash, texts, _RULES, version("jinja2"), version("transformers")), tuple[str, ...], find)
 
 
 @bounded_cache(

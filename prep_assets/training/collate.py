@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 from prep_assets.errors import ConfigError
@@ -82,8 +82,7 @@ def _document_attention_mask(lengths: Tensor, attended: Tensor) -> Tensor:
     return ((earlier & attended) | (position[:, None] == position))[None, None]
 
 
-@dataclass(frozen=True)
-class Pad:
+class Pad(Struct, frozen=True):
     """Right-pads ``input_ids`` and ``labels`` (unshifted; the inputs themselves where no item has any), one document a row.
 
     Batch: ``input_ids, labels`` int64[B, L], ``attention_mask`` int64[B, L], 1 on tokens, 0 on padding (also that of a packed row, after its
@@ -120,8 +119,7 @@ class Pad:
         return batch
 
 
-@dataclass(frozen=True)
-class PaddingFree:
+class PaddingFree(Struct, frozen=True):
     """Concatenates all documents of a batch, for variable-length kernels (FlashAttention). Padding of packed rows is dropped.
 
     Items have ``input_ids``, ``labels`` (unshifted) and, if they hold several documents, ``seq_lengths`` or ``position_ids``.
@@ -157,8 +155,7 @@ class PaddingFree:
         }
 
 
-@dataclass(frozen=True)
-class PadPairs:
+class PadPairs(Struct, frozen=True):
     """Right-pads both sides of preference pairs to one length.
 
     Batch: ``chosen, rejected`` int64[B, L]; ``chosen_mask, rejected_mask`` bool[B, L], true on the answer (unshifted);
@@ -178,8 +175,7 @@ class PadPairs:
         return batch
 
 
-@dataclass(frozen=True)
-class PadGroups:
+class PadGroups(Struct, frozen=True):
     """Left-pads prompts and right-pads groups of responses.
 
     Batch: ``prompts`` int64[B, P], ``prompt_mask`` bool[B, P], true on tokens; ``responses`` int64[B, G, R], ``masks`` bool[B, G, R], true

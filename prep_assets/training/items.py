@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from operator import index
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, ClassVar, overload
 import numpy as np
 import numpy.typing as npt
 import torch
+from msgspec import Struct
 from torch import Tensor, from_numpy
 from torch.utils.data import Dataset
 
@@ -331,8 +332,7 @@ class PromptDataset(Dataset[dict[str, Any]]):
         return {"input_ids": long(self.store.fetch_record(i, "sequence")), **self.rows[int(self._row[i])]}
 
 
-@dataclass(frozen=True)
-class PadPrompts:
+class PadPrompts(Struct, frozen=True):
     """Left-pads ``input_ids``, so that all prompts of a batch end at its last position.
 
     Batch: ``input_ids, attention_mask`` int64[B, L], the mask 1 on tokens; every other field of the items as a list, `None` for items without it.

@@ -15,13 +15,14 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, PrepAssetsError
@@ -367,8 +368,7 @@ class WorkerLost(PrepAssetsError):
     """A worker ended in the middle of a shard, and the one that took the shard over did as well."""
 
 
-@dataclass(slots=True)
-class _Worker:
+class _Worker(Struct):
     process: int
     server: ForkServer
     connection: Connection

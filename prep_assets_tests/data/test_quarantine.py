@@ -59,7 +59,7 @@ def test_payloads_are_written_as_the_standard_library_writes_them(payload: Any) 
     st.lists(st.text() | st.sampled_from(['\x00\x08\x1f\x7f\x80\u2028"\\/', "\U0010ffff"]), min_size=5, max_size=5), st.integers(0, 2**63)
 )
 def test_lines_are_written_as_the_standard_library_writes_them(texts: list[str], length: int) -> None:
-    expected = json.dumps(dict(zip(Refusal.__slots__, [*texts, length], strict=True)), ensure_ascii=False)
+    expected = json.dumps(dict(zip(Refusal.__struct_fields__, [*texts, length], strict=True)), ensure_ascii=False)
     assert _line(Refusal(*texts, length)).decode() == expected + "\n"
 
 
