@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import replace
 from itertools import accumulate, chain, pairwise
 from operator import itemgetter
 from typing import Any, Literal, TypeVar
@@ -211,7 +210,7 @@ def without_speakers(mode: Literal["leave_out", "write"], convert: Convert) -> C
         return example
 
     plain = plain_rows_of(convert)  # plain messages have no names
-    plain = replace(plain, read_beside=plain.read_beside[:-1]) if isinstance(plain, PlainMessages) else plain
+    plain = with_fields(plain, read_beside=plain.read_beside[:-1]) if isinstance(plain, PlainMessages) else plain
     return unnamed if plain is None else reads_plain(unnamed, plain)
 
 

@@ -13,11 +13,24 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
-from msgspec.structs import replace
 
 from prep_assets.config.models import Keep
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, SYSTEM, TEXT, THINKING, TOOL_CALL, UNATTENDED, USER, Region, Sample
+from prep_assets.samples import (
+    ASSISTANT,
+    COMPLETION,
+    DOCUMENT,
+    IMAGE,
+    SYSTEM,
+    TEXT,
+    THINKING,
+    TOOL_CALL,
+    UNATTENDED,
+    USER,
+    Region,
+    Sample,
+    with_fields,
+)
 
 # Rendered samples: the text of a conversation, and the places of its regions and stops.
 
@@ -505,7 +518,7 @@ def without_oldest_rounds(sample: Sample, count: int) -> Sample:
     begins = rounds(sample)
     first, cut = begins[0], begins[count]
     system = tuple(turn for turn in sample.turns[:first] if turn.role == SYSTEM)
-    return replace(sample, turns=(*system, *sample.turns[cut:]))
+    return with_fields(sample, turns=(*system, *sample.turns[cut:]))
 
 
 def cut_through(images: Placed, keep_tokens: npt.NDArray[np.bool_]) -> dict[int, Refused]:
