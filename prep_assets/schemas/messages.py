@@ -153,6 +153,7 @@ def instruction(*, prompt_key: str = "prompt", response_key: str = "response") -
 # ``messages``: chats as OpenAI, LLaMA-Factory v1, TRL, verl and AstrAI write them; ``kto``: one with a label that says whether it is desirable.
 
 Tools = tuple[Mapping[str, Any], ...]
+NO_TOOLS = (None, "", "[]")
 
 MESSAGES_EXAMPLE = {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]}
 
@@ -197,7 +198,7 @@ def messages(
         tools = _tools_with_messages(row[messages_key], sample.tools, messages_key)
         return sample if tools is sample.tools else with_fields(sample, tools=tools)
 
-    beside = frozenset([tools_key, SYSTEM_PROMPT])
+    beside = {SYSTEM_PROMPT: (None, ""), tools_key: NO_TOOLS}
     return reads_plain(convert, PlainMessages(messages_key, role_key, content_key, plain_roles(form.roles), check, beside))
 
 
@@ -346,7 +347,7 @@ def sharegpt(
         check(turns)
         return chat_sample(row, turns, tools_key)
 
-    beside = frozenset([tools_key, system_key])
+    beside = {system_key: (None, ""), tools_key: NO_TOOLS}
     return reads_plain(convert, PlainMessages(messages_key, role_tag, content_tag, plain_roles(tags, function_tag), check, beside))
 
 

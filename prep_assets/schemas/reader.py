@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import accumulate, chain, pairwise
 from operator import itemgetter
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import yaml
 from msgspec import Struct, field
@@ -56,7 +56,7 @@ class PlainMessages(Struct, frozen=True):
         role_key, content_key: the two fields of a message.
         roles: the tags of plain messages → their roles.
         check: rejects turns whose roles the schema does not accept.
-        beside: further columns that the schema reads in every row, whole or as a string: those with tools and with a system prompt.
+        beside: further columns that the schema reads in every row, whole or as a string, and the values that add nothing to a chat.
         read_beside: further fields that it reads in every message.
     """
 
@@ -65,7 +65,7 @@ class PlainMessages(Struct, frozen=True):
     content_key: str
     roles: Mapping[str, str]
     check: Callable[[tuple[Turn, ...]], None]
-    beside: frozenset[str] = frozenset()
+    beside: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     read_beside: tuple[str, ...] = ("tool_calls", "tool_call_id", "name")
     _accepted: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
@@ -78,12 +78,13 @@ class PlainMessages(Struct, frozen=True):
         """Whether the schema is certain to read all of the messages of a row: each has a text or none, and maybe a name, an id, and calls."""
         try:
             messages = row[self.messages_key]
-            calls = [call for message in messages for call in message.get("tool_calls") or ()]
+            fields = set[str]().union(*messages)
+            calls = [call for message in messages for call in message.get("tool_calls") or ()] if "tool_calls" in fields else []
             functions = list(map(itemgetter("function"), calls))
             return (
                 {dict} >= {*map(type, messages), *map(type, calls), *map(type, functions)}
                 and {str, type(None)} >= {type(message.get(self.content_key)) for message in messages}
-                and {self.role_key, self.content_key, *self.read_beside} >= set[str]().union(*messages)
+                and {self.role_key, self.content_key, *self.read_beside} >= fields
                 and {"type", "id", "function"} >= set[str]().union(*calls)
                 and {"name", "arguments"} >= set[str]().union(*functions)
             )
@@ -154,6 +155,7 @@ class PlainPairs(Struct, frozen=True):
 
     columns: frozenset[str]
     split: Callable[[Row], tuple[PlainChat | None, object, object] | None]
+    beside: ClassVar[Mapping[str, tuple[object, ...]]] = {}
 
     def read(self, rows: Sequence[Row]) -> list[PlainPair | None]:
         """One pair a row: a prompt that ends with a user turn, and two different answers. `None` where the schema has to read the row."""
@@ -405,7 +407,7 @@ class Reader(Struct, frozen=True):
     def __call__(self, payload: Row) -> Example | None:
         plain, columns = plain_rows_of(self.convert), tuple(payload)
         read = self._columns.get(columns, frozenset())
-        if read and isinstance(plain, PlainMessages) and read <= plain.columns | plain.beside and plain.reads_all(payload):
+        if isinstance(plain, PlainMessages) and _reads_beside(plain, read) is not None and plain.reads_all(payload):
             # no view has to track what is read of it
             if (example := self.convert({column: payload[column] for column in read})) is not None:
                 _reject_unstorable(example)
@@ -448,13 +450,16 @@ class Reader(Struct, frozen=True):
             if columns not in self._columns:
                 first = numbers.pop(0)
                 examples[first] = self._convert_row(payloads[first])
-            if plain_rows is None or self._columns.get(columns) != plain_rows.columns:
+            read = self._columns.get(columns, frozenset())
+            if plain_rows is None or (beside := _reads_beside(plain_rows, read)) is None:
                 continue
+            if beside:
+                numbers = [number for number in numbers if all(payloads[number][column] in plain_rows.beside[column] for column in beside)]
             for number, plain_example in zip(numbers, plain_rows.read([payloads[number] for number in numbers]), strict=True):
                 examples[number] = plain_example
-                if plain_example is not None and len(columns) > len(plain_rows.columns):
+                if plain_example is not None and len(columns) > len(read):
                     try:
-                        self.account.skim(payloads[number], plain_rows.columns)
+                        self.account.skim(payloads[number], read)
                     except Refused as rejection:
                         examples[number] = rejection
         return [self._convert_row(payload) if example is None else example for payload, example in zip(payloads, examples, strict=True)]
@@ -464,6 +469,12 @@ class Reader(Struct, frozen=True):
             return apply(self, payload)
         except Refused as rejection:
             return rejection
+
+
+def _reads_beside(plain: PlainRows, read: Set[str]) -> Set[str] | None:
+    """Of the columns that a schema reads, those beside the texts; `None` if plain rows may not have one of them, or texts are not read."""
+    beside = read - plain.columns
+    return beside if read >= plain.columns and beside <= plain.beside.keys() else None
 
 
 def _rows_by_columns(rows: Sequence[Row]) -> dict[tuple[str, ...], list[int]]:

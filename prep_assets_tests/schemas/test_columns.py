@@ -41,7 +41,7 @@ TAGS = st.sampled_from(["user", "assistant", "system", "human", "gpt", "tool", 5
 ARGUMENTS = st.sampled_from([{}, {"a": [{"b": 1}]}, '{"a": 1}', "{", None, 5])
 
 
-TOOL_LISTS = st.sampled_from([[{"name": "f"}], '[{"name": "f"}]', "", None, [], {"a": 1}, "["])
+TOOL_LISTS = st.sampled_from(["[]", [{"name": "f"}], '[{"name": "f"}]', "", None, [], {"a": 1}, "["])
 
 
 TEXTS = st.sampled_from(["a", "b", " a\n", "é", "", " ", None, 5, [{"type": "text", "text": "a"}]])
