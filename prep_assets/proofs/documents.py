@@ -255,7 +255,8 @@ def _suspects(texts: Sequence[Text], ids: Flat | None, vocabulary: Vocabulary, t
     for text, (start, end) in zip(texts, pairwise(bounds), strict=True):
         # a SentencePiece tokenizer puts one space in front of the first word
         skipped = vocabulary.prefix_space != "never" and data[start : min(start + 1, end)] == b" " and not text.text.startswith(" ")
-        if data[start + skipped : end] != _tokenized(text, vocabulary).encode():
+        expected = _tokenized(text, vocabulary).encode()
+        if len(expected) != end - start - skipped or not data.startswith(expected, start + skipped):
             suspects.append(text)
     return suspects
 
