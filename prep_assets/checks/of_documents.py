@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from prep_assets.checks.of_conversations import fresh_render
 from prep_assets.checks.of_stores import Derivation, Reader, image_verdicts, proof
-from prep_assets.checks.sources_again import domain_source, example_of, images_again, source_records
+from prep_assets.checks.sources_again import domain_source, example_of, images_again, source_records, stored_rows
 from prep_assets.config.base import tokens_around
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import StoreError
@@ -181,17 +181,18 @@ def document_texts(store: Store, stream: TokenStore, blocks: Iterator[Selected] 
     convert, fim = _converter(store), store.recipe["preprocessing"].get("fim")
     as_it_is = convert.convert if isinstance(convert.convert, TextField) and convert.convert.key not in convert.account.ignore else None
     sentences = sentences_of(family.split_sentences)
-    for number, identity, payload in source_records(store, stream, blocks=blocks):
-        text = as_it_is.plain(payload) if as_it_is is not None else None
-        if text is None:
-            text = "".join(turn.text for turn in example_of(convert, payload, identity, Sample).turns)
-        ids = stream.record(number, "tokens")
-        ids = ids[begin : len(ids) - family.append_eod]
-        if sentences is None:
-            document = _as_text(identity, text, ids, store.partition, fim, vocabulary)
-        else:
-            document = Text(identity, text, ids, tuple(sentences.cut(text)))
-        yield replace(document, early=True) if stream.before + stream.ends[number] <= FIRST else document
+    for stored in stored_rows(store, stream, blocks=blocks):
+        records = stream.records(slice(stored.first, stored.first + len(stored.rows)), "tokens")
+        for number, (payload, ids) in enumerate(zip(stored.payloads, records, strict=True)):
+            identity, ids = stored.identity(number), ids[begin : len(ids) - family.append_eod]
+            text = as_it_is.plain(payload) if as_it_is is not None else None
+            if text is None:
+                text = "".join(turn.text for turn in example_of(convert, payload, identity, Sample).turns)
+            if sentences is None:
+                document = _as_text(identity, text, ids, store.partition, fim, vocabulary)
+            else:
+                document = Text(identity, text, ids, tuple(sentences.cut(text)))
+            yield replace(document, early=True) if stream.before + stream.ends[stored.first + number] <= FIRST else document
 
 
 def _as_text(identity: str, text: str, ids: npt.NDArray[Any], name: str, fim: Mapping[str, Any] | None, vocabulary: Vocabulary) -> Text:

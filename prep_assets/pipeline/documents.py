@@ -210,7 +210,7 @@ def _totals(table: npt.NDArray[np.int64], flat: Flat) -> npt.NDArray[np.int64]:
     # mode="clip" would hide this; a check per id takes twice as long
     if (largest := int(flat.ids.max(initial=0))) >= len(table):
         raise CheckFailed(f"the tokenizer's engine gave the id {largest:,}, and the vocabulary has {len(table):,}. Set engine: reference")
-    for part in stretches(len(flat.ids), 1 << 19):
+    for part in stretches(len(flat.ids), 1 << 16):
         first, stop = int(np.searchsorted(starts, part.start, "right")) - 1, int(np.searchsorted(starts, part.stop))
         local_starts = np.maximum(starts[first:stop] - part.start, 0)
         totals[full[first:stop]] += np.add.reduceat(narrow.take(flat.ids[part], mode="clip"), local_starts, dtype=np.uint32)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from prep_assets.proofs.reference_ids import IdsAgain
 from prep_assets.proofs.verdict import Numbers, Verdict, fails, holds
-from prep_assets.proofs.words import is_proven
+from prep_assets.proofs.words import ByteTable
 from prep_assets.samples import IMAGE, UNATTENDED, Region, Sample
 from prep_assets.stores.arrays import prefetch
 from prep_assets.text.engines import Engines
@@ -162,8 +162,7 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
     Args:
         engines: if given, the fast engine tokenizes all but a sample of the documents, see `reference_ids.IdsAgain`; else the reference does all.
     """
-    decoded = compared = cut = tokens = 0
-    table: tuple[Any, ...] | None = None
+    decoded, compared, cut, table = 0, 0, 0, ByteTable(vocabulary)
     again = IdsAgain(vocabulary, engines)
     with closing(prefetch((batch_texts, _tokenize(batch_texts, again)) for batch_texts in _batches(texts, batch))) as batches:
         for batch_texts, flat in batches:
@@ -176,12 +175,11 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
                     batch_texts[at].ids,
                 )
             compared += len(batch_texts)
+            count, together = len(flat.ids), flat if len(flat.ids) <= TOGETHER else None
             del flat  # a long document has many
-            tokens += sum(len(text.ids) for text in batch_texts)
             if vocabulary.token_bytes is not None:
-                if table is None and tokens > vocabulary.size:
-                    table = _byte_table(vocabulary)
-                fault = _compare(batch_texts, vocabulary, table) if table else _decode(batch_texts, vocabulary)
+                is_ready = table.is_ready(count)
+                fault = _compare(batch_texts, together, vocabulary, table) if is_ready else _decode(batch_texts, vocabulary)
                 if fault is not None:
                     text, fault_text = fault
                     return fails(text.id, fault_text, {"documents_decoded": decoded, "documents_compared": compared}, text.ids)
@@ -241,58 +239,40 @@ def _first_different(texts: Sequence[Text], again: Flat) -> int | None:
     )
 
 
-def _byte_table(vocabulary: Vocabulary) -> tuple[Any, ...]:
-    """Return the bytes of each id as an Arrow array in a tuple; empty where the tokenizer's own decoder does not confirm them all."""
-    import pyarrow as pa
-
-    return (pa.array(vocabulary.token_bytes, pa.large_binary()),) if is_proven(vocabulary) else ()
-
-
-def _compare(texts: Sequence[Text], vocabulary: Vocabulary, table: tuple[Any, ...]) -> tuple[Text, str] | None:
-    """Return the first document whose ids do not have its bytes, and how they differ."""
-    suspects = _suspects(texts, vocabulary, table[0])
+def _compare(texts: Sequence[Text], ids: Flat | None, vocabulary: Vocabulary, table: ByteTable) -> tuple[Text, str] | None:
+    """Return the first document whose ids do not have its bytes, and how they differ; `ids` as in `_suspects`."""
+    suspects = _suspects(texts, ids, vocabulary, table)
     fault = _decode(suspects, vocabulary)
     return fault or ((suspects[0], "its ids stand for other bytes, which only look like its text") if suspects else None)
 
 
-def _suspects(texts: Sequence[Text], vocabulary: Vocabulary, table: Any) -> list[Text]:
-    """Return the documents whose bytes are not those of their ids."""
-    import pyarrow as pa
-
-    if sum(len(text.ids) for text in texts) > TOGETHER:
+def _suspects(texts: Sequence[Text], ids: Flat | None, vocabulary: Vocabulary, table: ByteTable) -> list[Text]:
+    """Return the documents whose bytes are not those of their ids. `ids`: those of all documents; `None` where they are too many for one comparison."""
+    if ids is None:
         return [text for text in texts if not _stands_for(text, vocabulary, table)]
-    taken = table.take(pa.array(np.concatenate([text.ids for text in texts]).astype(np.uint32)))
-    bounds = np.frombuffer(taken.buffers()[1], np.int64)
-    ends = np.cumsum([0, *(len(text.ids) for text in texts)])
-    data, suspects = _bytes_of(taken), []
-    for text, start, end in zip(texts, bounds[ends[:-1]].tolist(), bounds[ends[1:]].tolist(), strict=True):
+    view, places = table.bytes_of(ids.ids)
+    data, bounds, suspects = bytes(view), places[ids.offsets].tolist(), []  # a view would compare byte by byte
+    for text, (start, end) in zip(texts, pairwise(bounds), strict=True):
         # a SentencePiece tokenizer puts one space in front of the first word
         skipped = vocabulary.prefix_space != "never" and data[start : min(start + 1, end)] == b" " and not text.text.startswith(" ")
-        if data[start + skipped : end] != _tokenized(text, vocabulary).encode():
+        expected = _tokenized(text, vocabulary).encode()
+        if len(expected) != end - start - skipped or not data.startswith(expected, start + skipped):
             suspects.append(text)
     return suspects
 
 
-def _stands_for(text: Text, vocabulary: Vocabulary, table: Any) -> bool:
+def _stands_for(text: Text, vocabulary: Vocabulary, table: ByteTable) -> bool:
     """Whether the ids of a long document have its bytes, compared in parts."""
-    import pyarrow as pa
-
     expected, at = _tokenized(text, vocabulary).encode(), 0
     for first in range(0, len(text.ids), DECODED):
-        taken = table.take(pa.array(text.ids[first : first + DECODED].astype(np.uint32)))
-        data = _bytes_of(taken)[: int(np.frombuffer(taken.buffers()[1], np.int64)[len(taken)])]
+        view, places = table.bytes_of(text.ids[first : first + DECODED])
+        data = bytes(view[: places[-1]])
         if first == 0 and vocabulary.prefix_space != "never" and data.startswith(b" ") and not text.text.startswith(" "):
             data = data[1:]
         if not expected.startswith(data, at):
             return False
         at += len(data)
     return at == len(expected)
-
-
-def _bytes_of(array: Any) -> bytes:
-    """Return the bytes of an Arrow array. `bytes` compare as memory; a view would compare byte by byte."""
-    data: bytes = array.buffers()[2].to_pybytes()
-    return data
 
 
 def _tokenized(text: Text, vocabulary: Vocabulary) -> str:

@@ -77,25 +77,33 @@ class ByteTable:
         self._table: Any = None
         self._lengths: npt.NDArray[np.int32]  # made with the table
 
-    def take(self, count: int, ids: Callable[[], npt.NDArray[np.integer[Any]]]) -> tuple[memoryview, npt.NDArray[Any]] | None:
-        """Return the bytes of ids, end to end, and count + 1 integer offsets; `None` where the table is not proven.
-
-        Args:
-            ids: returns the `count` ids, when they are needed.
-        """
+    def is_ready(self, count: int) -> bool:
+        """Whether bytes of `count` more ids are to be taken; not where the table is not proven."""
         import pyarrow as pa
 
         self._asked += count
         if self._table is None and self._vocabulary.token_bytes is not None and self._asked > self._vocabulary.size:
             self._table = pa.array(self._vocabulary.token_bytes) if is_proven(self._vocabulary) else False
             self._lengths = np.fromiter(map(len, self._vocabulary.token_bytes), np.int32)
-        if self._table is None or self._table is False:
-            return None
-        wanted = ids()
+        return self._table is not None and self._table is not False
+
+    def take(self, count: int, ids: Callable[[], npt.NDArray[np.integer[Any]]]) -> tuple[memoryview, npt.NDArray[Any]] | None:
+        """Return the bytes of ids, end to end, and count + 1 integer offsets; `None` where the table is not ready.
+
+        Args:
+            ids: returns the `count` ids, when they are needed.
+        """
+        return self.bytes_of(ids()) if self.is_ready(count) else None
+
+    def bytes_of(self, ids: npt.NDArray[np.integer[Any]]) -> tuple[memoryview, npt.NDArray[Any]]:
+        """Return the same of a table that is ready."""
+        import pyarrow as pa
+
         # a long text has many tokens, so that places are narrow where they can be
-        narrow = sum(int(self._lengths[wanted[part]].sum(dtype=np.int64)) for part in stretches(count)) < NARROW
-        taken = (self._table if narrow else self._table.cast(pa.large_binary())).take(in_arrow(wanted))
-        places = np.frombuffer(taken.buffers()[1], np.int32 if narrow else np.int64, count + 1)
+        narrow = len(ids) * int(self._lengths.max()) < NARROW
+        narrow = narrow or sum(int(self._lengths[ids[part]].sum(dtype=np.int64)) for part in stretches(len(ids))) < NARROW
+        taken = (self._table if narrow else self._table.cast(pa.large_binary())).take(in_arrow(ids))
+        places = np.frombuffer(taken.buffers()[1], np.int32 if narrow else np.int64, len(ids) + 1)
         return memoryview(taken.buffers()[2] or b"").cast("B"), places
 
 

@@ -185,6 +185,11 @@ class TokenStore:
         """Return the array of one record."""
         return np.asarray(self.arrays[key][self.span(i, i + 1)])
 
+    def records(self, records: slice, key: str) -> list[npt.NDArray[Any]]:
+        """Return the arrays of consecutive records, at least one, read at once."""
+        span = self.span(records.start, records.stop)
+        return np.split(np.asarray(self.arrays[key][span]), self.ends[records][:-1] - span.start)
+
     def weights(self, tokens: int | slice) -> npt.NDArray[Any]:
         """Return the weights of a record, or of a slice of tokens, encoded by `signed`: loss mask and attention mask in one."""
         span = tokens if isinstance(tokens, slice) else self.span(tokens, tokens + 1)

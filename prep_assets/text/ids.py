@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -120,19 +121,27 @@ ALPHABET = _alphabet()
 
 # JSON as `json.dumps` writes it with sorted keys, in a tenth of the time for a vocabulary and merges, which are most of a tokenizer.
 
-_Large = dict[str, int] | list[str | list[str]]
-"""Values that both libraries write alike, unlike numbers with a fraction."""
 _SORTED = msgspec.json.Encoder(order="sorted")
 
 
 def sorted_json(value: Any) -> str:
     """``json.dumps(value, sort_keys=True, ensure_ascii=False)`` of a value read from JSON."""
-    try:
-        return msgspec.json.format(_SORTED.encode(msgspec.convert(value, _Large)), indent=0).decode()
-    except msgspec.ValidationError:
-        if not isinstance(value, dict):
-            return json.dumps(value, sort_keys=True, ensure_ascii=False)
+    if _is_table(value):
+        return msgspec.json.format(_SORTED.encode(value), indent=0).decode()
+    if not isinstance(value, dict):
+        return json.dumps(value, sort_keys=True, ensure_ascii=False)
     return "{" + ", ".join(f"{sorted_json(key)}: {sorted_json(value[key])}" for key in sorted(value)) + "}"
+
+
+def _is_table(value: Any) -> bool:
+    """Whether a value is a vocabulary or merges: integers by text, a list of texts, or one of lists of texts. Both libraries write these alike, unlike
+    numbers with a fraction."""
+    if isinstance(value, dict):
+        return {*map(type, value.values())} <= {int}
+    if not isinstance(value, list):
+        return False
+    kinds = {*map(type, value)}
+    return {*map(type, chain.from_iterable(value))} <= {str} if kinds == {list} else kinds <= {str}
 
 
 # Findings about a tokenizer, cached on disk.

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from prep_assets.proofs import documents as module
+from prep_assets.proofs import words as bytes_of_ids
 from prep_assets.proofs.documents import Text, prove_texts
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.proofs.words import unproven_id
@@ -270,13 +271,13 @@ def test_bytes_that_only_decode_alike(blind: Any, monkeypatch: pytest.MonkeyPatc
     assert vocabulary.decoded[-1] == 1, "only the suspect"
     assert verdict_of(texts, Bytes(size=25)).passed, "the decoder cannot tell"
     assert not verdict_of(texts, Bytes(size=24)).passed
-    monkeypatch.setattr(module, "is_proven", lambda _: False)
+    monkeypatch.setattr(bytes_of_ids, "is_proven", lambda _: False)
     assert verdict_of(texts, Bytes(size=13)).passed, "nobody has proven the bytes of ids"
 
 
 def test_the_bytes_of_ids_are_proven_once(blind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(module, "is_proven", lambda each: asked.append(each) or True)
+    monkeypatch.setattr(bytes_of_ids, "is_proven", lambda each: asked.append(each) or True)
     vocabulary = Bytes(size=2)
     assert verdict_of(blind(made("ab", "c", "d", "e", "", "")), vocabulary).passed
     assert asked == [vocabulary] and set(vocabulary.decoded) == {0}

@@ -81,6 +81,8 @@ def test_records_come_back(records: Records, sizes: list[int], limit: int, stora
         assert len(store) == len(records)
         assert store.tokens == sum(map(len, records))
         assert [store.record(i, "tokens").tolist() for i in range(len(store))] == records
+        parts = (slice(first, min(first + 3, len(store))) for first in range(0, len(store), 3))
+        assert [ids.tolist() for part in parts for ids in store.records(part, "tokens")] == records
         assert [store.record(i, "loss_mask").tolist() for i in range(len(store))] == mask_of(records)
         assert {key: array.dtype.name for key, array in store.arrays.items()} == DTYPES
         assert np.asarray(store.arrays["tokens"][:]).tolist() == flat(records)

@@ -48,6 +48,15 @@ def test_any_order_of_writes_gives_the_bytes_of_a_plain_file_and_is_proven(tmp_p
     assert prove(folder, expected_files)["ours"].sha256 == sha256((folder / "ours").read_bytes()).hexdigest()
 
 
+def test_a_long_file_is_on_its_way_to_the_disk_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten: list[int] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda handle, *_: forgotten.append(os.fstat(handle).st_size))
+    with WrittenFile(tmp_path / "x") as file:
+        for _ in range(5):
+            file.write(bytes(BLOCK))
+    assert forgotten == [2 * BLOCK, 4 * BLOCK]
+
+
 @pytest.mark.parametrize("at", [0, BLOCK - 1, BLOCK, 3 * BLOCK + 4])
 def test_a_byte_that_the_disk_changes_stops_the_build(tmp_path: Path, at: int) -> None:
     with recording(tmp_path) as expected_files:
