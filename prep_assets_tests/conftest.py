@@ -6,11 +6,13 @@ import gc
 import os
 from collections import Counter
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from typer.main import get_command
 
 from prep_assets import caches
 from prep_assets.proofs import words
@@ -59,10 +61,11 @@ def short_stretches() -> Iterator[None]:
 def proofs_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What is proven of tokenizers that tests spoil is not left on disk for the user's own builds. They are compared with transformers' in the process
     of the tests, which imports it once, as a process for each takes three seconds; and no garbage is searched for where one of them goes: tests fill the
-    memory with so much else that each search takes longer than most builds."""
+    memory with so much else that each search takes longer than most builds. The command line is put together once, and not for each command."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agreement, "_compare_in_new_process", lambda name, path: agreement.compare(from_file(name, path), path.parent))
         patch.setattr(caches, "_collect_all", lambda: None)
+        patch.setattr("typer.testing._get_command", cache(get_command))
         for module in (token_bytes, words, agreement):
             patch.setattr(module, "KEPT", Kept(str(tmp_path_factory.mktemp("kept")), 99))
         yield

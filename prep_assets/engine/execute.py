@@ -48,15 +48,13 @@ LARGE = 16 << 20
 
 def verdicts_of(workspace: Workspace, asset: Asset, published: Published, checks: Sequence[Check]) -> Iterator[tuple[str, Verdict]]:
     """Yield (name, verdict) of checks of an asset, in order."""
-    cut = len(checks) > 1 and _size(published) >= LARGE and EVERY.get(asset.name) is asset
-    runner = workspace.runner(workspace.family(FAMILIES[asset.family])) if cut else None
-    if runner is None:
+    large = len(checks) > 1 and _size(published) >= LARGE and EVERY.get(asset.name) is asset
+    if not large or (runner := workspace.runner(workspace.family(FAMILIES[asset.family]))) is None:
         published = _asked(published, [check.name for check in checks])
         for check in checks:
             yield check.name, verdict_of(check, workspace, published)
         return
-    verdicts: dict[str, Verdict] = {}
-    waiting = [check.name for check in reversed(checks)]
+    verdicts, waiting = dict[str, Verdict](), [check.name for check in reversed(checks)]
     for new_verdicts in _by_workers(runner, workspace, asset, published, checks):
         verdicts |= new_verdicts
         while waiting and waiting[-1] in verdicts:

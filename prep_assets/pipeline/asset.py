@@ -23,7 +23,6 @@ from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Sample
-from prep_assets.stores.guards import Guards
 from prep_assets.stores.manifest import Manifest, build_key, differences
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.tokens import TokenStore, open_tokens
@@ -573,8 +572,8 @@ class Store(Struct, frozen=True):
 
 def token_streams(asset: Asset, published: Published) -> dict[str, TokenStore]:
     """The token streams of a store by file stem."""
-    stems, folder, guards = asset.stems(published.manifest.partition).values(), published.directory, Guards()
-    return {stem: open_tokens(folder, stem, guards) for stem in stems if (folder / f"{stem}.index").is_dir()}
+    stems = asset.stems(published.manifest.partition).values()
+    return {stem: open_tokens(published.directory, stem) for stem in stems if (published.directory / f"{stem}.index").is_dir()}
 
 
 # Documents by engine: fast or reference.

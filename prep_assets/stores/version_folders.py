@@ -365,14 +365,10 @@ class LocalBackend(Struct, frozen=True):
         return Pointers(**versions)
 
     def _read_pointer(self, name: str) -> str:
-        try:
+        with suppress(OSError):  # where it is no link, or is not there
             link = (self.directory / name).readlink()
-        except FileNotFoundError:
-            return ""
-        except OSError:  # it is no link
-            link = Path()
-        if link.parent == Path("versions"):
-            return link.name if (self.versions / link.name).exists() else ""
+            if link.parent == Path("versions"):
+                return link.name if (self.versions / link.name).exists() else ""
         version = target(self.directory, name)
         if version is None:
             return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -304,16 +304,9 @@ class Certificate:
         return faults
 
 
+@bounded_cache("certificates", 16, key=lambda template, *to: (template.name, template.hash, template.control, *(each.hash for each in to)))
 def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Certificate:
     """Certify a template by rendering the probes. With `vocabulary`, the certificate has findings about the two."""
-    certificate = _certified(template)
-    if vocabulary is None or not certificate.renders:
-        return certificate
-    return replace(certificate, findings=tuple(findings(template, vocabulary)))
-
-
-@bounded_cache("certificates", 16, key=lambda template: (template.name, template.hash, template.control))
-def _certified(template: ChatTemplate) -> Certificate:
     short = _try_render(template, PROBES["plain"])
     if isinstance(short, Refused):
         return Certificate(template.name, renders=False, reason=str(short))
@@ -323,8 +316,7 @@ def _certified(template: ChatTemplate) -> Certificate:
     prompted = [_render_text(template, *rounds[:count], generation_prompt=True) for count in (1, 3)]
     trimmed, with_tool = _render_text(template, _QUESTION, turn(ASSISTANT, spaced_answer)), _try_render(template, _WITH_TOOL)
     has_tools = isinstance(with_tool, Rendered) and "The capital of a country." in with_tool.text and with_tool.text.count("capital_of") > 1
-    system, default = _system_support(template)
-    chats, stops = kinds(template)
+    (system, default), (chats, stops) = _system_support(template), kinds(template)
     tags = marks_generated(template.training or template.source)
     return Certificate(
         template.name,
@@ -344,6 +336,7 @@ def _certified(template: ChatTemplate) -> Certificate:
         proofs=("offsets of one render", "the render built anew", "decoding of trained tokens", *(["generation tags"] if tags else [])),
         stops=stops,
         chats=chats,
+        findings=tuple(findings(template, vocabulary)) if vocabulary is not None else (),
     )
 
 

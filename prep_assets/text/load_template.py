@@ -202,7 +202,7 @@ def load_template(
                 "or a path to a .jinja file"
             )
         source = shipped[name]
-    template = ChatTemplate(name, source, vocabulary.special, options or {}, image=image)
+    template = _reuse_loaded(ChatTemplate(name, source, vocabulary.special, options or {}, image=image))
     template_options = {key: value for key, value in template.options.items() if not (image and key == "image_token")}
     if unread := template.unread(template_options):
         raise TemplateError(f"template_options: {unread}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +86,11 @@ def test_every_name_is_tried() -> None:
     assert len(NAMED) >= 9
 
 
-@pytest.mark.parametrize("value", ["../escape", "a/b", "/abs", "", ".", "..", "a\\b", "a\0"])
-@pytest.mark.parametrize(("name", "option"), NAMED)
-def test_names_stay_in_the_folder(name: str, option: str, value: str, table: Table, tmp_path: Path) -> None:
+def test_names_stay_in_the_folder(table: Table, tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "l", "x", [{"prompt": "p", "gold": 1}])
-    with pytest.raises(ConfigError, match=f"option '{option}' = .* must be the name of a (file|split)"):
-        export(lines if name in OF_LINES else table.folder, name, tmp_path / "out", **{option: value})
+    for (name, option), value in product(NAMED, ["../escape", "a/b", "/abs", "", ".", "..", "a\\b", "a\0"]):
+        with pytest.raises(ConfigError, match=f"option '{option}' = .* must be the name of a (file|split)"):
+            export(lines if name in OF_LINES else table.folder, name, tmp_path / "out", **{option: value})
 
 
 BOUNDED = [
@@ -113,13 +113,12 @@ def test_every_number_is_tried() -> None:
     }
 
 
-@pytest.mark.parametrize(("name", "option", "value"), BOUNDED)
-def test_numbers_out_of_bounds_are_refused(name: str, option: str, value: int, table: Table, text: Stream, tmp_path: Path) -> None:
-    options: dict[str, Any] = {**OPTIONS.get(name, {}), option: value}
+def test_numbers_out_of_bounds_are_refused(table: Table, text: Stream, tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "l", "x", [{"prompt": "p", "gold": 1}])
-    source = lines if name in OF_LINES else text.folder if name == "litdata" else table.folder
-    with pytest.raises(ConfigError, match=f"option '{option}' = {value}: Input should be"):
-        export(source, name, tmp_path / "out", **options)
+    for name, option, value in BOUNDED:
+        source = lines if name in OF_LINES else text.folder if name == "litdata" else table.folder
+        with pytest.raises(ConfigError, match=f"option '{option}' = {value}: Input should be"):
+            export(source, name, tmp_path / "out", **{**OPTIONS.get(name, {}), option: value})
 
 
 @pytest.mark.parametrize(("name", "options"), [("tlfs", {}), ("megatron", {}), ("megatron", {"layout": "text"})])
