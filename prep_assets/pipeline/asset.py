@@ -403,7 +403,8 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
 
     def build(self, workspace: Workspace, partition: str) -> Build:
         """The build of one store."""
-        return Build(self, workspace, partition, self.recipe(workspace, partition), self.recipe(workspace.plain, partition))
+        recipe = self.recipe(workspace, partition)
+        return Build(self, workspace, partition, recipe, self.recipe(workspace.plain, partition) if workspace.overrides else recipe)
 
 
 # Options in recipes.
