@@ -280,11 +280,22 @@ def _carried_out_steps(workspace: Workspace, plan: Sequence[Step], effort: Effor
             if isinstance(event, Accepted) and not event.draft:
                 worker.sound.add((event.step.asset.name, event.step.partition))
             yield event
+    _prepare_workers(workspace, plan)
     by_workers = {step for family_chains in chains.values() for chain in family_chains for step in chain}
     for step in [step for step in plan if step not in by_workers]:
         inputs = [(above.name, partition) for above, partition in upstream_of(workspace, step.asset, step.partition)]
         cause = next((failed[key] for key in inputs if key in failed), None)
         yield from noted(worker.carry_out(step) if cause is None else [Skipped(step, cause)])
+
+
+def _prepare_workers(workspace: Workspace, plan: Sequence[Step]) -> None:
+    """Start what workers are forked from where they will pin a large domain: this process hashes it first."""
+    for step in plan if workspace.pool else ():
+        if step.why and step.asset.stage == "raw" and _text_bytes(workspace, step.asset.family, step.partition) >= LARGE_DOMAIN:
+            kind, travelling = FAMILIES[step.asset.family], _travelling(workspace, step.asset.family, {})
+            if workspace.pool and travelling and workspace.runner(workspace.family(kind)) is workspace.pool:
+                workspace.pool.prepare(partial(opened, travelling, kind))
+            return
 
 
 def _domains(workspace: Workspace, stores: Iterable[tuple[Asset, str]]) -> Iterator[tuple[str, str]]:

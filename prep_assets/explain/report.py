@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qs, quote, unquote, urlencode, urlsplit
 
-import jinja2
 import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup, escape
@@ -304,11 +303,13 @@ def _asset_line(name: str, stores: Sequence[Published], link: str) -> dict[str, 
 
 def _render_template(name: str, **values: Any) -> str:
     template = _environment().get_template(f"{name}.html.jinja")
-    return template.render(**values, style=Markup(_file("page.css")), version=__version__)
+    return str(template.render(**values, style=Markup(_file("page.css")), version=__version__))
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def _environment() -> Any:
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_file),
         autoescape=True,

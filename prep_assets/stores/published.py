@@ -132,10 +132,8 @@ class Place:
     def _pointed(self, name: str, pointers: Pointers | None) -> Published | None:
         seen = ""
         while True:
-            now = (
-                pointers or self.pointers
-            )  # the given ones serve the first attempt: a status of a thousand stores needs three names of each
-            pointers = None
+            # the given ones serve the first attempt: a status of a thousand stores needs three names of each
+            now, pointers = pointers or self.pointers, None
             if name == "current" and now.damaged:
                 raise StoreError(f"{self.backend.published(now.damaged).damage()}. Build the store again")
             if not (version := getattr(now, name)):

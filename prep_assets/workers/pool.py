@@ -13,7 +13,7 @@ import threading
 import traceback
 import warnings
 from collections import Counter, deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from multiprocessing import Pipe
@@ -268,7 +268,7 @@ def main() -> None:
 
 def _get_ready(work: bytes) -> None:
     """Import and open what some work needs. What fails here fails again in a worker, which tells of it."""
-    with suppress(Exception):
+    with suppress(Exception), rare_collections():
         hello()
         ready = pickle.loads(work)[1]
         if ready is not None:
@@ -439,6 +439,12 @@ class Pool(AbstractContextManager["Pool"]):
             worker.server.ended(worker.process)
             worker.connection.close()
         self._workers.clear()
+
+    def prepare(self, ready: Callable[[], object]) -> None:
+        """Start the process that workers are forked from, and have it open what plans need, while this one does something else."""
+        if self._server is None:
+            self._server = ForkServer()
+            self._server.get_ready(pickle.dumps((None, ready)))
 
     def run_shards(self, plan: Plan, work: Work) -> Generator[ShardResult, None, None]:
         """The results of all shards, in the order of the plan, as they come. Workers are ended when the iterator is closed before its end.

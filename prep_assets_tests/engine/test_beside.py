@@ -235,3 +235,15 @@ def test_every_family_is_built_alike(tmp_path: Path, monkeypatch: pytest.MonkeyP
     together = told(replace(made, workers=2, pool=pool), *names)
     assert without_times(together) == without_times(alone)
     assert several and not [label for label in mine if label.endswith("]") and ASSETS[label.partition("[")[0]].family in several]
+
+
+@pytest.mark.parametrize(("of_text", "workers", "prepared"), [(0, 2, 1), (0, 1, 0), (1 << 40, 2, 0)])
+def test_what_workers_are_forked_from_starts_before_a_large_domain_is_hashed(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, of_text: int, workers: int, prepared: int
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(beside, "LARGE_DOMAIN", of_text)
+    monkeypatch.setattr(Pool, "prepare", lambda pool, ready: asked.append(ready.func))
+    for _ in range(2):  # the second time there is nothing to do
+        build(replace(workspace, workers=workers), "sft_raw", partition="a")
+    assert asked == [beside.opened] * prepared

@@ -74,6 +74,17 @@ def test_what_all_workers_need_is_opened_once_before_they_are_forked(tmp_path):
     assert all(map(gone, before))
 
 
+def test_what_workers_need_is_opened_while_this_process_does_something_else(tmp_path):
+    with Pool(2) as pool:
+        pool.prepare(partial(works.get_ready, tmp_path))
+        pool.prepare(works.fail_to_get_ready)  # it is started once
+        while not readied(tmp_path):
+            time.sleep(0.01)
+        assert squares(pool, plan(tmp_path / "b"), works.square) == [0, 1, 4, 9, 16, 25]
+        assert pool._server is not None and readied(tmp_path) == {pool._server.process.pid}
+    assert gone(readied(tmp_path).pop())
+
+
 def test_a_process_with_threads_is_not_forked(tmp_path):
     """Each worker is started afresh then, and one that is killed has its shard done by another all the same."""
     with Pool(2) as pool:
