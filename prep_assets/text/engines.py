@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import compress, groupby
 from operator import itemgetter
+from threading import active_count
 from typing import Any
 
 import msgspec
@@ -246,11 +247,11 @@ class GigatokenEngine:
 
 
 def _ids_of(tokenizer: Any, text: bytes) -> Ids:
-    """Ids of one text. Those of a long one are found without Python's lock, which `encode` of the library holds."""
+    """Ids of one text. Where other threads may wait for Python's lock, which `encode` of the library holds, those of a long one are found without it."""
     from gigatoken import BytesSource
 
-    short = len(text) < _LONG
-    ids: Ids = tokenizer.encode(text) if short else tokenizer.encode_batch_padded(BytesSource(text), 0, parallel=False)[0][0]
+    alone = len(text) < _LONG or active_count() == 1
+    ids: Ids = tokenizer.encode(text) if alone else tokenizer.encode_batch_padded(BytesSource(text), 0, parallel=False)[0][0]
     return ids
 
 
