@@ -3,8 +3,8 @@
     Record ──schema──▶ Sample | Pair | Prompt | Group ──template──▶ Rendered ──tokenizer──▶ Encoded (arrays, in batches)
 
 All text data has one canonical form: a list of `Turn`s, each a list of `Region`s. It is the *semantic data array* of Cerebras Model Zoo, typed. All classes
-are frozen; none knows of files, tokenizers or Dagster. They are msgspec structs, which are created ten times as fast as dataclasses, and changed by
-`with_fields`; they are never part of a reference cycle, so the garbage collector skips them.
+are frozen; none knows of files, tokenizers or Dagster. They are msgspec structs, which are created ten times as fast as dataclasses, and copied with
+other fields by `changed`; they are never part of a reference cycle, so the garbage collector skips them.
 """
 
 from __future__ import annotations
@@ -249,21 +249,21 @@ class Contrast(Struct, frozen=True, gc=False):
 Example = Sample | Pair | Prompt | Group | Contrast
 
 
-with_fields = structs.replace
-"""`with_fields(example, name=value)`: an example, or a part of one, with other values of some fields."""
+changed = structs.replace
+"""`changed(example, name=value)`: an example, or a part of one, with other values of some fields."""
 _Example = TypeVar("_Example", Sample, Pair, Prompt, Group, Example)
 
 
 def over_turns(example: _Example, change: Callable[[Sequence[Turn]], tuple[Turn, ...]]) -> _Example:
     """`example` with `change` applied to each of its conversations; unchanged if it has none."""
     if isinstance(example, Sample):
-        return with_fields(example, turns=change(example.turns))
+        return changed(example, turns=change(example.turns))
     if isinstance(example, Prompt):
-        return with_fields(example, prompt=change(example.prompt))
+        return changed(example, prompt=change(example.prompt))
     if isinstance(example, Pair):
-        return with_fields(example, prompt=change(example.prompt), chosen=change(example.chosen), rejected=change(example.rejected))
+        return changed(example, prompt=change(example.prompt), chosen=change(example.chosen), rejected=change(example.rejected))
     if isinstance(example, Group):
-        return with_fields(example, prompt=change(example.prompt), responses=tuple(map(change, example.responses)))
+        return changed(example, prompt=change(example.prompt), responses=tuple(map(change, example.responses)))
     return example  # a user's schema may return anything; the family checks what it needs
 
 

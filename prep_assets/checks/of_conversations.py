@@ -41,7 +41,7 @@ from prep_assets.proofs.second_reading import MessageRows, Messages, group_again
 from prep_assets.proofs.selection import Selected
 from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
 from prep_assets.proofs.verdict import Verdict, Worst, combined
-from prep_assets.samples import ASSISTANT, USER, Group, PlainChat, Sample, with_fields
+from prep_assets.samples import ASSISTANT, USER, Group, PlainChat, Sample, changed
 from prep_assets.schemas.reader import PlainMessages
 from prep_assets.stores.arrays import compress, equals, in_arrow, take
 from prep_assets.stores.groups import GroupStore, open_groups
@@ -322,7 +322,7 @@ class Chats(Conversations):
         """Return a sample ready to render; a pretokenized one gets the ids of a second reading of its row."""
         again = tokenized_again(self._domain.schema_name, payload, self._domain.options) if sample.tokenized is not None else None
         if sample.tokenized is not None and again is not None:
-            sample = with_fields(sample, tokenized=with_fields(sample.tokenized, ids=tuple(again[0]), weights=tuple(again[1])))
+            sample = changed(sample, tokenized=changed(sample.tokenized, ids=tuple(again[0]), weights=tuple(again[1])))
         return self.treated(sample)
 
     def columns(self, side: str, rows: MessageRows) -> ChatColumns | None:

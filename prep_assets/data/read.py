@@ -222,11 +222,9 @@ def _rows_with_repeated_keys(text: bytes, ends: Offsets, rows: Sequence[Mapping[
         return {}
     colons_by_row = _count_by_line(_may_end_keys(raw, colons), ends)
     doubtful = np.flatnonzero(colons_by_row != least_keys)
-    if colons_by_row[doubtful].sum() == _count_keys(
-        [rows[position] for position in doubtful.tolist()]
-    ):  # no row has fewer colons than keys
-        return {}
-    for position in doubtful.tolist():
+    # no row has fewer colons than keys
+    is_sure = colons_by_row[doubtful].sum() == _count_keys([rows[position] for position in doubtful.tolist()])
+    for position in () if is_sure else doubtful.tolist():
         if colons_by_row[position] == _count_keys([rows[position]]):
             continue
         try:
@@ -281,8 +279,7 @@ def _count_keys(values: Sequence[Any]) -> int:
     while values:
         objects = [value for value in values if type(value) is dict]
         count += sum(map(len, objects))
-        lists = [value for value in values if type(value) is list]
-        values = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(lists)]
+        values = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(value for value in values if type(value) is list)]
     return count
 
 

@@ -26,7 +26,7 @@ from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation, derived_forms
 from prep_assets.proofs.derive import Derived, MaskOptions, derive, disagreement
-from prep_assets.samples import IMAGE, TOOL_CALL, PlainChat, Region, Sample, Spelled, with_fields
+from prep_assets.samples import IMAGE, TOOL_CALL, PlainChat, Region, Sample, Spelled, changed
 from prep_assets.stores.tokens import RecordWriter
 from prep_assets.text.chats import Bools, ByteSearch, ChatColumns, Kind, Outline, OutlinedSample, as_json, outline_of, outlined, plain_chat
 from prep_assets.text.conversation import SpecialInContent, control_pattern, plain_messages, shown_messages, tool_call, treat
@@ -226,7 +226,7 @@ class Marked(NamedTuple):
         spans: list[Span] = []
         for span in rendered.spans:
             lead, trail = (0, 0) if span.region.kind == TOOL_CALL else (span.lead, span.trail)
-            span = replace(span, region=with_fields(span.region, text=""), lead=lead, trail=trail)
+            span = replace(span, region=changed(span.region, text=""), lead=lead, trail=trail)
             last = spans[-1] if spans and span.region.kind == TOOL_CALL else None
             if last and (last.turn, last.end, last.region) == (span.turn, span.start, span.region):
                 span = replace(spans.pop(), end=span.end)

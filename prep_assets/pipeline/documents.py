@@ -22,7 +22,7 @@ from prep_assets.pipeline.examples import Item, Reading, held_out, passed_over
 from prep_assets.pipeline.images import ImageParts, shown_images
 from prep_assets.pipeline.tokens import mask_columns
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.samples import ASSISTANT, IMAGE, USER, Example, Record, Region, Sample, turn, with_fields
+from prep_assets.samples import ASSISTANT, IMAGE, USER, Example, Record, Region, Sample, changed, turn
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.text import TextField
 from prep_assets.stores.arrays import stretches
@@ -489,7 +489,7 @@ class TokenizedRows(Struct, dict=True):
         for at, sample in enumerate(samples):
             try:
                 if sample.turns:
-                    renders[at] = self.render(with_fields(sample, tokenized=None))
+                    renders[at] = self.render(changed(sample, tokenized=None))
             except Refused as fault:
                 outcomes[at] = fault
         numbers = list(renders)

@@ -24,7 +24,7 @@ from prep_assets.pipeline.pairs import answer_policy
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.tokens import add, audit_stream
 from prep_assets.pipeline.workspace import Workspace, group_domains
-from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, Group, Sample, Turn, with_fields
+from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, Group, Sample, Turn, changed
 from prep_assets.stores.arrays import stretches
 from prep_assets.stores.groups import PROMPTS, RESPONSES, GroupWriter, Scored, open_groups
 from prep_assets.stores.published import Draft
@@ -158,9 +158,7 @@ def _answer(turn: Turn) -> Turn:
     weights = [1.0 if region.loss_weight is None else region.loss_weight for region in turn.regions]
     if not set(weights) <= {0.0, 1.0}:
         raise Refused("fractional_weight", f"loss weights {weights}; the mask of a response has 0 and 1 only", stage="group")
-    return with_fields(
-        turn, regions=tuple(with_fields(region, loss_weight=weight) for region, weight in zip(turn.regions, weights, strict=True))
-    )
+    return changed(turn, regions=tuple(changed(region, loss_weight=weight) for region, weight in zip(turn.regions, weights, strict=True)))
 
 
 def rewards_of(group: Group) -> npt.NDArray[np.float32]:

@@ -21,7 +21,7 @@ from prep_assets.packing import Mixture, PackPlan
 from prep_assets.packing.plan import Ints, place_runs
 from prep_assets.packing.strategies import within
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.samples import IMAGE, Region, Sample, Turn, with_fields
+from prep_assets.samples import IMAGE, Region, Sample, Turn, changed
 from prep_assets.stores.images import Image, ImageBlock, ImageWriter
 from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.tokens import TokenStore
@@ -216,8 +216,8 @@ class ImageParts(Struct, frozen=True):
         """
         if not any(region.kind == IMAGE and not region.drop for turn in sample.turns for region in turn.regions):
             return sample
-        turns = [with_fields(turn, regions=self._regions(turn)) for turn in sample.turns]
-        return with_fields(sample, turns=tuple(turns))
+        turns = [changed(turn, regions=self._regions(turn)) for turn in sample.turns]
+        return changed(sample, turns=tuple(turns))
 
     def _regions(self, turn: Turn) -> tuple[Region, ...]:
         return tuple(self._ready(region) if region.kind == IMAGE and not region.drop else region for region in turn.regions)
@@ -227,10 +227,10 @@ class ImageParts(Struct, frozen=True):
         if self.rule is None:
             return region
         if isinstance(self.rule, Fixed):
-            return with_fields(region, size=None, placeholder=placeholder_of(self.rule, self.token, 1, 1))
+            return changed(region, size=None, placeholder=placeholder_of(self.rule, self.token, 1, 1))
         size = self._size(region)
         try:
-            return with_fields(region, size=size, placeholder=placeholder_of(self.rule, self.token, *size))
+            return changed(region, size=size, placeholder=placeholder_of(self.rule, self.token, *size))
         except Refused as refusal:
             raise Refused(refusal.reason, f"{region.text[:200]!r}: {refusal.detail}", stage="render") from refusal
 

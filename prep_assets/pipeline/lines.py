@@ -38,7 +38,7 @@ from prep_assets.samples import (
     Region,
     Sample,
     Turn,
-    with_fields,
+    changed,
 )
 from prep_assets.schemas.rewards import gold_as_json_number
 from prep_assets.stores.lines import LinesWriter, open_lines
@@ -206,7 +206,7 @@ def _turn(message: Mapping[str, Any]) -> Turn:
         text = [Region(TEXT, part["text"], part["loss_weight"]) for part in message["content"]]
     regions = (*thought, *text, *calls)
     if "loss_weight" in message:
-        regions = tuple(with_fields(region, loss_weight=message["loss_weight"]) for region in regions)
+        regions = tuple(changed(region, loss_weight=message["loss_weight"]) for region in regions)
     return Turn(message["role"], regions, message.get("name"), message.get("tool_call_id"))
 
 
@@ -381,8 +381,8 @@ def _plain(value: str | Sequence[Mapping[str, Any]], role: str) -> PlainChat | N
 
 
 def _as_answer(turn: Turn) -> Turn:
-    return with_fields(
-        turn, regions=tuple(region if region.loss_weight is not None else with_fields(region, loss_weight=1.0) for region in turn.regions)
+    return changed(
+        turn, regions=tuple(region if region.loss_weight is not None else changed(region, loss_weight=1.0) for region in turn.regions)
     )
 
 
@@ -390,7 +390,7 @@ def weighted(turn: Turn, weight: float | None) -> Turn:
     """A turn with the same loss weight on all regions."""
     if all(region.loss_weight == weight for region in turn.regions):
         return turn
-    return with_fields(turn, regions=tuple(with_fields(region, loss_weight=weight) for region in turn.regions))
+    return changed(turn, regions=tuple(changed(region, loss_weight=weight) for region in turn.regions))
 
 
 # Writing the lines of one domain.

@@ -16,7 +16,7 @@ from prep_assets.caches import bounded_cache
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected, MaskOptions, derive
 from prep_assets.proofs.mask import IdentityProof, MaskProof
-from prep_assets.samples import ASSISTANT, COMPLETION, PlainChat, Sample, with_fields
+from prep_assets.samples import ASSISTANT, COMPLETION, PlainChat, Sample, changed
 from prep_assets.text.chats import Bools, ByteSearch, ChatColumns, Ints, Kind, Outline, as_json, outline_of, plain_chat
 from prep_assets.text.environment import chat_template_utils
 from prep_assets.text.forms import Form, Known, Laid, Learned, Located, agreed, form_of
@@ -80,8 +80,8 @@ def answer_chat(sample: Sample) -> PlainChat | None:
     weights = [{region.loss_weight for region in turn.regions} for turn in sample.turns]
     if last.role not in (ASSISTANT, COMPLETION) or weights != [{0.0}] * len(before) + [{1.0}]:
         return None
-    bare = (with_fields(turn, regions=tuple(with_fields(region, loss_weight=None) for region in turn.regions)) for turn in sample.turns)
-    return plain_chat(with_fields(sample, turns=tuple(bare)))
+    bare = (changed(turn, regions=tuple(changed(region, loss_weight=None) for region in turn.regions)) for turn in sample.turns)
+    return plain_chat(changed(sample, turns=tuple(bare)))
 
 
 def moved(words: Derived, form: Form, shown: Sequence[str]) -> Derived:

@@ -29,7 +29,7 @@ from prep_assets.samples import (
     Region,
     Sample,
     Turn,
-    with_fields,
+    changed,
 )
 
 if TYPE_CHECKING:
@@ -177,9 +177,7 @@ def examples_again(sample: Sample, options: Mapping[str, Any], render: Render) -
     for last, turn in enumerate(sample.turns):
         ends_example = turn.role == ASSISTANT and trained[last]
         if ends_example or (last == len(trained) - 1 and (any(trained[begin:]) or not examples)):
-            examples.append(
-                with_fields(sample, turns=tuple(_masked(t) if i < begin else t for i, t in enumerate(sample.turns[: last + 1])))
-            )
+            examples.append(changed(sample, turns=tuple(_masked(t) if i < begin else t for i, t in enumerate(sample.turns[: last + 1]))))
             begin = last + 1
     return examples
 
@@ -194,7 +192,7 @@ def _trained(region: Region, role: str, options: Mapping[str, Any]) -> bool:
 
 
 def _masked(turn: Turn) -> Turn:
-    return with_fields(turn, regions=tuple(with_fields(region, loss_weight=0.0) for region in turn.regions))
+    return changed(turn, regions=tuple(changed(region, loss_weight=0.0) for region in turn.regions))
 
 
 def _shows_all(sample: Sample, render: Render) -> bool:
@@ -206,9 +204,9 @@ def _shows_all(sample: Sample, render: Render) -> bool:
         if not thoughts:
             return turn
         words.append(_WORD.format(number))
-        return with_fields(turn, regions=tuple(with_fields(r, text=words[-1]) if r in thoughts else r for r in turn.regions))
+        return changed(turn, regions=tuple(changed(r, text=words[-1]) if r in thoughts else r for r in turn.regions))
 
-    text = render(with_fields(sample, turns=tuple(renamed(i, turn) for i, turn in enumerate(sample.turns))))
+    text = render(changed(sample, turns=tuple(renamed(i, turn) for i, turn in enumerate(sample.turns))))
     return all(word in text for word in words)
 
 

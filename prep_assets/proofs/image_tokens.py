@@ -13,7 +13,7 @@ import numpy.typing as npt
 from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, Qwen2VL, tokens_around
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.samples import IMAGE, Region, Sample, with_fields
+from prep_assets.samples import IMAGE, Region, Sample, changed
 from prep_assets.stores.images import Image, Images, image_fault
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -50,9 +50,9 @@ def counted_again(sample: Sample, rule: ImageRule | None, token: str, size_of: C
             raise CheckFailed(f"nothing says the resolution of {region.text[:200]!r}")
         if size is not None and region.size not in (None, size):
             raise CheckFailed(f"{region.text[:200]!r} has {size} pixels, its row says {region.size}")
-        return with_fields(region, size=size, placeholder=expected_text(rule, token, size or ANY_SIZE))
+        return changed(region, size=size, placeholder=expected_text(rule, token, size or ANY_SIZE))
 
-    return with_fields(sample, turns=tuple(with_fields(turn, regions=tuple(map(with_placeholder, turn.regions))) for turn in sample.turns))
+    return changed(sample, turns=tuple(changed(turn, regions=tuple(map(with_placeholder, turn.regions))) for turn in sample.turns))
 
 
 def expected_text(rule: ImageRule, token: str, size: Size) -> str:

@@ -18,7 +18,7 @@ from prep_assets.proofs.derive import Derived, Expected, Prompt, Range
 from prep_assets.proofs.reference_ids import ReferenceIds, reference_ids
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds
 from prep_assets.proofs.words import ByteTable
-from prep_assets.samples import SYSTEM, UNATTENDED, USER, Sample, with_fields
+from prep_assets.samples import SYSTEM, UNATTENDED, USER, Sample, changed
 from prep_assets.text.vocabulary import Vocabulary
 
 # Where a mask is wrong: the first token that should be trained and is not, or is and should not be.
@@ -636,7 +636,7 @@ def _newest_rounds(sample: Sample, limit: int, derive: Callable[[Sample], Derive
     longest: Left | None = None
     while low <= high:
         middle = (low + high) // 2
-        shorter = derive(with_fields(sample, turns=(*head, *sample.turns[begins[middle] :])))
+        shorter = derive(changed(sample, turns=(*head, *sample.turns[begins[middle] :])))
         ids = ids_of(shorter, vocabulary)
         if len(ids) <= limit:
             longest, high = Left(shorter, shorter.expected, ids), middle - 1

@@ -27,7 +27,7 @@ import orjson
 from msgspec import Struct
 
 from prep_assets.errors import CheckFailed
-from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Group, Sample, Turn, with_fields
+from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Group, Sample, Turn, changed
 from prep_assets.stores.arrays import in_arrow
 
 # Digests of rows, computed a second time: whether rows are equal, and on which side of a split they belong.
@@ -141,7 +141,7 @@ def _key_ends(data: bytes) -> int:
     """Return an upper bound of the number of keys in JSON text: a colon after a quote ends a key, unless the quote is escaped in a string."""
     codes = np.frombuffer(data, np.uint8)
     before = np.flatnonzero(codes == _COLON) - 1
-    for _ in range(_MOST_SPACES):
+    for _ in range(3):  # few keys have more space after them
         before -= codes[before] <= _SPACE
     if (codes[before] <= _SPACE).any():
         return sum(not _is_escaped(data, match.start()) for match in _KEY_END.finditer(data))
@@ -161,8 +161,6 @@ def _is_escaped(data: bytes, quote: int) -> bool:
 
 _KEY_END = re.compile(rb'"[ \t\r\n]*:')
 _COLON, _SPACE, _QUOTE, _BACKSLASH = b':\x20"\\'
-_MOST_SPACES = 3
-"""White space before a colon that is skipped in all texts at once."""
 _LONG = float(1 << 63)
 _NESTED = {dict, list}
 
@@ -643,13 +641,13 @@ def read_again(sample: Sample, options: Mapping[str, Any], *, shown: bool) -> Sa
     Args:
         shown: whether the template writes reasoning.
     """
-    return with_fields(sample, turns=_reread_turns(sample.turns, options, shown))
+    return changed(sample, turns=_reread_turns(sample.turns, options, shown))
 
 
 def group_again(group: Group, options: Mapping[str, Any], *, shown: bool) -> Group:
     """Return a group as `read_again` does: its prompt and each of its responses."""
     responses = tuple(_reread_turns(response, options, shown) for response in group.responses)
-    return with_fields(group, prompt=_reread_turns(group.prompt, options, shown), responses=responses)
+    return changed(group, prompt=_reread_turns(group.prompt, options, shown), responses=responses)
 
 
 def _reread_turns(turns: Sequence[Turn], options: Mapping[str, Any], shown: bool) -> tuple[Turn, ...]:
@@ -673,12 +671,12 @@ def _reread_turn(turn: Turn, tags: Sequence[Sequence[str]], moves: bool) -> Turn
                 )
                 if not moves:
                     return (
-                        with_fields(turn, regions=tuple(neighbour for neighbour in turn.regions if neighbour.kind != THINKING))
+                        changed(turn, regions=tuple(neighbour for neighbour in turn.regions if neighbour.kind != THINKING))
                         if has_thinking
                         else turn
                     )
-                parts = [] if has_thinking or not body.strip() else [with_fields(region, kind=THINKING, text=body.strip())]
-                parts += [with_fields(region, text=answer.lstrip())] if answer.strip() else []
-                return with_fields(turn, regions=(*turn.regions[:position], *parts, *turn.regions[position + 1 :]))
+                parts = [] if has_thinking or not body.strip() else [changed(region, kind=THINKING, text=body.strip())]
+                parts += [changed(region, text=answer.lstrip())] if answer.strip() else []
+                return changed(turn, regions=(*turn.regions[:position], *parts, *turn.regions[position + 1 :]))
         return turn
     return turn

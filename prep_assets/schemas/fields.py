@@ -9,7 +9,7 @@ from typing import Any, NoReturn, SupportsIndex
 from msgspec import Struct, field
 
 from prep_assets.errors import Refused
-from prep_assets.samples import Turn, with_fields
+from prep_assets.samples import Turn, changed
 
 Row = Mapping[str, Any]
 """A raw row, or an object inside one."""
@@ -368,4 +368,4 @@ def as_weight(value: object, where: str) -> float:
 
 def weighted(turn: Turn, weight: float) -> Turn:
     """`turn` with `weight` on each region that has none from the row, such as 0 for an answer inside a prompt."""
-    return with_fields(turn, regions=tuple(r if r.loss_weight is not None else with_fields(r, loss_weight=weight) for r in turn.regions))
+    return changed(turn, regions=tuple(r if r.loss_weight is not None else changed(r, loss_weight=weight) for r in turn.regions))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TOOL, USER, Example, Pair, Region, Sample, Turn, turn, with_fields
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TOOL, USER, Example, Pair, Region, Sample, Turn, changed, turn
 from prep_assets.schemas.fields import SYSTEM_PROMPT, TOOLS, Row, as_mapping, needed, texts_of, value_at, weighted, wrong_type
 from prep_assets.schemas.reader import PlainMessages, plain_roles, reads_plain
 from prep_assets.schemas.registry import Convert, convert_with, schema
@@ -64,7 +64,7 @@ def prompt_completion(
                 prompt, completion = prompt.strip(), completion.strip()
             turns = (turn(USER if template else PROMPT, prompt), turn(ASSISTANT if template else COMPLETION, completion))
             if separator:
-                turns = (with_fields(turns[0], regions=(*turns[0].regions, Region(SEPARATOR, separator, 0.0))), turns[1])
+                turns = (changed(turns[0], regions=(*turns[0].regions, Region(SEPARATOR, separator, 0.0))), turns[1])
             return chat_sample(row, with_system_of(row, turns), tools_key) if template else plain_sample(row, turns)
         if isinstance(prompt, str) != isinstance(completion, str):
             mismatched = completion if isinstance(prompt, str) else prompt
@@ -196,7 +196,7 @@ def messages(
         check(turns)
         sample = chat_sample(row, turns, tools_key)
         tools = _tools_with_messages(row[messages_key], sample.tools, messages_key)
-        return sample if tools is sample.tools else with_fields(sample, tools=tools)
+        return sample if tools is sample.tools else changed(sample, tools=tools)
 
     beside = {SYSTEM_PROMPT: (None, ""), tools_key: NO_TOOLS}
     return reads_plain(convert, PlainMessages(messages_key, role_key, content_key, plain_roles(form.roles), check, beside))
@@ -228,7 +228,7 @@ def chat_read_hook(
     def convert(row: Row) -> Sample:
         sample = read(row)
         turns = tuple(_strip_turn(turn) for turn in sample.turns if turn.role != SYSTEM or turn.text.strip())
-        return with_fields(sample, turns=turns)
+        return changed(sample, turns=turns)
 
     return convert
 
@@ -236,7 +236,7 @@ def chat_read_hook(
 def _strip_turn(turn: Turn) -> Turn:
     if turn.role not in (USER, ASSISTANT):
         return turn
-    return with_fields(turn, regions=tuple(with_fields(region, text=region.text.strip()) for region in turn.regions))
+    return changed(turn, regions=tuple(changed(region, text=region.text.strip()) for region in turn.regions))
 
 
 LABELLED = {"messages": [{"role": "user", "content": "Name a prime number."}, {"role": "assistant", "content": "7"}], "label": True}
@@ -277,7 +277,7 @@ def kto(
         sample = chat(row) if is_chat else plain(row)
         if is_chat and sample.turns[-1].role != ASSISTANT:
             raise Refused("role_order", f"the label is about the last turn, which is of role {sample.turns[-1].role}")
-        return with_fields(sample, label=label)
+        return changed(sample, label=label)
 
     return convert
 

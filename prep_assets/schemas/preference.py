@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Contrast, Pair, PlainChat, Turn, turn, with_fields
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Contrast, Pair, PlainChat, Turn, changed, turn
 from prep_assets.schemas.dialogues import ASSISTANT_MARK, HUMAN_MARK, split_marked
 from prep_assets.schemas.dialogues import EXAMPLE as HH_EXAMPLE
 from prep_assets.schemas.fields import (
@@ -24,7 +24,7 @@ from prep_assets.schemas.fields import (
     value_at,
     wrong_type,
 )
-from prep_assets.schemas.reader import PlainPairs, plain_chat, plain_roles, reads_plain
+from prep_assets.schemas.reader import PlainPairs, plain_chats, plain_roles, reads_plain
 from prep_assets.schemas.registry import Convert, schema, text_to_embed
 from prep_assets.schemas.turns import (
     OPENAI_ROLES,
@@ -98,7 +98,7 @@ def preference(
         if isinstance(prompt, str):
             prompt_chat = PlainChat((USER,), (prompt,)) if prompt.strip() else None
         else:
-            prompt_chat = plain_chat(prompt, "role", "content", _PLAIN_TAGS)
+            [prompt_chat] = plain_chats([prompt], "role", "content", _PLAIN_TAGS)
         strings = isinstance(chosen, str) and isinstance(rejected, str)
         return (prompt_chat, chosen, rejected) if strings else (prompt_chat, _single_answer(chosen), _single_answer(rejected))
 
@@ -114,7 +114,7 @@ _PLAIN_TAGS = plain_roles(OPENAI_ROLES)
 
 def _single_answer(messages: object) -> str | None:
     """The text of `messages` where they are one plain assistant message; `None` otherwise."""
-    chat = plain_chat(messages, "role", "content", _PLAIN_TAGS)
+    [chat] = plain_chats([messages], "role", "content", _PLAIN_TAGS)
     return chat.texts[0] if chat is not None and chat.roles == (ASSISTANT,) else None
 
 
@@ -123,7 +123,7 @@ def _with_system_of(row: Row, key: str | None, example: Pair) -> Pair:
     prompt = with_system_of(row, example.prompt, key)
     if prompt != example.prompt and example.prompt[0].role == PROMPT:
         raise Refused("unsupported_column", f"the record has {key!r}, and a prompt without a chat template has no system turn")
-    return with_fields(example, prompt=prompt)
+    return changed(example, prompt=prompt)
 
 
 def _answer_turns(answer: object, key: str, prompt: tuple[Turn, ...]) -> tuple[Turn, ...]:
@@ -228,7 +228,7 @@ def ultrafeedback(
         return pair_of(row, with_system_of(row, (turn(USER, prompt),)), *((turn(ASSISTANT, answer),) for answer in answers))
 
     def split(row: Row) -> tuple[PlainChat | None, object, object] | None:
-        chats = [plain_chat(row[key], "role", "content", _ANSWER_TAGS) for key in (chosen_key, rejected_key)]
+        chats = plain_chats([row[chosen_key], row[rejected_key]], "role", "content", _ANSWER_TAGS)
         better, worse = (row[key] for key in SCORES)
         numbers = {type(better), type(worse)} <= {int, float} and abs(better) < _LARGE and abs(worse) < _LARGE
         if not isinstance(row[prompt_key], str) or not numbers or better < worse or better - worse < (min_margin or 0):

@@ -30,9 +30,9 @@ from prep_assets.samples import (
     Region,
     Sample,
     Turn,
+    changed,
     over_turns,
     turn,
-    with_fields,
 )
 from prep_assets.schemas.fields import DECISIVE, MEDIA, NEUTRAL, Row, View, as_weight, has_content, join, unread, view_of, whole
 from prep_assets.schemas.registry import Convert, OwnFunction, own_function
@@ -44,7 +44,7 @@ from prep_assets.schemas.registry import Convert, OwnFunction, own_function
 # with the same columns are read by the code below.
 
 _FEW = 8
-"""Batches below this size are read row by row."""
+"""Smaller batches that are not plain are read row by row."""
 _Convert = TypeVar("_Convert", bound=Callable[..., Any])
 
 
@@ -93,25 +93,9 @@ class PlainMessages(Struct, frozen=True):
 
     def read(self, rows: Sequence[Row]) -> list[PlainChat | None]:
         """One chat a row; `None` where the schema has to read the row."""
-        chats = self._chats([row[self.messages_key] for row in rows])
+        chats = plain_chats([row[self.messages_key] for row in rows], self.role_key, self.content_key, self.roles)
         accepted = {roles for roles in {chat.roles for chat in chats if chat is not None} if self.accepts(roles)}
         return [chat if chat is not None and chat.roles in accepted else None for chat in chats]
-
-    def _chats(self, conversations: list[Any]) -> list[PlainChat | None]:
-        """`plain_chat` of many rows at once. Where one of them is not plain, each half is tried on its own."""
-        if len(conversations) < _FEW:
-            return [plain_chat(messages, self.role_key, self.content_key, self.roles) for messages in conversations]
-        try:
-            ends = accumulate(map(list.__len__, conversations), initial=0)
-            messages = list(chain.from_iterable(conversations))
-            texts = tuple(map(itemgetter(self.content_key), messages))
-            roles = tuple(map(self.roles.__getitem__, map(itemgetter(self.role_key), messages)))
-            if {*map(dict.__len__, messages)} - {2} or {*map(type, texts)} - {str} or not all(texts) or any(map(str.isspace, texts)):
-                raise TypeError
-            return [PlainChat(roles[start:end], texts[start:end]) for start, end in pairwise(ends)]
-        except (KeyError, TypeError):
-            half = len(conversations) // 2
-            return self._chats(conversations[:half]) + self._chats(conversations[half:])
 
     def accepts(self, roles: tuple[str, ...]) -> bool:
         """Whether the schema accepts a chat with these roles."""
@@ -124,25 +108,25 @@ class PlainMessages(Struct, frozen=True):
         return self._accepted[roles]
 
 
-def plain_chat(messages: object, role_key: str, content_key: str, known: Mapping[str, str]) -> PlainChat | None:
-    """Messages with a role and a text each, as columns; `None` for any others.
+def plain_chats(conversations: Sequence[Any], role_key: str, content_key: str, known: Mapping[str, str]) -> list[PlainChat | None]:
+    """Lists of messages with a role and a text each, as columns; `None` for any others. Where one of many is not plain, parts are tried on their own.
 
     Args:
         known: the tags of plain messages → their roles.
     """
-    if type(messages) is not list:
-        return None
-    roles: list[str] = []
-    texts: list[str] = []
-    for message in messages:
-        if type(message) is not dict or len(message) != 2:
-            return None
-        text, tag = message.get(content_key), message.get(role_key)
-        if type(text) is not str or type(tag) is not str or tag not in known or not text or text.isspace():
-            return None
-        roles.append(known[tag])
-        texts.append(text)
-    return PlainChat(tuple(roles), tuple(texts))
+    try:
+        ends = accumulate(map(list.__len__, conversations), initial=0)
+        messages = list(chain.from_iterable(conversations))
+        texts = tuple(map(itemgetter(content_key), messages))
+        roles = tuple(map(known.__getitem__, map(itemgetter(role_key), messages)))
+        if {*map(dict.__len__, messages)} - {2} or {*map(type, texts)} - {str} or not all(texts) or any(map(str.isspace, texts)):
+            raise TypeError
+        return [PlainChat(roles[start:end], texts[start:end]) for start, end in pairwise(ends)]
+    except (KeyError, TypeError):
+        count = len(conversations)
+        size = count // 2 if count >= _FEW else 1
+        parts = [conversations[at : at + size] for at in range(0, count, size)] if count > 1 else []
+        return [chat for part in parts for chat in plain_chats(part, role_key, content_key, known)] or [None]
 
 
 class PlainPairs(Struct, frozen=True):
@@ -218,7 +202,7 @@ def without_speakers(mode: Literal["leave_out", "write"], convert: Convert) -> C
 
 def _without_name(turn: Turn, mode: str) -> Turn:
     if mode == "leave_out" or not (turn.name or "").strip():
-        return with_fields(turn, name=None)
+        return changed(turn, name=None)
     prefix, regions = f"{turn.name}: ", list(turn.regions)
     index = next((index for index, region in enumerate(regions) if region.kind != THINKING and not region.drop), len(regions))
     first = regions[index] if index < len(regions) else Region(TEXT, "")
@@ -230,8 +214,8 @@ def _without_name(turn: Turn, mode: str) -> Turn:
         )
         raise Refused("name_before_reasoning", f"{detail}Put the reasoning into a field of its own, or set speaker_names: leave_out")
     else:
-        regions[index : index + 1] = [with_fields(first, text=prefix + first.text)]
-    return with_fields(turn, name=None, regions=tuple(regions))
+        regions[index : index + 1] = [changed(first, text=prefix + first.text)]
+    return changed(turn, name=None, regions=tuple(regions))
 
 
 # Users' mask builders: functions from a sample to the loss weights of its turns or regions.
@@ -256,7 +240,7 @@ def weighed_by(path: str, convert: Convert) -> Convert:
         weights = function(sample)
         if len(weights) != len(sample.turns):
             raise Refused("length_mismatch", f"{path!r} gives {len(weights)} weights for {len(sample.turns)} turns")
-        return with_fields(sample, turns=tuple(map(_with_weights, range(len(weights)), sample.turns, weights)))
+        return changed(sample, turns=tuple(map(_with_weights, range(len(weights)), sample.turns, weights)))
 
     return weighed
 
@@ -266,10 +250,10 @@ def _with_weights(number: int, turn: Turn, turn_weights: Any) -> Turn:
     if len(weights) != len(turn.regions):
         raise Refused("length_mismatch", f"{where} has {len(turn.regions)} regions, and the function gives {len(weights)} weights")
     regions = (
-        region if weight is None else with_fields(region, loss_weight=as_weight(weight, where))
+        region if weight is None else changed(region, loss_weight=as_weight(weight, where))
         for region, weight in zip(turn.regions, weights, strict=True)
     )
-    return with_fields(turn, regions=tuple(regions))
+    return changed(turn, regions=tuple(regions))
 
 
 # Reading rows. Every field of a row is accounted for: read by the schema, passed over by its name, listed under `ignore`, or an error.
@@ -401,14 +385,13 @@ class Reader(Struct, frozen=True):
 
     convert: Convert
     account: Account
-    _columns: dict[tuple[str, ...], Set[str]] = field(default_factory=dict)
-    """Columns of a row → those that the schema reads; none where parts of texts are ignored."""
+    _columns: dict[tuple[str, ...], Set[str] | None] = field(default_factory=dict)
+    """Columns of a row → those that the schema reads beside those with the texts; `None` if it has to read such rows through a view."""
 
     def __call__(self, payload: Row) -> Example | None:
         plain, columns = plain_rows_of(self.convert), tuple(payload)
-        read = self._columns.get(columns, frozenset())
-        if isinstance(plain, PlainMessages) and _reads_beside(plain, read) is not None and plain.reads_all(payload):
-            # no view has to track what is read of it
+        if isinstance(plain, PlainMessages) and (beside := self._columns.get(columns)) is not None and plain.reads_all(payload):
+            read = beside | plain.columns  # no view has to track what is read of it
             if (example := self.convert({column: payload[column] for column in read})) is not None:
                 _reject_unstorable(example)
                 self.account.skim(payload, read)
@@ -426,7 +409,9 @@ class Reader(Struct, frozen=True):
             if plain is not None and columns not in self._columns and len(self._columns) < MOST_COLUMNS:
                 ignored = {*self.account.ignore}
                 ignores_texts = any("." in path or path in plain.columns for path in ignored)
-                self._columns[columns] = frozenset() if ignores_texts else {*columns} - row.left - ignored
+                beside = {*columns} - row.left - ignored - plain.columns
+                fits = plain.columns <= {*columns} - row.left and beside <= plain.beside.keys() and not ignores_texts
+                self._columns[columns] = beside if fits else None
             return example
         finally:
             row.book.views.clear()  # a book and its views form a cycle, which is not collected while rows are read
@@ -436,7 +421,7 @@ class Reader(Struct, frozen=True):
         columns, plain = tuple(first), plain_rows_of(self.convert)
         if plain is not None and columns not in self._columns:
             self._convert_row(first)
-        return plain if plain is not None and self._columns.get(columns) == plain.columns else None
+        return plain if self._columns.get(columns) == set() else None
 
     def rows(self, payloads: Sequence[Row], *, plain: bool = True) -> list[Example | PlainChat | PlainPair | Refused]:
         """The example of each row, or the error that rejects it.
@@ -450,9 +435,9 @@ class Reader(Struct, frozen=True):
             if columns not in self._columns:
                 first = numbers.pop(0)
                 examples[first] = self._convert_row(payloads[first])
-            read = self._columns.get(columns, frozenset())
-            if plain_rows is None or (beside := _reads_beside(plain_rows, read)) is None:
+            if plain_rows is None or (beside := self._columns.get(columns)) is None:
                 continue
+            read = plain_rows.columns | beside
             if beside:
                 numbers = [number for number in numbers if all(payloads[number][column] in plain_rows.beside[column] for column in beside)]
             for number, plain_example in zip(numbers, plain_rows.read([payloads[number] for number in numbers]), strict=True):
@@ -469,12 +454,6 @@ class Reader(Struct, frozen=True):
             return apply(self, payload)
         except Refused as rejection:
             return rejection
-
-
-def _reads_beside(plain: PlainRows, read: Set[str]) -> Set[str] | None:
-    """Of the columns that a schema reads, those beside the texts; `None` if plain rows may not have one of them, or texts are not read."""
-    beside = read - plain.columns
-    return beside if read >= plain.columns and beside <= plain.beside.keys() else None
 
 
 def _rows_by_columns(rows: Sequence[Row]) -> dict[tuple[str, ...], list[int]]:
@@ -494,7 +473,7 @@ def _without_views(example: Example) -> Example:
     for name in ("tools", "documents", "template_options"):
         if value := getattr(example, name, None):
             plain[name] = whole(value) if isinstance(value, Mapping) else tuple(map(whole, value))
-    return with_fields(example, **plain) if plain else example
+    return changed(example, **plain) if plain else example
 
 
 def apply(convert: Convert, payload: Row) -> Example:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import COMPLETION, DOCUMENT, PROMPT, TEXT, Group, Pair, Region, Sample, Turn, with_fields
+from prep_assets.samples import COMPLETION, DOCUMENT, PROMPT, TEXT, Group, Pair, Region, Sample, Turn, changed
 from prep_assets.schemas.fields import Row, as_list, as_text, needed, value_at, weighted
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.rewards import rewards_for
@@ -107,7 +107,7 @@ def _section_turns(row: Row, section: Section) -> tuple[Turn, ...]:
 
 def _response(value: object, section: Section, where: str) -> tuple[Turn, ...]:
     if not section.template:
-        return (with_fields(plain_turn(needed(plain_text(value, where), "empty_answer", where), section.action), role=COMPLETION),)
+        return (changed(plain_turn(needed(plain_text(value, where), "empty_answer", where), section.action), role=COMPLETION),)
     turns = chat_turns(value, where, section.action)
     require_answer(turns)
     return turns

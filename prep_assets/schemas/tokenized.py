@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.samples import Sample, Tokenized, with_fields
+from prep_assets.samples import Sample, Tokenized, changed
 from prep_assets.schemas.fields import LEAST, MOST, Row, as_list, as_text, has_content, value_at, wrong_type
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import ChatFormat, label_of, offered, with_system_of
@@ -72,7 +72,7 @@ def tokenized(
             _check_labels(labels, ids, weights, shifted, labels_key)
         _reject_packed_row(row)
         text = None if row.get(text_key) is None else as_text(row[text_key], text_key)
-        return with_fields(_chat(row, messages_key), tokenized=Tokenized(tuple(ids.tolist()), tuple(weights.tolist()), text))
+        return changed(_chat(row, messages_key), tokenized=Tokenized(tuple(ids.tolist()), tuple(weights.tolist()), text))
 
     return convert
 

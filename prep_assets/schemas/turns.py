@@ -26,8 +26,8 @@ from prep_assets.samples import (
     Sample,
     Spelled,
     Turn,
+    changed,
     turn,
-    with_fields,
 )
 from prep_assets.schemas.fields import (
     CALLS,
@@ -183,9 +183,8 @@ def tools_at(row: Row, key: str | None) -> tuple[Mapping[str, Any], ...]:
 
 def _parse_tools(text: str, where: str) -> tuple[Mapping[str, Any], ...]:
     """The tools of a JSON text. Rows with the same text share them, so they must not be changed."""
-    return tuple(
-        [Spelled(tool, dumps(tool)) for tool in _wrapped_tools(_parse_json(text, "bad_tools", where) if text.strip() else None, where)]
-    )
+    tools = _wrapped_tools(_parse_json(text, "bad_tools", where) if text.strip() else None, where)
+    return tuple([Spelled(tool, dumps(tool)) for tool in tools])
 
 
 _parse_tools_cached = bounded_cache("tools", 256)(_parse_tools)
@@ -242,7 +241,7 @@ class Images:
         regions: list[Region] = []
         for number, piece in enumerate(text.split(self._token)):
             if number:
-                regions.append(with_fields(self.take(), loss_weight=weight))
+                regions.append(changed(self.take(), loss_weight=weight))
             if piece:
                 regions.append(Region(TEXT, piece, weight))
         return regions
@@ -347,7 +346,7 @@ def _part_regions(part: Row, where: str, weight: float | None, images: Images) -
         keys = ("image_url", "image", "path", "url", "value")
         has_image = any(part.get(key) is not None for key in keys)
         image = image_of(_agreeing_value(part, keys, where), where, part) if has_image else images.take()
-        return [with_fields(image, loss_weight=weight)]
+        return [changed(image, loss_weight=weight)]
     raise Refused("unknown_part", f"{where} has type {kind!r}{nearest(kind, PARTS)}; known: {', '.join(PARTS)}")
 
 
@@ -417,26 +416,21 @@ class ChatFormat(Struct, frozen=True):
         listed = as_list(messages, where)
         if any(kind is not dict and kind is not View for kind in {*map(type, listed)}):
             listed = [message for _, message in objects(listed, where)]
-        marks = bool(images)
-        turns = tuple(
-            [
-                self._plain_turn(message, images, marks) or self._general_turn(message, f"{where}[{at}]", images)
-                for at, message in enumerate(listed)
-            ]
-        )
+        numbered, marks = enumerate(listed), images if images else None
+        turns = tuple([self._plain_turn(turn, marks) or self._general_turn(turn, f"{where}[{at}]", images) for at, turn in numbered])
         require_calls_before_results(turns)
         _require_known_call_ids(turns, where)
         return turns
 
-    def _plain_turn(self, message: Row, images: Images, marks: bool) -> Turn | None:
-        """The turn of a message with only a role and a text, as most are; `None` for others. `marks`: whether a text may have marks of images."""
+    def _plain_turn(self, message: Row, images: Images | None) -> Turn | None:
+        """The turn of a message with only a role and a text, as most are; `None` for others."""
         if len(message) != 2:
             return None
         tag, text = message.get(self.role_key), message.get(self.content_key)
         role = self.roles.get(tag) if isinstance(tag, str) and tag != self.call_tag else None
         if role is None or not isinstance(text, str) or not text or text.isspace():
             return None
-        return Turn(role, tuple(images.split(text, None)) if marks else (Region(TEXT, text),))
+        return Turn(role, (Region(TEXT, text),) if images is None else tuple(images.split(text, None)))
 
     def _general_turn(self, message: Row, where: str, images: Images) -> Turn:
         role = role_at(message, self.role_key, self.roles, where)
@@ -578,10 +572,10 @@ def weighted_by(row: Row, turns: Sequence[Turn]) -> tuple[Turn, ...]:
 
     def scaled(region: Region) -> Region:
         product = weight * (1.0 if region.loss_weight is None else region.loss_weight)
-        return with_fields(region, loss_weight=as_weight(product, "the record's weight times its part's"))
+        return changed(region, loss_weight=as_weight(product, "the record's weight times its part's"))
 
     answers = (ASSISTANT, COMPLETION)
-    return tuple(with_fields(turn, regions=tuple(map(scaled, turn.regions))) if turn.role in answers else turn for turn in turns)
+    return tuple(changed(turn, regions=tuple(map(scaled, turn.regions))) if turn.role in answers else turn for turn in turns)
 
 
 # Preference pairs.
@@ -591,7 +585,7 @@ def pair_of(row: Row, prompt: Sequence[Turn], chosen: Sequence[Turn], rejected: 
     """A pair with the row's margin, weight, tools, documents and template variables; see `pair`."""
     base = pair(prompt, weighted_by(row, chosen), weighted_by(row, rejected))
     margin = None if row.get("margin") is None else as_number(row["margin"], "margin")
-    return with_fields(base, margin=margin, **offered(row, tools_key))
+    return changed(base, margin=margin, **offered(row, tools_key))
 
 
 def pair(prompt: Sequence[Turn], chosen: Sequence[Turn], rejected: Sequence[Turn]) -> Pair:

@@ -73,15 +73,8 @@ def plain_chat(sample: Sample) -> PlainChat | None:
     """Return a sample of one text per turn and nothing else in columns; `None` for any other."""
     if sample != Sample(sample.turns):
         return None
-    texts: list[str] = []
-    for turn in sample.turns:
-        if len(turn.regions) != 1 or turn.name is not None or turn.tool_call_id is not None:
-            return None
-        region = turn.regions[0]
-        if region.kind != TEXT or region.loss_weight is not None or region.drop or not region.attend:
-            return None
-        texts.append(region.text)
-    return PlainChat(tuple([turn.role for turn in sample.turns]), tuple(texts))
+    chat = PlainChat(tuple([turn.role for turn in sample.turns]), tuple([turn.text for turn in sample.turns]))
+    return chat if chat.sample() == sample else None
 
 
 def outlined(sample: Sample, read: Read = lambda region: json.loads(region.text)) -> OutlinedSample | None:

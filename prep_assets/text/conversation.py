@@ -11,7 +11,7 @@ from itertools import count, groupby
 from typing import Any, Literal
 
 from prep_assets.errors import Refused
-from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, PlainChat, Region, Sample, Turn, with_fields
+from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, PlainChat, Region, Sample, Turn, changed
 from prep_assets.stores.files import TOO_DEEP, decode_once, is_too_deep, may_be_too_deep
 from prep_assets.text.environment import MessageForm
 from prep_assets.text.spans import control_pattern
@@ -247,14 +247,15 @@ def _plain_message(role: str, text: str, form: MessageForm) -> dict[str, Any]:
 
 def shown_messages(turns: Sequence[Turn], calls: Iterable[Mapping[str, Any]], form: MessageForm = _COMMON) -> list[dict[str, Any]]:
     """The messages of turns without images or dropped regions; `calls` are their tool calls as `tool_call` reads them."""
-    remaining_calls, chat_messages = iter(calls), list[dict[str, Any]]()
-    for turn in turns:
+    remaining_calls = iter(calls)
+
+    def message(turn: Turn) -> dict[str, Any]:
         if len(turn.regions) == 1 and turn.regions[0].kind == TEXT and turn.name is None and turn.tool_call_id is None:
-            chat_messages.append(_plain_message(turn.role, turn.regions[0].text, form))
-            continue
+            return _plain_message(turn.role, turn.regions[0].text, form)
         contents = [(region.kind, next(remaining_calls) if region.kind == TOOL_CALL else region.text) for region in turn.regions]
-        chat_messages.append(_message(turn, contents, turn.name, form))
-    return chat_messages
+        return _message(turn, contents, turn.name, form)
+
+    return list(map(message, turns))
 
 
 def _message(turn: Turn, contents: Iterable[tuple[str, Any]], name: str | None, form: MessageForm) -> dict[str, Any]:
@@ -363,8 +364,8 @@ def treat(sample: Sample, pattern: re.Pattern[str] | None, mode: SpecialInConten
         raise Refused("control_token_in_content", f"{tokens[0]!r} is typed in the content, {len(tokens)} such texts in all", stage="render")
     if mode != "strip":
         return sample, len(tokens)
-    stripped_turns = [with_fields(turn, regions=tuple(_strip_region(region, pattern) for region in turn.regions)) for turn in sample.turns]
-    return with_fields(sample, turns=tuple(stripped_turns)), len(tokens)
+    stripped_turns = [changed(turn, regions=tuple(_strip_region(region, pattern) for region in turn.regions)) for turn in sample.turns]
+    return changed(sample, turns=tuple(stripped_turns)), len(tokens)
 
 
 def _region_texts(region: Region) -> list[str]:
@@ -380,9 +381,9 @@ def _strip_region(region: Region, pattern: re.Pattern[str]) -> Region:
         return region
     strip, call = partial(without, pattern=pattern), _parse_call(region)
     if call is None:
-        return with_fields(region, text=strip(region.text))
+        return changed(region, text=strip(region.text))
     stripped = map_strings(call, strip, strip)
-    return region if stripped == call else with_fields(region, text=json.dumps(stripped, ensure_ascii=False))
+    return region if stripped == call else changed(region, text=json.dumps(stripped, ensure_ascii=False))
 
 
 def _parse_call(region: Region) -> Any:

@@ -305,8 +305,7 @@ def agreed(form: Form, answer: Callable[[Texts], T], moved: Callable[[T, Form, S
         moved: derivation of the first chat, form, rendered texts of another chat → derivation moved to that chat.
     """
     answers = list(map(answer, form.invented))
-    agrees = (moved(answers[0], form, form.shown(texts)) == found for texts, found in zip(form.invented, answers, strict=True))
-    return answers[0] if all(agrees) else None
+    return answers[0] if [moved(answers[0], form, form.shown(texts)) for texts in form.invented] == answers else None
 
 
 # Derivations of forms, in bytes, and the cache of frequent forms.

@@ -30,8 +30,8 @@ from prep_assets.samples import (
     Region,
     Sample,
     Turn,
+    changed,
     over_turns,
-    with_fields,
 )
 from prep_assets.text.conversation import NAMES, NONCHARACTER, Piece, Places, marked_tools, pieces, placeholder, unmark, unmarked_strings
 from prep_assets.text.images import expanded
@@ -424,14 +424,14 @@ class InlineReasoning(Struct, frozen=True, dict=True):
             raise Refused("conflicting_reasoning", detail, stage="reasoning")
         if not (self.mode == "auto" and self.shown):
             kept_regions = [region for region in turn.regions if region.kind != THINKING or not field_reasoning]
-            return with_fields(turn, regions=tuple(kept_regions))
+            return changed(turn, regions=tuple(kept_regions))
         region = turn.regions[at]
-        reasoning_regions = [] if field_reasoning or not reasoning else [with_fields(region, kind=THINKING, text=reasoning)]
-        answer_regions = [with_fields(region, text=answer)] if answer else []
+        reasoning_regions = [] if field_reasoning or not reasoning else [changed(region, kind=THINKING, text=reasoning)]
+        answer_regions = [changed(region, text=answer)] if answer else []
         regions = (*turn.regions[:at], *reasoning_regions, *answer_regions, *turn.regions[at + 1 :])
         if not any(part.kind != THINKING for part in regions):
             raise Refused("empty_answer", f"turn {number} has reasoning and no answer", stage="reasoning")
-        return with_fields(turn, regions=regions)
+        return changed(turn, regions=regions)
 
     def _split_block(self, number: int, text: str) -> tuple[str, str] | None:
         """Reasoning and answer of a text that begins with a block, stripped of white space at the tags; `None` for other texts."""
@@ -499,8 +499,7 @@ def one_per_answer(sample: Sample, weight: Weight) -> tuple[Sample, ...]:
     parts = []
     for start, end in pairwise([0, *ends]):
         history = [
-            with_fields(turn, regions=tuple(with_fields(region, loss_weight=0.0) for region in turn.regions))
-            for turn in sample.turns[:start]
+            changed(turn, regions=tuple(changed(region, loss_weight=0.0) for region in turn.regions)) for turn in sample.turns[:start]
         ]
-        parts.append(with_fields(sample, turns=(*history, *sample.turns[start:end])))
+        parts.append(changed(sample, turns=(*history, *sample.turns[start:end])))
     return tuple(parts)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from prep_assets.proofs.derive import MaskOptions
-from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, TEXT, USER, Region, Sample, Turn, with_fields
+from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, TEXT, USER, Region, Sample, Turn, changed
 from prep_assets.text.certify import certify
 from prep_assets.text.load_template import load_template
 from prep_assets.text.vocabulary import Vocabulary
@@ -56,8 +56,8 @@ def with_images(draw: st.DrawFn, of: st.SearchStrategy[Sample]) -> Sample:
                 drop=draw(st.sampled_from([False] * 4 + [True])),
             )
             regions.insert(draw(st.integers(0, len(regions))), new)
-        turns.append(with_fields(turn, regions=tuple(regions)))
-    return with_fields(sample, turns=tuple(turns))
+        turns.append(changed(turn, regions=tuple(regions)))
+    return changed(sample, turns=tuple(turns))
 
 
 plain_text = st.sampled_from(["A dog.", " a ", "", "\n", f"typed {TOKEN} here", TOKEN, "<|im_end|>", "été 🐕"])

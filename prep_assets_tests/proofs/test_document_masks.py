@@ -9,7 +9,7 @@ import pytest
 
 from prep_assets.proofs.documents import MaskedDocument, check_document_masks
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.samples import DOCUMENT, IMAGE, TEXT, Region, Sample, Turn, with_fields
+from prep_assets.samples import DOCUMENT, IMAGE, TEXT, Region, Sample, Turn, changed
 from prep_assets_tests.proofs.words import vocabulary
 
 WORDS = vocabulary("<e>", "One", " two", " three", "\n", "<img>", " ")
@@ -111,7 +111,7 @@ def test_regions_that_are_dropped_and_texts_that_are_normalized() -> None:
 def hidden(ids: list[int], mask: list[float], *, image: bool = False) -> MaskedDocument:
     """One is trained, two is not attended, three is trained; with an image before it that is not attended either."""
     made = document([*([("@", None)] if image else []), ("One", None), (" two", 0.0), (" three", 0.0)], ids, mask)
-    regions = [with_fields(each, attend=each.kind != IMAGE and each.text != " two") for each in made.sample.turns[0].regions]
+    regions = [changed(each, attend=each.kind != IMAGE and each.text != " two") for each in made.sample.turns[0].regions]
     return replace(made, sample=Sample((Turn(DOCUMENT, tuple(regions)),)))
 
 

@@ -10,7 +10,7 @@ import pytest
 from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, Qwen2VL
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.image_tokens import LARGEST, counted_again, expected_text
-from prep_assets.samples import IMAGE, TEXT, USER, Region, Sample, Turn, with_fields
+from prep_assets.samples import IMAGE, TEXT, USER, Region, Sample, Turn, changed
 from prep_assets.text.images import placeholder_of
 
 SIDES = (
@@ -113,11 +113,11 @@ def chat(*regions: Region) -> Sample:
 
 
 def test_each_image_that_is_shown_is_counted() -> None:
-    text, dropped, other = Region(TEXT, "a.png"), with_fields(PICTURE, drop=True), Region(IMAGE, "b.png", size=(28, 56))
+    text, dropped, other = Region(TEXT, "a.png"), changed(PICTURE, drop=True), Region(IMAGE, "b.png", size=(28, 56))
     sizes = {"a.png": (280, 280), "b.png": None}
     found = counted_again(chat(text, PICTURE, dropped, other), QWEN, "<i>", sizes.get)  # type: ignore[arg-type]
-    first = with_fields(PICTURE, size=(280, 280), placeholder="<i>" * 100)
-    second = with_fields(other, placeholder="<i>" * 6)
+    first = changed(PICTURE, size=(280, 280), placeholder="<i>" * 100)
+    second = changed(other, placeholder="<i>" * 6)
     assert found == chat(text, first, dropped, second)
     sample = chat(PICTURE)
     assert counted_again(sample, None, "<i>", sizes.get) is sample  # type: ignore[arg-type]
@@ -127,17 +127,17 @@ def test_a_fixed_number_asks_for_no_resolution() -> None:
     def never(path: str) -> None:
         raise AssertionError(path)
 
-    placed = with_fields(PICTURE, placeholder="<b><i><i><i><e>")
+    placed = changed(PICTURE, placeholder="<b><i><i><i><e>")
     assert counted_again(chat(PICTURE), RULES[0], "<i>", never) == chat(placed)
-    sized = with_fields(PICTURE, size=(3, 4))
-    assert counted_again(chat(sized), RULES[0], "<i>", never) == chat(with_fields(placed, size=None))
+    sized = changed(PICTURE, size=(3, 4))
+    assert counted_again(chat(sized), RULES[0], "<i>", never) == chat(changed(placed, size=None))
 
 
 def test_resolutions_that_are_unknown_or_differ() -> None:
     path = "long/" * 60
     with pytest.raises(CheckFailed) as raised:
-        counted_again(chat(with_fields(PICTURE, text=path)), QWEN, "<i>", lambda _: None)
+        counted_again(chat(changed(PICTURE, text=path)), QWEN, "<i>", lambda _: None)
     assert str(raised.value) == f"nothing says the resolution of {path[:200]!r}"
     with pytest.raises(CheckFailed) as raised:
-        counted_again(chat(with_fields(PICTURE, text=path, size=(28, 28))), QWEN, "<i>", lambda _: (28, 56))
+        counted_again(chat(changed(PICTURE, text=path, size=(28, 28))), QWEN, "<i>", lambda _: (28, 56))
     assert str(raised.value) == f"{path[:200]!r} has (28, 56) pixels, its row says (28, 28)"

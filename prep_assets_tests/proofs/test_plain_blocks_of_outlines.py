@@ -16,7 +16,7 @@ from prep_assets.proofs import chat_blocks as module
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, Row, prove_identity, prove_masks
-from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, turn, with_fields
+from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, changed, turn
 from prep_assets.text import forms
 from prep_assets.text.chats import ChatColumns, outlined
 from prep_assets_tests.effort import examples
@@ -66,7 +66,7 @@ class Built:
 
 @pytest.mark.parametrize("name", ["llama3", "qwen", "qwen3"])
 def test_sound_rows_are_proven_and_counted(name: str) -> None:
-    samples = [CALLED, with_fields(CALLED, turns=(turn(USER, "Write."), *CALLED.turns[1:])), with_fields(CALLED, tools=({"name": "é"},))]
+    samples = [CALLED, changed(CALLED, turns=(turn(USER, "Write."), *CALLED.turns[1:])), changed(CALLED, tools=({"name": "é"},))]
     built = Built(bind(SHIPPED, name), samples)
     assert len(built.samples) == 3
     assert built.proven() == [True] * 3
@@ -75,12 +75,12 @@ def test_sound_rows_are_proven_and_counted(name: str) -> None:
     assert built.masks.verdict() == prove_masks(rows, built.bound.vocabulary)
 
 
-def changed(sample: Sample, at: int, region: int, text: str | None) -> Sample:
+def told_otherwise(sample: Sample, at: int, region: int, text: str | None) -> Sample:
     """The sample with another text in a region, or without that region."""
     own = sample.turns[at]
-    changes = () if text is None else (with_fields(own.regions[region], text=text),)
-    other = with_fields(own, regions=(*own.regions[:region], *changes, *own.regions[region + 1 :]))
-    return with_fields(sample, turns=(*sample.turns[:at], other, *sample.turns[at + 1 :]))
+    changes = () if text is None else (changed(own.regions[region], text=text),)
+    other = changed(own, regions=(*own.regions[:region], *changes, *own.regions[region + 1 :]))
+    return changed(sample, turns=(*sample.turns[:at], other, *sample.turns[at + 1 :]))
 
 
 OTHER = json.dumps({"name": "get", "arguments": {"path": "/tmp/e", "lines": [1, 2.5]}})
@@ -89,17 +89,17 @@ OTHER = json.dumps({"name": "get", "arguments": {"path": "/tmp/e", "lines": [1, 
 @pytest.mark.parametrize(
     "said",
     [
-        changed(ACTS, 1, 2, OTHER),
-        changed(ACTS, 1, 3, OTHER.replace("get", "put")),
-        changed(ACTS, 1, 3, None),
-        changed(ACTS, 1, 0, None),
-        changed(ACTS, 1, 0, "Hmm.\n"),
-        changed(ACTS, 2, 0, '{"é": "no"}'),
-        with_fields(ACTS, tools=({"type": "function", "function": {"name": "get", "parameters": {"a": [], "b": {}}}},)),
-        with_fields(ACTS, tools=()),
-        with_fields(ACTS, tools=TOOLS * 2),
-        with_fields(ACTS, turns=(ACTS.turns[0], ACTS.turns[1], ACTS.turns[2], *ACTS.turns[4:])),
-        with_fields(ACTS, turns=ACTS.turns[:-1]),
+        told_otherwise(ACTS, 1, 2, OTHER),
+        told_otherwise(ACTS, 1, 3, OTHER.replace("get", "put")),
+        told_otherwise(ACTS, 1, 3, None),
+        told_otherwise(ACTS, 1, 0, None),
+        told_otherwise(ACTS, 1, 0, "Hmm.\n"),
+        told_otherwise(ACTS, 2, 0, '{"é": "no"}'),
+        changed(ACTS, tools=({"type": "function", "function": {"name": "get", "parameters": {"a": [], "b": {}}}},)),
+        changed(ACTS, tools=()),
+        changed(ACTS, tools=TOOLS * 2),
+        changed(ACTS, turns=(ACTS.turns[0], ACTS.turns[1], ACTS.turns[2], *ACTS.turns[4:])),
+        changed(ACTS, turns=ACTS.turns[:-1]),
     ],
 )
 def test_a_row_that_another_chat_became_is_not_proven(said: Sample) -> None:

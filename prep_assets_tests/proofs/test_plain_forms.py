@@ -16,7 +16,7 @@ from prep_assets.errors import CheckFailed
 from prep_assets.proofs import chat_blocks as module
 from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation, derived_forms, moved
 from prep_assets.proofs.derive import Derived, MaskOptions, derive
-from prep_assets.samples import ASSISTANT, USER, PlainChat, Sample, Turn, turn, with_fields
+from prep_assets.samples import ASSISTANT, USER, PlainChat, Sample, Turn, changed, turn
 from prep_assets.text.chats import Kind, outlined
 from prep_assets.text.forms import Located
 from prep_assets_tests.effort import examples
@@ -252,7 +252,7 @@ def side(last: float | None, answer: str = "So it is.") -> Sample:
     """A side of a pair, whose regions say what is trained."""
     turns = turn(USER, "Hi"), turn(ASSISTANT, "Hello"), turn(USER, "So?"), turn(ASSISTANT, answer)
     weights = (0.0, 0.0, 0.0, last)
-    return Sample(tuple(with_fields(t, regions=(with_fields(t.regions[0], loss_weight=w),)) for t, w in zip(turns, weights, strict=True)))
+    return Sample(tuple(changed(t, regions=(changed(t.regions[0], loss_weight=w),)) for t, w in zip(turns, weights, strict=True)))
 
 
 def test_the_sides_of_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:

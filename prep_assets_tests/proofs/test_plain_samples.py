@@ -19,8 +19,8 @@ from prep_assets.samples import (
     Sample,
     Tokenized,
     Turn,
+    changed,
     turn,
-    with_fields,
 )
 from prep_assets.text.chats import plain_chat
 
@@ -34,7 +34,7 @@ def test_plain_chats() -> None:
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "altered",
     [
         {"tools": ({"name": "x"},)},
         {"documents": ({"text": "x"},)},
@@ -43,9 +43,9 @@ def test_plain_chats() -> None:
         {"tokenized": Tokenized((1,), (1.0,))},
     ],
 )
-def test_something_beside_the_turns(changed: dict[str, Any]) -> None:
-    assert plain_chat(with_fields(CHAT, **changed)) is None
-    assert answer_chat(with_fields(answered(), **changed)) is None
+def test_something_beside_the_turns(altered: dict[str, Any]) -> None:
+    assert plain_chat(changed(CHAT, **altered)) is None
+    assert answer_chat(changed(answered(), **altered)) is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from prep_assets.samples import ASSISTANT, TOOL, TOOL_CALL, USER, Region, Sample, Tokenized, Turn, turn, with_fields
+from prep_assets.samples import ASSISTANT, TOOL, TOOL_CALL, USER, Region, Sample, Tokenized, Turn, changed, turn
 from prep_assets.text.chats import MOST_BLANKS, outline_of, outlined, plain_chat
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.test_shaped_batches import ACTS, TOOLS, rich_chats
@@ -110,31 +110,31 @@ def test_another_outline_where_anything_but_a_text_differs() -> None:
     forms = set()
     for other in (
         ACTS,
-        with_fields(ACTS, tools=()),
-        with_fields(ACTS, tools=TOOLS * 2),
-        with_fields(ACTS, turns=ACTS.turns[:-1]),
-        with_fields(ACTS, turns=(with_fields(ACTS.turns[0], name="Ann"), *ACTS.turns[1:])),
-        with_fields(ACTS, turns=(with_fields(ACTS.turns[0], tool_call_id="Ann"), *ACTS.turns[1:])),
-        with_fields(ACTS, turns=(turn(USER, "Read it.\n"), *ACTS.turns[1:])),
-        with_fields(ACTS, turns=(Turn(USER, (Region("text", "Read it.", 1.0),)), *ACTS.turns[1:])),
-        with_fields(ACTS, turns=(Turn(USER, (Region("thinking", "Read it."),)), *ACTS.turns[1:])),
-        with_fields(ACTS, turns=(turn("system", "Read it."), *ACTS.turns[1:])),
+        changed(ACTS, tools=()),
+        changed(ACTS, tools=TOOLS * 2),
+        changed(ACTS, turns=ACTS.turns[:-1]),
+        changed(ACTS, turns=(changed(ACTS.turns[0], name="Ann"), *ACTS.turns[1:])),
+        changed(ACTS, turns=(changed(ACTS.turns[0], tool_call_id="Ann"), *ACTS.turns[1:])),
+        changed(ACTS, turns=(turn(USER, "Read it.\n"), *ACTS.turns[1:])),
+        changed(ACTS, turns=(Turn(USER, (Region("text", "Read it.", 1.0),)), *ACTS.turns[1:])),
+        changed(ACTS, turns=(Turn(USER, (Region("thinking", "Read it."),)), *ACTS.turns[1:])),
+        changed(ACTS, turns=(turn("system", "Read it."), *ACTS.turns[1:])),
     ):
         found = outlined(other)
         assert found is not None
         forms.add(found.form)
     assert len(forms) == 10
-    same = outlined(with_fields(ACTS, turns=(turn(USER, "Write it."), *ACTS.turns[1:])))
+    same = outlined(changed(ACTS, turns=(turn(USER, "Write it."), *ACTS.turns[1:])))
     assert same is not None and same.form in forms
 
 
 def in_full(sample: Sample) -> tuple[Any, ...]:
     """The sample with its calls as JSON; an id that is not there and one that is blank are the same to every reader."""
     turns = [
-        with_fields(
+        changed(
             own,
             regions=tuple(
-                with_fields(each, text=json.dumps(json.loads(each.text))) if each.kind == TOOL_CALL else each for each in own.regions
+                changed(each, text=json.dumps(json.loads(each.text))) if each.kind == TOOL_CALL else each for each in own.regions
             ),
         )
         for own in sample.turns

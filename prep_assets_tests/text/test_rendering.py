@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import Refused
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TEXT, USER, Region, Sample, Turn, document, turn, with_fields
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TEXT, USER, Region, Sample, Turn, changed, document, turn
 from prep_assets.text.load_template import load_template
 from prep_assets.text.render import render
 from prep_assets.text.spans import Rendered
@@ -403,7 +403,7 @@ def test_chat_roles_need_a_template() -> None:
 def test_text_without_a_template_refuses_what_only_a_template_shows(beside: dict[str, Any], said: str) -> None:
     """Tools of a row of prompt and completion vanished."""
     with pytest.raises(Refused, match=f"needs_template: .*{said}"):
-        render(with_fields(sample_of([(PROMPT, "Hi"), (COMPLETION, "Hello")]), **beside), None)
+        render(changed(sample_of([(PROMPT, "Hi"), (COMPLETION, "Hello")]), **beside), None)
 
 
 def test_a_template_refuses_roles_it_does_not_know(vocabulary: Vocabulary) -> None:
