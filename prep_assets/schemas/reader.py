@@ -196,7 +196,7 @@ def without_speakers(mode: Literal["leave_out", "write"], convert: Convert) -> C
         return example
 
     plain = plain_rows_of(convert)  # plain messages have no names
-    plain = with_fields(plain, read_beside=plain.read_beside[:-1]) if isinstance(plain, PlainMessages) else plain
+    plain = changed(plain, read_beside=plain.read_beside[:-1]) if isinstance(plain, PlainMessages) else plain
     return unnamed if plain is None else reads_plain(unnamed, plain)
 
 

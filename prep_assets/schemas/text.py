@@ -23,8 +23,8 @@ from prep_assets.samples import (
     Region,
     Sample,
     Turn,
+    changed,
     document,
-    with_fields,
 )
 from prep_assets.schemas.fields import Row, as_list, as_mapping, as_text, needed, text_of, value_at
 from prep_assets.schemas.registry import Convert, schema
@@ -117,7 +117,7 @@ def interleaved(*, images_key: str = "images", texts_key: str = "texts", image_d
     def _image(value: object, where: str) -> Region:
         image = image_of(value, where)
         path = image.text if image_dir is None else f"{image_dir}/{downloaded_name(image.text, where)}"
-        return with_fields(image, text=path, loss_weight=0.0)
+        return changed(image, text=path, loss_weight=0.0)
 
     return convert
 
@@ -162,7 +162,7 @@ def image_captions(*, image_key: str = "image", caption_key: str = "caption", pr
         image = image_of(value_at(row, image_key), image_key)
         text = Region(TEXT, needed(text_of(row, caption_key), "empty_answer", caption_key))
         if pretraining:
-            return Sample((Turn(DOCUMENT, (with_fields(image, loss_weight=0.0), text)),))
+            return Sample((Turn(DOCUMENT, (changed(image, loss_weight=0.0), text)),))
         return Sample((Turn(PROMPT, (image,)), Turn(COMPLETION, (text,))))
 
     return convert
@@ -256,9 +256,9 @@ def llava(
         count = text.count(image_token)
         if count and role == USER and images:
             stripped_regions = (
-                with_fields(region, text=region.text.strip()) if region.kind == TEXT else region for region in images.split(text, None)
+                changed(region, text=region.text.strip()) if region.kind == TEXT else region for region in images.split(text, None)
             )
-            return tuple(with_fields(stripped, drop=phase == 1 and stripped.kind == TEXT) for stripped in stripped_regions if stripped.text)
+            return tuple(changed(stripped, drop=phase == 1 and stripped.kind == TEXT) for stripped in stripped_regions if stripped.text)
         if not count:
             return (Region(TEXT, needed(text, "empty_answer" if role == ASSISTANT else "empty_turn", where).strip()),)
         if count > 1 or role != USER:

@@ -29,7 +29,7 @@ from prep_assets.samples import (
     USER,
     Region,
     Sample,
-    with_fields,
+    changed,
 )
 
 # Rendered samples: the text of a conversation, and the places of its regions and stops.
@@ -518,7 +518,7 @@ def without_oldest_rounds(sample: Sample, count: int) -> Sample:
     begins = rounds(sample)
     first, cut = begins[0], begins[count]
     system = tuple(turn for turn in sample.turns[:first] if turn.role == SYSTEM)
-    return with_fields(sample, turns=(*system, *sample.turns[cut:]))
+    return changed(sample, turns=(*system, *sample.turns[cut:]))
 
 
 def cut_through(images: Placed, keep_tokens: npt.NDArray[np.bool_]) -> dict[int, Refused]:
