@@ -121,13 +121,14 @@ def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[Re
             # a lossy text is rejected as lossy, whatever its length
             faults = dict(too_long(flat, family.preprocessing.max_seq_len)) | lossy(flat, documents, vocabulary, byte_lengths, tokenized)
             documents.write_refused(quarantine, list(faults.items()))
-            to_dev = _to_dev(documents.texts, documents.held_out, family.test_fraction)
+            to_dev, is_sound = _to_dev(documents.texts, documents.held_out, family.test_fraction), np.ones(len(documents.texts), bool)
+            is_sound[list(faults)] = False
             for split, writer in enumerate(writers):
-                rows = np.array([i for i in range(len(to_dev)) if to_dev[i] == split and i not in faults], np.int64)
+                rows = np.flatnonzero(is_sound & (to_dev == split))
                 picked = flat.take(rows)
                 ids, lengths = ends.around(picked.ids, np.diff(picked.offsets))
                 block: Block = {"tokens": ids, **({} if begins is None else {STARTS: _sentence_starts(begins, flat, rows, ends)})}
-                origin = [documents.records[i] for i in rows]
+                origin = [documents.records[i] for i in rows.tolist()]
                 writer.append(block, lengths, [record.file for record in origin], [record.row for record in origin])
                 tokens[split] += int(lengths.sum())
                 kept += len(rows)
