@@ -64,8 +64,7 @@ END = 1 << 62
 """Greater than the place of any row."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """Consecutive rows of a domain.
 
     Attributes:
@@ -206,8 +205,7 @@ def _rows(file: SourceFile, txt: Literal["line", "file"], between: Between = ALL
                 yield from ((row.row, dict(row.payload) if isinstance(row, Record) else None) for row in rows)
 
 
-@dataclass(frozen=True, slots=True)
-class LineSource:
+class LineSource(Struct, frozen=True):
     """JSONL files of other stores.
 
     Attributes:
@@ -287,8 +285,7 @@ def token_streams_of(store: Store) -> dict[str, TokenStore]:
     return {name: replace(stream, file=np.broadcast_to(files[name], len(stream))) for name, stream in streams.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """Readable rows of a file, in order: file number, row numbers, fields."""
 
     file: int

@@ -51,8 +51,7 @@ class Written(Struct, frozen=True):
     published: Published
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """A check has run."""
 
     step: Step
@@ -87,8 +86,7 @@ class Candidate(Accepted):
     """A store whose checks hold and that is not current yet: `prep_assets.engine.execute.make_current` makes it so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """A store could not be built, or fails a check; `current` has not moved.
 
     Attributes:

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from prep_assets.checks.of_stores import INTEGRITY, part_of, verdicts_of_parts
 from prep_assets.checks.sources_again import Part, Unsound, parts_of
@@ -239,7 +239,7 @@ def _chain(task: Sequence[Step], folder: Path, *, workspace: Workspace, how: _Ho
 
     def portably(event: Any) -> Any:
         error = getattr(event, "error", None)
-        return event if error is None else replace(event, error=portable(error))
+        return event if error is None else structs.replace(event, error=portable(error))
 
     return {"events": list(map(portably, _carried_out_steps(workspace, task, Effort(), how)))}
 

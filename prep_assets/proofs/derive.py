@@ -96,8 +96,7 @@ class Derived:
     tagged: bool = False
 
 
-@dataclass(slots=True)
-class Part:
+class Part(Struct):
     """A stretch of one turn. `kind` is `TEXT`, `THINKING`, `TOOL_CALL` or `IMAGE`; `region` is the number of its region in the turn."""
 
     start: int

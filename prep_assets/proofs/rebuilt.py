@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any
@@ -177,8 +176,7 @@ def _word(number: int) -> str:
     return f"zq{f'{number:x}'.translate(_LETTERS)}qz"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """A text in a render: its slot, and its characters (start, end), without white space at its ends that a template may trim."""
 
     slot: int
@@ -408,8 +406,7 @@ MOST_KNOWN = 4096
 _OPENED = re.compile(r"\n(<(?!\|)[^<>|\s]+>)\s*\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """The texts of one turn that a render shows.
 
     Attributes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Struct
@@ -146,8 +145,7 @@ class Section(Struct, frozen=True):
     template: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The sections of one output of a record, such as ``chosen``."""
 
     sections: tuple[Section, ...]

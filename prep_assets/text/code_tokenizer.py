@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -125,8 +124,7 @@ class Code(Struct, frozen=True):
         return ConfigError(f"tokenizer_class {self.name}: {what}. docs/tokenizers.md says what such a class must give")
 
 
-@dataclass(frozen=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """An instance of a class, with its tables."""
 
     code: Code

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import count, groupby
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from prep_assets.errors import Refused
 from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, PlainChat, Region, Sample, Turn, changed
@@ -127,8 +128,7 @@ Marking = Literal["none", "words", "words only"]
 _COMMON = MessageForm()
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A region as a part of a message.
 
     Attributes:

@@ -14,6 +14,8 @@ from traceback import walk_tb
 from types import TracebackType
 from typing import Any
 
+from msgspec import Struct
+
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import Refused, TemplateError, nearest
 from prep_assets.limits import limited
@@ -275,8 +277,7 @@ MOST_REMEMBERED = 4096
 _OPENING = re.compile(r"\n(<[^<>\s]+>)\s*\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """The texts of one turn in a render.
 
     Attributes:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.errors import ConfigError
 from prep_assets.text.ids import ALPHABET, composes, sorted_json, steps_of
@@ -278,8 +279,7 @@ Bos = Literal["auto", "true", "false"]
 _N = TypeVar("_N", np.uint32, np.float32)
 
 
-@dataclass(frozen=True, slots=True)
-class Ends:
+class Ends(Struct, frozen=True):
     """The ids around every document: `bos` and `eos`, each `None` if it is not written."""
 
     bos: int | None

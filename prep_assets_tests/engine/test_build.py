@@ -21,6 +21,7 @@ from prep_assets.engine.plan import takes
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.graph.graph import ASSETS, EVERY, assets_of, run_check
 from prep_assets.pipeline import asset
+from prep_assets.pipeline import workspace as workspaces
 from prep_assets.pipeline.asset import Check
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
@@ -141,6 +142,15 @@ def test_force_builds_what_was_named_and_nothing_above_it(mine: Workspace) -> No
 
 
 # -- what is wrong ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_look_at_many_stores_opens_the_tokenizer_once_and_the_next_look_again(made: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+    monkeypatch.setattr(workspaces, "open_tokenizer", lambda *how, real=workspaces.open_tokenizer: (opened.append(how), real(*how))[1])
+    for looks in (1, 2):
+        look = Statuses(made)
+        assert {look.at(ASSETS["sft_tokens"], name).state for name in SFT} == {"current"}
+        assert len(opened) == looks
 
 
 def test_a_store_that_fails_a_check_is_not_published_and_what_is_made_from_it_is_not_built(

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
+from prep_assets.caches import CACHES
 from prep_assets.errors import ConfigError
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
+from prep_assets.text import template as templates
 from prep_assets.text.engines import RoutedEngine, choose_engine
 from prep_assets.text.load_template import load_template
 from prep_assets.text.suspects import edge_set, typed
@@ -60,6 +62,19 @@ def test_a_token_that_only_a_render_shows_is_found() -> None:
 def test_a_token_of_a_branch_that_no_probe_takes_is_found() -> None:
     hidden = QWEN + "{% if only_in_a_full_moon %}<tool_call>{% endif %}"
     assert "<tool_call>" in bound(vocabulary(*PLAIN, template=hidden))[0].control
+
+
+@pytest.mark.parametrize(("changed", "renders"), [("", 0), (" ", 1)])
+def test_what_a_template_writes_is_found_once_for_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str, renders: int
+) -> None:
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path))
+    rendered: list[ChatTemplate] = []
+    monkeypatch.setattr(templates, "_probe_renders_of", lambda template: (rendered.append(template), ("<think>",))[1])
+    for source in (QWEN + "once", QWEN + "once" + changed):
+        CACHES["tokens of templates"].clear()  # as in another process
+        assert ChatTemplate("toy", source, {}).writes(["<think>", "<tool_call>"]) == ("<think>",)
+    assert len(rendered) == 1 + renders
 
 
 def test_white_space_and_words_that_were_added_to_a_vocabulary_stay_text() -> None:
