@@ -1,4 +1,5 @@
-"""What `make test` leaves out: two thirds of the examples of random tests, which `make soak` tries (PREP_ASSETS_SOAK=1), fsync, and the disk."""
+"""What `make test` leaves out: two thirds of the examples of random tests and cells of large grids, which `make soak` tries (PREP_ASSETS_SOAK=1), fsync, and
+the disk."""
 
 from __future__ import annotations
 

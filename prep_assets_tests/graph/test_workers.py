@@ -85,8 +85,8 @@ def test_bytes_do_not_depend_on_the_number_of_workers(
     tmp_path: Path, pool: Pool, small_shards: None, make: Callable[[Path], Mapping[str, Any]], asset: str, most: int
 ) -> None:
     workspace = workspace_in(tmp_path, make(tmp_path / "data"))
-    found = {count: built_by(count, workspace, asset, pool) for count in sorted({1, 2, most})}
-    assert found[1][0] == found[2][0] == found[most][0]
+    found = {count: built_by(count, workspace, asset, pool) for count in (1, most)}
+    assert found[1][0] == found[most][0]
     assert not any(" shards" in what for what in found[1][1])
     assert any("tokenize" in what and " shards" in what for what in found[most][1])
     refused = found[1][0][1]["refused"]
