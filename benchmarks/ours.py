@@ -77,9 +77,15 @@ class Run:
 
     def workspace(self, workers: int = 1) -> Any:
         """The workspace, with its tokenizer open and its engine chosen."""
-        import prep_assets.graph.graph  # noqa: F401 - with what stores and checks import, before the clock starts
+        import pyarrow.compute
+        import pyarrow.json  # noqa: F401 - with what stores, templates and checks import, before the clock starts
+
         from prep_assets.config.models import FAMILIES
+        from prep_assets.graph import graph  # noqa: F401
         from prep_assets.pipeline.workspace import Workspace
+        from prep_assets.text.template import environment
+
+        environment()
 
         workspace = Workspace(self.folder, self.folder / "stores")
         workspace.engines(workspace.family(FAMILIES[self.work.family])).first.encode(["word"])
