@@ -112,10 +112,10 @@ def preference(
 _PLAIN_TAGS = plain_roles(OPENAI_ROLES)
 
 
-def _single_answer(messages: object) -> str | None:
-    """The text of `messages` where they are one plain assistant message; `None` otherwise."""
-    [chat] = plain_chats([messages], "role", "content", _PLAIN_TAGS)
-    return chat.texts[0] if chat is not None and chat.roles == (ASSISTANT,) else None
+def _single_answer(messages: object) -> object:
+    """The content of `messages` where they are one assistant message of nothing else; `None` otherwise."""
+    message = messages[0] if type(messages) is list and len(messages) == 1 else None
+    return message.get("content") if type(message) is dict and len(message) == 2 and message.get("role") == ASSISTANT else None
 
 
 def _with_system_of(row: Row, key: str | None, example: Pair) -> Pair:
