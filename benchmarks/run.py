@@ -85,14 +85,14 @@ FAMILIES = {
         {"`tokenizers` in batches of 1,000": "plain", "datatrove": "datatrove", "Megatron-LM, `--use-gigatoken`, 2 workers": "megatron"},
         workers=True,
     ),
-    "pairs": Family("Preference pairs", 3_000, pairs_file, {"TRL": "trl_pairs"}, "chatml"),
-    # the shipped tokenizer has the control tokens of this template
+    # the shipped tokenizer has the control tokens of these templates
+    "pairs": Family("Preference pairs", 3_000, pairs_file, {"TRL": "trl_pairs"}, "chatml", SHIPPED),
     "tools": Family("Chats with tools", 3_000, tools_file, {"TRL": "trl"}, "qwen3", SHIPPED),
 }
 
 
 def family_tables(name: str, options: Options) -> Iterator[Table]:
-    """The limits of the machine, ours, and the peers, which do the first size only."""
+    """The limits of the machine, ours, and the peers, most of which do the first size only."""
     family = FAMILIES[name]
     tokenizer = family.tokenizer or options.tokenizers[0]
     for size in options.sizes:
@@ -112,9 +112,9 @@ def family_tables(name: str, options: Options) -> Iterator[Table]:
             for title, way in ours.items()
         ]
         template = str(ROOT / "prep_assets" / "text" / "named" / f"{family.template}.jinja")
-        for title, way in family.peers.items() if size == options.sizes[0] else ():
+        for title, way in family.peers.items():
             python = sys.executable if way == "tlfs" else options.peers
-            if way != "megatron" or options.megatron:
+            if (way == "tlfs" or size == options.sizes[0]) and (way != "megatron" or options.megatron):
                 cases.append(Case(title, [python, PEERS, way, source, str(tokenizer), options.megatron if way == "megatron" else template]))
         yield Table(f"{family.what}, {tokenizer.name}, {size}×", cases, options.rounds)
 
@@ -166,7 +166,9 @@ def main() -> None:
             if given.write:
                 _write(table.title, "\n".join(lines))
                 with HISTORY.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"table": table.title, "version": version("prep-assets"), "ratios": ratios}) + "\n")
+                    file.write(
+                        json.dumps({"table": table.title, "version": version("prep-assets"), "ratios": ratios}, ensure_ascii=False) + "\n"
+                    )
 
 
 def _there() -> list[Path]:
