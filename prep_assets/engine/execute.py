@@ -42,7 +42,7 @@ from prep_assets.workers.shards import Counts, Effort, Plan, Runner, Shard
 # verdicts on the parts are merged in order.
 
 T = TypeVar("T")
-LARGE = 16 << 20
+LARGE = 64 << 20
 """Bytes of payload. The checks of a smaller store are done sooner than workers start."""
 
 
