@@ -221,7 +221,7 @@ class View(dict[str, Any]):
 
     def items(self) -> Any:
         # the keys of an object that is iterated are data, such as the names of turns; those of the row are its columns
-        for key in list(self.left):
+        for key in sorted(self.left):  # a set has another order in each process
             self._take(key, "*" if self.path and not self.book.by_name else key, named=False)
         return super().items()
 
