@@ -221,12 +221,16 @@ class Workspace:
 
     def overriding(self, family: str, options: Mapping[str, Any]) -> Workspace:
         """This workspace with some options of one family set for one run."""
-        return replace(self, overrides={**self.overrides, family: options}) if options else self
+        return self._with({**self.overrides, family: options}) if options else self
 
     @cached_property
     def plain(self) -> Workspace:
         """This workspace without overrides."""
-        return replace(self, overrides={}) if self.overrides else self
+        return self._with({}) if self.overrides else self
+
+    def _with(self, overrides: Mapping[str, Mapping[str, Any]]) -> Workspace:
+        """A copy with these overrides, which remembers nothing that was read with others."""
+        return replace(self, overrides=overrides, glanced=None if self.glanced is None else {})
 
     def travelling(self, kind: type[Family], *, tokenized: bool = True) -> Workspace:
         """A copy to send to another process, without workers.

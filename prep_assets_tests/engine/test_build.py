@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from jinja2 import meta
 
-from prep_assets.config.models import FAMILIES
+from prep_assets.config.models import FAMILIES, Sft
 from prep_assets.engine import BuildFailed, Statuses, build, plan, state
 from prep_assets.engine.events import Accepted, Event, Planned, Progress, Refused, Skipped, Started
 from prep_assets.engine.execute import stores_of
@@ -142,6 +142,12 @@ def test_force_builds_what_was_named_and_nothing_above_it(mine: Workspace) -> No
 
 
 # -- what is wrong ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_look_tells_options_of_one_run_from_those_of_the_file(made: Workspace) -> None:
+    """A template that was read with other options is not taken for the file's."""
+    look = made.overriding("sft", {"template": "plain"}).at_a_glance()
+    assert look.template(look.family(Sft)).hash != look.plain.template(look.plain.family(Sft)).hash
 
 
 def test_a_look_at_many_stores_opens_the_tokenizer_once_and_the_next_look_again(made: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
