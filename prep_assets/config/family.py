@@ -177,6 +177,16 @@ class Decontaminate(Model):
     )
 
 
+class Quality(Model):
+    """What is looked for in the texts of examples, see `prep_assets.quality`."""
+
+    steps: dict[str, dict[str, Any]] = Field(
+        default={},
+        description="Quality steps in order: a step's name, or 'package.module:function', and its options, among them action: drop (refuse what it "
+        "finds, the default), note (keep and count it) or block (publish nothing).",
+    )
+
+
 class Output(Model):
     """How token stores are written."""
 
@@ -521,6 +531,7 @@ class Family(Model):
     domains: dict[DomainName, Domain] = Field(description="The data sets, by name. Each is a partition.", min_length=1)
     preprocessing: Preprocessing = Preprocessing()
     decontaminate: Decontaminate = Decontaminate()
+    quality: Quality = Quality()
     output: Output = Output()
     refresh: Refresh = Refresh()
     exports: dict[ExportName, Export] = Field(

@@ -27,6 +27,7 @@ from prep_assets.data.read import read_blocks
 from prep_assets.data.tables import parts, shard_size
 from prep_assets.errors import Refused
 from prep_assets.pipeline.sources import Benchmarks, Pinned, Router, domain_of, pinned, router_of
+from prep_assets.pipeline.verdicts import Dropped, dropped_rows
 from prep_assets.pipeline.workspace import Progress, Workspace
 from prep_assets.samples import Example, Pair, PlainChat, PlainPair, Record
 from prep_assets.schemas.reader import Account, Reader, weighed_by, without_speakers
@@ -294,6 +295,7 @@ class Reading:
         reader: converts a row to an example, and accounts for the fields that it does not read.
         deduplicator: rejects duplicate rows; `None` keeps them.
         benchmarks: rejects rows that hold a passage of a benchmark; `None` if none is configured.
+        dropped: rejects rows that quality steps drop; `None` if no steps are configured.
         max_items: stop after so many training records that pass `where`. Held-out files are read whole.
         progress: called with the bytes done so far.
         stretches: parts of the files to read, in order; `None`: all files in full.
@@ -307,6 +309,7 @@ class Reading:
     reader: Reader
     deduplicator: Duplicates | None = None
     benchmarks: Benchmarks | None = None
+    dropped: Dropped | None = None
     max_items: int | None = None
     progress: Progress | None = None
     stretches: Sequence[Stretch] | None = None
@@ -344,14 +347,13 @@ class Reading:
                     break
 
     def rejections(self, file: SourceFile, records: Sequence[Record]) -> dict[int, Refused]:
-        """Return row → rejection of rows that are duplicates or hold a passage of a benchmark."""
+        """Return row → rejection of rows that are duplicates, hold a passage of a benchmark, or are dropped by a quality step."""
         rejections = self.deduplicator.among(file, records) if self.deduplicator is not None else {}
-        if self.benchmarks is None:
-            return rejections
-        for record in [candidate for candidate in records if candidate.row not in rejections]:
-            try:
-                self.benchmarks.check(record.payload)
-            except Refused as refusal:
+        for record in records if self.benchmarks is not None else ():
+            if record.row not in rejections and (refusal := self.benchmarks.refusal(record.payload)):
+                rejections[record.row] = refusal
+        for record in records if self.dropped is not None else ():
+            if record.row not in rejections and (refusal := self.dropped.refusal(record.file, record.row)):
                 rejections[record.row] = refusal
         return rejections
 
@@ -441,6 +443,7 @@ class Source:
         gives: the form that the family needs, see `converter`.
         sources, router: its files, and the router that picks its rows.
         max_items: limit of training records.
+        judged: whether rows that quality steps drop are rejected.
     """
 
     workspace: Workspace
@@ -450,6 +453,7 @@ class Source:
     sources: Pinned
     router: Router
     max_items: int | None
+    judged: bool = True
 
     @classmethod
     def of(cls, workspace: Workspace, kind: type[Family], name: str, *, gives: type, limit: str = "") -> Source:
@@ -483,6 +487,13 @@ class Source:
         files = self.sources.benchmarks
         return Benchmarks.read(files, self.family.decontaminate.words) if files else None
 
+    @cached_property
+    def dropped(self) -> Dropped | None:
+        """The rows that quality steps drop; read once."""
+        if not self.judged or not self.family.quality.steps:
+            return None
+        return dropped_rows(self.workspace, family_name(self.kind), self.name)
+
     def reading(self) -> Reading:
         """The whole domain, from front to end."""
         return self._reading(Deduplicator() if self.family.preprocessing.deduplicate else None, self.max_items, None)
@@ -500,7 +511,7 @@ class Source:
 
     def rows(self, stretches: Sequence[Stretch]) -> Reading:
         """Some stretches, for their rows only."""
-        return replace(self._reading(None, None, stretches), benchmarks=None)
+        return replace(self._reading(None, None, stretches), benchmarks=None, dropped=None)
 
     def travelling(self, runner: Runner) -> Source:
         """A copy to send to another process."""
@@ -515,6 +526,7 @@ class Source:
             converter(domain, self.gives),
             duplicates,
             self.benchmarks,
+            self.dropped,
             limit,
             self.workspace.progress,
             stretches,

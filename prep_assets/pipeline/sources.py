@@ -316,12 +316,8 @@ class Benchmarks:
             for start in range(len(numbered) - size + 1):
                 known.setdefault(numbered[start : start + size], source)
 
-    def check(self, payload: Mapping[str, Any]) -> None:
-        """Reject a row that holds a passage.
-
-        Raises:
-            Refused: stage ``decontaminate``; the detail has the passage and where it is from.
-        """
+    def refusal(self, payload: Mapping[str, Any]) -> Refused | None:
+        """The rejection of a row that holds a passage, with the passage and where it is from; `None` if it holds none."""
         for text in strings_in(payload):
             words = _words(text)
             for run, start in _known_runs([self.numbers.get(word, -1) for word in words]):
@@ -330,7 +326,8 @@ class Benchmarks:
                         source = known.get(run[at : at + size])
                         if source is not None:
                             passage = " ".join(words[start + at : start + at + size])
-                            raise Refused("contaminated", f"holds {passage!r} of {source}", stage="decontaminate")
+                            return Refused("contaminated", f"holds {passage!r} of {source}", stage="decontaminate")
+        return None
 
 
 def _words(text: str) -> list[str]:

@@ -406,22 +406,33 @@ def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: 
             names = ", ".join(schema.name for schema in fitting)
             raise ConfigError(f"schema {selected.name!r} gives no {gives.__name__}, which is needed here. These do: {names}")
         selected = selected if selected in candidates else candidates[0]
-    hints = _hints(selected.factory)  # options come from YAML or JSON, so the factory's type hints are their only schema
-    for option, value in (options or {}).items():
-        if option not in selected.options:
-            allowed = ", ".join(selected.options) or "none"
-            raise ConfigError(f"schema {name!r} has no option {option!r}{nearest(option, selected.options) or '.'} Allowed: {allowed}")
-        try:
-            TypeAdapter(hints[option]).validate_python(value, strict=True)
-        except ValidationError as error:
-            problem = error.errors()[0]["msg"]
-            raise ConfigError(f"schema {name!r}, option {option!r} = {value!r}: {problem}") from error
+    check_options(f"schema {name!r}", options or {}, selected.factory)
     return selected.factory(**(options or {}))
 
 
-@bounded_cache("type hints of schemas", 256)
+def check_options(subject: str, options: Mapping[str, Any], factory: Callable[..., Any]) -> None:
+    """Check options from YAML or JSON against a factory's type hints, which are their only schema.
+
+    Args:
+        subject: whose options they are, for errors.
+
+    Raises:
+        ConfigError: an unknown option, or a value of the wrong type; the message names what is allowed and the nearest match.
+    """
+    hints = _hints(factory)
+    known = [name for name in hints if name != "return"]
+    for option, value in options.items():
+        if option not in known:
+            raise ConfigError(f"{subject} has no option {option!r}{nearest(option, known) or '.'} Allowed: {', '.join(known) or 'none'}")
+        try:
+            TypeAdapter(hints[option]).validate_python(value, strict=True)
+        except ValidationError as error:
+            raise ConfigError(f"{subject}, option {option!r} = {value!r}: {error.errors()[0]['msg']}") from error
+
+
+@bounded_cache("type hints of factories", 256)
 def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
-    return get_type_hints(factory)
+    return get_type_hints(factory, include_extras=True)
 
 
 def _own_function(path: str, options: dict[str, Any]) -> Convert:

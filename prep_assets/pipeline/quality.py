@@ -1,0 +1,162 @@
+"""Judge the examples of a domain by quality steps: once, for all that is made of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.config.family import Family
+from prep_assets.config.models import FAMILIES, Preference, Rl
+from prep_assets.data.files import record_id
+from prep_assets.data.quarantine import Quarantine, Refusal
+from prep_assets.pipeline.asset import Target
+from prep_assets.pipeline.examples import Source, reading_recipe
+from prep_assets.pipeline.sources import domain_of
+from prep_assets.pipeline.verdicts import VERDICTS
+from prep_assets.pipeline.workspace import Workspace, group_domains
+from prep_assets.quality.steps import Configured, Examples, Judged, configured_steps
+from prep_assets.samples import Contrast, Group, Pair, Prompt, Sample
+from prep_assets.stores.published import Draft
+from prep_assets.stores.verification import WrittenFile
+
+_LIMITS = {Preference: "max_per_source"}
+_FORMS: Mapping[str, type] = {"pretrain": Sample, "sft": Sample, "preference": Pair, "rl": Prompt, "contrastive": Contrast}
+
+
+def form_of_domain(family: str, options: Family, name: str) -> type:
+    """What the rows of a domain become."""
+    return Group if isinstance(options, Rl) and name in group_domains(options) else _FORMS[family]
+
+
+def steps_of(family: str, options: Family, name: str) -> list[Configured]:
+    """The steps that judge a domain.
+
+    Raises:
+        ConfigError: a step or an option that does not exist, or does not fit the domain.
+    """
+    return configured_steps(options.quality.steps, form_of_domain(family, options, name))
+
+
+def quality_recipe(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
+    """What the verdicts on a domain depend on, apart from its sources."""
+    options = workspace.family(FAMILIES[family])
+    form, limit = form_of_domain(family, options, name), _LIMITS.get(type(options), "")
+    return {
+        "domain": name,
+        **reading_recipe(domain_of(options, name), attended=form is Sample),
+        "deduplicate": options.preprocessing.deduplicate,
+        "limit": getattr(options, limit) if limit else None,
+        "steps": [[step.name, dict(step.recipe)] for step in steps_of(family, options, name)],
+    }
+
+
+class _Unwritten(Quarantine):
+    """A quarantine that writes nothing: what reads the domain next puts the same records into its own."""
+
+    def __init__(self) -> None:
+        super().__init__(Path())
+
+    def write(self, refusal: Refusal) -> None:
+        """Leave a rejection out."""
+
+
+class Verdicts:
+    """What the steps say of the examples of a domain, gathered block by block.
+
+    Attributes:
+        count: examples so far.
+        dropped: number of an example → why it is dropped, by the first step that drops it.
+        found: step, action and reason → how many examples.
+        first: the same → number of an example and the detail, for people to look at.
+    """
+
+    def __init__(self, steps: Sequence[Configured]) -> None:
+        self._steps = [(step, step.make()) for step in steps]
+        self._places: list[npt.NDArray[np.int64]] = []
+        self._notes: dict[str, list[Any]] = {}
+        self.count = 0
+        self.dropped: dict[int, tuple[str, str]] = {}
+        self.found: Counter[tuple[str, str, str]] = Counter()
+        self.first: dict[tuple[str, str, str], tuple[int, str]] = {}
+
+    @property
+    def places(self) -> npt.NDArray[np.int64]:
+        """File and row of every example: int64[2, n]."""
+        return np.concatenate([np.zeros((2, 0), np.int64), *self._places], axis=1)
+
+    def add(self, examples: Examples, files: Sequence[int], rows: Sequence[int]) -> None:
+        """Judge a block; `files` and `rows`: where its records stand."""
+        self._places.append(np.array([files, rows], np.int64))
+        for step, at_work in self._steps:
+            self._take(step, at_work.judge(examples), self.count)
+        self.count += len(examples)
+
+    def finish(self) -> None:
+        """Let the steps judge the domain as a whole."""
+        for step, at_work in self._steps:
+            kept = np.ones(self.count, bool)
+            kept[list(self.dropped)] = False
+            self._take(step, at_work.finish(kept), 0)
+
+    def _take(self, step: Configured, judged: Judged, base: int) -> None:
+        for number, (reason, detail) in judged.found.items():
+            kind = (step.name, step.action, reason)
+            self.found[kind] += 1
+            self.first.setdefault(kind, (base + number, detail))
+            if step.action == "drop":
+                self.dropped.setdefault(base + number, (reason, f"{detail} ({step.name})"))
+        for name, values in judged.notes.items():
+            self._notes.setdefault(f"{step.name}.{name}", []).extend(values)
+
+    def table(self) -> Any:
+        """All verdicts as a table of Arrow, a row for each example in the order of the sources."""
+        import pyarrow as pa
+
+        file, row = self.places
+        numbers = np.array(sorted(self.dropped), np.int64)
+        reasons, details = np.full(self.count, None, object), np.full(self.count, None, object)
+        for column, part in ((reasons, 0), (details, 1)):
+            column[numbers] = [self.dropped[number][part] for number in numbers.tolist()]
+        columns = {"file": pa.array(file.astype(np.int32)), "row": pa.array(row)}
+        columns |= {"dropped": pa.array(reasons, pa.string()), "detail": pa.array(details, pa.string())}
+        return pa.table({**columns, **{name: pa.array(values) for name, values in self._notes.items()}})
+
+
+def judged_domain(source: Source, steps: Sequence[Configured]) -> Verdicts:
+    """Read a domain, and let the steps judge its examples."""
+    reading, verdicts = replace(source, judged=False).reading(), Verdicts(steps)
+    for items, _ in reading.examples("judge", _Unwritten()):
+        examples = Examples([item.id for item in items], [item.example for item in items])
+        verdicts.add(examples, [item.record.file for item in items], [item.record.row for item in items])
+    verdicts.finish()
+    return verdicts
+
+
+def write_verdicts(target: Target, quarantine: Quarantine) -> Draft:
+    """Judge one domain, and write the verdicts."""
+    import pyarrow.parquet as pq
+
+    kind, name = target.asset.family, target.partition
+    form, limit = form_of_domain(kind, target.family, name), _LIMITS.get(type(target.family), "")
+    source = Source.of(target.workspace, type(target.family), name, gives=form, limit=limit)
+    verdicts = judged_domain(source, steps_of(kind, target.family, name))
+    table = verdicts.table()
+    with WrittenFile(target.payload / VERDICTS) as file:
+        pq.write_table(table, file, compression="zstd")
+    dropped = Counter(reason for reason, _ in verdicts.dropped.values())
+    found = {f"{step}/{reason} ({action})": count for (step, action, reason), count in sorted(verdicts.found.items())}
+    counts = {"examples": verdicts.count, "dropped": len(verdicts.dropped), "found": found}
+    files, places = (*source.sources.files, *source.sources.test_files), verdicts.places
+    blocking = {
+        f"{step}/{reason}": f"{record_id(files[places[0, number]], int(places[1, number]))}: {detail}"
+        for (step, action, reason), (number, detail) in sorted(verdicts.first.items())
+        if action == "block"
+    }
+    shares = {f"dropped: {reason}": count / max(1, verdicts.count) for reason, count in sorted(dropped.items())}
+    return Draft({**counts, **({"blocking": blocking} if blocking else {})}, shares, ("every example was judged by every step",))

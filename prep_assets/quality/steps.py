@@ -1,0 +1,257 @@
+"""What a quality step is, the registry of steps, and steps written by users.
+
+A step is a factory. It is called once for a domain, with the options of the configuration, and returns a `Step`, which takes the examples of the domain in
+blocks, in the order of the sources:
+
+    @quality_step("short_answer", source="our own")
+    def short_answer(*, words: int = 3) -> Step: ...
+
+A step that looks at each example alone is a function from `Examples` to `Judged`, wrapped by `by_block`. One that compares examples with each other notes
+what it needs in `judge`, and says in `finish` what it found.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct, field
+
+from prep_assets.errors import ConfigError, PrepAssetsError, nearest
+from prep_assets.samples import IMAGE, Contrast, Example, Group, Pair, Prompt, Sample, Turn
+from prep_assets.schemas.registry import check_options, own_code_hash, own_function
+
+PROMPT, ANSWER, CHOSEN, REJECTED = "prompt", "answer", "chosen", "rejected"
+Finding = tuple[str, str]
+"""Reason, a slug that is the same for all examples with this fault; and detail, with the numbers of this one."""
+Action = Literal["drop", "note", "block"]
+"""What becomes of an example that a step finds wrong: it is refused; counted and kept; or no store is published while there is one."""
+
+
+class Examples(Struct, frozen=True, dict=True):
+    """Consecutive examples of one domain, in columns.
+
+    Attributes:
+        ids: ids of their records.
+        examples: the examples.
+    """
+
+    ids: Sequence[str]
+    examples: Sequence[Example]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    @cached_property
+    def parts(self) -> list[list[tuple[str, str]]]:
+        """The texts of each example in order, each with its role: that of its turn; `CHOSEN` and `REJECTED` for the answers of a pair, `ANSWER` for
+        responses, golds and positives, `REJECTED` for negatives."""
+        return [_parts(example) for example in self.examples]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """All text of each example, with a blank line between its parts."""
+        return ["\n\n".join(text for _, text in parts) for parts in self.parts]
+
+
+def _parts(example: Example) -> list[tuple[str, str]]:
+    match example:
+        case Sample():
+            return [(turn.role, _text(turn)) for turn in example.turns] or [("document", example.tokenized.text or "" if example.tokenized else "")]
+        case Pair():
+            answers = ((CHOSEN, example.chosen), (REJECTED, example.rejected))
+            return [*_of_turns(example.prompt), *((role, _text(turn)) for role, turns in answers for turn in turns)]
+        case Prompt():
+            return [*_of_turns(example.prompt), *([(ANSWER, example.gold)] if example.gold else [])]
+        case Group():
+            return [*_of_turns(example.prompt), *((ANSWER, _text(turn)) for response in example.responses for turn in response)]
+        case Contrast():
+            return [
+                (PROMPT, example.query),
+                *((ANSWER, text) for text in example.positives),
+                *((REJECTED, text) for text in example.negatives),
+            ]
+
+
+def _of_turns(turns: Sequence[Turn]) -> list[tuple[str, str]]:
+    return [(turn.role, _text(turn)) for turn in turns]
+
+
+def _text(turn: Turn) -> str:
+    return "".join(region.text for region in turn.regions if not region.drop and region.kind != IMAGE)
+
+
+class Judged(Struct, frozen=True):
+    """What a step says of some examples.
+
+    Attributes:
+        found: number of an example → what is wrong with it, for those that are.
+        notes: name → a number or a text for each example, kept beside the verdicts.
+    """
+
+    found: Mapping[int, Finding] = field(default_factory=dict)
+    notes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+
+class Step:
+    """A step at work on one domain."""
+
+    def judge(self, examples: Examples) -> Judged:
+        """Judge the next examples of the domain, numbered from 0 in this block."""
+        raise NotImplementedError
+
+    def finish(self, kept: npt.NDArray[np.bool_]) -> Judged:
+        """Judge all examples, numbered from 0 in the domain, after the last block.
+
+        Args:
+            kept: bool[n], the examples that no step before this one drops.
+        """
+        return Judged()
+
+
+class _ByBlock(Step):
+    def __init__(self, judge: Callable[[Examples], Judged]) -> None:
+        self._judge = judge
+
+    def judge(self, examples: Examples) -> Judged:
+        return self._judge(examples)
+
+
+def by_block(judge: Callable[[Examples], Judged]) -> Step:
+    """The step that looks at each block of examples alone."""
+    return _ByBlock(judge)
+
+
+# The registry.
+
+Factory = TypeVar("Factory", bound=Callable[..., Step])
+
+
+class Registered(Struct, frozen=True):
+    """A registered step.
+
+    Attributes:
+        source: where its rule and its numbers come from.
+        takes: the kinds of examples that it can judge.
+        libraries: packages whose versions decide its verdicts.
+        corrupted: an example that it must find wrong, and the reason; its `selftest`.
+    """
+
+    name: str
+    factory: Callable[..., Step]
+    source: str
+    takes: tuple[type, ...]
+    libraries: tuple[str, ...]
+    corrupted: tuple[Sequence[Example], str]
+
+    @property
+    def options(self) -> Mapping[str, inspect.Parameter]:
+        """Its options by name."""
+        return inspect.signature(self.factory).parameters
+
+    @property
+    def summary(self) -> str:
+        """First line of the factory's docstring."""
+        return (inspect.getdoc(self.factory) or "").split("\n", 1)[0]
+
+
+_STEPS: dict[str, Registered] = {}
+
+
+def quality_step(
+    name: str,
+    *,
+    source: str,
+    corrupted: tuple[Sequence[Example], str],
+    takes: tuple[type, ...] = (Sample, Pair, Prompt, Group, Contrast),
+    libraries: tuple[str, ...] = (),
+) -> Callable[[Factory], Factory]:
+    """Register a step factory under `name`. The other arguments are those of `Registered`."""
+
+    def register(factory: Factory) -> Factory:
+        _STEPS[name] = Registered(name, factory, source, takes, libraries, corrupted)
+        return factory
+
+    return register
+
+
+@cache
+def quality_steps() -> dict[str, Registered]:
+    """Every step by name, sorted. Importing the modules of this package registers them."""
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"prep_assets.quality.{module.name}")
+    return dict(sorted(_STEPS.items()))
+
+
+class Configured(Struct, frozen=True):
+    """A step as the configuration has it.
+
+    Attributes:
+        make: opens it for one domain.
+        recipe: what decides its verdicts: options, versions of libraries, the hash of user code.
+    """
+
+    name: str
+    action: Action
+    make: Callable[[], Step]
+    recipe: Mapping[str, Any]
+
+
+def configured_steps(steps: Mapping[str, Mapping[str, Any]], form: type) -> list[Configured]:
+    """The configured steps, in order.
+
+    Args:
+        steps: name, or ``package.module:function`` → options, among them `action`.
+        form: the kind of examples that they judge.
+
+    Raises:
+        ConfigError: no such step or option, an option of the wrong type, or a step that cannot judge these examples.
+    """
+    return [_configured(name, dict(options), form) for name, options in steps.items()]
+
+
+def _configured(name: str, options: dict[str, Any], form: type) -> Configured:
+    from importlib.metadata import PackageNotFoundError, version
+
+    action = options.pop("action", "drop")
+    if action not in get_args(Action):
+        raise ConfigError(f"quality step {name!r}, option 'action' = {action!r}: needs one of {', '.join(get_args(Action))}")
+    if ":" in name:
+        return Configured(name, action, lambda: _own_step(name, options), {"action": action, "options": options, "code": own_code_hash(name)})
+    known = quality_steps()
+    if name not in known:
+        raise ConfigError(f"no quality step {name!r}{nearest(name, known) or '.'} Known: {', '.join(known)}; or 'package.module:function'")
+    step = known[name]
+    if not issubclass(form, step.takes):
+        takes = ", ".join(kind.__name__ for kind in step.takes)
+        raise ConfigError(f"quality step {name!r} judges {takes}; the rows here become {form.__name__}. Leave it out")
+    check_options(f"quality step {name!r}", options, step.factory)
+    try:
+        versions = {library: version(library) for library in step.libraries}
+    except PackageNotFoundError as error:
+        raise ConfigError(f"quality step {name!r} needs the package {error.name}: pip install 'prep-assets[quality]'") from error
+    filled = {option: parameter.default for option, parameter in step.options.items()} | options
+    return Configured(name, action, lambda: step.factory(**options), {"action": action, "options": filled, "libraries": versions})
+
+
+def _own_step(path: str, options: Mapping[str, Any]) -> Step:
+    """A user's step: a function from `Examples` and its options to a reason for each example, `None` for those it keeps."""
+    function = own_function("quality step", path)
+
+    def judge(examples: Examples) -> Judged:
+        reasons = function(examples, **options)
+        if not isinstance(reasons, Sequence) or len(reasons) != len(examples):
+            raise PrepAssetsError(
+                f"quality step {path!r} returns {f'{len(reasons):,} reasons' if isinstance(reasons, Sequence) else type(reasons).__name__} "
+                f"for {len(examples):,} examples. It must return a list with one reason or None for each"
+            )
+        return Judged({number: (str(reason), f"says {path}") for number, reason in enumerate(reasons) if reason is not None})
+
+    return by_block(judge)
