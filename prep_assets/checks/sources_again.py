@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar
@@ -29,6 +29,7 @@ from prep_assets.pipeline.asset import FromLines, FromRows, Store
 from prep_assets.pipeline.examples import Stretch, converter, shards_of
 from prep_assets.pipeline.images import REMEMBERED, REMOTE
 from prep_assets.pipeline.sources import domain_of, pinned
+from prep_assets.pipeline.verdicts import Dropped, dropped_rows
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import find_places, places
 from prep_assets.proofs.image_tokens import Size, counted_again
@@ -120,6 +121,7 @@ class DomainSource:
         held_out: for each file, whether all of it is held out.
         gives: the type that its schema makes of a row.
         benchmarks: reads the passages that no row may hold; `None` where no benchmark is configured.
+        dropped: reads which rows quality steps drop; `None` where none are configured.
     """
 
     name: str
@@ -128,6 +130,7 @@ class DomainSource:
     held_out: tuple[bool, ...]
     gives: type
     benchmarks: Callable[[], Passages] | None = None
+    dropped: Callable[[], Dropped] | None = None
     _open: dict[int, IO[bytes]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -146,7 +149,8 @@ class DomainSource:
             return Passages.of((row for file in sources.benchmarks for _, row in _rows(file, "line")), family.decontaminate.words)
 
         files, benchmarks = (*sources.files, *sources.test_files), passages if sources.benchmarks else None
-        return cls(store.partition, domain_of(family, store.partition), files, held_out, source.gives, benchmarks)
+        dropped = partial(dropped_rows, store.workspace, store.asset.family, store.partition) if family.quality.steps else None
+        return cls(store.partition, domain_of(family, store.partition), files, held_out, source.gives, benchmarks, dropped)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -162,7 +166,8 @@ class DomainSource:
         domain, limits = self.domain, [number for number in (self.domain.max_items, limit) if number is not None]
         passages = self.benchmarks() if self.benchmarks else None
         value = domain.value(self.name)
-        return Rules(domain.domain_key, value, domain.where, min(limits, default=None), deduplicate, passages, domain.forgotten)
+        dropped = frozenset(self.dropped().rows) if self.dropped else frozenset[tuple[int, int]]()
+        return Rules(domain.domain_key, value, domain.where, min(limits, default=None), deduplicate, passages, dropped, domain.forgotten)
 
     @property
     def messages(self) -> MessageFields | None:

@@ -262,7 +262,7 @@ def quarantine(
 
     workspace = terminal.opened()
     published, _ = terminal.stores_of(workspace, asset, partition)
-    above = asset_named(asset, workspace).upstream
+    above = asset_named(asset, workspace).upstream(workspace)
     counts = _counts(published, reason)
     console = terminal.out()
     if not counts:

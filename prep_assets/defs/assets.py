@@ -113,14 +113,14 @@ def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: Partition
         freshness_policy=_freshness(workspace, asset),
     )
     # Dagster 1.13 cannot load inputs of a partitioned asset in a run without partitions, such as one of checks only
-    inputs = () if asset.partitioned else asset.upstream
+    inputs = () if asset.partitioned else asset.upstream(workspace)
     Options = options(asset.family) if asset.name in EVERY else Nothing
 
     @dg.multi_asset(
         name=site.named(asset.name),
         outs={asset.name: dg.AssetOut.from_spec(spec, io_manager_key=site.io_manager_key, is_required=False)},
         ins={name: dg.AssetIn(site.key(name), dagster_type=WHERE) for name in inputs},
-        deps=[*(site.key(name) for name in asset.upstream if name not in inputs), *_project_assets(site, asset)],
+        deps=[*(site.key(name) for name in asset.upstream(workspace) if name not in inputs), *_project_assets(site, asset)],
         check_specs=[
             dg.AssetCheckSpec(check.name, asset=spec.key, description=check.description, blocking=True, partitions_def=partitions_def)
             for check in asset.checks
@@ -150,7 +150,7 @@ def _automation(asset: Asset) -> dg.AutomationCondition[Any] | None:
     `all_deps_blocking_checks_passed` would build a packed table as soon as the checks of one domain pass; here none may fail. Upstream assets that
     Dagster has not recorded are no reason to wait: they were built on the command line, or are built first.
     """
-    if not asset.upstream:
+    if not asset.inputs:
         return None
     condition = dg.AutomationCondition
     failed = condition.check_failed() & ~condition.will_be_requested()
@@ -169,7 +169,11 @@ def _broken_asset(site: Site, workspace: Workspace, asset: Asset, fault: str) ->
 
     @dg.multi_asset(
         name=site.named(asset.name),
-        specs=[spec.replace_attributes(deps=[*map(site.key, asset.upstream), *_project_assets(site, asset)])],
+        specs=[
+            spec.replace_attributes(
+                deps=[*(site.key(above.name) for _, above in asset.inputs if above.absent is None), *_project_assets(site, asset)]
+            )
+        ],
         partitions_def=_listed_domains(site, workspace, asset.family) if asset.partitioned else None,
         backfill_policy=SINGLE_RUN,
     )

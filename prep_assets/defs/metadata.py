@@ -369,7 +369,7 @@ def materialization(
         "dagster/data_version_is_user_provided": "true",
         "dagster/code_version": code_version(workspace.plain, step.asset),
     }
-    for name in step.asset.upstream:
+    for name in step.asset.upstream(workspace):
         key = site.key(name)
         record = latest(instance, key, step.partition if EVERY[name].partitioned else "")
         if record and (version := recorded_version(record)):

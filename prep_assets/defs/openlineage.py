@@ -92,4 +92,4 @@ def _manifest(metadata: Mapping[str, Any]) -> Manifest | None:
 
 def _upstream(manifest: Manifest) -> Sequence[str]:
     """The assets that a store is made from."""
-    return EVERY[manifest.asset].upstream if manifest.asset in EVERY else (manifest.recipe["from"],)
+    return EVERY[manifest.asset].made_of(manifest.recipe) if manifest.asset in EVERY else (manifest.recipe["from"],)

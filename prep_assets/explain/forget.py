@@ -148,7 +148,7 @@ class _Search(Struct, frozen=True):
                     holders.setdefault(place.label, []).extend(records)
             elif published is None or published.manifest.recipe["source"] != source:
                 # an export is covered by the search of the store that it was made from
-                above = asset.upstream[0]
+                above = asset.inputs[0][1].name
                 raise StoreError(f"{place.label} was not made from the current {above}, so it may hold what is forgotten. Build it again")
         return {label: tuple(dict.fromkeys(ids)) for label, ids in holders.items()}, len(stores)
 
@@ -177,7 +177,7 @@ class _Search(Struct, frozen=True):
 
     def _source(self, asset: Asset, place: Place) -> str | None:
         """The content hash of the current store that an export is made from."""
-        return None if asset.name in EVERY else self.workspace.content(asset.upstream[0], place.partition)
+        return None if asset.name in EVERY else self.workspace.content(asset.inputs[0][1].name, place.partition)
 
 
 def needles_of(workspace: Workspace, location: Whereabouts) -> list[tuple[str, ...]]:

@@ -126,7 +126,7 @@ def accounting(chain: Sequence[tuple[Asset, list[Published]]]) -> Steps:
     steps: Steps = []
     for asset, stores in chain:
         counts = total_counts(stores)
-        if "read" in counts and (not asset.upstream or not steps):
+        if "read" in counts and (not asset.inputs or not steps):
             steps.append(("read", f"{asset.name}: read", counts["read"]))
         steps += [("refused", f"{asset.name}: {reason}", count) for reason, count in sorted(refused_counts(stores).items())]
         if "kept" in counts:
@@ -155,7 +155,7 @@ def _sum_counts(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 def _files(asset: Asset, stores: Sequence[Published]) -> list[tuple[str, int, int, str]]:
     """Name, rows, bytes and hash of the source files that raw stores pin."""
-    entries = (entry for store in stores for entry in source_files(store)) if asset.name.endswith("_raw") and not asset.upstream else ()
+    entries = (entry for store in stores for entry in source_files(store)) if asset.name.endswith("_raw") and not asset.inputs else ()
     return [(entry["name"], int(entry["rows"]), int(entry["size"]), entry["sha256"]) for entry in entries]
 
 

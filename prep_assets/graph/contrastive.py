@@ -12,6 +12,7 @@ from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, deriv
 from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.models import Contrastive
 from prep_assets.graph.previews import line_preview
+from prep_assets.graph.quality import CONTRASTIVE_QUALITY
 from prep_assets.graph.raw import CONTRASTIVE_RAW
 from prep_assets.pipeline.asset import CONTRAST_COLUMNS, PUBLISHED, Asset, Check, FromRows, Store, Stream, option_recipe
 from prep_assets.pipeline.lines import audit_lines, contrast_digest, contrast_line, write_lines
@@ -55,7 +56,7 @@ Texts that are only to be embedded stand there with their ids.""",
         counted=("positives", "negatives"),
     ),
     audit=partial(audit_lines, fault=_fault),
-    inputs=(("raw", CONTRASTIVE_RAW),),
+    inputs=(("raw", CONTRASTIVE_RAW), ("quality", CONTRASTIVE_QUALITY)),
     depends=_depends,
     partitioned=True,
     options=(*PUBLISHED, "test_fraction", "preprocessing"),

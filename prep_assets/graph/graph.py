@@ -8,7 +8,7 @@ from tokenize import TokenError
 
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
-from prep_assets.graph import contrastive, preference, pretrain, raw, rl, sft
+from prep_assets.graph import contrastive, preference, pretrain, quality, raw, rl, sft
 from prep_assets.graph.exports import Exporting, about, export_asset, exporting
 from prep_assets.pipeline.asset import Asset, Check, FromLines, FromParts, Store
 from prep_assets.pipeline.workspace import Workspace
@@ -16,7 +16,7 @@ from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import rare_collections
 
-DECLARED = tuple(asset for module in (raw, pretrain, sft, preference, rl, contrastive) for asset in module.ASSETS)
+DECLARED = tuple(asset for module in (raw, quality, pretrain, sft, preference, rl, contrastive) for asset in module.ASSETS)
 EVERY: Mapping[str, Asset] = {asset.name: asset for family in FAMILIES for asset in DECLARED if asset.family == family}
 """All assets but exports, those among them that not every configuration has."""
 ASSETS: Mapping[str, Asset] = {name: asset for name, asset in EVERY.items() if asset.absent is None}
@@ -135,7 +135,7 @@ def one_partition(workspace: Workspace, name: str, partition: str | None) -> tup
 
 def upstream_of(workspace: Workspace, asset: Asset, partition: str) -> Iterator[tuple[Asset, str]]:
     """The stores that one store is made from: the same partition of a partitioned input, or all its partitions."""
-    for name in asset.upstream:
+    for name in asset.upstream(workspace):
         above = EVERY[name]
         same = asset.partitioned and above.partitioned
         for above_partition in (partition,) if same else above.partitions(workspace):

@@ -13,6 +13,7 @@ from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, 
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.exports.readable import Pairs
 from prep_assets.graph.previews import line_preview, record_preview
+from prep_assets.graph.quality import PREFERENCE_QUALITY
 from prep_assets.graph.raw import PREFERENCE_RAW
 from prep_assets.pipeline.asset import (
     MASKED_TOKEN_COLUMNS,
@@ -79,7 +80,7 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
         limit="max_per_source",
     ),
     audit=partial(audit_lines, fault=_fault),
-    inputs=(("raw", PREFERENCE_RAW),),
+    inputs=(("raw", PREFERENCE_RAW), ("quality", PREFERENCE_QUALITY)),
     partitioned=True,
     options=(*REASONING, "max_per_source", "test_fraction", "form", "preprocessing.deduplicate"),
     checks=(

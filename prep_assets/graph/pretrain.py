@@ -19,6 +19,7 @@ from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.graph.previews import record_preview
+from prep_assets.graph.quality import PRETRAIN_QUALITY
 from prep_assets.graph.raw import PRETRAIN_RAW
 from prep_assets.pipeline.asset import IMAGES, TOKEN_COLUMNS, TOKENIZER, Asset, Check, FromRows, NeedsMore, Stream, Target, option_recipe
 from prep_assets.pipeline.documents import (
@@ -190,7 +191,7 @@ PRETRAIN_TOKENS = Asset(
 Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_0000/sequence.bin`.""",
     write=_write,
     audit=partial(audit_tokens, audit_more=_audit_ends),
-    inputs=(("raw", PRETRAIN_RAW),),
+    inputs=(("raw", PRETRAIN_RAW), ("quality", PRETRAIN_QUALITY)),
     depends=_depends,
     partitioned=True,
     options=(*TOKENIZER, *IMAGES, "append_eod", "split_sentences", "bos", "preprocessing", "output", "test_fraction"),

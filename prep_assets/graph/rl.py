@@ -23,6 +23,7 @@ from prep_assets.checks.sources_again import by_prompt
 from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.graph.previews import group_preview, line_preview, record_preview
+from prep_assets.graph.quality import RL_QUALITY
 from prep_assets.graph.raw import RL_RAW
 from prep_assets.pipeline.asset import (
     GROUP_COLUMNS,
@@ -75,7 +76,7 @@ RL_PROMPTS_BY_DOMAIN = Asset(
         promises=("prompts are not empty",),
     ),
     audit=partial(audit_lines, fault=_fault),
-    inputs=(("raw", RL_RAW),),
+    inputs=(("raw", RL_RAW), ("quality", RL_QUALITY)),
     partitioned=True,
     options=(*REASONING, "test_fraction", "form", "preprocessing.deduplicate"),
     checks=(
@@ -240,7 +241,7 @@ RL_GROUPS_BY_DOMAIN = Asset(
     description="Prompts of a domain with several responses and a reward for each, as token ids, masks and rewards: offline GRPO.",
     write=write_groups,
     audit=audit_groups,
-    inputs=(("raw", RL_RAW),),
+    inputs=(("raw", RL_RAW), ("quality", RL_QUALITY)),
     partitioned=True,
     options=(
         *TEMPLATE,

@@ -18,6 +18,7 @@ from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import PrepAssetsError, StoreError, TemplateError
 from prep_assets.graph.previews import packed_preview, record_preview
+from prep_assets.graph.quality import SFT_QUALITY
 from prep_assets.graph.raw import SFT_RAW
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.packing.plan import PerToken
@@ -185,7 +186,7 @@ SFT_TOKENS = Asset(
 Each conversation is rendered once by the chat template and tokenized once; the mask follows from where its regions stand in the render.""",
     write=_write_tokens,
     audit=partial(audit_tokens, audit_more=_audit_trained),
-    inputs=(("raw", SFT_RAW),),
+    inputs=(("raw", SFT_RAW), ("quality", SFT_QUALITY)),
     partitioned=True,
     options=(
         *TEMPLATE,

@@ -234,7 +234,7 @@ def _describe_manifest(published: Published) -> Description:
         summary=asset.description.split("\n", 1)[0] + (f" As {manifest.recipe['format']}." if exported else ""),
         where=published.where,
         hashes=hashes_of(manifest, [manifest.recipe]),
-        upstream=(asset.name,) if exported else asset.upstream,
+        upstream=(asset.name,) if exported else asset.made_of(manifest.recipe),
         counts={name: count for name, count in manifest.counts.items() if isinstance(count, int)},
         metrics=dict(manifest.metrics),
         refused={f"{manifest.asset}: {reason}": count for reason, count in sorted(rejected.items())},

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from prep_assets.proofs.second_reading import MessageFields
     from prep_assets.proofs.selection import Again
 
-VERSIONS = {"raw": "3", "pretrain": "7", "sft": "8", "preference": "11", "rl": "7", "contrastive": "3", "export": "5"}
-"""Code version of a family's assets; `raw` and `export` cover all families. Raised when the same input gives other bytes."""
+VERSIONS = {"raw": "3", "pretrain": "7", "sft": "8", "preference": "11", "rl": "7", "contrastive": "3", "export": "5", "quality": "1"}
+"""Code version of a family's assets; `raw`, `quality` and `export` cover all families. Raised when the same input gives other bytes."""
 
 
 # Columns of stores for the web UI: name, type, description.
@@ -50,6 +50,12 @@ SOURCE_COLUMNS = (
     ("size", "int64", "Bytes as stored."),
     ("sha256", "string", "Content hash."),
     ("rows", "int64", "Rows, readable or not."),
+)
+VERDICT_COLUMNS = (
+    ("file", "int32", "Number of the record's file, training files first."),
+    ("row", "int64", "Its row."),
+    ("dropped", "string", "Why a quality step drops it; null: it is kept."),
+    ("detail", "string", "The same with numbers, and the step."),
 )
 TOKEN_COLUMNS = (("tokens", "int32[T]", "Token ids of all records, end to end."),)
 MASKED_TOKEN_COLUMNS = (*TOKEN_COLUMNS, ("loss_mask", "uint8[T]", "Loss weight of each token: 1 is trained, 0 is not."))
@@ -357,10 +363,17 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
         """Its code version."""
         return VERSIONS[self.stage or self.family]
 
-    @property
-    def upstream(self) -> tuple[str, ...]:
-        """The assets whose stores it reads."""
-        return tuple(above.name for _, above in self.inputs)
+    def upstream(self, workspace: Workspace) -> tuple[str, ...]:
+        """The assets whose stores it reads, of those that the configuration has."""
+        return tuple(above.name for _, above in self.inputs_in(workspace))
+
+    def made_of(self, recipe: Mapping[str, Any]) -> tuple[str, ...]:
+        """The assets whose stores a store of this recipe was made from."""
+        return tuple(above.name for key, above in self.inputs if not key or key in recipe)
+
+    def inputs_in(self, workspace: Workspace) -> tuple[tuple[str, Asset], ...]:
+        """Its `inputs`, of those that the configuration has."""
+        return tuple(entry for entry in self.inputs if not (entry[1].absent and entry[1].absent(workspace)))
 
     def partitions(self, workspace: Workspace) -> tuple[str, ...]:
         """Its partitions, in the order of the configuration; ``("",)`` if it is not partitioned."""
@@ -388,8 +401,9 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
             recipe["domain"] = partition
         if isinstance(self.source, FromRows):
             recipe |= reading_recipe(domain_of(family, partition), attended=self.source.gives is Sample)
-        keys = [key for key, _ in self.inputs]
-        for key, above in self.inputs:
+        inputs = self.inputs_in(workspace)
+        keys = [key for key, _ in inputs]
+        for key, above in inputs:
             if not key:
                 continue
             if above.partitioned and not self.partitioned:

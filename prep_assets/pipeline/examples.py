@@ -349,11 +349,14 @@ class Reading:
     def rejections(self, file: SourceFile, records: Sequence[Record]) -> dict[int, Refused]:
         """Return row → rejection of rows that are duplicates, hold a passage of a benchmark, or are dropped by a quality step."""
         rejections = self.deduplicator.among(file, records) if self.deduplicator is not None else {}
-        for record in records if self.benchmarks is not None else ():
-            if record.row not in rejections and (refusal := self.benchmarks.refusal(record.payload)):
-                rejections[record.row] = refusal
-        for record in records if self.dropped is not None else ():
-            if record.row not in rejections and (refusal := self.dropped.refusal(record.file, record.row)):
+        benchmarks, dropped = self.benchmarks, self.dropped
+        if benchmarks is None and dropped is None:
+            return rejections
+        for record in [candidate for candidate in records if candidate.row not in rejections]:
+            refusal = None if benchmarks is None else benchmarks.refusal(record.payload)
+            if refusal is None and dropped is not None:
+                refusal = dropped.refusal(record.file, record.row)
+            if refusal is not None:
                 rejections[record.row] = refusal
         return rejections
 

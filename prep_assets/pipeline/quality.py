@@ -25,7 +25,7 @@ from prep_assets.samples import Contrast, Group, Pair, Prompt, Sample
 from prep_assets.stores.published import Draft
 from prep_assets.stores.verification import WrittenFile
 
-_LIMITS = {Preference: "max_per_source"}
+_LIMITS: Mapping[type[Family], str] = {Preference: "max_per_source"}
 _FORMS: Mapping[str, type] = {"pretrain": Sample, "sft": Sample, "preference": Pair, "rl": Prompt, "contrastive": Contrast}
 
 
@@ -128,9 +128,16 @@ class Verdicts:
         return pa.table({**columns, **{name: pa.array(values) for name, values in self._notes.items()}})
 
 
+def source_to_judge(workspace: Workspace, family: str, name: str) -> Source:
+    """The rows of a domain before quality steps drop any."""
+    kind = FAMILIES[family]
+    form, limit = form_of_domain(family, workspace.family(kind), name), _LIMITS.get(kind, "")
+    return replace(Source.of(workspace, kind, name, gives=form, limit=limit), judged=False)
+
+
 def judged_domain(source: Source, steps: Sequence[Configured]) -> Verdicts:
     """Read a domain, and let the steps judge its examples."""
-    reading, verdicts = replace(source, judged=False).reading(), Verdicts(steps)
+    reading, verdicts = source.reading(), Verdicts(steps)
     for items, _ in reading.examples("judge", _Unwritten()):
         examples = Examples([item.id for item in items], [item.example for item in items])
         verdicts.add(examples, [item.record.file for item in items], [item.record.row for item in items])
@@ -143,15 +150,15 @@ def write_verdicts(target: Target, quarantine: Quarantine) -> Draft:
     import pyarrow.parquet as pq
 
     kind, name = target.asset.family, target.partition
-    form, limit = form_of_domain(kind, target.family, name), _LIMITS.get(type(target.family), "")
-    source = Source.of(target.workspace, type(target.family), name, gives=form, limit=limit)
+    source = source_to_judge(target.workspace, kind, name)
     verdicts = judged_domain(source, steps_of(kind, target.family, name))
     table = verdicts.table()
     with WrittenFile(target.payload / VERDICTS) as file:
         pq.write_table(table, file, compression="zstd")
     dropped = Counter(reason for reason, _ in verdicts.dropped.values())
     found = {f"{step}/{reason} ({action})": count for (step, action, reason), count in sorted(verdicts.found.items())}
-    counts = {"examples": verdicts.count, "dropped": len(verdicts.dropped), "found": found}
+    dropping = len(verdicts.dropped)
+    counts = {"examples": verdicts.count, "kept": verdicts.count - dropping, "dropped": dropping, "found": found}
     files, places = (*source.sources.files, *source.sources.test_files), verdicts.places
     blocking = {
         f"{step}/{reason}": f"{record_id(files[places[0, number]], int(places[1, number]))}: {detail}"

@@ -116,17 +116,19 @@ def _passages(words: list[str], size: int) -> Iterator[str]:
 # A row of a domain is unreadable, filtered by `where`, a duplicate, contaminated, or none of these. Rows of the first four fates must be rejected for that
 # reason. All others must be stored, or rejected for another reason, which must come out again when the row is judged alone.
 
-GOOD, UNREADABLE, FILTERED, DUPLICATE, CONTAMINATED = "good", "unreadable", "filtered", "duplicate", "contaminated"
+GOOD, UNREADABLE, FILTERED, DUPLICATE, CONTAMINATED, DROPPED = "good", "unreadable", "filtered", "duplicate", "contaminated", "dropped"
 _FILTERS = ("records/filtered_by_where", "records/where_wrong_type", "records/forgotten")
 DUPLICATES = "deduplicate/duplicate"
 """The reason for rejecting duplicates."""
 _FATES = {DUPLICATES: DUPLICATE, "decontaminate/contaminated": CONTAMINATED}
+_STAGES = {"records": UNREADABLE, "quality": DROPPED}
 SAYS = {
     GOOD: "is readable, wanted and new",
     UNREADABLE: "cannot be read",
     FILTERED: "misses `where`, or is forgotten",
     DUPLICATE: "equals an earlier row in every field",
     CONTAMINATED: "holds a passage of a benchmark",
+    DROPPED: "is dropped by a quality step",
 }
 BLOCK, MOST = 512, 1 << 22
 """Most rows of a block, and about how many bytes of JSON."""
@@ -144,6 +146,7 @@ class Rules(Struct, frozen=True):
         limit: most rows that are used from the training files.
         deduplicate: whether a row that equals an earlier one is rejected.
         passages: passages that no row may hold; `None` without benchmarks.
+        dropped: file and row of those that quality steps drop.
         forgotten: sha256 of rows, as JSON with sorted keys, that are removed for good.
     """
 
@@ -153,12 +156,13 @@ class Rules(Struct, frozen=True):
     limit: int | None = None
     deduplicate: bool = True
     passages: Passages | None = None
+    dropped: Set[tuple[int, int]] = frozenset()
     forgotten: frozenset[str] = frozenset()
 
     @property
     def every(self) -> bool:
         """Whether every row but duplicates is selected."""
-        return self.key is None and not self.where and self.limit is None and self.passages is None and not self.forgotten
+        return self.key is None and not self.where and self.limit is None and self.passages is None and not (self.dropped or self.forgotten)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +256,8 @@ def _select_file(number: int, rows: Rows, rules: Rules, seen: First, remaining: 
             continue
         written = sorted_json(payload)
         fate = _fate(payload, written, rules, partial(seen, number, row))
+        if fate == GOOD and (number, row) in rules.dropped:
+            fate = DROPPED
         size += len(written)
         del written  # it may be large
         pending.append((row, fate, payload))
@@ -278,7 +284,7 @@ def _fate(payload: Mapping[str, Any] | None, written: bytes, rules: Rules, is_fi
 
 def reason_fault(fate: str, reason: str) -> str | None:
     """Return why a row of this fate cannot be rejected for `reason` (``stage/reason``); `None` where it can, or only `Again` can tell."""
-    kind = FILTERED if reason in _FILTERS else _FATES.get(reason, UNREADABLE if reason.startswith("records/") else GOOD)
+    kind = FILTERED if reason in _FILTERS else _FATES.get(reason) or _STAGES.get(reason.partition("/")[0], GOOD)
     if kind == fate:
         return None
     return f"is refused for {reason}, but by a second reading it {SAYS[fate]}"

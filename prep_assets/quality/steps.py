@@ -64,7 +64,9 @@ class Examples(Struct, frozen=True, dict=True):
 def _parts(example: Example) -> list[tuple[str, str]]:
     match example:
         case Sample():
-            return [(turn.role, _text(turn)) for turn in example.turns] or [("document", example.tokenized.text or "" if example.tokenized else "")]
+            return [(turn.role, _text(turn)) for turn in example.turns] or [
+                ("document", example.tokenized.text or "" if example.tokenized else "")
+            ]
         case Pair():
             answers = ((CHOSEN, example.chosen), (REJECTED, example.rejected))
             return [*_of_turns(example.prompt), *((role, _text(turn)) for role, turns in answers for turn in turns)]
@@ -224,7 +226,9 @@ def _configured(name: str, options: dict[str, Any], form: type) -> Configured:
     if action not in get_args(Action):
         raise ConfigError(f"quality step {name!r}, option 'action' = {action!r}: needs one of {', '.join(get_args(Action))}")
     if ":" in name:
-        return Configured(name, action, lambda: _own_step(name, options), {"action": action, "options": options, "code": own_code_hash(name)})
+        return Configured(
+            name, action, lambda: _own_step(name, options), {"action": action, "options": options, "code": own_code_hash(name)}
+        )
     known = quality_steps()
     if name not in known:
         raise ConfigError(f"no quality step {name!r}{nearest(name, known) or '.'} Known: {', '.join(known)}; or 'package.module:function'")

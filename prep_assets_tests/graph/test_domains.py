@@ -509,9 +509,5 @@ def test_as_a_search_for_passages_finds_it(bench: list[list[str]], row: list[str
         for at in range(max(1, len(each) - words + 1))
     ]
     expected = any(f" {passage} " in text for passage in passages)
-    try:
-        benchmarks.check({"text": "; ".join(row)})
-        found = False
-    except Refused:
-        found = True
+    found = benchmarks.refusal({"text": "; ".join(row)}) is not None
     assert found == expected == Passages.of(([", ".join(each)] for each in bench), words).holds({"text": ["; ".join(row)]})

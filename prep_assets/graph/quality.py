@@ -1,0 +1,47 @@
+"""`*_quality`: what quality steps say of the examples of a domain. A family has it where its configuration names steps."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from prep_assets.checks.of_quality import NOT_BLOCKED, VERDICTS_AGAIN
+from prep_assets.checks.of_stores import INTEGRITY
+from prep_assets.config.models import FAMILIES
+from prep_assets.graph.raw import CONTRASTIVE_RAW, PREFERENCE_RAW, PRETRAIN_RAW, RL_RAW, SFT_RAW
+from prep_assets.pipeline.asset import VERDICT_COLUMNS, Asset
+from prep_assets.pipeline.quality import quality_recipe, write_verdicts
+from prep_assets.pipeline.verdicts import read_verdicts
+from prep_assets.pipeline.workspace import Workspace
+
+
+def _absent(family: str, workspace: Workspace) -> str:
+    return "" if workspace.family(FAMILIES[family]).quality.steps else f"{family}.yaml names no quality steps. Set quality.steps"
+
+
+def _asset(raw: Asset) -> Asset:
+    return Asset(
+        name=f"{raw.family}_quality",
+        family=raw.family,
+        description="""Verdicts of quality steps on every example of a domain, as `verdicts.parquet`.
+
+Steps drop examples, note something about them, or block publication. Who reads the domain refuses what is dropped here, with the reason.""",
+        write=write_verdicts,
+        inputs=(("raw", raw),),
+        depends=partial(quality_recipe, raw.family),
+        partitioned=True,
+        options=("quality.steps", "preprocessing.deduplicate"),
+        checks=(INTEGRITY, NOT_BLOCKED, VERDICTS_AGAIN),
+        preview=lambda store, row, stream, limit: dict(read_verdicts(store.published).slice(row, 1).to_pylist()[0]),
+        absent=partial(_absent, raw.family),
+        stage="quality",
+        kind="parquet",
+        columns=VERDICT_COLUMNS,
+    )
+
+
+PRETRAIN_QUALITY = _asset(PRETRAIN_RAW)
+SFT_QUALITY = _asset(SFT_RAW)
+PREFERENCE_QUALITY = _asset(PREFERENCE_RAW)
+CONTRASTIVE_QUALITY = _asset(CONTRASTIVE_RAW)
+RL_QUALITY = _asset(RL_RAW)
+ASSETS = (PRETRAIN_QUALITY, SFT_QUALITY, PREFERENCE_QUALITY, CONTRASTIVE_QUALITY, RL_QUALITY)
