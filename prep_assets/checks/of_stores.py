@@ -94,7 +94,7 @@ def accounting(store: Store) -> Verdict:
     for name, fields in store.manifest.counts.get("fields_passed_over", {}).items():
         if store.family.domains[name].speaker_names == "leave_out":
             ignored += [f"{name}/{path}" for path in fields if path.endswith(".name")]
-    return account(
+    verdict = account(
         store.manifest.counts,
         _refusals(store),
         stored=_stored(store),
@@ -103,6 +103,21 @@ def accounting(store: Store) -> Verdict:
         ignored=ignored,
         recounted=_tokens(store),
     )
+    fault = _too_many_refused(store) if verdict.passed else ""
+    return Verdict(False, fault, verdict.numbers, Worst("manifest", fault)) if fault else verdict
+
+
+def _too_many_refused(store: Store) -> str:
+    """Say which bounds of `quality.max_refused` a store exceeds; ``""`` if none."""
+    read, refused = store.manifest.counts["read"], store.manifest.counts.get("refused", {})
+    shares = {"*": sum(refused.values()), **refused}
+    over = [
+        f"{shares[reason]:,} of {read:,} records are refused for {'any reason' if reason == '*' else reason}, "
+        f"{shares[reason] / read:.1%}, and quality.max_refused allows {most:.1%}"
+        for reason, most in store.family.quality.max_refused.items()
+        if shares.get(reason, 0) > most * read
+    ]
+    return f"{'; '.join(over)}. Look at them with prep-assets quarantine {store.asset.name}" if over else ""
 
 
 def raw_accounting(store: Store) -> Verdict:

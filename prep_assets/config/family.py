@@ -185,6 +185,11 @@ class Quality(Model):
         description="Quality steps in order: a step's name, or 'package.module:function', and its options, among them action: drop (refuse what it "
         "finds, the default), note (keep and count it) or block (publish nothing).",
     )
+    max_refused: dict[Annotated[str, Field(pattern=r"^(\*|[^/\s]+/[^/\s]+)$")], Annotated[float, Field(ge=0, le=1)]] = Field(
+        default={},
+        description="Largest share of a domain's records that may be refused, by stage/reason, * for all reasons together, e.g. {'*': 0.1, "
+        "tokenize/too_long: 0.02}; a store that refuses more is not published. It changes no byte.",
+    )
 
 
 class Output(Model):

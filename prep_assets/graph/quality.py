@@ -29,7 +29,7 @@ Steps drop examples, note something about them, or block publication. Who reads 
         inputs=(("raw", raw),),
         depends=partial(quality_recipe, raw.family),
         partitioned=True,
-        options=("quality.steps", "preprocessing.deduplicate"),
+        options=("quality.steps", "preprocessing.deduplicate", *(["max_per_source"] if raw.family == "preference" else [])),
         checks=(INTEGRITY, NOT_BLOCKED, VERDICTS_AGAIN),
         preview=lambda store, row, stream, limit: dict(read_verdicts(store.published).slice(row, 1).to_pylist()[0]),
         absent=partial(_absent, raw.family),

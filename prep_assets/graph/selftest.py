@@ -31,15 +31,28 @@ from prep_assets.checks.selftest import (
     sft_trials,
     tried,
 )
+from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError
 from prep_assets.graph.graph import store_of
 from prep_assets.pipeline.asset import FromRows, Store
+from prep_assets.pipeline.quality import steps_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.accounting import COUNTED, Refusals, Stored, places
 from prep_assets.proofs.mutations import CONTRAST_MUTATIONS, PAIR_MUTATIONS, PROMPT_MUTATIONS, SELECTION_MUTATIONS, StoredRows
 from prep_assets.proofs.selection import GOOD, Selected, select
 from prep_assets.proofs.verdict import Verdict
+from prep_assets.quality.steps import tried_on_itself
 from prep_assets.stores.version_folders import Published
+
+
+def quality_trials(store: Store) -> list[Trial]:
+    """Try each configured step on the examples that it must find wrong. A step of the user's own has none."""
+    return [
+        Trial(reason, step.name, 1, int(found), f"finds {reason}" if found else "finds nothing")
+        for step in steps_of(store.asset.family, store.family, store.partition)
+        for reason, found in tried_on_itself(step)
+    ]
+
 
 TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
     "pretrain_tokens": document_trials,
@@ -58,8 +71,9 @@ TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
     "rl_groups_by_domain": group_trials,
     "rl_groups": merged_record_trials,
     "contrastive": partial(line_trials, ContrastsMatch, "contrast_sanity", CONTRAST_MUTATIONS),
+    **{f"{family}_quality": quality_trials for family in FAMILIES},
 }
-"""What is done to the rows of each asset: of all that hold tokens or lines."""
+"""What is done to the rows of each asset: of all that hold tokens or lines, or verdicts on them."""
 TESTED = tuple(TRIALS)
 
 
@@ -71,7 +85,7 @@ def selftest(workspace: Workspace, published: Published) -> list[Trial]:
     """
     store = store_of(workspace, published)
     if store.asset.name not in TRIALS:
-        raise ConfigError(f"{store.asset.name} holds neither tokens nor lines; selftest is for {', '.join(TESTED)}")
+        raise ConfigError(f"{store.asset.name} holds neither tokens, lines nor verdicts; selftest is for {', '.join(TESTED)}")
     return [*TRIALS[store.asset.name](store), *selection_trials(store)]
 
 

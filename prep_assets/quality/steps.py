@@ -245,6 +245,17 @@ def _configured(name: str, options: dict[str, Any], form: type) -> Configured:
     return Configured(name, action, lambda: step.factory(**options), {"action": action, "options": filled, "libraries": versions})
 
 
+def tried_on_itself(step: Configured) -> list[tuple[str, bool]]:
+    """The reason for which a step must find its `corrupted` examples wrong, and whether it does; none for a user's step."""
+    if step.name not in quality_steps():
+        return []
+    corrupted, reason = quality_steps()[step.name].corrupted
+    at_work = step.make()
+    judged = at_work.judge(Examples([f"corrupted:{number}" for number in range(len(corrupted))], corrupted))
+    finished = at_work.finish(np.ones(len(corrupted), bool))
+    return [(reason, any(found == reason for found, _ in (*judged.found.values(), *finished.found.values())))]
+
+
 def _own_step(path: str, options: Mapping[str, Any]) -> Step:
     """A user's step: a function from `Examples` and its options to a reason for each example, `None` for those it keeps."""
     function = own_function("quality step", path)

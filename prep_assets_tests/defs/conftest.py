@@ -17,7 +17,7 @@ os.environ.pop("PREP_ASSETS_CONFIG_DIR", None)
 from prep_assets_tests.defs.runs import DOMAINS, run
 from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS
 
-FEEDS = {above for asset in SHIPPED_ASSETS.values() for above in asset.upstream}
+FEEDS = {above for asset in SHIPPED_ASSETS.values() for _, input_asset in asset.inputs if (above := input_asset.name) in SHIPPED_ASSETS}
 """What another asset is made from."""
 
 

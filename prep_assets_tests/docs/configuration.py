@@ -20,6 +20,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "domain": family.Domain,
     "preprocessing": family.Preprocessing,
     "decontaminate": family.Decontaminate,
+    "quality": family.Quality,
     "output": family.Output,
     "cluster": family.Cluster,
     "refresh": family.Refresh,

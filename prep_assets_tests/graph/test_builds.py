@@ -157,7 +157,7 @@ def inodes(workspace: Workspace) -> dict[str, dict[tuple[str, str], set[int]]]:
 
 def reads_files(name: str) -> bool:
     """Whether an asset is made from source files, through whatever others."""
-    return name.endswith("_raw") or any(map(reads_files, EVERY[name].upstream))
+    return name.endswith("_raw") or any(map(reads_files, (above.name for _, above in EVERY[name].inputs)))
 
 
 @pytest.mark.parametrize("kind", ROWS)

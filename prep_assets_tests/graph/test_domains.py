@@ -17,7 +17,7 @@ from prep_assets.config.loading import Tombstone, add_tombstones, payload_digest
 from prep_assets.config.models import FAMILIES, Pretrain
 from prep_assets.data.quarantine import read_quarantine
 from prep_assets.engine.status import forgotten
-from prep_assets.errors import ConfigError, Refused, SourceError, SourceUnavailable
+from prep_assets.errors import ConfigError, SourceError, SourceUnavailable
 from prep_assets.explain.changes import impact
 from prep_assets.graph.graph import ASSETS, EVERY
 from prep_assets.pipeline import sources as found_domains

@@ -83,7 +83,7 @@ def test_exports_stand_below_their_sources(exported: Workspace) -> None:
     for family, configured in EXPORTS.items():
         for name, each in configured.items():
             asset = found[f"{family}_export_{name}"]
-            assert (asset.family, asset.upstream) == (family, (each["from"],))
+            assert (asset.family, asset.upstream(exported)) == (family, (each["from"],))
             assert asset.partitions(exported) == SHIPPED_ASSETS[each["from"]].partitions(exported)
 
 

@@ -1,0 +1,23 @@
+"""Quality steps as a user writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prep_assets.quality.steps import Examples
+
+
+def short(examples: Examples, *, below: int = 4) -> Sequence[str | None]:
+    """Answers of few words."""
+    answers = [parts[-1][1] for parts in examples.parts]
+    return ["short_answer" if len(answer.split()) < below else None for answer in answers]
+
+
+def even(examples: Examples) -> Sequence[str | None]:
+    """Every second row."""
+    return ["even_row" if int(identity.rpartition(":")[2]) % 2 == 0 else None for identity in examples.ids]
+
+
+def too_few(examples: Examples) -> Sequence[str | None]:
+    """Forgets an example."""
+    return [None] * (len(examples) - 1)
