@@ -179,8 +179,12 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
         "domains.*.max_items": By(3),
         "preprocessing.max_seq_len": By({"pretrain": 15, "sft": 34, "preference": 24, "rl": 20, "contrastive": 20}[family]),
         "decontaminate.files": By(["@benchmark.jsonl"]),
-        "quality.steps": Elsewhere("prep_assets_tests/quality/test_verdicts.py::test_what_a_step_drops_is_refused_downstream_with_its_reason"),
-        "quality.max_refused": Elsewhere("prep_assets_tests/quality/test_verdicts.py::test_a_share_of_refusals_that_is_too_large_stops_the_build"),
+        "quality.steps": Elsewhere(
+            "prep_assets_tests/quality/test_verdicts.py::test_what_a_step_drops_is_refused_downstream_with_its_reason"
+        ),
+        "quality.max_refused": Elsewhere(
+            "prep_assets_tests/quality/test_verdicts.py::test_a_share_of_refusals_that_is_too_large_stops_the_build"
+        ),
         "decontaminate.words": By(8, {"decontaminate.files": ["@ten_words.jsonl"]}),
         "output.dtype": By("int64"),
         "output.max_tokens_per_shard": By(60, {"output.storage_format": "bin"}),

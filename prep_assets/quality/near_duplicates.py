@@ -1,0 +1,135 @@
+"""Near-duplicates: examples whose word n-grams overlap, found by MinHash and banding, one of each cluster kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+from pydantic import Field
+
+from prep_assets.quality.steps import Examples, Judged, Step, quality_step
+from prep_assets.samples import document
+from prep_assets.stores.arrays import Spool, sorted_groups
+
+REASON = "near_duplicate"
+_WORD = re.compile(r"\w+")
+_TWIN = (
+    "The old mill by the river was built of grey stone, and for three hundred years its wheel turned without a stop until the flood came."
+)
+
+
+def shingles(text: str, words: int) -> list[str]:
+    """The word n-grams of a text, without case and punctuation; a shorter text is one. A text without words has none."""
+    found = _WORD.findall(text.casefold())
+    return [" ".join(found[at : at + words]) for at in range(max(1, len(found) - words + 1))] if found else []
+
+
+class NearDuplicates(Step):
+    """Notes 8 bytes for each bucket of an example, on disk; clusters them at the end."""
+
+    def __init__(self, words: int, buckets: int, hashes: int, keep: Literal["first", "longest"]) -> None:
+        self._words, self._buckets, self._hashes, self._keep = words, buckets, hashes, keep
+        self._bands, self._sizes = Spool(np.uint64), Spool(np.int64)
+
+    def judge(self, examples: Examples) -> Judged:
+        """Note the examples."""
+        texts = examples.texts
+        self._bands.append(band_digests([shingles(text, self._words) for text in texts], self._buckets, self._hashes).reshape(-1))
+        self._sizes.append(np.array([len(text) for text in texts], np.int64))
+        return Judged()
+
+    def finish(self, kept: npt.NDArray[np.bool_]) -> Judged:
+        """Cluster the kept examples, and find all but one of each cluster."""
+        bands, sizes = self._bands.array().reshape(-1, self._buckets), np.asarray(self._sizes.array())
+        cluster = clusters(bands, kept)
+        chosen = np.arange(len(cluster))
+        if self._keep == "longest":
+            order = np.lexsort((chosen, -sizes, cluster))  # the first of each cluster is its longest, of equal ones the first
+            begins = np.append(True, cluster[order][1:] != cluster[order][:-1]) if len(order) else np.zeros(0, bool)
+            best = np.empty(len(cluster), np.int64)
+            best[cluster[order[begins]]] = order[begins]
+            chosen = best[cluster]
+        else:
+            chosen = cluster
+        members = np.bincount(cluster, minlength=len(cluster))
+        wrong = np.flatnonzero(kept & (chosen != np.arange(len(cluster))))
+        found = {
+            number: (REASON, f"is like example {chosen[number]} of the domain, one of a cluster of {members[cluster[number]]:,}")
+            for number in wrong.tolist()
+        }
+        return Judged(found, {"cluster": np.where(kept & (members[cluster] > 1), cluster, -1).tolist()})
+
+
+def band_digests(token_sets: Sequence[Sequence[str]], buckets: int, hashes: int) -> npt.NDArray[np.uint64]:
+    """The digest of each bucket of each text's MinHash signature: uint64[n, buckets]. Texts without tokens get 0, which equals nothing."""
+    from rensa import RMinHash
+
+    digests = np.zeros((len(token_sets), buckets), np.uint64)
+    full = [number for number, tokens in enumerate(token_sets) if tokens]
+    if not full:
+        return digests
+    rows = RMinHash.digest_matrix_from_token_sets([token_sets[number] for number in full], buckets * hashes, 1).to_rows()
+    signatures = np.array(rows, np.uint32).reshape(len(full), buckets, hashes)
+    for bucket in range(buckets):
+        digests[full, bucket] = [xxhash.xxh3_64_intdigest(row) | 1 for row in np.ascontiguousarray(signatures[:, bucket])]
+    return digests
+
+
+def clusters(bands: npt.NDArray[np.uint64], kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """The first member of the cluster of each example: int64[n]. Two examples are in one cluster if they, or others between them, share a bucket's digest.
+
+    Args:
+        bands: uint64[n, buckets].
+        kept: bool[n], the examples that take part; any other is alone.
+    """
+    parent = np.arange(len(bands))
+    for bucket in range(bands.shape[1]):
+        column = np.ascontiguousarray(bands[:, bucket])
+        for places in sorted_groups(column):
+            ordered = places[kept[places] & (column[places] != 0)]
+            same = np.flatnonzero(column[ordered[1:]] == column[ordered[:-1]])
+            for left, right in zip(ordered[same].tolist(), ordered[same + 1].tolist(), strict=True):
+                _join(parent, left, right)
+    while not np.array_equal(parent, above := parent[parent]):
+        parent = above
+    return parent
+
+
+def _join(parent: npt.NDArray[np.int64], left: int, right: int) -> None:
+    """Join two clusters; the smaller number becomes the first member."""
+    roots = []
+    for number in (left, right):
+        root = number
+        while parent[root] != root:
+            parent[root] = parent[parent[root]]
+            root = int(parent[root])
+        roots.append(root)
+    parent[max(roots)] = min(roots)
+
+
+@quality_step(
+    "near_duplicates",
+    source="MinHash banding with datatrove's parameters (FineWeb): 5-grams of words, 14 buckets of 8 hashes",
+    corrupted=((document(_TWIN), document(_TWIN.replace(" came", " finally came"))), REASON),
+    libraries=("rensa",),
+)
+def near_duplicates(
+    *,
+    words: Annotated[int, Field(ge=1, le=100)] = 5,
+    buckets: Annotated[int, Field(ge=1, le=1000)] = 14,
+    hashes: Annotated[int, Field(ge=1, le=1000)] = 8,
+    keep: Literal["first", "longest"] = "first",
+) -> Step:
+    """Examples whose word n-grams overlap with those of another example of the domain; one of each cluster is kept.
+
+    Args:
+        words: words of an n-gram.
+        buckets, hashes: two texts meet if all `hashes` of one of the `buckets` are equal: at an overlap (Jaccard) of s with a probability of
+            1 - (1 - s**hashes)**buckets, 0.92 at 0.8, 0.06 at 0.5 with the defaults.
+        keep: which example of a cluster stays: the first one, or the longest.
+    """
+    return NearDuplicates(words, buckets, hashes, keep)

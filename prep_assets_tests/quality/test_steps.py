@@ -1,0 +1,250 @@
+"""Each quality step against its reference: the rules of others, a computation by other code, or values planted with a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prep_assets.errors import ConfigError
+from prep_assets.quality import gopher
+from prep_assets.quality.near_duplicates import clusters, near_duplicates, shingles
+from prep_assets.quality.private_data import FORMS, luhn, mod_97, private_data, private_values
+from prep_assets.quality.steps import Examples, Step, configured_steps, quality_steps, tried_on_itself
+from prep_assets.samples import Pair, Prompt, Sample, document, turn
+from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.exports.readers import reader
+
+NEEDED: Mapping[str, dict[str, Any]] = {"language": {"keep": ["en"]}}
+
+
+def of(texts: list[str]) -> Examples:
+    """Documents."""
+    return Examples([f"rows.jsonl:{number}" for number in range(len(texts))], list(map(document, texts)))
+
+
+# -- every step ---------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", quality_steps())
+def test_a_step_finds_what_it_must_and_stands_on_the_page(name: str) -> None:
+    [step] = configured_steps({name: NEEDED.get(name, {})}, quality_steps()[name].takes[0])
+    [(reason, found)] = tried_on_itself(step)
+    assert found
+    page = (ROOT / "docs/quality.md").read_text("utf-8")
+    assert f"| `{name}` |" in page and f"`{reason}`" in page
+
+
+@pytest.mark.parametrize(
+    ("steps", "fault"),
+    [
+        ({"near_duplicate": {}}, "did you mean 'near_duplicates'"),
+        ({"near_duplicates": {"bucket": 3}}, "has no option 'bucket'"),
+        ({"near_duplicates": {"keep": "last"}}, "option 'keep' = 'last'"),
+        ({"near_duplicates": {"words": 0}}, "greater than or equal to 1"),
+        ({"language": {}}, "needs the option 'keep'"),
+        ({"language": {"keep": ["english"]}}, "english is no language that py3langid knows"),
+        ({"language": {"keep": ["en"], "among": ["de"]}}, "`among` leaves out"),
+    ],
+)
+def test_options_mean_something_or_are_an_error(steps: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        [step.make() for step in configured_steps(steps, Sample)]
+
+
+def test_parts_have_roles() -> None:
+    pair = Pair((turn("user", "Q"),), (turn("assistant", "A"),), (turn("assistant", "B"),))
+    examples = Examples(["r:0", "r:1"], [pair, Prompt((turn("user", "Q"),), "4")])
+    assert examples.parts == [[("user", "Q"), ("chosen", "A"), ("rejected", "B")], [("user", "Q"), ("answer", "4")]]
+    assert examples.texts == ["Q\n\nA\n\nB", "Q\n\n4"]
+
+
+# -- near-duplicates ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_clusters_are_the_components_of_shared_digests() -> None:
+    """Against a search for components by sets."""
+    chance = np.random.default_rng(7)
+    for _ in range(50):
+        bands, kept = chance.integers(0, 12, (40, 2)).astype(np.uint64), chance.random(40) < 0.8
+        expected = {number: {number} for number in range(40)}
+        for left in range(40):
+            for right in range(left):
+                meet = any(a == b != 0 for a, b in zip(bands[left].tolist(), bands[right].tolist(), strict=True))
+                if meet and kept[left] and kept[right] and expected[left] is not expected[right]:
+                    merged = expected[left] | expected[right]
+                    expected.update(dict.fromkeys(merged, merged))
+        assert clusters(bands, kept).tolist() == [min(expected[number]) for number in range(40)]
+
+
+def test_planted_twins_are_found_and_others_are_not() -> None:
+    """2,000 texts, each fifth with a twin in which few words differ; overlaps are computed exactly here."""
+    chance = random.Random(11)
+    vocabulary = [f"w{number}" for number in range(5000)]
+    texts: list[str] = []
+    for _ in range(1000):
+        words = chance.choices(vocabulary, k=200)
+        texts.append(" ".join(words))
+        for place in chance.sample(range(200), chance.choice((1, 2, 3, 30, 60))):
+            words[place] = chance.choice(vocabulary)
+        texts.append(" ".join(words))
+    step = near_duplicates()
+    for half in (texts[:500], texts[500:]):
+        step.judge(of(half))
+    judged = step.finish(np.ones(len(texts), bool))
+    overlap = [jaccard(texts[at], texts[at + 1]) for at in range(0, 2000, 2)]
+    near, far = ([2 * at + 1 for at, share in enumerate(overlap) if test(share)] for test in (lambda s: s >= 0.8, lambda s: s < 0.3))
+    assert len(near) > 500 and len(far) > 150
+    assert len(set(near) & set(judged.found)) >= 0.97 * len(near)
+    assert not set(far) & set(judged.found)
+    assert all(number % 2 for number in judged.found), "the first of two stays"
+    assert all(judged.notes["cluster"][number] == judged.notes["cluster"][number - 1] == number - 1 for number in judged.found)
+
+
+def jaccard(left: str, right: str) -> float:
+    """The overlap of two texts' 5-grams of words, exactly."""
+    first, second = set(shingles(left, 5)), set(shingles(right, 5))
+    return len(first & second) / len(first | second)
+
+
+def test_one_of_a_cluster_stays_the_first_or_the_longest_of_those_that_are_left() -> None:
+    base = " ".join(f"word{number}" for number in range(300))
+    texts = [base, "something else", base + " and", base + " and more", ""]
+    for keep, kept, expected in (("first", [1, 1, 1, 1, 1], {2, 3}), ("longest", [1, 1, 1, 1, 1], {0, 2}), ("first", [0, 1, 1, 1, 1], {3})):
+        step: Step = near_duplicates(keep=keep)  # type: ignore[arg-type]
+        step.judge(of(texts))
+        assert set(step.finish(np.array(kept, bool)).found) == expected
+    assert near_duplicates().finish(np.zeros(0, bool)).found == {}
+
+
+# -- Gopher -------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.readers
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["the", "be", "a", "#", "...", "-", "•", "12", "house", "and"]), max_size=30).map(" ".join), max_size=8
+    )
+)
+def test_rules_of_gopher_are_those_of_datatrove_with_the_same_words(lines: list[str]) -> None:
+    same_as_datatrove("\n".join(lines))
+
+
+@pytest.mark.readers
+def test_rules_of_gopher_on_pages_of_this_project() -> None:
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        text = path.read_text("utf-8")
+        for part in (text, *text.split("\n\n"), text * 2):
+            same_as_datatrove(part)
+
+
+def same_as_datatrove(text: str) -> None:
+    """Both say the same of a text, with our rule of what a word is."""
+    document_of, filters = reader("datatrove.data").Document, reader("datatrove.pipeline.filters")
+    pairs = ((gopher.gopher_quality(), filters.GopherQualityFilter()), (gopher.gopher_repetition(), filters.GopherRepetitionFilter()))
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (filters.gopher_quality_filter, filters.gopher_repetition_filter):
+            patch.setattr(module, "split_into_words", lambda text, language: gopher.words_of(text))
+        for mine, theirs in pairs:
+            try:
+                kept = theirs.filter(document_of(text=text, id="0")) is True
+            except ZeroDivisionError:  # datatrove has no rule for a text without words
+                kept = False
+            assert (not mine.judge(of([text])).found) == kept
+
+
+# -- private data -------------------------------------------------------------------------------------------------------------------------
+
+SENTENCES = (
+    "Please write to {} before Friday.",
+    "Escribe a {} antes del viernes.",
+    "Écrivez à {} avant vendredi.",
+    "Schreib bitte an {} bis Freitag.",
+    "Scrivi a {} entro venerdì.",
+    "Напишите на {} до пятницы.",
+    "请在周五之前联系 {} 。",
+    "金曜日までに {} に連絡してください。",
+)
+
+
+def planted(chance: random.Random, kind: str) -> str:
+    """A value of a kind, made up."""
+    digits = "".join(map(str, (chance.randrange(10) for _ in range(40))))
+    letters = "".join(chance.choices("ABCDEFGHJKLMNPQRSTUVWXYZ234567abcdefghijkmnopqrstuvwxyz", k=64))
+    if kind == "email":
+        return f"{chance.choice(('anna', 'j.smith', 'li-wei', 'o_k+news'))}{digits[:3]}@{chance.choice(('mail.ru', 'gmail.com', 'uni-koeln.de'))}"
+    if kind == "phone":
+        return chance.choice(
+            (f"+49 30 {digits[:7]}", f"+1-202-{digits[:3]}-{digits[3:7]}", f"+34 6{digits[:2]} {digits[2:5]} {digits[5:8]}")
+        )
+    if kind == "ip":
+        return f"{chance.choice((8, 31, 93, 140))}.{chance.randrange(256)}.{chance.randrange(256)}.{chance.randrange(1, 255)}"
+    if kind == "card":
+        body = f"4{digits[:14]}"
+        check = next(str(last) for last in range(10) if luhn(body + str(last)))
+        return chance.choice(("{}{}{}{}", "{} {} {} {}", "{}-{}-{}-{}")).format(*((body + check)[at : at + 4] for at in range(0, 16, 4)))
+    if kind == "iban":
+        bank = digits[:18]
+        check = next(f"{number:02}" for number in range(2, 99) if mod_97(f"DE{number:02}{bank}"))
+        return f"DE{check}{bank}"
+    upper = letters.upper().replace("0", "A").replace("1", "A").replace("8", "A").replace("9", "A")
+    return chance.choice(
+        (
+            f"AKIA{upper[:16]}",
+            f"ghp_{letters[:36]}",
+            f"sk-proj-{letters[:48]}",
+            f"xoxb-{digits[:12]}-{letters[:20]}",
+            f"hf_{'aBcDe' * 7}"[:37],
+        )
+    )
+
+
+def test_planted_private_data_are_found_in_eight_languages() -> None:
+    """2,000 values: nothing is missed, nothing is found of another kind."""
+    chance = random.Random(5)
+    wanted = [chance.choice(list(FORMS)) for _ in range(2000)]
+    texts = [SENTENCES[number % 8].format(planted(chance, kind)) for number, kind in enumerate(wanted)]
+    judged = private_data().judge(of(texts))
+    found = [judged.found[number][0].removeprefix("private_") if number in judged.found else "" for number in range(2000)]
+    hits = sum(a == b for a, b in zip(wanted, found, strict=True))
+    assert hits >= 0.99 * 2000, [(texts[at], found[at]) for at in range(2000) if found[at] != wanted[at]][:5]
+    assert sum(map(sum, judged.notes.values())) <= 1.01 * 2000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Version 1.2.3 and 10.0.0.1, 192.168.1.1, 127.0.0.1 and ::1.",
+        "The number 4111 1111 1111 1112 has a wrong check digit; 1234567890123 is a number.",
+        "Write to user@example.com or root@localhost.",
+        "From 1914-1918 to 2024-11-26 12:30:15, +5 or +123, 3.14159265358979, GB00 TEST.",
+        "std::vector<int>::iterator and a::b, 12:30:45, sk-learn, ghp_short",
+        "2 + 2 = 4, 00 1 2, +1",
+    ],
+)
+def test_what_looks_like_private_data_and_is_none(text: str) -> None:
+    assert list(private_values(text)) == []
+
+
+def test_a_value_belongs_to_the_example_that_holds_it() -> None:
+    texts = ["nothing", "a@b.org, c@d.org", "", "+49 30 1234567 and e@f.org"]
+    judged = private_data(kinds=["email", "phone"]).judge(of(texts))
+    assert judged.found == {1: ("private_email", "2 × email"), 3: ("private_email", "1 × email, 1 × phone")}
+    assert judged.notes == {"email": [0, 2, 0, 1], "phone": [0, 0, 0, 1]}
+
+
+# -- language -----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_languages_are_told_apart() -> None:
+    from prep_assets.quality.language import language
+
+    codes = ["en", "es", "fr", "de", "it", "ru", "zh", "ja"]
+    judged = language(keep=["de"], among=codes).judge(of([sentence.format("…") for sentence in SENTENCES]))
+    assert judged.notes["language"] == codes
+    assert sorted(judged.found) == [0, 1, 2, 4, 5, 6, 7]
