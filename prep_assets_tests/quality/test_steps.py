@@ -98,7 +98,8 @@ def test_planted_twins_are_found_and_others_are_not() -> None:
         step.judge(of(half))
     judged = step.finish(np.ones(len(texts), bool))
     overlap = [jaccard(texts[at], texts[at + 1]) for at in range(0, 2000, 2)]
-    near, far = ([2 * at + 1 for at, share in enumerate(overlap) if test(share)] for test in (lambda s: s >= 0.8, lambda s: s < 0.3))
+    near = [2 * at + 1 for at, share in enumerate(overlap) if share >= 0.8]
+    far = [2 * at + 1 for at, share in enumerate(overlap) if share < 0.3]
     assert len(near) > 500 and len(far) > 150
     assert len(set(near) & set(judged.found)) >= 0.97 * len(near)
     assert not set(far) & set(judged.found)
