@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from prep_assets.proofs.selection import Again
 
 VERSIONS = {"raw": "3", "pretrain": "7", "sft": "8", "preference": "11", "rl": "7", "contrastive": "3", "export": "5"}
-"""Code version of a family's assets; `raw` and `export` cover all families. Raised when the same input gives other bytes."""
+"""Code version of a family's assets, 1 where none stands here; `raw` and `export` cover all families. Raised when the same input gives other bytes."""
 
 
 # Columns of stores for the web UI: name, type, description.
@@ -355,7 +355,7 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def version(self) -> str:
         """Its code version."""
-        return VERSIONS[self.stage or self.family]
+        return VERSIONS.get(self.stage or self.family, "1")
 
     @property
     def upstream(self) -> tuple[str, ...]:

@@ -36,11 +36,12 @@ from prep_assets.defs.metadata import (
     store_metadata,
 )
 from prep_assets.defs.site import Site, WorkspaceResource
-from prep_assets.graph.graph import EVERY, with_parts
+from prep_assets.graph.graph import EVERY
 from prep_assets.graph.previews import Preview
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.stores.packed import open_packed
+from prep_assets.stores.packed import PackedStore, open_packed
+from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.defs.conftest import Everything
 from prep_assets_tests.defs.runs import materializations, plain
@@ -49,7 +50,7 @@ from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS, build, build_all,
 from prep_assets_tests.reports.hostile import Read, hostile_workspace, unseen
 
 TABLES = [name for name, asset in SHIPPED_ASSETS.items() if asset.streams or name.endswith("_raw")]
-TOKENS = ["pretrain_tokens", "sft_tokens", "sft_packed", *with_parts("preference_tokens", "rl_tokens"), "arithmetic_tokens"]
+TOKENS = [name for name, asset in EVERY.items() if any(stream.kind in (TokenStore, PackedStore) for stream in asset.streams.values())]
 
 
 def all_of(everything: Everything, asset: str) -> list[dict[str, Any]]:
