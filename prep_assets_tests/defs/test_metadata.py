@@ -146,8 +146,7 @@ def test_refused_records_are_counted_by_reason_with_the_path_of_the_quarantine(t
 def test_without_refused_records_there_is_no_quarantine_to_show(everything: Everything, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(everything.stores))
     workspace = Workspace.open()
-    published = workspace.published("sft_raw", "dolly")
-    assert published is not None
+    published = workspace.built("sft_raw", "dolly")
     metadata = store_metadata(workspace, published)
     assert metadata["refused_records"] == 0
     assert "quarantine" not in metadata and "refused_by_reason" not in metadata

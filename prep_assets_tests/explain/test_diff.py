@@ -67,10 +67,8 @@ def test_amounts_are_those_of_the_stores(tmp_path: Path) -> None:
 def test_records_in_pieces_are_put_together(tmp_path: Path) -> None:
     """Rows shorter than a record cut it; with epochs it is there several times, cut at other places."""
     workspace, found = two_versions(tmp_path, row_len=16, epochs={"own": 2})
-    published = workspace.published("sft_packed")
-    assert published is not None
-    tokens = workspace.published("sft_tokens", "own")
-    assert tokens is not None
+    published = workspace.built("sft_packed")
+    tokens = workspace.built("sft_tokens", "own")
     store = open_tokens(tokens.directory, "train")
     whole = [store.record(number, "tokens").tolist() for number in range(len(store))]
     held = [each.ids.tolist() for each in contents(workspace, published)]
@@ -124,8 +122,7 @@ def test_what_cannot_be_compared_is_said(made: Workspace) -> None:
         diff(made, "sft_packed", "draft")
     with pytest.raises(ConfigError, match="no version 'ffffnothing'"):
         diff(made, "sft_packed", "ffffnothing")
-    published = made.published("sft_export_trl")
-    assert published is not None
+    published = made.built("sft_export_trl")
     with pytest.raises(ConfigError, match="compare sft_packed, which it is made from"):
         list(contents(made, published))
 

@@ -383,8 +383,7 @@ def sft(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 def store_of(workspace: Workspace, asset: str, partition: str = "") -> Path:
-    found = workspace.published(asset, partition)
-    assert found is not None
+    found = workspace.built(asset, partition)
     return found.directory
 
 
@@ -602,8 +601,7 @@ def test_a_hidden_token_leads_back_to_its_region(sft: Workspace) -> None:
 
 
 def test_previews_and_the_report_tell_hidden_tokens_from_masked_ones(sft: Workspace) -> None:
-    published = sft.published("sft_tokens", "d")
-    assert published is not None
+    published = sft.built("sft_tokens", "d")
     shown = record_preview(store_from(sft, published), 0, "train", 1000)
     store = open_tokens(published.directory, "train")
     assert [weight < 0 for weight in shown.weights] == [mask == 0 for mask in attention(store, 0)]

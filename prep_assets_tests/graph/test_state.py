@@ -207,8 +207,8 @@ def test_a_run_with_other_options_builds_another_store_that_counts_as_current(lo
     assert overridden.manifest.recipe["packing"]["row_len"] == 300
     assert overridden.manifest.config_key == plain.manifest.build_key != overridden.manifest.build_key
     assert stale(local) == set()
-    current = reopened(local).published("sft_packed")
-    assert current is not None and current.directory == overridden.directory
+    current = reopened(local).built("sft_packed")
+    assert current.directory == overridden.directory
     reconfigure(local, "sft", packing={"row_len": 128})
     assert stale(local) == {"sft_packed"}, "the file asks for something else than when it was overridden"
 

@@ -23,11 +23,6 @@ LONG = "a" + " a" * 19
 """Twenty tokens."""
 
 
-@pytest.fixture(scope="module")
-def bound() -> Bound:
-    return chatml.bound()
-
-
 def chat(*contents: str, system: str | None = None) -> Sample:
     head = () if system is None else (turn(SYSTEM, system),)
     return Sample((*head, *(turn((USER, ASSISTANT)[i % 2], content) for i, content in enumerate(contents))))
