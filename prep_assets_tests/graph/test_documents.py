@@ -29,7 +29,6 @@ from prep_assets.pipeline.examples import Deduplicator, Reading
 from prep_assets.pipeline.sources import Pinned, Router
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mutations import MASK_MUTATIONS
-from prep_assets.samples import Sample
 from prep_assets.schemas.reader import Account, Reader
 from prep_assets.schemas.registry import Convert, convert_with
 from prep_assets.schemas.text import TextField
@@ -140,17 +139,6 @@ def test_the_shortcut_gives_what_the_long_way_gives(
     short = read(file, asked, convert_with("text", options), sizes, deduplicate, block_bytes)
     long = read(file, asked, through_all_forms(options), sizes, deduplicate, 1 << 20)
     assert short == long
-
-
-@given(ROWS, OPTIONS)
-def test_the_plain_text_of_a_row_is_that_of_its_sample(row: dict[str, Any], options: dict[str, Any]) -> None:
-    schema = convert_with("text", options)
-    assert isinstance(schema, TextField)
-    text = schema.plain(row)
-    if text is not None:
-        sample = schema(row)
-        assert isinstance(sample, Sample)
-        assert text == "".join(turn.text for turn in sample.turns)
 
 
 @pytest.mark.parametrize("row", [{"text": "A cat."}, {"text": " \u732b\n"}])
