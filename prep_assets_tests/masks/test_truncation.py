@@ -63,6 +63,15 @@ def test_ends(bound: Bound, options: dict[str, Any], left: str) -> None:
     assert text(bound, found).replace(answer, f"⟦{answer}⟧") == left
 
 
+def test_a_stop_token_ends_what_is_cut_off_and_nothing_else(bound: Bound) -> None:
+    sample = chat("Hi", "Hello there.", "Bye", "Ciao.")
+    whole, stop = run(bound, [sample]), bound.vocabulary.control["<|im_end|>"]
+    ids, loss = whole.ids(0).tolist(), whole.loss(0).tolist()
+    for limit in range(loss.index(1.0) + 1, len(ids)):
+        found = run(bound, [sample], max_seq_len=limit, truncation="end", keep_stop=True)
+        assert found.ids(0).tolist() == [*ids[: limit - 1], stop if loss[limit - 1] else ids[limit - 1]]
+
+
 def test_prompt(bound: Bound) -> None:
     """The longest question gives up its end; headers, answers, stop tokens and the system turn are whole."""
     sample = chat("Hi", "Hello", LONG, "Bye", system=LONG)
