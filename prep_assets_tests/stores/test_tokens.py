@@ -152,15 +152,6 @@ def test_more_than_ten_thousand_shards_stay_in_order(tmp_path: Path) -> None:
     assert open_tokens(tmp_path, "train").arrays["tokens"][:].tolist() == [7, 8, 9]
 
 
-@pytest.mark.parametrize("storage", STORAGE)
-def test_two_writes_are_equal_to_the_byte(tmp_path: Path, contents: Contents, storage: StorageFormat) -> None:
-    records = [[number, *range(number % 50)] for number in range(3000)]
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        write(tmp_path / name, storage, records, sizes=(100, 1000), limit=20_000)
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-
-
 # what does not fit together
 
 
