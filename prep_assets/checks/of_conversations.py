@@ -294,7 +294,7 @@ class Chats(Conversations):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         recipe, self.template = store.recipe, store.workspace.template(store.workspace.family(Sft))
-        options = MaskOptions(**{key: recipe[key] for key in MaskOptions.__dataclass_fields__})
+        options = MaskOptions.of(recipe)
         self.derivation = PlainDerivation(options, self.template, typed_controls=recipe["special_in_content"] == "allow")
         limit = recipe["preprocessing"]["max_seq_len"]
         self.truncation = Truncation(recipe["truncation"], limit, recipe["truncation_keeps_stop"], recipe["truncation_keeps"])

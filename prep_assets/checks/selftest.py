@@ -183,7 +183,7 @@ def sft_trials(store: Store) -> list[Trial]:
     marked, trials = template.training or template.source, masked_trials(Chats, store)
     if not marks_generated(marked):
         return trials
-    options = MaskOptions(**{key: store.recipe[key] for key in MaskOptions.__dataclass_fields__})
+    options = MaskOptions.of(store.recipe)
     spoiled = replace(template, training=everything_marked(marked))
     for name in store.streams():
         sources = first((batch.source(at) for batch in chats.examples(name) for at in range(len(batch.numbers))), TRIES)

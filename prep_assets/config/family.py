@@ -394,7 +394,7 @@ RULES = (
         "image_tokens says how many tokens stand for an image. Leave one of the two out",
     ),
     *(
-        Rule(path, lambda family: _stores_text(family), "a contrastive store holds lines of text and no tokens. Leave it out")
+        Rule(path, lambda family: _stores_text(family), "its stores hold lines of text and no tokens. Leave it out")
         for path in ("output.storage_format", "output.dtype", "output.max_tokens_per_shard", "pad_vocab_to", "engine")
     ),
     Rule(

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
 import yaml
@@ -13,6 +13,7 @@ from pydantic import Field
 
 from prep_assets.config.loading import FILE as TOMBSTONES
 from prep_assets.config.loading import PACKAGE, located
+from prep_assets.config.models import FAMILIES
 from prep_assets.defs.definitions import definitions
 from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.site import Site, WorkspaceResource
@@ -20,7 +21,10 @@ from prep_assets.errors import ConfigError
 from prep_assets.stores.bucket import local_root
 from prep_assets.stores.manifest import digest
 
-Family = Literal["pretrain", "sft", "preference", "rl", "contrastive"]
+if TYPE_CHECKING:
+    Family = str
+else:
+    Family = Literal[tuple(FAMILIES)]
 STARTER = "gsm8k"
 """The shipped sample that a scaffolded component starts with."""
 
@@ -50,7 +54,7 @@ class TrainingDataScaffolder(Scaffolder[Any]):
 class TrainingData(dg.Component, dg.Model, dg.Resolvable):
     """Assets of one family of training data: pinned sources, tokens with a proven loss mask, packed rows; with checks, sensors and a schedule."""
 
-    family: Family = Field(description="pretrain, sft, preference, rl or contrastive.")
+    family: Family = Field(description=f"One of {', '.join(FAMILIES)}.")
     config: str | dict[str, Any] = Field(
         description="The family's configuration: the path of a YAML file, relative to the folder of defs.yaml, or its keys right here."
     )

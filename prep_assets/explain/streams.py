@@ -25,7 +25,7 @@ from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.exports.readable import SIDES, Pairs, Readable, Source
 from prep_assets.exports.registry import reader
 from prep_assets.graph.exports import Exporting, open_export_source
-from prep_assets.graph.graph import EVERY, asset_named, holds, lines_of, upstream_of, with_parts
+from prep_assets.graph.graph import EVERY, asset_named, holds, lines_of, upstream_of
 from prep_assets.pipeline.asset import FromParts
 from prep_assets.pipeline.groups import splits
 from prep_assets.pipeline.sources import domain_of, pinned, read_sources, router_of
@@ -45,10 +45,7 @@ from prep_assets.stores.version_folders import Published
 
 DRAFT = " (draft)"
 """Suffix of the label of a draft."""
-WITH_ROWS = (
-    *("pretrain_tokens", "sft_tokens", "sft_packed", *with_parts("preferences", "rl_prompts"), "arithmetic_prompts", "contrastive"),
-    *(*with_parts("preference_tokens", "rl_tokens"), "arithmetic_tokens", *with_parts("rl_groups")),
-)
+WITH_ROWS = tuple(name for name, asset in EVERY.items() if asset.streams)
 """Assets whose stores hold records; an export holds those of the store that it was made from."""
 _HELD_OUT = re.compile(r"(.*_)?(dev|test)(_packed|/.*)?")
 AnyStream = PackedStore | TokenStore | Lines | GroupStore

@@ -142,16 +142,16 @@ def _why_content(span: Span, weight: float, policy: MaskPolicy) -> Why:
     }
     if region.kind == IMAGE:
         return Why(False, "image", "it stands for an image; placeholders are never trained", **location)
-    kind, named = region.kind, role in policy.roles
+    kind, named = region.kind, role in policy.mask
     # the first that applies decides
     reasons = (
         (not region.attend, f"the {kind} of this {role} turn is not attended to, and what is not is never trained", ""),
-        (kind == THINKING and not policy.thinking, "train_thinking is false: reasoning is not trained", "train_thinking"),
-        (kind == TOOL_CALL and not policy.tool_calls, "train_tool_calls is false: tool calls are not trained", "train_tool_calls"),
+        (kind == THINKING and not policy.train_thinking, "train_thinking is false: reasoning is not trained", "train_thinking"),
+        (kind == TOOL_CALL and not policy.train_tool_calls, "train_tool_calls is false: tool calls are not trained", "train_tool_calls"),
         (policy.weight(role, region) and not weight, f"train_turns: last, and turn {span.turn} is not the last trained one", "train_turns"),
         (region.loss_weight is not None, f"the {kind} of this {role} turn has the loss weight {region.loss_weight or 0:g}", ""),
-        (named, f"mask.{role}: {policy.roles.get(role)}", f"mask.{role}"),
-        (True, f"mask_default: {policy.default}, and mask does not name the role {role!r}", "mask_default"),
+        (named, f"mask.{role}: {policy.mask.get(role)}", f"mask.{role}"),
+        (True, f"mask_default: {policy.mask_default}, and mask does not name the role {role!r}", "mask_default"),
     )
     because, option = next(reason for applies, *reason in reasons if applies)
     return Why(weight > 0, "content", because, option, **location)
@@ -183,8 +183,8 @@ def _why_template(rendered: Rendered, place: int, weights: list[float], policy: 
             (stop.end for stop in rendered.stops if previous is not None and stop.turn == previous.turn),
             default=previous.end if previous else 0,
         )
-        trained = policy.headers and place >= end
-        because = f"the template writes it before turn {span.turn}, and train_headers is {str(policy.headers).lower()}"
+        trained = policy.train_headers and place >= end
+        because = f"the template writes it before turn {span.turn}, and train_headers is {str(policy.train_headers).lower()}"
         return Why(trained, "template", because, "train_headers", span.turn, span.role)
     return Why(False, "template", "the template writes it between or after the turns; no option trains it")
 

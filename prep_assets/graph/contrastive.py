@@ -12,8 +12,8 @@ from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, deriv
 from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.models import Contrastive
 from prep_assets.graph.previews import line_preview
-from prep_assets.graph.quality import CONTRASTIVE_QUALITY
-from prep_assets.graph.raw import CONTRASTIVE_RAW
+from prep_assets.graph.quality import quality_asset
+from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import CONTRAST_COLUMNS, PUBLISHED, Asset, Check, FromRows, Store, Stream, option_recipe
 from prep_assets.pipeline.lines import audit_lines, contrast_digest, contrast_line, write_lines
 from prep_assets.pipeline.workspace import Workspace
@@ -21,6 +21,9 @@ from prep_assets.proofs.rows import check_contrasts
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Contrast
 from prep_assets.stores.lines import Lines, open_lines
+
+CONTRASTIVE_RAW = raw_asset("contrastive", "Source files of queries with positive and negative texts, pinned by content hash.")
+CONTRASTIVE_QUALITY = quality_asset(CONTRASTIVE_RAW)
 
 TRAIN, TEST = "contrastive", "contrastive_test"
 
@@ -79,4 +82,4 @@ Texts that are only to be embedded stand there with their ids.""",
 )
 
 
-ASSETS = (CONTRASTIVE,)
+ASSETS = (CONTRASTIVE_RAW, CONTRASTIVE_QUALITY, CONTRASTIVE)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from tokenize import TokenError
 
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
-from prep_assets.graph import contrastive, preference, pretrain, quality, raw, rl, sft
 from prep_assets.graph.exports import Exporting, about, export_asset, exporting
 from prep_assets.pipeline.asset import Asset, Check, FromLines, FromParts, Store
 from prep_assets.pipeline.workspace import Workspace
@@ -16,8 +16,7 @@ from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import rare_collections
 
-DECLARED = tuple(asset for module in (raw, quality, pretrain, sft, preference, rl, contrastive) for asset in module.ASSETS)
-EVERY: Mapping[str, Asset] = {asset.name: asset for family in FAMILIES for asset in DECLARED if asset.family == family}
+EVERY: Mapping[str, Asset] = {asset.name: asset for family in FAMILIES for asset in import_module(f"prep_assets.graph.{family}").ASSETS}
 """All assets but exports, those among them that not every configuration has."""
 ASSETS: Mapping[str, Asset] = {name: asset for name, asset in EVERY.items() if asset.absent is None}
 """Those that every configuration of their family has."""
@@ -151,11 +150,6 @@ def lines_of(asset: str, stream: str) -> tuple[str, str] | None:
     if not isinstance(source, FromParts):
         return None
     return source.lines.get(stream) or (lines_of(source.assets[1], stream) if len(source.assets) > 1 else None)
-
-
-def with_parts(*names: str) -> list[str]:
-    """Assets, each with the one whose stores it merges."""
-    return [asset for name in names for asset in (EVERY[name].parts, name)]
 
 
 def holds(asset: str, kind: type) -> bool:

@@ -13,8 +13,8 @@ from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, 
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.exports.readable import Pairs
 from prep_assets.graph.previews import line_preview, record_preview
-from prep_assets.graph.quality import PREFERENCE_QUALITY
-from prep_assets.graph.raw import PREFERENCE_RAW
+from prep_assets.graph.quality import quality_asset
+from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import (
     MASKED_TOKEN_COLUMNS,
     PAIR_COLUMNS,
@@ -39,6 +39,9 @@ from prep_assets.samples import Pair
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import TokenStore
+
+PREFERENCE_RAW = raw_asset("preference", "Source files of preference pairs, pinned by content hash.")
+PREFERENCE_QUALITY = quality_asset(PREFERENCE_RAW)
 
 # Preference pairs: those of one domain, and those of all domains as ``preferences.jsonl``, shuffled, with a held-out test file.
 #
@@ -186,4 +189,4 @@ Pairs that are held out are in the folder `test`.""",
 )
 
 
-ASSETS = (PREFERENCES_BY_DOMAIN, PREFERENCES, PREFERENCE_TOKENS_BY_DOMAIN, PREFERENCE_TOKENS)
+ASSETS = (PREFERENCE_RAW, PREFERENCE_QUALITY, PREFERENCES_BY_DOMAIN, PREFERENCES, PREFERENCE_TOKENS_BY_DOMAIN, PREFERENCE_TOKENS)

@@ -19,8 +19,8 @@ from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.graph.previews import record_preview
-from prep_assets.graph.quality import PRETRAIN_QUALITY
-from prep_assets.graph.raw import PRETRAIN_RAW
+from prep_assets.graph.quality import quality_asset
+from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import IMAGES, TOKEN_COLUMNS, TOKENIZER, Asset, Check, FromRows, NeedsMore, Stream, Target, option_recipe
 from prep_assets.pipeline.documents import (
     Documents,
@@ -42,6 +42,14 @@ from prep_assets.stores.tokens import Block, RecordWriter, TokenStore
 from prep_assets.text.documents import STARTS, FillInTheMiddle, check_fixed_bytes, sentences_of, sentinels_of
 from prep_assets.text.ids import Flat
 from prep_assets.text.vocabulary import Ends, ends_of
+
+PRETRAIN_RAW = raw_asset(
+    "pretrain",
+    """Source files of pretraining documents, pinned by content hash.
+
+Nothing is copied: the store lists names, sizes, hashes and row counts, and quarantine lists every row that cannot be read.""",
+)
+PRETRAIN_QUALITY = quality_asset(PRETRAIN_RAW)
 
 
 def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
@@ -221,4 +229,4 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
 )
 
 
-ASSETS = (PRETRAIN_TOKENS,)
+ASSETS = (PRETRAIN_RAW, PRETRAIN_QUALITY, PRETRAIN_TOKENS)

@@ -7,7 +7,6 @@ from functools import partial
 from prep_assets.checks.of_quality import NOT_BLOCKED, VERDICTS_AGAIN
 from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.config.models import FAMILIES
-from prep_assets.graph.raw import CONTRASTIVE_RAW, PREFERENCE_RAW, PRETRAIN_RAW, RL_RAW, SFT_RAW
 from prep_assets.pipeline.asset import VERDICT_COLUMNS, Asset
 from prep_assets.pipeline.quality import quality_recipe, write_verdicts
 from prep_assets.pipeline.verdicts import read_verdicts
@@ -18,7 +17,8 @@ def _absent(family: str, workspace: Workspace) -> str:
     return "" if workspace.family(FAMILIES[family]).quality.steps else f"{family}.yaml names no quality steps. Set quality.steps"
 
 
-def _asset(raw: Asset) -> Asset:
+def quality_asset(raw: Asset) -> Asset:
+    """The asset that judges the examples of a family."""
     return Asset(
         name=f"{raw.family}_quality",
         family=raw.family,
@@ -37,11 +37,3 @@ Steps drop examples, note something about them, or block publication. Who reads 
         kind="parquet",
         columns=VERDICT_COLUMNS,
     )
-
-
-PRETRAIN_QUALITY = _asset(PRETRAIN_RAW)
-SFT_QUALITY = _asset(SFT_RAW)
-PREFERENCE_QUALITY = _asset(PREFERENCE_RAW)
-CONTRASTIVE_QUALITY = _asset(CONTRASTIVE_RAW)
-RL_QUALITY = _asset(RL_RAW)
-ASSETS = (PRETRAIN_QUALITY, SFT_QUALITY, PREFERENCE_QUALITY, CONTRASTIVE_QUALITY, RL_QUALITY)

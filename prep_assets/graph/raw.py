@@ -175,7 +175,8 @@ def _read_shard(stretches: Sequence[Stretch], folder: Path, *, files: Sequence[S
         return {"rows": dict(rows), "others": dict(own_router.others), "refused": quarantine.counts}
 
 
-def _asset(family: str, description: str) -> Asset:
+def raw_asset(family: str, description: str) -> Asset:
+    """The asset that pins the source files of a family."""
     return Asset(
         name=f"{family}_raw",
         family=family,
@@ -189,16 +190,3 @@ def _asset(family: str, description: str) -> Asset:
         kind="file",
         columns=SOURCE_COLUMNS,
     )
-
-
-PRETRAIN_RAW = _asset(
-    "pretrain",
-    """Source files of pretraining documents, pinned by content hash.
-
-Nothing is copied: the store lists names, sizes, hashes and row counts, and quarantine lists every row that cannot be read.""",
-)
-SFT_RAW = _asset("sft", "Source files of instructions and chats, pinned by content hash.")
-PREFERENCE_RAW = _asset("preference", "Source files of preference pairs, pinned by content hash.")
-CONTRASTIVE_RAW = _asset("contrastive", "Source files of queries with positive and negative texts, pinned by content hash.")
-RL_RAW = _asset("rl", "Source files of questions with known answers, pinned by content hash.")
-ASSETS = (PRETRAIN_RAW, SFT_RAW, PREFERENCE_RAW, CONTRASTIVE_RAW, RL_RAW)

@@ -23,8 +23,8 @@ from prep_assets.checks.sources_again import by_prompt
 from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.graph.previews import group_preview, line_preview, record_preview
-from prep_assets.graph.quality import RL_QUALITY
-from prep_assets.graph.raw import RL_RAW
+from prep_assets.graph.quality import quality_asset
+from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import (
     GROUP_COLUMNS,
     PROMPT_COLUMNS,
@@ -52,6 +52,9 @@ from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import Lines, LinesWriter
 from prep_assets.stores.published import Draft
 from prep_assets.stores.tokens import TokenStore
+
+RL_RAW = raw_asset("rl", "Source files of questions with known answers, pinned by content hash.")
+RL_QUALITY = quality_asset(RL_RAW)
 
 # RL prompts, of one domain and of all as one: questions with a verifiable answer → ``rl_prompts_train.jsonl`` and ``rl_prompts_test.jsonl``.
 
@@ -301,6 +304,8 @@ RL_GROUPS = Asset(
 
 
 ASSETS = (
+    RL_RAW,
+    RL_QUALITY,
     RL_PROMPTS_BY_DOMAIN,
     RL_PROMPTS,
     ARITHMETIC_PROMPTS,

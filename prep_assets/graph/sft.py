@@ -18,8 +18,8 @@ from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import PrepAssetsError, StoreError, TemplateError
 from prep_assets.graph.previews import packed_preview, record_preview
-from prep_assets.graph.quality import SFT_QUALITY
-from prep_assets.graph.raw import SFT_RAW
+from prep_assets.graph.quality import quality_asset
+from prep_assets.graph.raw import raw_asset
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.packing.plan import PerToken
 from prep_assets.pipeline.asset import (
@@ -54,6 +54,10 @@ from prep_assets.stores.segments import Segmented
 from prep_assets.stores.tokens import ATTENTION, RecordWriter, TokenStore, open_tokens
 from prep_assets.stores.verification import write_json
 from prep_assets.text.certify import Certificate, certify
+from prep_assets.text.spans import MaskPolicy
+
+SFT_RAW = raw_asset("sft", "Source files of instructions and chats, pinned by content hash.")
+SFT_QUALITY = quality_asset(SFT_RAW)
 
 # The certificate of the chat template: what it does with conversations, and by which proofs their masks hold.
 
@@ -101,13 +105,7 @@ SFT_TEMPLATE = Asset(
 # SFT tokens: instructions and chats → token ids with a loss mask, one store per domain.
 
 MASK = (
-    "mask",
-    "mask_default",
-    "train_on_eos",
-    "train_turns",
-    "train_thinking",
-    "train_tool_calls",
-    "train_headers",
+    *MaskPolicy.__dataclass_fields__,
     "special_in_content",
     "truncation",
     "truncation_keeps_stop",
@@ -435,6 +433,8 @@ Trainers read `sft_packed.h5` (datasets `tokens` and `loss_mask`, both (N, row_l
 
 
 ASSETS = (
+    SFT_RAW,
+    SFT_QUALITY,
     SFT_TEMPLATE,
     SFT_TOKENS,
     SFT_PACKED,

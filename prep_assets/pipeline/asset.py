@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from prep_assets.proofs.second_reading import MessageFields
     from prep_assets.proofs.selection import Again
 
-VERSIONS = {"raw": "3", "pretrain": "7", "sft": "8", "preference": "11", "rl": "7", "contrastive": "3", "export": "5", "quality": "1"}
-"""Code version of a family's assets; `raw`, `quality` and `export` cover all families. Raised when the same input gives other bytes."""
+VERSIONS = {"raw": "3", "pretrain": "7", "sft": "8", "preference": "11", "rl": "7", "contrastive": "3", "export": "5"}
+"""Code version of a family's assets, 1 where none is given; `raw`, `quality` and `export` cover all families. Raised when the same input gives other bytes."""
 
 
 # Columns of stores for the web UI: name, type, description.
@@ -361,7 +361,7 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def version(self) -> str:
         """Its code version."""
-        return VERSIONS[self.stage or self.family]
+        return VERSIONS.get(self.stage or self.family, "1")
 
     def upstream(self, workspace: Workspace) -> tuple[str, ...]:
         """The assets whose stores it reads, of those that the configuration has."""

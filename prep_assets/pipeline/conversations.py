@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import compress
 from typing import Any, NamedTuple
@@ -643,16 +643,7 @@ class Conversations(Struct, dict=True):
 
     @cached_property
     def _options(self) -> MaskOptions:
-        policy = self.encoder.policy
-        return MaskOptions(
-            policy.roles,
-            policy.default,
-            policy.train_on_eos,
-            policy.turns,
-            train_thinking=policy.thinking,
-            train_tool_calls=policy.tool_calls,
-            train_headers=policy.headers,
-        )
+        return MaskOptions.of(asdict(self.encoder.policy))
 
     @cached_property
     def _pattern(self) -> re.Pattern[str] | None:
@@ -661,15 +652,7 @@ class Conversations(Struct, dict=True):
 
 def policy(family: Sft) -> MaskPolicy:
     """The mask policy of a family's configuration."""
-    return MaskPolicy(
-        family.mask,
-        family.mask_default,
-        family.train_on_eos,
-        family.train_turns,
-        thinking=family.train_thinking,
-        tool_calls=family.train_tool_calls,
-        headers=family.train_headers,
-    )
+    return MaskPolicy(**{name: getattr(family, name) for name in MaskPolicy.__dataclass_fields__})
 
 
 def conversations_of(workspace: Workspace, domain: Domain, quarantine: Quarantine) -> Conversations:

@@ -75,7 +75,7 @@ def reject_lines(batch: Sequence[Mapping[str, Any]], first: int, refused: Mappin
 # Tokenized preference pairs: both sides rendered and encoded, loss on the answer and its stop token only.
 
 SIDES = ("chosen", "rejected")
-LAST_ANSWER = MaskPolicy(turns="last")
+LAST_ANSWER = MaskPolicy(train_turns="last")
 """What the weights of a plain side say, which columns leave out: its last turn is trained, an answer, and nothing else."""
 
 

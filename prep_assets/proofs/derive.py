@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
@@ -73,6 +73,11 @@ class MaskOptions:
     train_thinking: bool = True
     train_tool_calls: bool = True
     train_headers: bool = False
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Those among `values`, such as a recipe; an option that is younger than the recipe has its default, which keeps the bytes of that time."""
+        return cls(**{name: values[name] for name in cls.__dataclass_fields__ if name in values})
 
 
 @dataclass(frozen=True, slots=True)

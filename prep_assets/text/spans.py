@@ -93,25 +93,25 @@ EosPolicy = Literal["turn", "last", "all", "none"]
 
 @dataclass(frozen=True, slots=True)
 class MaskPolicy:
-    """Which tokens are trained.
+    """Which tokens are trained: the options of the configuration that decide it, under its names.
 
     Attributes:
-        roles: role → ``train`` or ``mask``.
-        default: action for unlisted roles.
+        mask: role → ``train`` or ``mask``.
+        mask_default: action for unlisted roles.
         train_on_eos: which stop tokens are trained: those after trained turns (``turn``), only the last of these (``last``), those after
             all turns (``all``), or ``none``.
-        turns: ``all`` trained turns, or only the ``last`` one.
-        thinking, tool_calls: whether reasoning and tool calls in trained turns are trained.
-        headers: whether the role headers of trained turns are trained as well.
+        train_turns: ``all`` trained turns, or only the ``last`` one.
+        train_thinking, train_tool_calls: whether reasoning and tool calls in trained turns are trained.
+        train_headers: whether the role headers of trained turns are trained as well.
     """
 
-    roles: Mapping[str, Action] = field(default_factory=lambda: {ASSISTANT: "train", COMPLETION: "train", DOCUMENT: "train"})
-    default: Action = "mask"
+    mask: Mapping[str, Action] = field(default_factory=lambda: {ASSISTANT: "train", COMPLETION: "train", DOCUMENT: "train"})
+    mask_default: Action = "mask"
     train_on_eos: EosPolicy = "turn"
-    turns: Literal["all", "last"] = "all"
-    thinking: bool = True
-    tool_calls: bool = True
-    headers: bool = False
+    train_turns: Literal["all", "last"] = "all"
+    train_thinking: bool = True
+    train_tool_calls: bool = True
+    train_headers: bool = False
 
     def weights(self, spans: Sequence[Span]) -> list[float]:
         """Weights of the regions of a conversation: that of the source, else that of the role; `UNATTENDED` for unattended regions."""
@@ -119,7 +119,7 @@ class MaskPolicy:
 
     def _loss_weights(self, spans: Sequence[Span]) -> list[float]:
         weights = [self.weight(span.role, span.region) for span in spans]
-        if self.turns == "all":
+        if self.train_turns == "all":
             return weights
         last = max((span.turn for span, weight in zip(spans, weights, strict=True) if weight), default=-1)
         return [weight if span.turn == last else 0.0 for span, weight in zip(spans, weights, strict=True)]
@@ -135,14 +135,14 @@ class MaskPolicy:
                 raise Refused("trained_unattended", detail, stage="render")
 
     def weight(self, role: str, region: Region) -> float:
-        """Loss weight of a region in a turn of `role`, regardless of `turns` and of attention."""
+        """Loss weight of a region in a turn of `role`, regardless of `train_turns` and of attention."""
         if region.kind == IMAGE:  # placeholders are not predicted
             return 0.0
-        if (region.kind == THINKING and not self.thinking) or (region.kind == TOOL_CALL and not self.tool_calls):
+        if (region.kind == THINKING and not self.train_thinking) or (region.kind == TOOL_CALL and not self.train_tool_calls):
             return 0.0
         if region.loss_weight is not None:
             return float(region.loss_weight)
-        return 1.0 if self.roles.get(role, self.default) == "train" else 0.0
+        return 1.0 if self.mask.get(role, self.mask_default) == "train" else 0.0
 
     def check_stops(self, rendered: Rendered) -> None:
         """Reject (``no_stop_token``) a conversation whose last trained answer lacks the stop token that the policy trains."""
@@ -184,7 +184,7 @@ def steps(rendered: Rendered, policy: MaskPolicy) -> list[Step]:
     turn_end = 0
     for i, (span, weight) in enumerate(zip(spans, weights, strict=True)):
         starts_turn = i == 0 or spans[i - 1].turn != span.turn
-        start = turn_end if policy.headers and starts_turn and weight > 0 else span.start
+        start = turn_end if policy.train_headers and starts_turn and weight > 0 else span.start
         all_steps += [(start, weight), (span.end, 0.0)]
         if i + 1 == len(spans) or spans[i + 1].turn != span.turn:
             stop, turn_end = stop_bounds.get(span.turn, (span.end, span.end))

@@ -61,7 +61,7 @@ IDLE = [
     ("pretrain", "preprocessing: {fim: {middle_token: m}}", "preprocessing.fim.middle_token: 'm' means nothing here", "Set fim.rate"),
     ("pretrain", "output: {max_tokens_per_shard: 9}", "output.max_tokens_per_shard: 9 means nothing here", "storage_format: bin"),
     *(
-        ("contrastive", option, f"{path} means nothing here: a contrastive store holds lines of text", "Leave it out")
+        ("contrastive", option, f"{path} means nothing here: its stores hold lines of text", "Leave it out")
         for option, path in (
             ("output: {storage_format: bin}", "output.storage_format: 'bin'"),
             ("output: {dtype: int64}", "output.dtype: 'int64'"),

@@ -36,11 +36,12 @@ from prep_assets.defs.metadata import (
     store_metadata,
 )
 from prep_assets.defs.site import Site, WorkspaceResource
-from prep_assets.graph.graph import EVERY, with_parts
+from prep_assets.graph.graph import EVERY
 from prep_assets.graph.previews import Preview
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.stores.packed import open_packed
+from prep_assets.stores.packed import PackedStore, open_packed
+from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.defs.conftest import Everything
 from prep_assets_tests.defs.runs import materializations, plain
@@ -49,7 +50,7 @@ from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS, build, build_all,
 from prep_assets_tests.reports.hostile import Read, hostile_workspace, unseen
 
 TABLES = [name for name, asset in SHIPPED_ASSETS.items() if asset.streams or name.endswith("_raw")]
-TOKENS = ["pretrain_tokens", "sft_tokens", "sft_packed", *with_parts("preference_tokens", "rl_tokens"), "arithmetic_tokens"]
+TOKENS = [name for name, asset in EVERY.items() if any(stream.kind in (TokenStore, PackedStore) for stream in asset.streams.values())]
 
 
 def all_of(everything: Everything, asset: str) -> list[dict[str, Any]]:
@@ -145,8 +146,7 @@ def test_refused_records_are_counted_by_reason_with_the_path_of_the_quarantine(t
 def test_without_refused_records_there_is_no_quarantine_to_show(everything: Everything, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(everything.stores))
     workspace = Workspace.open()
-    published = workspace.published("sft_raw", "dolly")
-    assert published is not None
+    published = workspace.built("sft_raw", "dolly")
     metadata = store_metadata(workspace, published)
     assert metadata["refused_records"] == 0
     assert "quarantine" not in metadata and "refused_by_reason" not in metadata

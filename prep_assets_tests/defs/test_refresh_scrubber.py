@@ -32,8 +32,7 @@ def test_damage_becomes_failed_checks_and_runs(tmp_path: Path, instance: dg.Dags
     sound = look(None)
     assert not sound.run_requests
     assert "0 files damaged" in str(sound.skip_reason)
-    published = workspace.published("pretrain_raw", "a")
-    assert published is not None
+    published = workspace.built("pretrain_raw", "a")
     path = published.directory / "sources.json"
     path.write_bytes(path.read_bytes().replace(b"rows", b"Rows"))
     found = look(sound.cursor)

@@ -175,8 +175,7 @@ def test_what_has_changed_is_built_again_and_nothing_else(workspace: Workspace, 
 def test_what_a_domain_was_made_from_and_is_damaged_is_built_again_first(workspace: Workspace) -> None:
     told(workspace, "sft_raw")
     for name in NAMES:
-        store = workspace.published("sft_raw", name)
-        assert store is not None
+        store = workspace.built("sft_raw", name)
         with (store.directory / "sources.json").open("r+b") as file:
             os.truncate(file.fileno(), 5)
     events = told(workspace, "sft_tokens")
@@ -189,8 +188,7 @@ def test_what_was_current_is_compared_before_something_is_made_from_it(workspace
     mine = replace(workspace, workers=workers)
     told(mine, "sft_tokens")
     shutil.rmtree(workspace.stores / "sft_tokens")
-    store = workspace.published("sft_raw", "c")
-    assert store is not None
+    store = workspace.built("sft_raw", "c")
     path = store.directory / "sources.json"
     path.write_bytes(path.read_bytes().replace(b"0", b"1", 1))
     events = told(mine, "sft_raw", "sft_tokens")

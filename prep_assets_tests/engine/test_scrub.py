@@ -49,8 +49,7 @@ def rot(path: Path, at: int = 0) -> None:
 
 
 def payload(workspace: Workspace, asset: str, suffix: str) -> Path:
-    published = workspace.published(asset, "a")
-    assert published is not None
+    published = workspace.built(asset, "a")
     return next(path for path in sorted(published.directory.rglob("*")) if path.name.endswith(suffix))
 
 

@@ -114,8 +114,7 @@ def test_tokens_that_packing_leaves_out_are_counted(tmp_path: Path) -> None:
     left = sum(
         int(each.detail.split()[0]) for row in range(8) for each in _sft(workspace, f"chats#{row}").not_here if each.reason == "left_out"
     )
-    packed = workspace.published("sft_packed")
-    assert packed is not None
+    packed = workspace.built("sft_packed")
     assert left == packed.manifest.counts["tokens_left_out"] + packed.manifest.counts["tokens_in_untrained_rows"] > 0
 
 
@@ -194,8 +193,7 @@ def decoded(workspace: Workspace, name: str) -> str:
     from prep_assets.config.models import Sft
     from prep_assets.stores.packed import open_packed
 
-    published = workspace.published(name)
-    assert published is not None
+    published = workspace.built(name)
     table = open_packed(published.directory, "sft_packed")
     return workspace.vocabulary(workspace.family(Sft)).decode([int(token) for row in table.tokens for token in row])
 
@@ -218,8 +216,7 @@ def test_only_what_held_it_is_built_again(workspace: Workspace) -> None:
     # the row and its duplicate are refused by name, and what they said is nowhere
     assert "Garden Street" not in text_of(again)
     assert [each.not_here[0].reason for row in (1, 3) for each in where(again, f"one#{row}")] == ["records/forgotten"] * 2
-    published = again.published("sft_tokens", "one")
-    assert published is not None
+    published = again.built("sft_tokens", "one")
     assert published.manifest.counts["refused"] == {"records/forgotten": 2}
     assert all(verdict.passed for verdict in verdicts(again, published).values())
 
@@ -291,8 +288,7 @@ def test_every_family_forgets(workspace: Workspace, record: str) -> None:
     needles = needles_of(workspace, before)
     holding = {(each.asset, each.partition) for each in before.found if "_export_" not in each.asset}
     for asset, partition in holding:  # the search that proves it gone finds it while it is there
-        published = workspace.published(asset, partition)
-        assert published is not None
+        published = workspace.built(asset, partition)
         assert records_with(workspace, published, needles), asset
     done = forget(workspace, [record])
     assert done.left == {}

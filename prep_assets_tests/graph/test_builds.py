@@ -148,8 +148,7 @@ def inodes(workspace: Workspace) -> dict[str, dict[tuple[str, str], set[int]]]:
     found: dict[str, dict[tuple[str, str], set[int]]] = {}
     for asset in assets_of(workspace).values():
         for partition in asset.partitions(workspace):
-            store = workspace.published(asset.name, partition)
-            assert store is not None
+            store = workspace.built(asset.name, partition)
             files = {path.stat().st_ino for path in store.directory.rglob("*") if path.is_file()}
             found.setdefault(partition, {})[asset.name, partition] = files
     return found

@@ -83,9 +83,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 def tokens(workspace: Workspace) -> Published:
-    published = workspace.published("sft_tokens", "chats")
-    assert published is not None
-    return published
+    return workspace.built("sft_tokens", "chats")
 
 
 def found(workspace: Workspace, published: Published) -> dict[str, Verdict]:
@@ -384,8 +382,8 @@ def test_each_key_is_what_the_handler_writes(make: Make, tmp_path: Path) -> None
     tokenizer = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
     end = tokenizer.token_to_id("<|endoftext|>")
     for key in keys:
-        published = workspace.published("pretrain_export_megatron", key)
-        assert published is not None and (published.directory / "train_text_document.idx").is_file()
+        published = workspace.built("pretrain_export_megatron", key)
+        assert (published.directory / "train_text_document.idx").is_file()
         store = open_store(published.directory)
         found = [store.fetch_record(n, "sequence").tolist() for n in range(store.num_records)]
         assert found == [[*tokenizer.encode(row[key], add_special_tokens=False).ids, end] for row in JSON_KEYS_ROWS]

@@ -153,8 +153,7 @@ def test_weighted_documents_too(tmp_path: Path) -> None:
         tmp_path, minimal("pretrain", {"docs": domain(jsonl(tmp_path / "rows.jsonl", rows), "semantic")}, append_eod=False)
     )
     build_stores(workspace, "pretrain_tokens")
-    published = workspace.published("pretrain_tokens", "docs")
-    assert published is not None
+    published = workspace.built("pretrain_tokens", "docs")
     store = open_tokens(published.directory, "docs_train")
     assert len(store.record(0, "tokens")) == len(store.record(0, "loss_mask")) and store.record(0, "loss_mask")[-1] == 1
 
@@ -225,8 +224,7 @@ def made(folder: Path, **options: Any) -> tuple[Workspace, Published]:
     options = {"output": {"storage_format": "bin"}, "split_sentences": "english", **options}
     workspace = workspace_in(folder, minimal("pretrain", {"docs": rows}, **options))
     build_stores(workspace, "pretrain_tokens")
-    published = workspace.published("pretrain_tokens", "docs")
-    assert published is not None
+    published = workspace.built("pretrain_tokens", "docs")
     return workspace, published
 
 

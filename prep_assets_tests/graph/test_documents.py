@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from prep_assets.config.family import Domain
 from prep_assets.config.models import Pretrain
 from prep_assets.data.files import find_files
-from prep_assets.errors import CheckFailed, ConfigError
+from prep_assets.errors import CheckFailed, ConfigError, Refused
 from prep_assets.exports import export
 from prep_assets.graph import pretrain
 from prep_assets.graph.graph import EVERY, store_of
@@ -29,7 +29,6 @@ from prep_assets.pipeline.examples import Deduplicator, Reading
 from prep_assets.pipeline.sources import Pinned, Router
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mutations import MASK_MUTATIONS
-from prep_assets.samples import Sample
 from prep_assets.schemas.reader import Account, Reader
 from prep_assets.schemas.registry import Convert, convert_with
 from prep_assets.schemas.text import TextField
@@ -142,22 +141,16 @@ def test_the_shortcut_gives_what_the_long_way_gives(
     assert short == long
 
 
-@given(ROWS, OPTIONS)
-def test_the_plain_text_of_a_row_is_that_of_its_sample(row: dict[str, Any], options: dict[str, Any]) -> None:
-    schema = convert_with("text", options)
+@pytest.mark.parametrize("options", [{}, {"strip": True}, {"min_chars": 3}, {"max_chars": 3}, {"text_key": "body", "strip": True}], ids=str)
+def test_the_shortcut_is_taken_for_every_text_that_the_schema_takes(options: dict[str, Any]) -> None:
+    schema = convert_with("GeneralPretrainHandler", options)
     assert isinstance(schema, TextField)
-    text = schema.plain(row)
-    if text is not None:
-        sample = schema(row)
-        assert isinstance(sample, Sample)
-        assert text == "".join(turn.text for turn in sample.turns)
-
-
-@pytest.mark.parametrize("row", [{"text": "A cat."}, {"text": " \u732b\n"}])
-def test_the_shortcut_is_taken(row: dict[str, Any]) -> None:
-    schema = convert_with("GeneralPretrainHandler")
-    assert isinstance(schema, TextField)
-    assert schema.plain(row) == row["text"]
+    for text in ("", " \n", "a", "ab", "abc", "abcd", " ab\n", "\u2028\u732b "):
+        try:
+            expected = "".join(turn.text for turn in schema({schema.key: text}).turns)
+        except Refused:
+            expected = None
+        assert schema.plain({schema.key: text}) == expected
 
 
 def cats() -> list[dict[str, Any]]:

@@ -195,8 +195,7 @@ def texts(workspace: Workspace) -> dict[str, list[str]]:
     """The documents of every domain, by the value of its rows, as its tokens say them."""
     found, family = {}, workspace.family(Pretrain)
     for name, domain in family.domains.items():
-        published = workspace.published("pretrain_tokens", name)
-        assert published is not None
+        published = workspace.built("pretrain_tokens", name)
         store = open_tokens(published.directory, f"{name}_train")
         decode = workspace.vocabulary(family).backend.decode
         found[domain.value(name)] = [decode(store.record(n, "tokens").tolist(), skip_special_tokens=True) for n in range(len(store))]

@@ -34,8 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 @pytest.fixture(scope="module")
 def sides(made: Workspace) -> Sides:
-    published = made.published(ASSET, "p")
-    assert published is not None
+    published = made.built(ASSET, "p")
     return Sides(store_of(made, published))
 
 
@@ -81,8 +80,7 @@ def test_records_that_do_not_follow_or_have_no_line(
     made: Workspace, tmp_path: Path, change: dict[int, int], record: int, line: int
 ) -> None:
     workspace = spoilable(made, tmp_path, ASSET)
-    published = workspace.published(ASSET, "p")
-    assert published is not None
+    published = workspace.built(ASSET, "p")
     path = published.directory / "chosen.index" / "row.npy"
     rows = np.load(path)
     rows[list(change)] = list(change.values())

@@ -191,8 +191,7 @@ def test_a_damaged_source_is_built_anew_before_it_is_exported(mine: Workspace) -
         asset_named("sft_export_trl", mine).build(mine, "").propose()
     assert not (mine.stores / "sft_export_trl" / "current").exists()
     build_export(mine, "sft_export_trl")
-    sound = mine.published("sft_packed")
-    assert sound is not None
+    sound = mine.built("sft_packed")
     sound.verify()
 
 
@@ -413,8 +412,7 @@ def test_an_export_says_where_a_model_stops(make: Make, tmp_path: Path, template
     said = json.loads((found["trl"] / "generation_config.json").read_text())["eos_token_id"]
     assert said == AutoTokenizer.from_pretrained(TOKENIZER).convert_tokens_to_ids(stops)
     assert GenerationConfig.from_pretrained(found["trl"]).eos_token_id == said
-    tokens = workspace.published("sft_tokens", "a")
-    assert tokens is not None
+    tokens = workspace.built("sft_tokens", "a")
     store = open_tokens(tokens.directory, "train")
     last = {int(store.record(n, "tokens")[np.flatnonzero(store.record(n, "loss_mask"))[-1]]) for n in range(len(store))}
     assert last <= set(said)
@@ -429,8 +427,8 @@ def test_types_and_exports_go_by_the_models_vocabulary(make: Make, tmp_path: Pat
     options = {"output": {"dtype": "auto"}, "pad_vocab_to": 70_000}
     workspace = make(minimal("pretrain", {"d": rows}, **options))
     build_all(workspace, ["pretrain"])
-    published = workspace.published("pretrain_tokens", "d")
-    assert published is not None and not failing(workspace, published)
+    published = workspace.built("pretrain_tokens", "d")
+    assert not failing(workspace, published)
     assert published.manifest.recipe["tokenizer"]["pad_vocab_to"] == 70_000
     # the tokenizer's 8,192 ids alone are uint16
     assert open_tokens(published.directory, "d_train").arrays["tokens"].dtype == np.dtype("uint32")

@@ -95,9 +95,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def published(workspace: Workspace, asset: str = "rl_groups") -> Published:
-    found = workspace.published(asset)
-    assert found is not None
-    return found
+    return workspace.built(asset)
 
 
 def chatml(row: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:

@@ -103,8 +103,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
 
 def both_ways(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> dict[str, Verdict]:
     """The verdicts, which are the same where no row comes in columns."""
-    published = workspace.published(BY_DOMAIN, "pairs")
-    assert published is not None
+    published = workspace.built(BY_DOMAIN, "pairs")
     sealed, sure = resealed(published), source_match.LinesMatch._are_equal
     came: list[bool] = []
     monkeypatch.setattr(source_rows, "FEWEST", 4)
@@ -118,8 +117,8 @@ def both_ways(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> dict[str
 
 
 def test_odd_rows_are_judged_alike(made: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    published = made.published(BY_DOMAIN, "pairs")
-    assert published is not None and len({line.reason for line in refusals(published)}) in (0, 5, 6)
+    published = made.built(BY_DOMAIN, "pairs")
+    assert len({line.reason for line in refusals(published)}) in (0, 5, 6)
     judged = both_ways(spoilable(made, tmp_path, BY_DOMAIN), monkeypatch)
     assert [name for name, verdict in judged.items() if not verdict.passed] == []
     checked = judged["source_match"].numbers
@@ -161,8 +160,7 @@ def test_spoiled_lines_are_judged_alike(
     made: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, change: Callable[[Rows], Rows]
 ) -> None:
     workspace = spoilable(made, tmp_path, BY_DOMAIN)
-    published = workspace.published(BY_DOMAIN, "pairs")
-    assert published is not None
+    published = workspace.built(BY_DOMAIN, "pairs")
     corruption.lines(published, file, change)
     same = [json.loads(line) for line in (published.directory / f"{file}.jsonl").open()]
     assert not both_ways(workspace, monkeypatch)["source_match"].passed or len({row["rejected"] == "No." for row in same}) == 1
@@ -274,8 +272,7 @@ def built(make: Make, tmp_path: Path, form: str) -> Workspace:
 def test_answers_keep_their_weights(make: Make, tmp_path: Path) -> None:
     """`semantic_loss_weight` of chosen and rejected was read and lost: all of both was trained."""
     workspace = built(make, tmp_path, "auto")
-    pairs, tokens = workspace.published("preferences"), workspace.published("preference_tokens")
-    assert pairs is not None and tokens is not None
+    pairs, tokens = workspace.built("preferences"), workspace.built("preference_tokens")
     assert [each.reason for each in refusals(part_of(workspace, "preferences", "d"))] == ["fractional_weight"]
     rows = list(open_lines(pairs.directory, "preferences"))
     parts = [{"type": "text", "text": "Not this.", "loss_weight": 0.0}, {"type": "text", "text": " But this.", "loss_weight": 1.0}]
@@ -291,16 +288,14 @@ def test_answers_keep_their_weights(make: Make, tmp_path: Path) -> None:
 
 def test_strings_cannot_say_them(make: Make, tmp_path: Path) -> None:
     workspace = built(make, tmp_path, "text")
-    pairs = workspace.published("preferences")
-    assert pairs is not None
+    workspace.built("preferences")
     assert [each.reason for each in refusals(part_of(workspace, "preferences", "d"))] == ["not_plain_text", "fractional_weight"]
 
 
 @pytest.mark.parametrize(("format", "options"), [("hf_arrow", {}), ("tlfs", {})])
 def test_text_exports_refuse_rows_whose_weights_no_trainer_reads(make: Make, tmp_path: Path, format: str, options: dict[str, Any]) -> None:
     workspace = built(make, tmp_path, "auto")
-    pairs = workspace.published("preferences")
-    assert pairs is not None
+    pairs = workspace.built("preferences")
     with pytest.raises(ConfigError, match=r"line 1|text"):
         export(pairs, format, tmp_path / "out", stream="preferences", **options)
 
@@ -308,8 +303,7 @@ def test_text_exports_refuse_rows_whose_weights_no_trainer_reads(make: Make, tmp
 def test_selftest_spoils_weights(make: Make, tmp_path: Path) -> None:
     """Pairs had no corruptions of the weights of their answers."""
     workspace = built(make, tmp_path, "auto")
-    pairs, tokens = workspace.published("preferences"), workspace.published("preference_tokens")
-    assert pairs is not None and tokens is not None
+    _pairs, tokens = workspace.built("preferences"), workspace.built("preference_tokens")
     trials = selftest(workspace, part_of(workspace, "preferences", "d"))
     assert [(trial.tried, trial.caught) for trial in trials if "loss weights" in trial.mutation] == [(1, 1), (1, 1)]
     assert [trial for trial in [*trials, *selftest(workspace, tokens)] if not trial.passed] == []
@@ -483,8 +477,7 @@ def test_a_side_keeps_its_first_tokens(make: Make, tmp_path: Path, storage: str)
     options: dict[str, Any] = {"template": "plain", "truncation": "end", "preprocessing": {"max_seq_len": LIMIT}, "test_fraction": 0.3}
     workspace = make(minimal("preference", {"d": rows}, output={"storage_format": storage}, **options))
     build_all(workspace, ["preference"])
-    pairs, tokens = workspace.published("preferences"), workspace.published("preference_tokens")
-    assert pairs is not None and tokens is not None
+    pairs, tokens = workspace.built("preferences"), workspace.built("preference_tokens")
     assert sorted(each.reason for each in refusals(part_of(workspace, "preference_tokens", "d"))) == [
         "equal_after_truncation",
         "nothing_to_train",
@@ -509,8 +502,7 @@ def test_pairs_that_are_held_out_are_read_as_the_others(make: Make, tmp_path: Pa
     exports = {"held": {"from": "preference_tokens", "to": "hf_arrow", "stream": "test", "options": {"layout": "trl"}}}
     workspace = make(minimal("preference", {"d": rows}, test_fraction=0.3, exports=exports))
     build_all(workspace, ["preference"])
-    tokens = workspace.published("preference_tokens")
-    assert tokens is not None
+    tokens = workspace.built("preference_tokens")
     held = open_source(tokens, "test")
     assert isinstance(held, Pairs) and len(held) == tokens.manifest.counts["kept_test"]
     dataset = PairDataset(open_store(tokens.directory / "test"))
@@ -526,6 +518,6 @@ def test_pairs_that_are_held_out_are_read_as_the_others(make: Make, tmp_path: Pa
 def test_without_held_out_pairs_there_is_no_folder(make: Make, tmp_path: Path) -> None:
     workspace = make(minimal("preference", {"d": domain(jsonl(tmp_path / "rows.jsonl", CUT_PAIRS_ROWS), "preference")}, test_fraction=0.0))
     build_all(workspace, ["preference"])
-    tokens = workspace.published("preference_tokens")
-    assert tokens is not None and not (tokens.directory / "test").exists()
+    tokens = workspace.built("preference_tokens")
+    assert not (tokens.directory / "test").exists()
     assert np.array_equal(open_tokens(tokens.directory, "chosen").row, np.arange(23))

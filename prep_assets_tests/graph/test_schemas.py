@@ -495,8 +495,8 @@ def test_pairs_with_tools_and_reasoning_become_messages(tmp_path: Path) -> None:
     rows = list(open_lines(published.directory, "preferences"))
     plain = [{key: json.loads(value) if key == "tools" else value for key, value in row.items()} for row in rows]
     assert plain == RICH
-    tokens = workspace.published("preference_tokens")
-    assert tokens is not None and tokens.manifest.counts["kept"] == 4
+    tokens = workspace.built("preference_tokens")
+    assert tokens.manifest.counts["kept"] == 4
     decode = workspace.vocabulary(workspace.family(Preference)).backend.decode
     store = open_tokens(tokens.directory, "chosen")
     trained = [decode(store.record(i, "tokens")[store.record(i, "loss_mask") != 0].tolist(), skip_special_tokens=False) for i in range(4)]

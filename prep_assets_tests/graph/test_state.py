@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +101,6 @@ def test_what_has_to_be_built_first_comes_first(tmp_path: Path) -> None:
     assert state(workspace, ASSETS["sft_packed"], "") == "missing"
 
 
-def test_a_source_that_is_only_touched_changes_nothing(local: Workspace) -> None:
-    os.utime(local.configs.parent / "samples" / "chats.jsonl", (1, 1))
-    assert stale(local) == set()
-
-
 @pytest.mark.parametrize(("first", "second"), [({"txt": "line"}, {"txt": "file"}), ({"format": "txt"}, {"format": "jsonl"})])
 def test_how_files_are_read_is_part_of_what_is_made_from_them(tmp_path: Path, first: dict[str, str], second: dict[str, str]) -> None:
     """Also where the same number of rows comes out of the same bytes, so that the pinned sources are equal."""
@@ -141,9 +137,27 @@ def test_rebuilding_what_is_stale_makes_everything_current(local: Workspace) -> 
     assert stale(local) == set()
 
 
+def touched(workspace: Workspace) -> None:
+    os.utime(workspace.configs.parent / "samples" / "chats.jsonl", (1, 1))
+
+
+def another_template(workspace: Workspace) -> None:
+    path = workspace.configs / "mine.jinja"
+    path.write_text(path.read_text() + "\n")
+
+
+def turned_round(workspace: Workspace) -> None:
+    path = workspace.configs / "sft.yaml"
+    options = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({**options, "domains": dict(reversed(options["domains"].items()))}, sort_keys=False))
+
+
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("change", "expected"),
     [
+        (touched, set()),
+        (turned_round, set()),
+        (another_template, EVERY_SFT_TOKENS | {"sft_template"}),
         ({"packing": {"row_len": 256}}, {"sft_packed"}),
         ({"packing": {"seed": 1}}, {"sft_packed"}),
         ({"output": {"storage_format": "bin"}}, {"sft_packed"}),
@@ -151,27 +165,22 @@ def test_rebuilding_what_is_stale_makes_everything_current(local: Workspace) -> 
         ({"train_on_eos": "none"}, EVERY_SFT_TOKENS),
         ({"preprocessing": {"max_seq_len": 200}}, EVERY_SFT_TOKENS),
         ({"template": "plain"}, EVERY_SFT_TOKENS | {"sft_template"}),
+        (
+            {"domains": {"dolly": {**SHIPPED["sft"]["domains"]["dolly"], "files": ["../samples/dolly.jsonl"], "max_items": 5}}},
+            {"sft_tokens[dolly]"},
+        ),
         ({"refresh": {"every": "0 4 * * *"}}, set()),
         ({"on_missing": "fail"}, set()),
     ],
 )
-def test_an_option_makes_stale_what_depends_on_it(local: Workspace, changes: dict[str, Any], expected: set[str]) -> None:
-    reconfigure(local, "sft", **changes)
+def test_a_change_makes_stale_what_depends_on_it(
+    local: Workspace, change: Callable[[Workspace], None] | dict[str, Any], expected: set[str]
+) -> None:
+    if isinstance(change, dict):
+        reconfigure(local, "sft", **change)
+    else:
+        change(local)
     assert stale(local) == expected | ({"sft_packed"} if expected else set())
-
-
-def test_an_option_of_one_domain_makes_that_domain_stale(local: Workspace) -> None:
-    options = yaml.safe_load((local.configs / "sft.yaml").read_text())
-    options["domains"]["dolly"]["max_items"] = 5
-    (local.configs / "sft.yaml").write_text(yaml.safe_dump(options, sort_keys=False))
-    assert stale(local) == {"sft_tokens[dolly]", "sft_packed"}
-
-
-def test_domains_in_another_order_change_nothing(local: Workspace) -> None:
-    options = yaml.safe_load((local.configs / "sft.yaml").read_text())
-    options["domains"] = dict(reversed(options["domains"].items()))
-    (local.configs / "sft.yaml").write_text(yaml.safe_dump(options, sort_keys=False))
-    assert stale(local) == set()
 
 
 def test_a_domain_that_is_added_or_removed_changes_the_mixture_alone(local: Workspace) -> None:
@@ -184,12 +193,6 @@ def test_a_domain_that_is_added_or_removed_changes_the_mixture_alone(local: Work
     found = states(local)
     assert {name for name, value in found.items() if value != "current"} == {"sft_raw[more]", "sft_tokens[more]", "sft_packed"}
     assert found["sft_packed"] == "stale" and found["sft_raw[more]"] == found["sft_tokens[more]"] == "missing"
-
-
-def test_another_template_makes_the_tokens_stale(local: Workspace) -> None:
-    path = local.configs / "mine.jinja"
-    path.write_text(path.read_text() + "\n")
-    assert stale(local) == EVERY_SFT_TOKENS | {"sft_packed", "sft_template"}
 
 
 def test_another_tokenizer_makes_all_tokens_stale_even_in_a_process_that_has_read_the_old_one(local: Workspace) -> None:
@@ -207,8 +210,8 @@ def test_a_run_with_other_options_builds_another_store_that_counts_as_current(lo
     assert overridden.manifest.recipe["packing"]["row_len"] == 300
     assert overridden.manifest.config_key == plain.manifest.build_key != overridden.manifest.build_key
     assert stale(local) == set()
-    current = reopened(local).published("sft_packed")
-    assert current is not None and current.directory == overridden.directory
+    current = reopened(local).built("sft_packed")
+    assert current.directory == overridden.directory
     reconfigure(local, "sft", packing={"row_len": 128})
     assert stale(local) == {"sft_packed"}, "the file asks for something else than when it was overridden"
 

@@ -137,9 +137,7 @@ def build(workspace: Workspace, asset: str, partition: str = "") -> Published:
 
 def part_of(workspace: Workspace, asset: str, name: str) -> Published:
     """The store of one domain that a store was merged from."""
-    found = workspace.published(EVERY[asset].parts, name)
-    assert found is not None
-    return found
+    return workspace.built(EVERY[asset].parts, name)
 
 
 def make(workspace: Workspace, asset: Asset, partition: str = "") -> Published:

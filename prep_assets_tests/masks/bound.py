@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -159,15 +159,7 @@ def run(
 
 def policy_of(options: MaskOptions) -> MaskPolicy:
     """The policy that carries out the options of a configuration."""
-    return MaskPolicy(
-        options.mask,  # type: ignore[arg-type]
-        options.mask_default,  # type: ignore[arg-type]
-        options.train_on_eos,  # type: ignore[arg-type]
-        options.train_turns,  # type: ignore[arg-type]
-        thinking=options.train_thinking,
-        tool_calls=options.train_tool_calls,
-        headers=options.train_headers,
-    )
+    return MaskPolicy(**asdict(options))
 
 
 def prove(

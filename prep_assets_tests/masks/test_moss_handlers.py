@@ -136,7 +136,7 @@ def test_the_last_answer_is_trained_with_the_end_of_text(
         text = f"{prompt}{answer}\n"
     ids, before = [*plain(vocabulary, text), vocabulary.eos_id], len(plain(vocabulary, prompt))
     template = load_template("alpaca", vocabulary, options={"end_with_eos": "last"})
-    assert ours(vocabulary, handler, template, row, MaskPolicy(turns="last")) == (ids, [-100] * before + ids[before:])
+    assert ours(vocabulary, handler, template, row, MaskPolicy(train_turns="last")) == (ids, [-100] * before + ids[before:])
 
 
 def test_real_conversations(real_data: Path, vocabulary: Vocabulary) -> None:

@@ -73,19 +73,6 @@ def test_in_batches_and_one_by_one(name: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("truncation", ["drop", "end", "start", "prompt", "turns"])
-def test_cut_to_length_in_batches_and_one_by_one(truncation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    bound = bind(SHIPPED, "chatml")
-    said = ["Short.", "One two three four five six seven. " * 6, "Éé 中文 eins zwei drei. " * 5, "Hm? " * 60]
-    samples = [Sample((turn(SYSTEM, "Be kind."), *(turn(role, text) for _ in range(2) for role in (USER, ASSISTANT)))) for text in said]
-    samples += [Sample((turn(USER, text), turn(ASSISTANT, "Yes."))) for text in said]
-    monkeypatch.setattr(forms, "LEARN_AFTER", 1)
-    batched = outcome(bound, samples, MaskOptions(), max_seq_len=70, truncation=truncation)
-    assert len(batched[0]) > 2
-    monkeypatch.setattr(PlainChats, "cut", lambda self, chats, whole: None)
-    assert batched == outcome(bound, samples, MaskOptions(), max_seq_len=70, truncation=truncation)
-
-
 @pytest.mark.parametrize("name", sorted(CONTROL))
 def test_the_second_derivation_by_form_is_that_of_each_chat(name: str) -> None:
     bound = bind(SHIPPED, name)

@@ -65,11 +65,6 @@ SPELLED: dict[str, tuple[MaskOptions, list[str]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def bound() -> Bound:
-    return chatml.bound()
-
-
 @pytest.mark.parametrize("case", SPELLED)
 def test_spelled_out(bound: Bound, case: str) -> None:
     options, wanted = SPELLED[case]

@@ -23,11 +23,6 @@ LONG = "a" + " a" * 19
 """Twenty tokens."""
 
 
-@pytest.fixture(scope="module")
-def bound() -> Bound:
-    return chatml.bound()
-
-
 def chat(*contents: str, system: str | None = None) -> Sample:
     head = () if system is None else (turn(SYSTEM, system),)
     return Sample((*head, *(turn((USER, ASSISTANT)[i % 2], content) for i, content in enumerate(contents))))
@@ -52,40 +47,29 @@ def test_drop(bound: Bound) -> None:
     assert reason == ("too_long", f"{whole} tokens, max_seq_len is {whole - 1}")
 
 
-def test_end(bound: Bound) -> None:
-    """The stop token and the line break after it, and 9 of 20 tokens of the answer."""
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({"truncation": "end"}, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n⟦a a a⟧"),
+        ({"truncation": "end", "keep_stop": True}, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n⟦a a<|im_end|>⟧"),
+        ({"truncation": "start"}, "⟦ a a a a a a a a a a a<|im_end|>⟧\n"),
+    ],
+    ids=str,
+)
+def test_ends(bound: Bound, options: dict[str, Any], left: str) -> None:
     sample = chat("Hi", LONG)
-    found = run(bound, [sample], max_seq_len=length(bound, sample) - 11, truncation="end")
-    assert text(bound, found) == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\na" + " a" * 10
-    assert trained(bound, found) == ["a" + " a" * 10]
+    found = run(bound, [sample], max_seq_len=length(bound, sample) - 19, **options)
+    (answer,) = trained(bound, found)
+    assert text(bound, found).replace(answer, f"⟦{answer}⟧") == left
 
 
-def test_end_with_its_stop_token_kept(bound: Bound) -> None:
-    sample = chat("Hi", LONG)
-    found = run(bound, [sample], max_seq_len=length(bound, sample) - 11, truncation="end", keep_stop=True)
-    assert text(bound, found) == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\na" + " a" * 9 + "<|im_end|>"
-    assert trained(bound, found) == ["a" + " a" * 9 + "<|im_end|>"]
-
-
-def test_no_stop_token_is_made_up_where_the_cut_goes_through_a_question(bound: Bound) -> None:
-    sample = chat("Hi", "Hello", LONG, "Bye")
-    found = run(bound, [sample], max_seq_len=length(bound, sample) - 20, truncation="end", keep_stop=True)
-    assert text(bound, found).endswith(" a a")
-    assert trained(bound, found) == ["Hello<|im_end|>"]
-
-
-def test_no_stop_token_is_made_up_where_none_is_trained(bound: Bound) -> None:
-    sample = chat("Hi", LONG)
-    options = with_options(train_on_eos="none")
-    found = run(bound, [sample], options, max_seq_len=length(bound, sample) - 11, truncation="end", keep_stop=True)
-    assert trained(bound, found) == ["a" + " a" * 10]
-
-
-def test_start(bound: Bound) -> None:
-    sample = chat("Hi", LONG)
-    found = run(bound, [sample], max_seq_len=7, truncation="start")
-    assert text(bound, found) == " a a a a a<|im_end|>\n"
-    assert trained(bound, found) == [" a a a a a<|im_end|>"]
+def test_a_stop_token_ends_what_is_cut_off_and_nothing_else(bound: Bound) -> None:
+    sample = chat("Hi", "Hello there.", "Bye", "Ciao.")
+    whole, stop = run(bound, [sample]), bound.vocabulary.control["<|im_end|>"]
+    ids, loss = whole.ids(0).tolist(), whole.loss(0).tolist()
+    for limit in range(loss.index(1.0) + 1, len(ids)):
+        found = run(bound, [sample], max_seq_len=limit, truncation="end", keep_stop=True)
+        assert found.ids(0).tolist() == [*ids[: limit - 1], stop if loss[limit - 1] else ids[limit - 1]]
 
 
 def test_prompt(bound: Bound) -> None:
@@ -143,23 +127,6 @@ def test_prompts_are_shortened_as_cerebras_means_it(lengths: list[int], need: in
     assert found == (None if expected is None else [token for each in expected for token in each])
 
 
-def test_a_text_that_is_short_already_takes_nothing_from_what_others_can_give(bound: Bound) -> None:
-    """Of texts of 17 and 2 tokens with six at least, 11 can go; Cerebras drops the example from 8 on."""
-    prompts = [Prompt(0, 17, "user"), Prompt(17, 19, "user")]
-    kept = kept_tokens(19, 8, "prompt", prompts, {"user": Keep(least=6)})
-    assert kept is not None
-    assert kept.nonzero()[0].tolist() == [0, 1, 2, 3, 4, 5, 17, 18]
-    assert kept_tokens(19, 7, "prompt", prompts, {"user": Keep(least=6)}) is None
-
-
-def test_turns(bound: Bound) -> None:
-    sample = chat("One", LONG, "Two", LONG, "Three", "3", system="Count.")
-    two_rounds = chat("Two", LONG, "Three", "3", system="Count.")
-    found = run(bound, [sample], max_seq_len=length(bound, sample) - 1, truncation="turns")
-    assert text(bound, found) == text(bound, run(bound, [two_rounds]))
-    assert set(run(bound, [chat("Hi", LONG)], max_seq_len=10, truncation="turns").reasons) == {"too_long"}
-
-
 def test_turns_go_no_further_where_the_newest_rounds_train_nothing(bound: Bound) -> None:
     """The last round alone has nothing to train, which is no reason to drop more than one round."""
     rounds = [turn(USER, "One"), turn(ASSISTANT, LONG), turn(USER, "Two"), turn(ASSISTANT, "2")]
@@ -176,13 +143,6 @@ def test_turns_count_control_tokens_once(bound: Bound) -> None:
     sample = chat("<|im_end|>", LONG, "Two", LONG, "Three <|im_end|>", "3")
     found = run(bound, [sample], max_seq_len=length(bound, sample) - 1, truncation="turns")
     assert (found.kept, found.control_tokens) == ([0], 2)
-
-
-@pytest.mark.parametrize("mode", ["end", "start"])
-def test_nothing_to_train(bound: Bound, mode: str) -> None:
-    """What is left is a question, from either side."""
-    sample = chat(LONG, "Hi", LONG) if mode == "start" else chat(LONG, "Hi")
-    assert set(run(bound, [sample], max_seq_len=8, truncation=mode).reasons) == {"nothing_to_train"}
 
 
 # invariants
@@ -205,13 +165,13 @@ KEEPS = st.dictionaries(
 
 
 @settings(max_examples=examples(120), deadline=None)
-@given(CHATS, st.integers(1, 80), st.sampled_from(["drop", "end", "start", "turns", "prompt"]), st.booleans(), KEEPS)
-def test_what_is_left(sample: Sample, limit: int, mode: str, keep_stop: bool, keeps: Mapping[str, Keep]) -> None:
-    bound = chatml.bound()
-    whole = run(bound, [sample], trains=False)
+@given(CHATS, st.integers(1, 80), st.sampled_from(["drop", "end", "start", "turns", "prompt"]), st.booleans(), KEEPS, st.booleans())
+def test_what_is_left(sample: Sample, limit: int, mode: str, keep_stop: bool, keeps: Mapping[str, Keep], stops: bool) -> None:
+    bound, options = chatml.bound(), with_options(train_on_eos="turn" if stops else "none")
+    whole = run(bound, [sample], options, trains=False)
     assume(whole.kept)
     ids, loss = whole.ids(0).tolist(), whole.loss(0).tolist()
-    found = run(bound, [sample], max_seq_len=limit, truncation=mode, keep_stop=keep_stop, keeps=keeps)
+    found = run(bound, [sample], options, max_seq_len=limit, truncation=mode, keep_stop=keep_stop, keeps=keeps)
     if not found.kept:
         assert _refusal_is_right(bound, sample, limit, mode, ids, loss, found)
         return
@@ -225,7 +185,7 @@ def test_what_is_left(sample: Sample, limit: int, mode: str, keep_stop: bool, ke
         stop = bound.vocabulary.control["<|im_end|>"]
         assert weights == loss[:limit]
         assert left[:-1] == ids[: limit - 1]
-        assert left[-1] == (stop if keep_stop and weights[-1] else ids[limit - 1])
+        assert left[-1] == (stop if keep_stop and stops and weights[-1] else ids[limit - 1])
     elif mode == "start":
         assert (left, weights) == (ids[-limit:], loss[-limit:])
     elif mode == "prompt":

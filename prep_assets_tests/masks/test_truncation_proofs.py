@@ -24,11 +24,6 @@ MODES = ["end", "start", "turns", "prompt"]
 LONG = "a" + " a" * 19
 
 
-@pytest.fixture(scope="module")
-def bound() -> Bound:
-    return chatml.bound()
-
-
 def verdicts(
     bound: Bound, sample: Sample, truncation: Truncation, ids: Any, mask: Any, options: MaskOptions | None = None
 ) -> tuple[bool, bool]:

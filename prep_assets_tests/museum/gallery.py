@@ -104,8 +104,7 @@ class Stand:
         changed = change(self.rows(stream))
         workspace = copy_of(self.workspace, Path(mkdtemp(dir=self.workspace.configs.parents[1])) / "workspace")
         manifest = self.published.manifest
-        published = workspace.published(manifest.asset, manifest.partition)
-        assert published is not None
+        published = workspace.built(manifest.asset, manifest.partition)
         store = open_tokens(published.directory, stream)
         dtypes = {key: store.arrays[key].dtype.name for key in store.arrays}
         origin = np.array(store.file), np.array(store.row)

@@ -90,26 +90,9 @@ def test_row_bounds_cut_the_ragged_columns(case: tuple[PackPlan, slice]) -> None
         assert plan.row_offset[members].tolist() == seq_start_id(plan, row).tolist()
 
 
-def test_the_drawing_of_the_module() -> None:
-    plan = pack([3, 4], 8, "simple")
-    assert position_ids(plan, ALL, "doc_reset").tolist() == [[0, 1, 2, 0, 1, 2, 3, 0]]
-    assert position_ids(plan, ALL, "continuous").tolist() == [[0, 1, 2, 3, 4, 5, 6, 0]]
-    assert position_ids(plan, ALL, "none") is None
-    assert segment_ids(plan, ALL).tolist() == [[1, 1, 1, 2, 2, 2, 2, 0]]
-    assert np.flatnonzero(first_of_document(plan, ALL)[0]).tolist() == [0, 3]
-    assert cu_seqlens(plan, 0).tolist() == [0, 3, 7]
-    assert cu_seqlens(plan, 0, padding_segment=True).tolist() == [0, 3, 7, 8]
-
-
-def test_the_rest_of_a_document_is_a_new_segment_in_its_row() -> None:
-    plan = pack([2, 4, 2], 4, "concat")
-    assert position_ids(plan, ALL, "doc_reset").tolist() == [[0, 1, 0, 1], [0, 1, 0, 1]]
-    assert segment_ids(plan, ALL).tolist() == [[1, 1, 2, 2], [1, 1, 2, 2]]
-    assert first_of_document(plan, ALL).tolist() == [[True, False, True, False]] * 2
-
-
 def test_refusals() -> None:
     plan = pack([3, 4], 8, "simple")
+    assert position_ids(plan, ALL, "none") is None
     with pytest.raises(ConfigError, match="'reset' are not one of"):
         position_ids(plan, ALL, "reset")  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="row 1 of a plan with 1 rows"):

@@ -97,3 +97,7 @@ def test_control_tokens_are_found_the_longest_first() -> None:
     assert [found[0] for found in pattern(chatml).finditer("<e>>, <e>, abc, a.c")] == ["<e>>", "<e>", "a.c"]
     none: Any = SimpleNamespace(control=())
     assert pattern(none).search("anything") is None
+
+
+def test_a_recipe_that_is_older_than_an_option_has_its_default() -> None:
+    assert MaskOptions.of({"train_turns": "last", "expand": "none"}) == MaskOptions(train_turns="last")

@@ -346,7 +346,10 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             ({"score_chosen": 7.5, "score_rejected": 7.0}, "small_margin", {"min_margin": 0.6}),
             ({}, "missing_field", {"min_margin": 0.0}),
             ({"score_chosen": 1.0, "score_rejected": 4.5}, "score_contradicts"),
-            ({"chosen": [USER, said("assistant", "x", tool_calls=[{"name": "f"}])]}, "unsupported_column"),
+            *(
+                ({side: [USER, said("assistant", "x", tool_calls=[{"name": "f"}])]}, "unsupported_column")
+                for side in ("chosen", "rejected")
+            ),
             ({"chosen": None, "completions": sound.SCORED}, "small_margin", {"min_margin": 6.0}),
             ({"chosen": None, "completions": sound.SCORED[:1] * 2}, "small_margin"),
             ({"chosen": None, "completions": [rated("a", 7, annotations={"x": {"Rating": "four"}})]}, "wrong_type"),

@@ -371,12 +371,6 @@ def test_the_weight_of_a_message_goes_before_the_action_of_its_section(convert) 
         assert weights(sample.turns) == [weight, 0.0, weight, weight, None, None]
 
 
-@pytest.mark.parametrize("field", ["reasoning", "thinking", "refusal"])
-@pytest.mark.parametrize("value", [0, False, 0.0])
-def test_what_is_no_text_does_not_vanish_as_if_it_were_empty(refusal, field: str, value: object) -> None:
-    assert refusal("messages", {"messages": [QUESTION, {**ANSWER, "content": "", field: value}]}).reason == "wrong_type"
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), datetime(2026, 1, 1), b"x"])
 def test_what_json_cannot_write_reaches_no_template(refusal, value: object) -> None:
     """Parquet files hold such values; a template wrote `NaN` among the tools, and lines of JSON null."""
@@ -450,28 +444,11 @@ def test_parts_keep_their_order(convert) -> None:
     assert [region.kind for region in turn.regions] == ["text", TOOL_CALL, THINKING, "text"]
 
 
-def test_a_refusal_is_an_answer_and_a_prefix_is_none(convert, refusal) -> None:
-    chat = {"messages": [QUESTION, {"role": "assistant", "content": None, "refusal": "No.", "prefix": False}]}
-    assert convert("messages", chat).turns[1].text == "No."
-    assert refusal("messages", {"messages": [QUESTION, {**ANSWER, "refusal": "No."}]}).reason == "conflicting_content"
-    assert refusal("messages", {"messages": [QUESTION, {**ANSWER, "prefix": True}]}).reason == "open_prefix"
-
-
 def test_tools_that_a_message_offers(convert, refusal) -> None:
     system = {"role": "system", "content": "s", "functions": json.dumps([TOOL])}
     assert convert("messages", {"messages": [system, QUESTION, ANSWER]}).tools == (TOOL,)
     other = {"type": "function", "function": {"name": "g"}}
     assert refusal("messages", {"messages": [system, QUESTION, ANSWER], "tools": [other]}).reason == "conflicting_tools"
-
-
-def test_scores_that_contradict_the_choice_are_refused(convert, refusal) -> None:
-    """UltraFeedback's answers of score 1 that became 10: a choice that its own scores contradict."""
-    row = PAIRS["ultrafeedback"]
-    assert refusal("ultrafeedback", {**row, "score_chosen": 1.0, "score_rejected": 4.5}).reason == "score_contradicts"
-    assert convert("ultrafeedback", {**row, "score_chosen": 4.5, "score_rejected": 4.5})
-    for side in ("chosen", "rejected"):
-        spoken = [*row[side][:1], {**row[side][1], "tool_calls": [{"name": "f"}]}]
-        assert refusal("ultrafeedback", {**row, side: spoken}).reason == "unsupported_column"
 
 
 def test_tools_of_the_same_text_are_read_once() -> None:

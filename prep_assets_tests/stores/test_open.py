@@ -207,28 +207,12 @@ def test_megatron_pair(tmp_path: Path) -> None:
         open_store(tmp_path)
 
 
-WINDOWS = [
-    (65, 64, 64, 1, (0, 64)),
-    (64, 64, 64, 0, None),
-    (128, 64, 64, 1, (0, 64)),
-    (129, 64, 64, 2, (64, 128)),
-    (200, 64, 64, 3, (128, 192)),
-    (200, 64, 32, 5, (128, 192)),
-    (200, 64, 100, 2, (100, 164)),
-    (10, 9, 1, 1, (0, 9)),
-]
-
-
-@pytest.mark.parametrize(("total", "window", "stride", "count", "last"), WINDOWS)
-def test_windows(tmp_path: Path, total: int, window: int, stride: int, count: int, last: tuple[int, int] | None) -> None:
-    bin_shard(tmp_path / "a", {"sequence": np.arange(total, dtype="int32")})
-    windows = open_store(tmp_path).windows(window, stride)
-    assert len(windows) == count
-    if last:
-        assert windows[-1] == last
-        assert windows.sample_window(count - 1, ["sequence"])["sequence"].tolist() == list(range(*last))
+def test_windows_of_tokens(three: Store) -> None:
+    windows = three.windows(4, 3)
+    assert [windows.sample_window(number, ["sequence"])["sequence"].tolist() for number in range(2)] == [[0, 1, 2, 3], [3, 4, 5, 6]]
+    assert (len(windows), windows[-1]) == (2, (3, 7))
     with pytest.raises(IndexError):
-        windows[count]
+        windows[2]
 
 
 def test_windows_of_nothing_are_refused(three: Store) -> None:

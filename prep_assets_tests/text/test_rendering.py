@@ -264,22 +264,6 @@ def test_spans_do_not_overlap_and_content_is_theirs(chat: Chat) -> None:
         assert all(found.text[at].isspace() for at in inside - {at for start, end in found.content for at in range(start, end)})
 
 
-WORD = st.text("abcdefghij", min_size=1, max_size=3)
-
-
-@settings(max_examples=examples(40), deadline=None)
-@given(_chat(WORD))
-def test_unique_contents_stand_where_a_search_finds_them(vocabulary: Vocabulary, chat: Chat) -> None:
-    unique = [(role, f"<{number}:{content}>") for number, (role, content) in enumerate(chat)]
-    for template in [load_template(name, vocabulary) for name in ("plain", "chatml", "tokenizer")] + [
-        own(LAYOUTS["moves the system turn"].jinja)
-    ]:
-        found = render(sample_of(unique), template)
-        expected = sorted((found.text.index(content), number) for number, (_, content) in enumerate(unique))
-        assert [(span.start, span.turn) for span in found.spans] == expected
-        assert all(found.text.count(content) == 1 for _, content in unique)
-
-
 def test_an_innocent_chat_is_not_refused() -> None:
     """What may be refused is what a template does to a content, not the template."""
     chat = [(SYSTEM, "Be brief."), (USER, "What is 2+2?"), (ASSISTANT, "4")]

@@ -154,16 +154,6 @@ def test_a_typed_control_token_trains_as_text(open_tokenizer: Open, name: str) -
     assert [token for token in trained if token in loaded.vocabulary.control.values()] == trained[-1:]
 
 
-def test_a_multi_byte_character_is_trained_as_a_whole(shipped: Loaded) -> None:
-    """Its bytes are tokens of their own, at either end of an answer."""
-    found = encode_chatml(shipped, [("user", "🇩🇪"), ("assistant", "👩‍🚀 yes 👩‍🚀")], MaskPolicy(train_on_eos="none"))
-    table = shipped.vocabulary.token_bytes
-    assert table is not None
-    trained = found.ids[found.loss != 0].tolist()
-    assert b"".join(table[token] for token in trained) == "👩‍🚀 yes 👩‍🚀".encode()
-    assert len(trained) > len("👩‍🚀 yes 👩‍🚀")
-
-
 # regions of any weight
 
 WEIGHT = st.none() | st.sampled_from([0.0, 0.25, 0.5, 1.0, 2.0])
@@ -476,17 +466,6 @@ def encode(loaded: Loaded, template: str, batch: Iterable[Chat], **options: Any)
     return encoder.encode([render(Sample(tuple(turn(role, content) for role, content in chat)), chosen) for chat in batch])
 
 
-def encode_chat(loaded: Loaded, chat: Chat) -> tuple[list[int], list[int]]:
-    """train-llm-from-scratch's rule: header, content and the end-of-text token, each encoded alone; the answer and its end are trained."""
-    ids: list[int] = []
-    mask: list[int] = []
-    for role, content in chat:
-        header, words = loaded.ordinary([f"<|{role}|>\n", content])
-        ids += [*header, *words, END_OF_TEXT]
-        mask += [*[0] * len(header), *[int(role == "assistant")] * (len(words) + 1)]
-    return ids, mask
-
-
 # train-llm-from-scratch
 
 
@@ -549,15 +528,6 @@ def test_every_gsm8k_row_is_encoded_as_train_llm_from_scratch_does(open_tokenize
     assert found.ids.tolist() == ids
     assert found.loss.tolist() == mask
     assert np.diff(found.offsets).tolist() == lengths
-
-
-def test_the_bulk_and_the_single_form_of_the_rule_agree(open_tokenizer: Open, real_data: Path) -> None:
-    loaded, rows = open_tokenizer("gpt2"), gsm8k(real_data / "gsm8k" / "train.jsonl")[:50]
-    found = encode(loaded, "plain", rows)
-    singles = [encode_chat(loaded, chat) for chat in rows]
-    assert found.ids.tolist() == [token for ids, _ in singles for token in ids]
-    assert found.loss.tolist() == [flag for _, mask in singles for flag in mask]
-    assert len(found.ids) / len(rows) == pytest.approx(150, abs=20)
 
 
 # transformers

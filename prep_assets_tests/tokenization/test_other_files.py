@@ -436,6 +436,6 @@ def test_documents_in_berts_tokens(tmp_path: Path) -> None:
     options = {**minimal("pretrain", {"d": rows}, bos=False)["pretrain"], "tokenizer": str(tmp_path / "bert")}
     workspace = workspace_in(tmp_path, {"pretrain": options})
     build_all(workspace, ["pretrain"])
-    published = workspace.published("pretrain_tokens", "d")
-    assert published is not None and not failing(workspace, published)
+    published = workspace.built("pretrain_tokens", "d")
+    assert not failing(workspace, published)
     assert workspace.vocabulary(workspace.family(Pretrain)).file == "vocab.txt"

@@ -42,8 +42,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 def test_pairs(workspace: Workspace) -> None:
     dataset = RowDataset(workspace.stores / "preferences")
-    published = workspace.published("preferences")
-    assert published is not None
+    published = workspace.built("preferences")
     lines = (published.directory / "preferences.jsonl").read_text("utf-8").splitlines()
     assert [dataset[i] for i in range(len(dataset))] == list(map(json.loads, lines))
     assert dataset[-1] == json.loads(lines[-1])

@@ -121,8 +121,7 @@ def test_from_the_asset_to_its_report_to_a_trace(built: Served, page: Any, pictu
 
 
 def test_a_failing_check_shows_the_wrong_token(built: Served, page: Any, pictures: Path) -> None:
-    store = built.workspace.published("sft_tokens", "mine")
-    assert store is not None
+    store = built.workspace.built("sft_tokens", "mine")
     for path in store.directory.rglob("loss_mask.bin"):
         stored = np.memmap(path, np.uint8, "r+")
         at = int(np.flatnonzero(stored)[2])

@@ -48,15 +48,13 @@ def _builds(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
 
 
 def _inodes(served: Served, asset: str, partition: str) -> dict[str, tuple[int, int]]:
-    store = served.workspace.published(asset, partition)
-    assert store is not None
+    store = served.workspace.built(asset, partition)
     found = {path: path.stat() for path in store.directory.resolve().rglob("*") if path.is_file()}
     return {path.name: (each.st_ino, each.st_mtime_ns) for path, each in found.items()}
 
 
 def _packed(served: Served) -> str:
-    store = served.workspace.published("sft_packed")
-    assert store is not None
+    store = served.workspace.built("sft_packed")
     return store.manifest.content_hash
 
 
