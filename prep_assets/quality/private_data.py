@@ -52,7 +52,7 @@ FORMS: Mapping[Kind, tuple[re.Pattern[str], Callable[[str], bool]]] = {
         # domains that RFC 2606 keeps for examples belong to nobody
         lambda found: not re.search(r"@(?:[\w-]+\.)*(?:example(?:\.(?:com|org|net))?|test|invalid|localhost)$", found, re.IGNORECASE),
     ),
-    "phone": (re.compile(r"(?<![\w+])(?:\+|00)[1-9](?:[ .\-/]?\(?\d{1,4}\)?){2,6}(?!\w)"), _is_phone),
+    "phone": (re.compile(r"(?<![\w+])(?:\+|00(?=[1-9]\d{0,2}[ .\-/(]))[1-9](?:[ .\-/]?\(?\d{1,4}\)?){2,6}(?!\w)"), _is_phone),
     "ip": (
         re.compile(r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}|[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4})(?![\w:]|\.\d)"),
         _is_public,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,9 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError
 from prep_assets.quality import gopher
+from prep_assets.quality.golds import gold_answers
 from prep_assets.quality.near_duplicates import clusters, near_duplicates, shingles
+from prep_assets.quality.pairs import pair_answers
 from prep_assets.quality.private_data import FORMS, luhn, mod_97, private_data, private_values
 from prep_assets.quality.steps import Examples, Step, configured_steps, quality_steps, tried_on_itself
 from prep_assets.samples import Pair, Prompt, Sample, document, turn
@@ -123,6 +128,67 @@ def test_one_of_a_cluster_stays_the_first_or_the_longest_of_those_that_are_left(
     assert near_duplicates().finish(np.zeros(0, bool)).found == {}
 
 
+# -- golds and pairs ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("She has 3*4=<<3*4=12>>12.\n#### 12", ""),
+        ("She has 3*4=<<3*4=13>>13.\n#### 13", "wrong_calculation"),
+        ("It is <<50%*80=40>>40, then <<40/3=13.33>>13.33.\n#### 13.33", ""),
+        ("It is <<40/3=14>>14.\n#### 14", "wrong_calculation"),
+        ("In all <<48+16=64>>64 points.\n#### 66", "answer_differs"),
+        ("So it costs $1,200 in all.\n#### 1200", ""),
+        ("So it costs $1,200 in all.\n#### 1300", "answer_differs"),
+        ("Nothing to see <<a+b=c>> <<__import__('os')=1>> <<1/0=5>>.", ""),
+        ("#### yes", ""),
+    ],
+)
+def test_golds_are_worked_out_again(text: str, reason: str) -> None:
+    found = gold_answers().judge(of([text])).found
+    assert (found[0][0] if found else "") == reason
+
+
+def test_a_prompt_ends_with_its_gold() -> None:
+    prompts = [Prompt((turn("user", "Q\n#### 5"),), gold) for gold in ("5", "5.0", "6")]
+    assert list(gold_answers().judge(Examples(["r:0", "r:1", "r:2"], prompts)).found) == [2]
+
+
+def test_corrupted_golds_of_gsm8k_are_found(real_data: Path) -> None:
+    """1,000 rows with a wrong result in a note, and 1,000 with another final answer; rows as they are raise few alarms."""
+    rows = [json.loads(line)["answer"] for line in (real_data / "gsm8k/train.jsonl").read_text("utf-8").splitlines()]
+    chance = random.Random(3)
+    sample = [row for row in chance.sample(rows, 1100) if re.search(r"\d>>", row)][:1000]
+    notes = [re.sub(r"=(\d+)(?=>>)", lambda found: f"={int(found[1]) + 1}", row, count=1) for row in sample if re.search(r"=\d+>>", row)]
+    finals = [
+        re.sub(r"#### (\S+)", lambda found: f"#### {int(found[1].replace(',', '')) + chance.choice((-10, -1, 1, 2, 10))}", row)
+        for row in sample
+    ]
+    assert len(gold_answers().judge(of(notes)).found) == len(notes) > 900
+    assert len(gold_answers().judge(of(finals)).found) >= 0.99 * len(finals)
+    assert len(gold_answers().judge(of(rows)).found) < 0.005 * len(rows)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "reason"),
+    [
+        ("I’m sorry, but I can't help with that.", "Take the train.", "chosen_refuses"),
+        ("As an AI language model, I am unable to do that.", "Take the train.", "chosen_refuses"),
+        ("I can't help.", "I cannot help you.", ""),
+        ("You can't miss it: take the train.", "Walk.", ""),
+        ("The river is long and wide.", "The river is long and wide!", "answers_alike"),
+        ("The river is long and wide.", "It has ships, fish and bridges", ""),
+        ("word " * 100, "Walk there.", "lengths_differ"),
+    ],
+)
+def test_answers_of_a_pair(chosen: str, rejected: str, reason: str) -> None:
+    pair = Pair((turn("user", "Q"),), (turn("assistant", chosen),), (turn("assistant", rejected),))
+    judged = pair_answers(longest_ratio=20).judge(Examples(["r:0"], [pair]))
+    assert (judged.found[0][0] if judged.found else "") == reason
+    assert judged.notes == {"longer": [len(chosen) - len(rejected)]}
+
+
 # -- Gopher -------------------------------------------------------------------------------------------------------------------------------
 
 
@@ -225,7 +291,7 @@ def test_planted_private_data_are_found_in_eight_languages() -> None:
         "Write to user@example.com or root@localhost.",
         "From 1914-1918 to 2024-11-26 12:30:15, +5 or +123, 3.14159265358979, GB00 TEST.",
         "std::vector<int>::iterator and a::b, 12:30:45, sk-learn, ghp_short",
-        "2 + 2 = 4, 00 1 2, +1",
+        "2 + 2 = 4, 00 1 2, +1, and the code 00632000001783 of a box.",
     ],
 )
 def test_what_looks_like_private_data_and_is_none(text: str) -> None:

@@ -1,0 +1,119 @@
+"""Gold answers that can be worked out again: calculator notes, and a prompt's gold beside the answer of its own text."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+
+from prep_assets.quality.steps import ANSWER, Examples, Finding, Judged, Step, by_block, quality_step
+from prep_assets.samples import Prompt, Sample, document
+
+_NOTE = re.compile(r"<<([^<>=]+)=([^<>=]+)>>")
+_FINAL = re.compile(r"^####\s*(\S.*?)\s*$", re.MULTILINE)
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+")
+_NOISE = re.compile(r"[$,%\s]|(?<=\d)_(?=\d)")
+_OPERATORS: Mapping[type, Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+LONGEST, TOLERANCE = 200, Fraction(1, 100)
+"""Most characters of a note; how far a rounded result may be from the exact one, of its own size."""
+
+
+def value_of(expression: str) -> Fraction | None:
+    """The exact value of a sum of numbers with + - * / and brackets; a percent sign divides by 100. `None` if it is anything else."""
+    text = re.sub(r"(\d(?:\.\d*)?)%", r"(\1/100)", expression.strip().replace("×", "*").replace("÷", "/"))
+    text = re.sub(r"(?<=\d),(?=\d{3})", "", text).replace("$", "")
+    text = re.sub(r"(?<![\d.])0+(?=\d)", "", text)  # Python has no decimals that begin with 0
+    if len(text) > LONGEST:
+        return None
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
+
+
+def _value(node: ast.expr) -> Fraction:
+    match node:
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            return Fraction(str(number))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_value(left), _value(right))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand)
+    raise ValueError("not arithmetic")
+
+
+def is_result(exact: Fraction, written: Fraction, digits: str) -> bool:
+    """Whether a written number is a value as somebody rounds it: to the digits that it has, or by a hundredth at most if it is no whole number."""
+    decimals = len(digits.partition(".")[2].rstrip("%")) if "." in digits else 0
+    return (abs(exact - written) <= Fraction(1, 2 * 10**decimals) if exact.denominator != 1 else exact == written) or (
+        exact.denominator != 1 and abs(exact - written) <= TOLERANCE * abs(exact)
+    )
+
+
+def wrong_notes(text: str) -> Iterator[str]:
+    """The calculator notes, ``<<3*4=12>>``, whose result is wrong; notes that are no arithmetic are passed over."""
+    for expression, result in _NOTE.findall(text):
+        exact, written = value_of(expression), value_of(result)
+        if exact is not None and written is not None and not is_result(exact, written, result.strip()):
+            yield f"<<{expression}={result}>> is {_shown(exact)}"
+
+
+def _shown(value: Fraction) -> str:
+    return str(value.numerator) if value.denominator == 1 else f"{float(value):.6g}"
+
+
+def _plain(answer: str) -> Fraction | str:
+    """A final answer as a number, or as text without signs and spaces."""
+    number = value_of(text := _NOISE.sub("", answer).rstrip("."))
+    return text.casefold() if number is None else number
+
+
+def _concluded(text: str) -> set[Fraction | None]:
+    """The numbers that the last line before a final answer ends with: the results of its notes, or all of its numbers."""
+    line = text[: _last_final(text)].rstrip().rpartition("\n")[2]
+    notes = _NOTE.findall(line)
+    return {value_of(result) for _, result in notes} if notes else {value_of(number.rstrip(",")) for number in _NUMBER.findall(line)}
+
+
+def _last_final(text: str) -> int:
+    return max((found.start() for found in _FINAL.finditer(text)), default=len(text))
+
+
+@quality_step(
+    "gold_answers",
+    source="GSM8K's calculator notes and final answers (Cobbe et al., 2021)",
+    corrupted=((document("He buys 3*4=<<3*4=13>>13 apples.\n#### 13"),), "wrong_calculation"),
+    takes=(Sample, Prompt),
+)
+def gold_answers() -> Step:
+    """Examples with a calculator note whose result is wrong, or with a final answer, after ``####``, that is not what the line before it comes to, or
+    that is not the gold."""
+
+    def finding(parts: list[tuple[str, str]]) -> Finding | None:
+        golds = [text for role, text in parts if role == ANSWER]
+        for text in (text for role, text in parts if role != ANSWER):
+            if (wrong := next(wrong_notes(text), None)) is not None:
+                return "wrong_calculation", wrong
+            if not (finals := _FINAL.findall(text)):
+                continue
+            final = _plain(finals[-1])
+            if golds and final not in map(_plain, golds):
+                return "answer_differs", f"the text ends with {finals[-1]!r:.40}, the gold is {golds[0]!r:.40}"
+            if isinstance(final, Fraction) and (numbers := _concluded(text)) and final not in numbers:
+                return (
+                    "answer_differs",
+                    f"the text ends with {finals[-1]!r:.40}, the line before comes to {', '.join(map(_shown, sorted(filter(None, numbers))))}",
+                )
+        return None
+
+    def judge(examples: Examples) -> Judged:
+        return Judged({number: found for number, parts in enumerate(examples.parts) if (found := finding(parts)) is not None})
+
+    return by_block(judge)

@@ -1,0 +1,63 @@
+"""What is wrong with the answers of a preference pair, or leans to one side."""
+
+from __future__ import annotations
+
+import re
+from difflib import SequenceMatcher
+from typing import Annotated
+
+from pydantic import Field
+
+from prep_assets.quality.steps import CHOSEN, REJECTED, Examples, Finding, Judged, Step, by_block, quality_step
+from prep_assets.samples import Pair, turn
+
+_REFUSAL = re.compile(
+    r"^\W*(?:(?:i(?:'m| am) (?:very |really |so )?(?:sorry|afraid)|(?:my )?apologies|unfortunately|as an ai|i apologi[sz]e)\b.{0,80}?)?"
+    r"\b(?:i|we) (?:can(?:no|')t|can not|am (?:not able|unable)|(?:wo|do)n't (?:be able|feel comfortable)|won't|must decline)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""How English refusals begin, in the first 200 characters of an answer."""
+_OPENING, _COMPARED = 200, 2000
+
+
+def is_refusal(answer: str) -> bool:
+    """Whether an answer begins as refusals do: an apology or none, then that one cannot."""
+    return _REFUSAL.search(answer[:_OPENING].replace("’", "'")) is not None
+
+
+@quality_step(
+    "pair_answers",
+    source="our own, for the faults that DPO's users report: equal answers, refusals preferred to answers, length that decides",
+    corrupted=(
+        (Pair((turn("user", "Name a river."),), (turn("assistant", "I'm sorry, but I cannot help."),), (turn("assistant", "The Nile."),)),),
+        "chosen_refuses",
+    ),
+    takes=(Pair,),
+)
+def pair_answers(
+    *, likeness: Annotated[float, Field(ge=0, le=1)] = 0.95, longest_ratio: Annotated[float, Field(ge=1, le=1e6)] | None = None
+) -> Step:
+    """Pairs whose answers are nearly equal, whose chosen answer refuses where the rejected one does not, or whose lengths differ too much.
+
+    Args:
+        likeness: share of common characters in order (difflib's ratio, of the first 2,000) from which two answers are nearly equal.
+        longest_ratio: how many times as long as the other one answer may be; null: any.
+    """
+
+    def finding(chosen: str, rejected: str) -> Finding | None:
+        if is_refusal(chosen) and not is_refusal(rejected):
+            return "chosen_refuses", f"{chosen[:60]!r} is preferred to an answer"
+        matcher = SequenceMatcher(None, chosen[:_COMPARED], rejected[:_COMPARED], autojunk=False)
+        if matcher.real_quick_ratio() >= likeness and matcher.quick_ratio() >= likeness and (ratio := matcher.ratio()) >= likeness:
+            return "answers_alike", f"{ratio:.0%} of the characters are common, likeness is {likeness:.0%}"
+        short, long = sorted((len(chosen), len(rejected)))
+        if longest_ratio is not None and long > longest_ratio * short:
+            return "lengths_differ", f"{len(chosen):,} and {len(rejected):,} characters, longest_ratio is {longest_ratio}"
+        return None
+
+    def judge(examples: Examples) -> Judged:
+        answers = [tuple("".join(text for role, text in parts if role == side) for side in (CHOSEN, REJECTED)) for parts in examples.parts]
+        found = {number: wrong for number, (chosen, rejected) in enumerate(answers) if (wrong := finding(chosen, rejected)) is not None}
+        return Judged(found, {"longer": [len(chosen) - len(rejected) for chosen, rejected in answers]})
+
+    return by_block(judge)
