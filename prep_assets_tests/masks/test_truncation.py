@@ -145,6 +145,13 @@ def test_turns_count_control_tokens_once(bound: Bound) -> None:
     assert (found.kept, found.control_tokens) == ([0], 2)
 
 
+@pytest.mark.parametrize("mode", ["end", "start"])
+def test_nothing_to_train(bound: Bound, mode: str) -> None:
+    """What is left is a question, from either side."""
+    sample = chat(LONG, "Hi", LONG) if mode == "start" else chat(LONG, "Hi")
+    assert set(run(bound, [sample], max_seq_len=8, truncation=mode).reasons) == {"nothing_to_train"}
+
+
 # invariants
 
 CONTENT = st.lists(st.sampled_from(["word", " two", " 中文", "👩‍🚀", " <|im_end|>", ".", "\n", " 12"]), max_size=8).map("".join)
