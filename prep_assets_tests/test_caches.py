@@ -91,6 +91,7 @@ FILLED = {
     "data/stream._WAITING": "one stream",
     "schemas/registry._SCHEMAS": "one entry for each schema, registered as modules load",
     "schemas/registry._ALIASES": "the same",
+    "quality/steps._STEPS": "one entry for each step, registered as modules load",
     "exports/registry._EXPORTS": "one entry for each format, registered as modules load",
     "exports/registry._READERS": "one entry for each format, registered as modules load",
     "stores/bucket._CLIENT_PROCESS": "one process",

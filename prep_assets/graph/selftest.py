@@ -13,6 +13,7 @@ import numpy as np
 
 from prep_assets.checks.of_conversations import Sides
 from prep_assets.checks.of_lines import ContrastsMatch, PairsMatch, PromptsMatch
+from prep_assets.checks.of_quality import VERDICTS_AGAIN
 from prep_assets.checks.of_stores import Selection
 from prep_assets.checks.selftest import (
     ROWS,
@@ -48,9 +49,12 @@ from prep_assets.stores.version_folders import Published
 def quality_trials(store: Store) -> list[Trial]:
     """Try each configured step on the examples that it must find wrong. A step of the user's own has none."""
     return [
-        Trial(reason, step.name, 1, int(found), f"finds {reason}" if found else "finds nothing")
-        for step in steps_of(store.asset.family, store.family, store.partition)
-        for reason, found in tried_on_itself(step)
+        clean("the stored verdicts", [VERDICTS_AGAIN.run(store)]),
+        *(
+            Trial(reason, step.name, 1, int(found), f"finds {reason}" if found else "finds nothing")
+            for step in steps_of(store.asset.family, store.family, store.partition)
+            for reason, found in tried_on_itself(step)
+        ),
     ]
 
 

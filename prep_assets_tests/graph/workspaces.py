@@ -104,6 +104,15 @@ def with_contrasts(families: dict[str, dict[str, Any]], folder: Path) -> dict[st
     return {**families, **minimal("contrastive", {"questions": asked}, test_fraction=0.2)}
 
 
+def judged(families: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The configurations with quality steps that drop nothing."""
+    for options in families.values():
+        options["quality"] = {
+            "steps": {"near_duplicates": {"action": "note"}, "prep_assets_tests.quality.own_steps:even": {"action": "note"}}
+        }
+    return families
+
+
 def minimal(family: str, domains: Mapping[str, Any], **options: Any) -> dict[str, dict[str, Any]]:
     """A configuration of one family with nothing but these options, and 20 sums where it makes some: left out, it makes 5,000."""
     sums = {"arithmetic": {"n": 20}} if family == "rl" else {}

@@ -20,6 +20,7 @@ from prep_assets_tests.graph.workspaces import (
     domain,
     failing,
     jsonl,
+    judged,
     minimal,
     refusals,
     resealed,
@@ -37,7 +38,7 @@ from prep_assets_tests.proofs.corruption import quarantine_file
 def small(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """All stores of all families, a few records each, because each file of each store is harmed in turn."""
     folder = tmp_path_factory.mktemp("small")
-    families = with_contrasts(with_groups(shipped("bin"), folder), folder)
+    families = judged(with_contrasts(with_groups(shipped("bin"), folder), folder))
     for options in families.values():
         for each in options["domains"].values():
             each["max_items"] = 12

@@ -31,7 +31,7 @@ def test_every_corruption_is_caught(trials: dict[str, list[Trial]], asset: str) 
 
 
 def test_all_that_hold_tokens_or_lines_are_tried() -> None:
-    assert {*TESTED} == {name for name, asset in EVERY.items() if asset.streams}
+    assert {*TESTED} == {name for name, asset in EVERY.items() if asset.streams or asset.stage == "quality"}
 
 
 def test_there_are_many_of_every_family(pristine: Workspace, trials: dict[str, list[Trial]]) -> None:
@@ -42,7 +42,7 @@ def test_there_are_many_of_every_family(pristine: Workspace, trials: dict[str, l
     assert {known[asset].family for asset in TESTED if any(trial.caught for trial in trials[asset] if trial.mutation)} == FAMILIES
     assert {check for _, check in found} == {
         *("mask_alignment", "tokenization_identity", "row_integrity", "mixture", "selection"),
-        *("source_match", "pair_sanity", "contrast_sanity", "gold_answers", "rewards", "merged"),
+        *("source_match", "pair_sanity", "contrast_sanity", "gold_answers", "rewards", "merged", "near_duplicates"),
     }
 
 
