@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError
 from prep_assets.quality.steps import Examples, Judged, Step, by_block, quality_step
 from prep_assets.samples import document
@@ -14,11 +15,13 @@ LONGEST = 2000
 """Characters of an example that are looked at, from its start."""
 
 
-def _identifier(keep: list[str], among: list[str] | None) -> Any:
+@bounded_cache("identifiers of languages", 4)
+def _identifier(among: tuple[str, ...] | None) -> Any:
+    """The library with its model, which takes a third of a second to load."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    if unknown := sorted({*keep, *(among or ())} - {*identifier.labels}):
+    if unknown := sorted({*(among or ())} - {*identifier.labels}):
         raise ConfigError(
             f"quality step 'language': {', '.join(unknown)} is no language that py3langid knows: {', '.join(identifier.labels)}"
         )
@@ -44,7 +47,11 @@ def language(*, keep: list[str], at_least: Annotated[float, Field(ge=0, le=1)] =
         raise ConfigError(
             f"quality step 'language': keep has {', '.join(missing)}, which `among` leaves out, so none would be kept. Add it there"
         )
-    identifier = _identifier(keep, among)
+    identifier = _identifier(None if among is None else tuple(among))
+    if unknown := sorted({*keep} - {*identifier.labels}):
+        raise ConfigError(
+            f"quality step 'language': keep has {', '.join(unknown)}, which py3langid does not know: {', '.join(identifier.labels)}"
+        )
 
     def judge(examples: Examples) -> Judged:
         guesses = [identifier.classify(text[:LONGEST]) for text in examples.texts]

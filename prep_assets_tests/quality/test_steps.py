@@ -53,7 +53,8 @@ def test_a_step_finds_what_it_must_and_stands_on_the_page(name: str) -> None:
         ({"near_duplicates": {"keep": "last"}}, "option 'keep' = 'last'"),
         ({"near_duplicates": {"words": 0}}, "greater than or equal to 1"),
         ({"language": {}}, "needs the option 'keep'"),
-        ({"language": {"keep": ["english"]}}, "english is no language that py3langid knows"),
+        ({"language": {"keep": ["english"]}}, "keep has english, which py3langid does not know"),
+        ({"language": {"keep": ["en"], "among": ["en", "xx"]}}, "xx is no language that py3langid knows"),
         ({"language": {"keep": ["en"], "among": ["de"]}}, "`among` leaves out"),
     ],
 )
