@@ -127,7 +127,7 @@ def gopher_repetition(*, max_lines: Share = 0.3, max_paragraphs: Share = 0.3, ma
             grams = Counter(" ".join(words[at : at + size]) for at in range(len(words) - size + 1))
             top, count = grams.most_common(1)[0] if grams else ("", 0)
             if (share := len(top) * count / len(text)) > most:
-                return "gopher_top_n_gram", f"{top!r:.60} has {share:.0%} of the characters, a {size}-gram may have {most:.0%}"
+                return "gopher_top_n_gram", f"one {size}-gram has {share:.0%} of the characters, at most {most:.0%} may"
         for size, most in DUPLICATE_N_GRAMS:
             if (share := _repeated_characters(words, size) / len(text)) > most:
                 return "gopher_n_grams", f"{size}-grams that stood before have {share:.0%} of the characters, at most {most:.0%} may"

@@ -46,7 +46,7 @@ def pair_answers(
 
     def finding(chosen: str, rejected: str) -> Finding | None:
         if is_refusal(chosen) and not is_refusal(rejected):
-            return "chosen_refuses", f"{chosen[:60]!r} is preferred to an answer"
+            return "chosen_refuses", "the chosen answer begins as refusals do, the rejected one does not"
         matcher = SequenceMatcher(None, chosen[:_COMPARED], rejected[:_COMPARED], autojunk=False)
         if matcher.real_quick_ratio() >= likeness and matcher.quick_ratio() >= likeness and (ratio := matcher.ratio()) >= likeness:
             return "answers_alike", f"{ratio:.0%} of the characters are common, likeness is {likeness:.0%}"

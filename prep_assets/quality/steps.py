@@ -30,7 +30,8 @@ from prep_assets.schemas.registry import check_options, own_code_hash, own_funct
 
 PROMPT, ANSWER, CHOSEN, REJECTED = "prompt", "answer", "chosen", "rejected"
 Finding = tuple[str, str]
-"""Reason, a slug that is the same for all examples with this fault; and detail, with the numbers of this one."""
+"""Reason, a slug that is the same for all examples with this fault; and detail, with the numbers of this one. No text of the example: what somebody has
+to forget must not stand in verdicts."""
 Action = Literal["drop", "note", "block"]
 """What becomes of an example that a step finds wrong: it is refused; counted and kept; or no store is published while there is one."""
 
