@@ -75,11 +75,12 @@ def _plain(answer: str) -> Fraction | str:
     return text.casefold() if number is None else number
 
 
-def _concluded(text: str) -> set[Fraction | None]:
+def _concluded(text: str) -> set[Fraction]:
     """The numbers that the last line before a final answer ends with: the results of its notes, or all of its numbers."""
     line = text[: _last_final(text)].rstrip().rpartition("\n")[2]
     notes = _NOTE.findall(line)
-    return {value_of(result) for _, result in notes} if notes else {value_of(number.rstrip(",")) for number in _NUMBER.findall(line)}
+    written = [result for _, result in notes] if notes else [number.rstrip(",") for number in _NUMBER.findall(line)]
+    return {value for value in map(value_of, written) if value is not None}
 
 
 def _last_final(text: str) -> int:
@@ -107,7 +108,7 @@ def gold_answers() -> Step:
             if golds and final not in map(_plain, golds):
                 return "answer_differs", "the text does not end with the gold"
             if isinstance(final, Fraction) and (numbers := _concluded(text)) and final not in numbers:
-                results = ", ".join(map(_shown, sorted(filter(None, numbers))))
+                results = ", ".join(map(_shown, sorted(numbers)))
                 return "answer_differs", f"the text ends with {_shown(final)}, the line before comes to {results}"
         return None
 

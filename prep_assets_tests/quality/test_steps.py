@@ -144,6 +144,8 @@ def test_one_of_a_cluster_stays_the_first_or_the_longest_of_those_that_are_left(
         ("So it costs $1,200 in all.\n#### 1300", "answer_differs"),
         ("Nothing to see <<a+b=c>> <<__import__('os')=1>> <<1/0=5>>.", ""),
         ("#### yes", ""),
+        ("Nothing is left: <<4-4=0>>0.\n#### 1", "answer_differs"),
+        ("It is <<a=b>>.\n#### 1", ""),
     ],
 )
 def test_golds_are_worked_out_again(text: str, reason: str) -> None:
