@@ -23,7 +23,7 @@ def _not_blocked(store: Store) -> Verdict:
 def _again(store: Store) -> Verdict:
     """Judge the domain once more, and compare row by row."""
     family = store.asset.family
-    steps = steps_of(family, store.family, store.partition)
+    steps = steps_of(store.family, store.partition)
     table, again = read_verdicts(store.published), judged_domain(source_to_judge(store.workspace, family, store.partition), steps).table()
     numbers = {"rows_compared": table.num_rows}
     if table.schema != again.schema or table.num_rows != again.num_rows:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, field_validator, model_validator
 
 from prep_assets.config.base import LONGEST, MOST, MOST_DOMAINS, MOST_EPOCHS, MOST_PATCHES, MOST_SEED, MOST_WORKERS, ImageTokens, Model
-from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, PROMPT, SYSTEM, TOOL, USER
+from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, PROMPT, SYSTEM, TOOL, USER, Sample
 
 # Domains: the data sets of a family, with their files and schemas.
 
@@ -512,7 +512,13 @@ REASONING_TAGS: tuple[tuple[str, str], ...] = (
 
 
 class Family(Model):
-    """What all families have."""
+    """What all families have.
+
+    Attributes:
+        form_of_rows: what a row of its domains becomes.
+    """
+
+    form_of_rows: ClassVar[type] = Sample
 
     tokenizer: str = Field(description="A directory relative to this config file, or a hub id.")
     tokenizer_revision: str | None = Field(default=None, description="Commit of the hub repository; needed for a hub id.")

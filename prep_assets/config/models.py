@@ -7,13 +7,14 @@ descriptions of fields.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
 from prep_assets.config.base import LONGEST, MOST, MOST_SEED, Fixed, ImageRule, Model
 from prep_assets.config.family import Chat, Documents, Family, Images, Packing, Preprocessing
 from prep_assets.errors import ConfigError
+from prep_assets.samples import Contrast, Pair, Prompt
 
 Action = Literal["train", "mask"]
 Bos = Annotated[Literal["auto", "true", "false"], BeforeValidator(lambda value: str(value).lower() if isinstance(value, bool) else value)]
@@ -100,6 +101,8 @@ class Sft(Images, Chat):
 class Preference(Chat):
     """`configs/preference.yaml`: preference pairs."""
 
+    form_of_rows: ClassVar[type] = Pair
+
     max_per_source: int | None = Field(
         default=None, ge=1, le=MOST, description="Use at most this many records of each domain, the first ones."
     )
@@ -127,6 +130,8 @@ class Arithmetic(Model):
 class Rl(Chat):
     """`configs/rl.yaml`: prompts with a verifiable answer."""
 
+    form_of_rows: ClassVar[type] = Prompt
+
     form: Form = FORM
 
     test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of prompts held out, by hash of the prompt.")
@@ -146,6 +151,8 @@ class Contrasts(Preprocessing):
 
 class Contrastive(Family):
     """`configs/contrastive.yaml`: queries with positive and negative texts, for embedding models."""
+
+    form_of_rows: ClassVar[type] = Contrast
 
     preprocessing: Contrasts = Contrasts()
     test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of queries held out, by hash of the query.")

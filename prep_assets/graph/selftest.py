@@ -52,7 +52,7 @@ def quality_trials(store: Store) -> list[Trial]:
         clean("the stored verdicts", [VERDICTS_AGAIN.run(store)]),
         *(
             Trial(reason, step.name, 1, int(found), f"finds {reason}" if found else "finds nothing")
-            for step in steps_of(store.asset.family, store.family, store.partition)
+            for step in steps_of(store.family, store.partition)
             for reason, found in tried_on_itself(step)
         ),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.config.family import Family
-from prep_assets.config.models import FAMILIES, Preference, Rl
+from prep_assets.config.models import FAMILIES, Rl
 from prep_assets.data.files import record_id
 from prep_assets.data.quarantine import Quarantine, Refusal
 from prep_assets.pipeline.asset import Target
@@ -21,38 +21,38 @@ from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import VERDICTS
 from prep_assets.pipeline.workspace import Workspace, group_domains
 from prep_assets.quality.steps import Configured, Examples, Judged, configured_steps
-from prep_assets.samples import Contrast, Group, Pair, Prompt, Sample
+from prep_assets.samples import Group, Sample
 from prep_assets.stores.published import Draft
 from prep_assets.stores.verification import WrittenFile
 
-_LIMITS: Mapping[type[Family], str] = {Preference: "max_per_source"}
-_FORMS: Mapping[str, type] = {"pretrain": Sample, "sft": Sample, "preference": Pair, "rl": Prompt, "contrastive": Contrast}
+LIMIT = "max_per_source"
+"""An option of families that limits the records of a domain."""
 
 
-def form_of_domain(family: str, options: Family, name: str) -> type:
+def form_of_domain(options: Family, name: str) -> type:
     """What the rows of a domain become."""
-    return Group if isinstance(options, Rl) and name in group_domains(options) else _FORMS[family]
+    return Group if isinstance(options, Rl) and name in group_domains(options) else options.form_of_rows
 
 
-def steps_of(family: str, options: Family, name: str) -> list[Configured]:
+def steps_of(options: Family, name: str) -> list[Configured]:
     """The steps that judge a domain.
 
     Raises:
         ConfigError: a step or an option that does not exist, or does not fit the domain.
     """
-    return configured_steps(options.quality.steps, form_of_domain(family, options, name))
+    return configured_steps(options.quality.steps, form_of_domain(options, name))
 
 
 def quality_recipe(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
     """What the verdicts on a domain depend on, apart from its sources."""
     options = workspace.family(FAMILIES[family])
-    form, limit = form_of_domain(family, options, name), _LIMITS.get(type(options), "")
+    form = form_of_domain(options, name)
     return {
         "domain": name,
         **reading_recipe(domain_of(options, name), attended=form is Sample),
         "deduplicate": options.preprocessing.deduplicate,
-        "limit": getattr(options, limit) if limit else None,
-        "steps": [[step.name, dict(step.recipe)] for step in steps_of(family, options, name)],
+        "limit": getattr(options, LIMIT, None),
+        "steps": [[step.name, dict(step.recipe)] for step in steps_of(options, name)],
     }
 
 
@@ -130,9 +130,9 @@ class Verdicts:
 
 def source_to_judge(workspace: Workspace, family: str, name: str) -> Source:
     """The rows of a domain before quality steps drop any."""
-    kind = FAMILIES[family]
-    form, limit = form_of_domain(family, workspace.family(kind), name), _LIMITS.get(kind, "")
-    return replace(Source.of(workspace, kind, name, gives=form, limit=limit), judged=False)
+    kind, options = FAMILIES[family], workspace.family(FAMILIES[family])
+    limit = LIMIT if hasattr(options, LIMIT) else ""
+    return replace(Source.of(workspace, kind, name, gives=form_of_domain(options, name), limit=limit), judged=False)
 
 
 def judged_domain(source: Source, steps: Sequence[Configured]) -> Verdicts:
@@ -151,7 +151,7 @@ def write_verdicts(target: Target, quarantine: Quarantine) -> Draft:
 
     kind, name = target.asset.family, target.partition
     source = source_to_judge(target.workspace, kind, name)
-    verdicts = judged_domain(source, steps_of(kind, target.family, name))
+    verdicts = judged_domain(source, steps_of(target.family, name))
     table = verdicts.table()
     with WrittenFile(target.payload / VERDICTS) as file:
         pq.write_table(table, file, compression="zstd")
