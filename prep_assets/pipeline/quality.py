@@ -92,6 +92,8 @@ class Verdicts:
 
     def add(self, examples: Examples, files: Sequence[int], rows: Sequence[int]) -> None:
         """Judge a block; `files` and `rows`: where its records stand."""
+        if not len(examples):
+            return
         self._places.append(np.array([files, rows], np.int64))
         for step, at_work in self._steps:
             self._take(step, at_work.judge(examples), self.count)

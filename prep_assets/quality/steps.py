@@ -18,6 +18,7 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -262,9 +263,22 @@ def tried_on_itself(step: Configured) -> list[tuple[str, bool]]:
 def _own_step(path: str, options: Mapping[str, Any]) -> Step:
     """A user's step: a function from `Examples` and its options to a reason for each example, `None` for those it keeps."""
     function = own_function("quality step", path)
+    try:
+        inspect.signature(function).bind((), **options)
+    except TypeError as error:
+        raise ConfigError(f"quality step {path!r}: {error}; its signature is {inspect.signature(function)}") from error
 
     def judge(examples: Examples) -> Judged:
-        reasons = function(examples, **options)
+        try:
+            reasons = function(examples, **options)
+        except PrepAssetsError:
+            raise
+        except Exception as error:  # a user's function may raise anything
+            frame = extract_tb(error.__traceback__)[-1]
+            raise PrepAssetsError(
+                f"quality step {path!r} raised {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno}), on a block from "
+                f"{examples.ids[0]} to {examples.ids[-1]}. It must return a reason or None for each example"
+            ) from error
         if not isinstance(reasons, Sequence) or len(reasons) != len(examples):
             raise PrepAssetsError(
                 f"quality step {path!r} returns {f'{len(reasons):,} reasons' if isinstance(reasons, Sequence) else type(reasons).__name__} "

@@ -21,3 +21,8 @@ def even(examples: Examples) -> Sequence[str | None]:
 def too_few(examples: Examples) -> Sequence[str | None]:
     """Forgets an example."""
     return [None] * (len(examples) - 1)
+
+
+def fails(examples: Examples) -> Sequence[str | None]:
+    """Takes examples for rows."""
+    return [{"text": example}["prompt"] for example in examples.texts]

@@ -98,6 +98,8 @@ def test_a_step_that_blocks_publishes_nothing(tmp_path: Path) -> None:
         ({f"{OWN}:short": {"action": "delete"}}, r"'action' = 'delete': needs one of drop, note, block"),
         ({f"{OWN}:shrt": {}}, "cannot be loaded"),
         ({f"{OWN}:too_few": {}}, r"returns 29 reasons for 30 examples"),
+        ({f"{OWN}:short": {"over": 3}}, r"unexpected keyword argument 'over'; its signature is"),
+        ({f"{OWN}:fails": {}}, r"raised KeyError: 'prompt' \(.*own_steps.py, line \d+\), on a block from rows.jsonl:0 to rows.jsonl:29"),
     ],
 )
 def test_a_step_that_cannot_be_is_an_error(tmp_path: Path, steps: dict[str, Any], fault: str) -> None:
