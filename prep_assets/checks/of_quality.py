@@ -1,10 +1,13 @@
-"""Checks of the verdicts of quality steps: nothing that blocks was found, and the steps say the same once more."""
+"""Checks of verdicts: nothing that blocks was found, and a second judgement or search says the same."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from prep_assets.pipeline.asset import Check, Store
+from prep_assets.pipeline.leaks import leaks_of, passages_of
 from prep_assets.pipeline.quality import judged_domain, source_to_judge, steps_of
-from prep_assets.pipeline.verdicts import read_verdicts
+from prep_assets.pipeline.verdicts import read_table, read_verdicts
 from prep_assets.proofs.verdict import Verdict, Worst
 
 
@@ -20,27 +23,59 @@ def _not_blocked(store: Store) -> Verdict:
     return Verdict(True, f"{counts['examples']:,} examples, {counts['dropped']:,} of them dropped, none that blocks", numbers)
 
 
-def _again(store: Store) -> Verdict:
+def _judged_again(store: Store) -> Verdict:
     """Judge the domain once more, and compare row by row."""
-    family = store.asset.family
     steps = steps_of(store.family, store.partition)
-    table, again = read_verdicts(store.published), judged_domain(source_to_judge(store.workspace, family, store.partition), steps).table()
+    again = judged_domain(source_to_judge(store.workspace, store.asset.family, store.partition), steps).table()
+    return _same(read_verdicts(store.published), again)
+
+
+def _same(table: Any, again: Any) -> Verdict:
+    """Compare what is stored with what came out again, row by row."""
     numbers = {"rows_compared": table.num_rows}
     if table.schema != again.schema or table.num_rows != again.num_rows:
-        detail = (
-            f"it has {table.num_rows:,} rows of {table.column_names}; judged again there are {again.num_rows:,} of {again.column_names}"
-        )
-        return Verdict(False, detail, numbers, Worst("verdicts", detail))
+        detail = f"it has {table.num_rows:,} rows of {table.column_names}; again there are {again.num_rows:,} of {again.column_names}"
+        return Verdict(False, detail, numbers, Worst("rows", detail))
     for name in table.column_names:
         if not table[name].equals(again[name]):
             stored, expected = table[name].to_pylist(), again[name].to_pylist()
             at = next(at for at, pair in enumerate(zip(stored, expected, strict=True)) if pair[0] != pair[1])
-            where = f"row {table['row'][at]} of file {table['file'][at]}"
-            return Verdict(
-                False, detail := f"{where}: {name} is {stored[at]!r}, judged again {expected[at]!r}", numbers, Worst(where, detail)
-            )
-    return Verdict(True, f"{table.num_rows:,} examples, read and judged again, have the same verdicts", numbers)
+            where = f"row {table['row'][at]} of file {table['file'][at]}" if "row" in table.column_names else f"row {at:,}"
+            return Verdict(False, detail := f"{where}: {name} is {stored[at]!r}, again {expected[at]!r}", numbers, Worst(where, detail))
+    return Verdict(True, f"{table.num_rows:,} rows came out the same again", numbers)
+
+
+# What is held out, and who holds it.
+
+
+def _passages_again(store: Store) -> Verdict:
+    """Read what is held out once more, and compare all passages."""
+    verdicts = [_same(read_table(store.published, name), again) for name, again in passages_of(store.workspace).items()]
+    return next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
+
+
+def _no_leaks(store: Store) -> Verdict:
+    counts, policy = store.manifest.counts, store.recipe["policy"]
+    numbers = {"examples": counts["examples"], "leaks": counts["leaks"], **counts["by_set"]}
+    if not counts["leaks"]:
+        return Verdict(True, f"{counts['examples']:,} examples, none of which holds a held-out text", numbers)
+    held = ", ".join(f"{name} ({count:,})" for name, count in counts["by_set"].items())
+    fault = f"{counts['leaks']:,} of {counts['examples']:,} examples hold texts of {held}; first {counts['first']}"
+    if policy == "block":
+        remedy = (
+            f"See them with `prep-assets leaks {store.asset.family} --partition {store.partition}`. Mend the source, or set policy: drop"
+        )
+        return Verdict(False, f"{fault}. {remedy}", numbers, Worst(counts["first"].partition(" ")[0], fault))
+    return Verdict(True, f"{fault}. They are {'refused' if policy == 'drop' else 'kept: policy is report'}", numbers)
+
+
+def _leaks_again(store: Store) -> Verdict:
+    """Search the domain once more, and compare row by row."""
+    return _same(read_verdicts(store.published), leaks_of(store.workspace, store.asset.family, store.partition)[0])
 
 
 NOT_BLOCKED = Check("not_blocked", "No step whose action is block found anything.", _not_blocked)
-VERDICTS_AGAIN = Check("verdicts_again", "The sources, read and judged again, give the same verdict for every example.", _again)
+VERDICTS_AGAIN = Check("verdicts_again", "The sources, read and judged again, give the same verdict for every example.", _judged_again)
+PASSAGES_AGAIN = Check("passages_again", "What is held out, read again, has the same passages.", _passages_again)
+NO_LEAKS = Check("no_leaks", "No example holds a held-out text, or eval.yaml says that it is refused or kept.", _no_leaks)
+LEAKS_AGAIN = Check("leaks_again", "The sources, read and searched again, hold the same held-out texts.", _leaks_again)

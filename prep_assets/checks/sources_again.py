@@ -29,7 +29,7 @@ from prep_assets.pipeline.asset import FromLines, FromRows, Store
 from prep_assets.pipeline.examples import Stretch, converter, shards_of
 from prep_assets.pipeline.images import REMEMBERED, REMOTE
 from prep_assets.pipeline.sources import domain_of, pinned
-from prep_assets.pipeline.verdicts import Dropped, dropped_rows
+from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import find_places, places
 from prep_assets.proofs.image_tokens import Size, counted_again
@@ -121,7 +121,7 @@ class DomainSource:
         held_out: for each file, whether all of it is held out.
         gives: the type that its schema makes of a row.
         benchmarks: reads the passages that no row may hold; `None` where no benchmark is configured.
-        dropped: reads which rows quality steps drop; `None` where none are configured.
+        dropped: reads which rows verdicts drop; `None` where no asset judges the domain.
     """
 
     name: str
@@ -149,7 +149,8 @@ class DomainSource:
             return Passages.of((row for file in sources.benchmarks for _, row in _rows(file, "line")), family.decontaminate.words)
 
         files, benchmarks = (*sources.files, *sources.test_files), passages if sources.benchmarks else None
-        dropped = partial(dropped_rows, store.workspace, store.asset.family, store.partition) if family.quality.steps else None
+        stages = dropping(store.workspace, type(family))
+        dropped = partial(dropped_rows, store.workspace, store.asset.family, store.partition, stages) if stages else None
         return cls(store.partition, domain_of(family, store.partition), files, held_out, source.gives, benchmarks, dropped)
 
     @property

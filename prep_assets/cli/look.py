@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import to_builtins
 from rich.console import Console
 from rich.text import Text
 
@@ -319,6 +320,58 @@ def _rejection_text(name: str, rejection: Refusal) -> Text:
         "\n  " + visible(rejection.detail),
         ("\n  " + visible(rejection.payload) + cut + "\n", "dim"),
     )
+
+
+# `prep-assets leaks`: training examples that hold held-out texts.
+
+
+def leaks(
+    family: Annotated[str | None, typer.Argument(metavar="FAMILY", show_default=False, help="A family, e.g. sft. Default: all.")] = None,
+    partition: terminal.Partition = None,
+    count: Annotated[int, typer.Option("-n", min=0, help="How many leaks of each domain to show with their texts.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show which training examples hold texts of benchmarks or of other domains' test shares: which, how much, and both passages side by side."""
+    from prep_assets.config.models import TRAINED, Eval
+    from prep_assets.explain.leaks import shown_leaks
+    from prep_assets.graph.graph import asset_and_partitions
+
+    workspace = terminal.opened()
+    workspace.family(Eval)
+    if family is not None and family not in TRAINED:
+        raise ConfigError(f"no family {family!r}{nearest(family, TRAINED) or '.'} There are: {', '.join(TRAINED)}")
+    if partition and family is None:
+        raise ConfigError(f"--partition {partition} needs a family: prep-assets leaks FAMILY --partition {partition}")
+    stores, missing = [], []
+    for name in [family] if family else [name for name in TRAINED if workspace.has(name)]:
+        asset, partitions = asset_and_partitions(workspace, f"{name}_leaks", partition)
+        for place in (workspace.place(asset.name, key) for key in partitions):
+            if store := place.candidate() or place.current():  # a candidate is what leaks keep from being published
+                stores.append((name, store))
+            else:
+                missing.append(place.label)
+    shown = {store.manifest.label: list(shown_leaks(workspace, store, name, count)) for name, store in stores if count}
+    if as_json:
+        facts = [{"store": store.manifest.label, **store.manifest.counts, "policy": store.manifest.recipe["policy"]} for _, store in stores]
+        terminal.print_json({"stores": facts, "leaks": to_builtins(shown), "not_built": missing})
+        return
+    console = terminal.out()
+    rows = [
+        (store.manifest.label, held, f"{found:,}", f"{store.manifest.counts['examples']:,}")
+        for _, store in stores
+        for held, found in (store.manifest.counts["by_set"] or {"–": 0}).items()
+    ]
+    console.print(terminal.table("store", "held out", "leaks", "examples", rows=rows, numbers=("leaks", "examples")))
+    for label, found in shown.items():
+        for leak in found:
+            console.print(Text.assemble((f"{label} {leak.example}", "bold"), f" {leak.detail}"))
+            sides = [
+                Text.assemble(*((visible(part), style) for part, style in zip(text, ("dim", "bold", "dim"), strict=True)))
+                for text in (leak.training, leak.held_out)
+            ]
+            console.print(terminal.table(leak.example, f"{leak.held} {leak.record}", rows=[sides]))
+    for name in missing:
+        console.print(f"not built: {name}", style="dim")
 
 
 # `prep-assets report` and `view`: HTML pages about stores.

@@ -397,6 +397,17 @@ RULES = (
         Rule(path, lambda family: _stores_text(family), "its stores hold lines of text and no tokens. Leave it out")
         for path in ("output.storage_format", "output.dtype", "output.max_tokens_per_shard", "pad_vocab_to", "engine")
     ),
+    *(
+        Rule(
+            path,
+            lambda family: hasattr(family, "splits"),
+            "held-out data sets are pinned and searched for; nothing is made of them. Leave it out",
+        )
+        for path in (
+            *("tokenizer", "tokenizer_revision", "tokenizer_loader", "tokenizer_class", "preprocessing.max_seq_len"),
+            *("preprocessing.deduplicate", "decontaminate.files", "quality.steps", "quality.max_refused", "exports"),
+        )
+    ),
     Rule(
         "output.max_tokens_per_shard",
         # tokens of a domain are always `bin`, except in pretraining, where domains are not merged

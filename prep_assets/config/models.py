@@ -1,4 +1,4 @@
-"""Typed models of `configs/{pretrain,sft,preference,rl,contrastive}.yaml`.
+"""Typed models of `configs/{pretrain,sft,preference,rl,contrastive,eval}.yaml`.
 
 One file describes one family. All models are frozen and raise for unknown keys. The launchpad and the reference page of the documentation show the
 descriptions of fields.
@@ -158,7 +158,33 @@ class Contrastive(Family):
     test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of queries held out, by hash of the query.")
 
 
-FAMILIES: Mapping[str, type[Family]] = {"pretrain": Pretrain, "sft": Sft, "preference": Preference, "rl": Rl, "contrastive": Contrastive}
+class Eval(Family):
+    """`configs/eval.yaml`: held-out data sets, such as benchmarks, that no other family may train on."""
+
+    tokenizer: str = ""
+    rules: tuple[Literal["gpt3", "open_r1", "open_instruct", "dolma", "answers"], ...] = Field(
+        default=("gpt3",), min_length=1, description="The rules by which a training example holds a held-out text: one of them is enough."
+    )
+    policy: Literal["block", "drop", "report"] = Field(
+        default="block",
+        description="An example that holds a held-out text: publish nothing that is made of its domain, refuse the example, or count it and keep it.",
+    )
+    splits: bool = Field(
+        default=True,
+        description="Whether what other domains of all families hold out, by test_files or test_fraction, is searched for as well.",
+    )
+
+
+FAMILIES: Mapping[str, type[Family]] = {
+    "pretrain": Pretrain,
+    "sft": Sft,
+    "preference": Preference,
+    "rl": Rl,
+    "contrastive": Contrastive,
+    "eval": Eval,
+}
+TRAINED = tuple(name for name in FAMILIES if name != "eval")
+"""The families that something is trained on."""
 
 
 def family_name(kind: type[Family]) -> str:

@@ -11,6 +11,7 @@ from prep_assets.checks.of_lines import ContrastsMatch
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived
 from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.models import Contrastive
+from prep_assets.graph.eval import leaks_asset
 from prep_assets.graph.previews import line_preview
 from prep_assets.graph.quality import quality_asset
 from prep_assets.graph.raw import raw_asset
@@ -24,6 +25,7 @@ from prep_assets.stores.lines import Lines, open_lines
 
 CONTRASTIVE_RAW = raw_asset("contrastive", "Source files of queries with positive and negative texts, pinned by content hash.")
 CONTRASTIVE_QUALITY = quality_asset(CONTRASTIVE_RAW)
+CONTRASTIVE_LEAKS = leaks_asset(CONTRASTIVE_RAW, CONTRASTIVE_QUALITY)
 
 TRAIN, TEST = "contrastive", "contrastive_test"
 
@@ -59,7 +61,7 @@ Texts that are only to be embedded stand there with their ids.""",
         counted=("positives", "negatives"),
     ),
     audit=partial(audit_lines, fault=_fault),
-    inputs=(("raw", CONTRASTIVE_RAW), ("quality", CONTRASTIVE_QUALITY)),
+    inputs=(("raw", CONTRASTIVE_RAW), ("quality", CONTRASTIVE_QUALITY), ("leaks", CONTRASTIVE_LEAKS)),
     depends=_depends,
     partitioned=True,
     options=(*PUBLISHED, "test_fraction", "preprocessing"),
@@ -82,4 +84,4 @@ Texts that are only to be embedded stand there with their ids.""",
 )
 
 
-ASSETS = (CONTRASTIVE_RAW, CONTRASTIVE_QUALITY, CONTRASTIVE)
+ASSETS = (CONTRASTIVE_RAW, CONTRASTIVE_QUALITY, CONTRASTIVE_LEAKS, CONTRASTIVE)

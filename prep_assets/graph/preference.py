@@ -12,6 +12,7 @@ from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, PairsMatch
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, SELECTION, derived, pair_lines, token_rows
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.exports.readable import Pairs
+from prep_assets.graph.eval import leaks_asset
 from prep_assets.graph.previews import line_preview, record_preview
 from prep_assets.graph.quality import quality_asset
 from prep_assets.graph.raw import raw_asset
@@ -42,6 +43,7 @@ from prep_assets.stores.tokens import TokenStore
 
 PREFERENCE_RAW = raw_asset("preference", "Source files of preference pairs, pinned by content hash.")
 PREFERENCE_QUALITY = quality_asset(PREFERENCE_RAW)
+PREFERENCE_LEAKS = leaks_asset(PREFERENCE_RAW, PREFERENCE_QUALITY)
 
 # Preference pairs: those of one domain, and those of all domains as ``preferences.jsonl``, shuffled, with a held-out test file.
 #
@@ -83,7 +85,7 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
         limit="max_per_source",
     ),
     audit=partial(audit_lines, fault=_fault),
-    inputs=(("raw", PREFERENCE_RAW), ("quality", PREFERENCE_QUALITY)),
+    inputs=(("raw", PREFERENCE_RAW), ("quality", PREFERENCE_QUALITY), ("leaks", PREFERENCE_LEAKS)),
     partitioned=True,
     options=(*REASONING, "max_per_source", "test_fraction", "form", "preprocessing.deduplicate"),
     checks=(
@@ -189,4 +191,12 @@ Pairs that are held out are in the folder `test`.""",
 )
 
 
-ASSETS = (PREFERENCE_RAW, PREFERENCE_QUALITY, PREFERENCES_BY_DOMAIN, PREFERENCES, PREFERENCE_TOKENS_BY_DOMAIN, PREFERENCE_TOKENS)
+ASSETS = (
+    PREFERENCE_RAW,
+    PREFERENCE_QUALITY,
+    PREFERENCE_LEAKS,
+    PREFERENCES_BY_DOMAIN,
+    PREFERENCES,
+    PREFERENCE_TOKENS_BY_DOMAIN,
+    PREFERENCE_TOKENS,
+)

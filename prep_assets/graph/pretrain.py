@@ -18,6 +18,7 @@ from prep_assets.checks.sources_again import by_text
 from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.graph.eval import leaks_asset
 from prep_assets.graph.previews import record_preview
 from prep_assets.graph.quality import quality_asset
 from prep_assets.graph.raw import raw_asset
@@ -50,6 +51,7 @@ PRETRAIN_RAW = raw_asset(
 Nothing is copied: the store lists names, sizes, hashes and row counts, and quarantine lists every row that cannot be read.""",
 )
 PRETRAIN_QUALITY = quality_asset(PRETRAIN_RAW)
+PRETRAIN_LEAKS = leaks_asset(PRETRAIN_RAW, PRETRAIN_QUALITY)
 
 
 def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
@@ -199,7 +201,7 @@ PRETRAIN_TOKENS = Asset(
 Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_0000/sequence.bin`.""",
     write=_write,
     audit=partial(audit_tokens, audit_more=_audit_ends),
-    inputs=(("raw", PRETRAIN_RAW), ("quality", PRETRAIN_QUALITY)),
+    inputs=(("raw", PRETRAIN_RAW), ("quality", PRETRAIN_QUALITY), ("leaks", PRETRAIN_LEAKS)),
     depends=_depends,
     partitioned=True,
     options=(*TOKENIZER, *IMAGES, "append_eod", "split_sentences", "bos", "preprocessing", "output", "test_fraction"),
@@ -229,4 +231,4 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
 )
 
 
-ASSETS = (PRETRAIN_RAW, PRETRAIN_QUALITY, PRETRAIN_TOKENS)
+ASSETS = (PRETRAIN_RAW, PRETRAIN_QUALITY, PRETRAIN_LEAKS, PRETRAIN_TOKENS)

@@ -22,6 +22,7 @@ from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, 
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
+from prep_assets.graph.eval import leaks_asset
 from prep_assets.graph.previews import group_preview, line_preview, record_preview
 from prep_assets.graph.quality import quality_asset
 from prep_assets.graph.raw import raw_asset
@@ -55,6 +56,7 @@ from prep_assets.stores.tokens import TokenStore
 
 RL_RAW = raw_asset("rl", "Source files of questions with known answers, pinned by content hash.")
 RL_QUALITY = quality_asset(RL_RAW)
+RL_LEAKS = leaks_asset(RL_RAW, RL_QUALITY)
 
 # RL prompts, of one domain and of all as one: questions with a verifiable answer → ``rl_prompts_train.jsonl`` and ``rl_prompts_test.jsonl``.
 
@@ -79,7 +81,7 @@ RL_PROMPTS_BY_DOMAIN = Asset(
         promises=("prompts are not empty",),
     ),
     audit=partial(audit_lines, fault=_fault),
-    inputs=(("raw", RL_RAW), ("quality", RL_QUALITY)),
+    inputs=(("raw", RL_RAW), ("quality", RL_QUALITY), ("leaks", RL_LEAKS)),
     partitioned=True,
     options=(*REASONING, "test_fraction", "form", "preprocessing.deduplicate"),
     checks=(
@@ -244,7 +246,7 @@ RL_GROUPS_BY_DOMAIN = Asset(
     description="Prompts of a domain with several responses and a reward for each, as token ids, masks and rewards: offline GRPO.",
     write=write_groups,
     audit=audit_groups,
-    inputs=(("raw", RL_RAW), ("quality", RL_QUALITY)),
+    inputs=(("raw", RL_RAW), ("quality", RL_QUALITY), ("leaks", RL_LEAKS)),
     partitioned=True,
     options=(
         *TEMPLATE,
@@ -306,6 +308,7 @@ RL_GROUPS = Asset(
 ASSETS = (
     RL_RAW,
     RL_QUALITY,
+    RL_LEAKS,
     RL_PROMPTS_BY_DOMAIN,
     RL_PROMPTS,
     ARITHMETIC_PROMPTS,

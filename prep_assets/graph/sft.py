@@ -17,6 +17,7 @@ from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import PrepAssetsError, StoreError, TemplateError
+from prep_assets.graph.eval import leaks_asset
 from prep_assets.graph.previews import packed_preview, record_preview
 from prep_assets.graph.quality import quality_asset
 from prep_assets.graph.raw import raw_asset
@@ -58,6 +59,7 @@ from prep_assets.text.spans import MaskPolicy
 
 SFT_RAW = raw_asset("sft", "Source files of instructions and chats, pinned by content hash.")
 SFT_QUALITY = quality_asset(SFT_RAW)
+SFT_LEAKS = leaks_asset(SFT_RAW, SFT_QUALITY)
 
 # The certificate of the chat template: what it does with conversations, and by which proofs their masks hold.
 
@@ -184,7 +186,7 @@ SFT_TOKENS = Asset(
 Each conversation is rendered once by the chat template and tokenized once; the mask follows from where its regions stand in the render.""",
     write=_write_tokens,
     audit=partial(audit_tokens, audit_more=_audit_trained),
-    inputs=(("raw", SFT_RAW), ("quality", SFT_QUALITY)),
+    inputs=(("raw", SFT_RAW), ("quality", SFT_QUALITY), ("leaks", SFT_LEAKS)),
     partitioned=True,
     options=(
         *TEMPLATE,
@@ -435,6 +437,7 @@ Trainers read `sft_packed.h5` (datasets `tokens` and `loss_mask`, both (N, row_l
 ASSETS = (
     SFT_RAW,
     SFT_QUALITY,
+    SFT_LEAKS,
     SFT_TEMPLATE,
     SFT_TOKENS,
     SFT_PACKED,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from prep_assets.proofs.selection import Again
 
 VERSIONS = {"raw": "3", "pretrain": "7", "sft": "8", "preference": "11", "rl": "7", "contrastive": "3", "export": "5"}
-"""Code version of a family's assets, 1 where none is given; `raw`, `quality` and `export` cover all families. Raised when the same input gives other bytes."""
+"""Code version of a family's assets, 1 where none is given; `raw`, `quality`, `leaks` and `export` cover all families. Raised when bytes change."""
 
 
 # Columns of stores for the web UI: name, type, description.
@@ -56,6 +56,12 @@ VERDICT_COLUMNS = (
     ("row", "int64", "Its row."),
     ("dropped", "string", "Why a quality step drops it; null: it is kept."),
     ("detail", "string", "The same with numbers, and the step."),
+)
+LEAK_COLUMNS = (
+    *VERDICT_COLUMNS[:2],
+    ("detail", "string", "How much of which held-out text it holds."),
+    ("record", "string", "Id of the held-out text that it shares most with."),
+    ("shared", "int64", "Words, or paragraphs, that it shares with that text."),
 )
 TOKEN_COLUMNS = (("tokens", "int32[T]", "Token ids of all records, end to end."),)
 MASKED_TOKEN_COLUMNS = (*TOKEN_COLUMNS, ("loss_mask", "uint8[T]", "Loss weight of each token: 1 is trained, 0 is not."))
@@ -331,6 +337,8 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
         source: where its records come from; `None` if they are generated, or made from whole stores.
         domains: the family's configuration → the domains that it reads.
         absent: why a configuration does not have it, empty if it does; `None`: every configuration of the family has it.
+        reads: further assets whose stores it reads, in all their partitions; `depends` has their contents.
+        feeds: whether the bytes of what reads it depend on it; `None`: they do. Where they do not, it only decides whether they are built.
         may_be_empty: workspace and partition → whether a store without records is valid.
         stage: its name in the recipe, if another.
         kind: icon in the web UI.
@@ -353,6 +361,8 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
     source: FromRows | FromLines | FromParts | None = None
     domains: Callable[[Any], Sequence[str]] = _all_domains
     absent: Callable[[Workspace], str] | None = None
+    reads: Callable[[Workspace], Sequence[str]] = lambda workspace: ()
+    feeds: Callable[[Workspace], bool] | None = None
     may_be_empty: Callable[[Workspace, str], bool] = lambda workspace, partition: False
     stage: str = ""
     kind: str = "numpy"
@@ -365,7 +375,7 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
 
     def upstream(self, workspace: Workspace) -> tuple[str, ...]:
         """The assets whose stores it reads, of those that the configuration has."""
-        return tuple(above.name for _, above in self.inputs_in(workspace))
+        return (*(above.name for _, above in self.inputs_in(workspace)), *self.reads(workspace))
 
     def made_of(self, recipe: Mapping[str, Any]) -> tuple[str, ...]:
         """The assets whose stores a store of this recipe was made from."""
@@ -404,7 +414,7 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
         inputs = self.inputs_in(workspace)
         keys = [key for key, _ in inputs]
         for key, above in inputs:
-            if not key:
+            if not key or (above.feeds and not above.feeds(workspace)):
                 continue
             if above.partitioned and not self.partitioned:
                 content: Any = {name: workspace.content(above.name, name) for name in self.domains(family)}

@@ -27,7 +27,7 @@ from prep_assets.data.read import read_blocks
 from prep_assets.data.tables import parts, shard_size
 from prep_assets.errors import Refused
 from prep_assets.pipeline.sources import Benchmarks, Pinned, Router, domain_of, pinned, router_of
-from prep_assets.pipeline.verdicts import Dropped, dropped_rows
+from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import Progress, Workspace
 from prep_assets.samples import Example, Pair, PlainChat, PlainPair, Record
 from prep_assets.schemas.reader import Account, Reader, weighed_by, without_speakers
@@ -295,7 +295,7 @@ class Reading:
         reader: converts a row to an example, and accounts for the fields that it does not read.
         deduplicator: rejects duplicate rows; `None` keeps them.
         benchmarks: rejects rows that hold a passage of a benchmark; `None` if none is configured.
-        dropped: rejects rows that quality steps drop; `None` if no steps are configured.
+        dropped: rejects rows that verdicts drop; `None` if no asset judges the domain.
         max_items: stop after so many training records that pass `where`. Held-out files are read whole.
         progress: called with the bytes done so far.
         stretches: parts of the files to read, in order; `None`: all files in full.
@@ -347,7 +347,7 @@ class Reading:
                     break
 
     def rejections(self, file: SourceFile, records: Sequence[Record]) -> dict[int, Refused]:
-        """Return row → rejection of rows that are duplicates, hold a passage of a benchmark, or are dropped by a quality step."""
+        """Return row → rejection of rows that are duplicates, hold a passage of a benchmark, or are dropped by a verdict."""
         rejections = self.deduplicator.among(file, records) if self.deduplicator is not None else {}
         benchmarks, dropped = self.benchmarks, self.dropped
         if benchmarks is None and dropped is None:
@@ -446,7 +446,7 @@ class Source:
         gives: the form that the family needs, see `converter`.
         sources, router: its files, and the router that picks its rows.
         max_items: limit of training records.
-        judged: whether rows that quality steps drop are rejected.
+        refuses: the assets of the family, by their last word, whose verdicts drop rows; see `dropping`.
     """
 
     workspace: Workspace
@@ -456,7 +456,7 @@ class Source:
     sources: Pinned
     router: Router
     max_items: int | None
-    judged: bool = True
+    refuses: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, workspace: Workspace, kind: type[Family], name: str, *, gives: type, limit: str = "") -> Source:
@@ -472,7 +472,7 @@ class Source:
         limits = (domain_of(family, name).max_items, getattr(family, limit) if limit else None)
         fewest = min((number for number in limits if number is not None), default=None)
         sources = pinned(workspace, kind, f"{family_name(kind)}_raw", name)
-        return cls(workspace, kind, name, gives, sources, router_of(workspace, family, name), fewest)
+        return cls(workspace, kind, name, gives, sources, router_of(workspace, family, name), fewest, dropping(workspace, kind))
 
     @property
     def family(self) -> Family:
@@ -492,10 +492,8 @@ class Source:
 
     @cached_property
     def dropped(self) -> Dropped | None:
-        """The rows that quality steps drop; read once."""
-        if not self.judged or not self.family.quality.steps:
-            return None
-        return dropped_rows(self.workspace, family_name(self.kind), self.name)
+        """The rows that verdicts drop; read once."""
+        return dropped_rows(self.workspace, family_name(self.kind), self.name, self.refuses) if self.refuses else None
 
     def reading(self) -> Reading:
         """The whole domain, from front to end."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from prep_assets.config.models import FAMILIES, Rl
 from prep_assets.data.files import record_id
 from prep_assets.data.quarantine import Quarantine, Refusal
 from prep_assets.pipeline.asset import Target
-from prep_assets.pipeline.examples import Source, reading_recipe
+from prep_assets.pipeline.examples import Item, Source, reading_recipe
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import VERDICTS
 from prep_assets.pipeline.workspace import Workspace, group_domains
@@ -134,14 +134,19 @@ def source_to_judge(workspace: Workspace, family: str, name: str) -> Source:
     """The rows of a domain before quality steps drop any."""
     kind, options = FAMILIES[family], workspace.family(FAMILIES[family])
     limit = LIMIT if hasattr(options, LIMIT) else ""
-    return replace(Source.of(workspace, kind, name, gives=form_of_domain(options, name), limit=limit), judged=False)
+    return replace(Source.of(workspace, kind, name, gives=form_of_domain(options, name), limit=limit), refuses=())
+
+
+def examples_of(source: Source, doing: str) -> Iterator[tuple[Examples, Sequence[Item], bool]]:
+    """Yield the examples of a domain in blocks, in columns and with their records, and whether their file is held out."""
+    for items, in_test in source.reading().examples(doing, _Unwritten()):
+        yield Examples([item.id for item in items], [item.example for item in items]), items, in_test
 
 
 def judged_domain(source: Source, steps: Sequence[Configured]) -> Verdicts:
     """Read a domain, and let the steps judge its examples."""
-    reading, verdicts = source.reading(), Verdicts(steps)
-    for items, _ in reading.examples("judge", _Unwritten()):
-        examples = Examples([item.id for item in items], [item.example for item in items])
+    verdicts = Verdicts(steps)
+    for examples, items, _ in examples_of(source, "judge"):
         verdicts.add(examples, [item.record.file for item in items], [item.record.row for item in items])
     verdicts.finish()
     return verdicts

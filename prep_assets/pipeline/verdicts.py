@@ -1,4 +1,4 @@
-"""Read the verdicts of quality steps: which rows of a domain they drop."""
+"""Read verdicts: which rows of a domain its quality steps, or the search for held-out texts, drop."""
 
 from __future__ import annotations
 
@@ -7,54 +7,81 @@ from typing import Any
 
 from msgspec import Struct
 
+from prep_assets.config.family import Family
+from prep_assets.config.models import TRAINED, Eval, family_name
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.version_folders import Published
 
-STAGE = "quality"
-"""Stage of the rejections of dropped rows."""
+QUALITY, LEAKS = "quality", "leaks"
+"""The last words of the assets that judge rows, and the stages of the rejections of what they drop."""
 VERDICTS = "verdicts.parquet"
 
 
 class Dropped(Struct, frozen=True):
-    """The rows of a domain that quality steps drop.
+    """The rows of a domain that verdicts drop.
 
     Attributes:
-        rows: file and row → reason and detail.
+        rows: file and row → stage, reason and detail.
     """
 
-    rows: Mapping[tuple[int, int], tuple[str, str]]
+    rows: Mapping[tuple[int, int], tuple[str, str, str]]
 
     def refusal(self, file: int, row: int) -> Refused | None:
         """The rejection of a row; `None` if it is kept."""
-        found = self.rows.get((file, row))
-        return None if found is None else Refused(found[0], found[1], stage=STAGE)
+        if (found := self.rows.get((file, row))) is None:
+            return None
+        stage, reason, detail = found
+        return Refused(reason, detail, stage=stage)
 
 
-def dropped_rows(workspace: Workspace, family: str, name: str) -> Dropped:
-    """The rows of a domain that its quality store drops.
+def dropping(workspace: Workspace, kind: type[Family]) -> tuple[str, ...]:
+    """Which assets of a family drop rows of its domains: `QUALITY`, `LEAKS`, both or none."""
+    steps = (QUALITY,) if workspace.family(kind).quality.steps else ()
+    return (*steps, LEAKS) if family_name(kind) in TRAINED and drops_leaks(workspace) else steps
+
+
+def drops_leaks(workspace: Workspace) -> bool:
+    """Whether examples that hold held-out texts are refused."""
+    return workspace.has("eval") and workspace.family(Eval).policy == "drop"
+
+
+def dropped_rows(workspace: Workspace, family: str, name: str, stages: Sequence[str]) -> Dropped:
+    """The rows of a domain that verdicts drop.
+
+    Args:
+        stages: whose, see `dropping`.
 
     Raises:
-        StoreError: there is no such store; the message has the command that builds it.
+        StoreError: there are no such verdicts; the message has the command that builds them.
     """
-    return Dropped(dict(_dropped(workspace.built(f"{family}_quality", name))))
+    return Dropped({at: found for stage in stages for at, found in _dropped(workspace.built(f"{family}_{stage}", name), stage)})
 
 
-def _dropped(published: Published) -> Iterator[tuple[tuple[int, int], tuple[str, str]]]:
+def _dropped(published: Published, stage: str) -> Iterator[tuple[tuple[int, int], tuple[str, str, str]]]:
     import pyarrow.compute as pc
 
     table = read_verdicts(published, ["file", "row", "dropped", "detail"])
     table = table.filter(pc.is_valid(table["dropped"]))
-    file, row, reason, detail = (table[name].to_pylist() for name in ("file", "row", "dropped", "detail"))
-    yield from zip(zip(file, row, strict=True), zip(reason, detail, strict=True), strict=True)
+    for file, row, reason, detail in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        yield (file, row), (stage, reason, detail)
 
 
 def read_verdicts(published: Published, columns: Sequence[str] | None = None) -> Any:
-    """The verdicts of a store as a table of Arrow, a row for each example in the order of the sources.
+    """The verdicts of a store as a table of Arrow, in the order of the sources.
 
-    Columns: `file` and `row`, where its record stands; `dropped`, the reason for which it is dropped, and `detail`, both null for a kept one; and
-    ``<step>.<note>`` for what steps note.
+    Columns: `file` and `row`, where its record stands; `dropped`, the reason for which it is dropped, and `detail`, both null for a kept one; and for
+    quality steps, which have a row for each example, ``<step>.<note>`` for what they note.
+
+    Raises:
+        StoreError: the file is missing or damaged.
+    """
+    return read_table(published, VERDICTS, columns)
+
+
+def read_table(published: Published, name: str, columns: Sequence[str] | None = None) -> Any:
+    """A Parquet file of a store as a table of Arrow.
 
     Raises:
         StoreError: the file is missing or damaged.
@@ -62,7 +89,7 @@ def read_verdicts(published: Published, columns: Sequence[str] | None = None) ->
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = published.directory / VERDICTS
+    path = published.directory / name
     try:
         return pq.read_table(Guards().whole(path), columns=columns)
     except (pa.ArrowInvalid, OSError) as error:

@@ -121,14 +121,14 @@ _FILTERS = ("records/filtered_by_where", "records/where_wrong_type", "records/fo
 DUPLICATES = "deduplicate/duplicate"
 """The reason for rejecting duplicates."""
 _FATES = {DUPLICATES: DUPLICATE, "decontaminate/contaminated": CONTAMINATED}
-_STAGES = {"records": UNREADABLE, "quality": DROPPED}
+_STAGES = {"records": UNREADABLE, "quality": DROPPED, "leaks": DROPPED}
 SAYS = {
     GOOD: "is readable, wanted and new",
     UNREADABLE: "cannot be read",
     FILTERED: "misses `where`, or is forgotten",
     DUPLICATE: "equals an earlier row in every field",
     CONTAMINATED: "holds a passage of a benchmark",
-    DROPPED: "is dropped by a quality step",
+    DROPPED: "is dropped by its verdict",
 }
 BLOCK, MOST = 512, 1 << 22
 """Most rows of a block, and about how many bytes of JSON."""
@@ -146,7 +146,7 @@ class Rules(Struct, frozen=True):
         limit: most rows that are used from the training files.
         deduplicate: whether a row that equals an earlier one is rejected.
         passages: passages that no row may hold; `None` without benchmarks.
-        dropped: file and row of those that quality steps drop.
+        dropped: file and row of those that verdicts drop.
         forgotten: sha256 of rows, as JSON with sorted keys, that are removed for good.
     """
 

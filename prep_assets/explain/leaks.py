@@ -1,0 +1,70 @@
+"""Show leaks: the passage of a training example beside that of the held-out text which it shares."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from msgspec import Struct
+
+from prep_assets.pipeline.leaks import HeldOut
+from prep_assets.pipeline.quality import examples_of, source_to_judge
+from prep_assets.pipeline.verdicts import read_verdicts
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.quality.overlap import RULES, longest_passage
+from prep_assets.stores.version_folders import Published
+
+AROUND = 80
+"""Characters that are shown before and after a passage."""
+Excerpt = tuple[str, str, str]
+"""The text before a passage, the passage, and the text after it."""
+
+
+class ShownLeak(Struct, frozen=True):
+    """A leak with its texts.
+
+    Attributes:
+        example, record: ids of the training record and of the held-out one, in `held`.
+        detail: how much they share, by which rule.
+        training, held_out: the longest passage that they share, as it stands in each.
+    """
+
+    example: str
+    held: str
+    record: str
+    detail: str
+    training: Excerpt
+    held_out: Excerpt
+
+
+def shown_leaks(workspace: Workspace, published: Published, family: str, limit: int) -> Iterator[ShownLeak]:
+    """The first leaks of a store of `<family>_leaks`, with texts that are read from the sources again."""
+    name = published.manifest.partition
+    source = source_to_judge(workspace, family, name)
+    names = [file.name for file in (*source.sources.files, *source.sources.test_files)]
+    leaks = read_verdicts(published).slice(0, limit).to_pylist()
+    ids = [f"{names[leak['file']]}:{leak['row']}" for leak in leaks]
+    training = _texts(workspace, HeldOut(family, name), ids)
+    wanted: dict[HeldOut, list[str]] = {}
+    for leak in leaks:
+        wanted.setdefault(HeldOut(leak["family"], leak["domain"]), []).append(leak["record"])
+    held_out = {held: _texts(workspace, held, records) for held, records in wanted.items()}
+    for leak, example in zip(leaks, ids, strict=True):
+        held, rule = HeldOut(leak["family"], leak["domain"]), RULES[leak["rule"]]
+        texts = "\n\n".join(text for _, text in training[example]), rule.text(held_out[held][leak["record"]])
+        spans = longest_passage(rule, *texts)
+        yield ShownLeak(example, held.label, leak["record"], leak["detail"], _excerpt(texts[0], *spans[0]), _excerpt(texts[1], *spans[1]))
+
+
+def _texts(workspace: Workspace, held: HeldOut, ids: Collection[str]) -> Mapping[str, list[tuple[str, str]]]:
+    """Id of a record → the texts of its example with their roles."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for examples, _, _ in examples_of(held.source(workspace), "read"):
+        found |= {name: parts for name, parts in zip(examples.ids, examples.parts, strict=True) if name in ids} if ids else {}
+        if len(found) == len(set(ids)):
+            break
+    return found
+
+
+def _excerpt(text: str, start: int, end: int) -> Excerpt:
+    before, after = text[max(0, start - AROUND) : start], text[end : end + AROUND]
+    return ("…" if start > AROUND else "") + before, text[start:end], after + ("…" if end + AROUND < len(text) else "")

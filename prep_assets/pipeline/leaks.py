@@ -1,0 +1,308 @@
+"""Search the examples of a domain for what is held out: benchmarks, and the test shares of other domains."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import xxhash
+from msgspec import Struct
+
+from prep_assets.config.family import Domain, Family
+from prep_assets.config.models import FAMILIES, TRAINED, Eval, Pretrain, Sft
+from prep_assets.data.files import record_id
+from prep_assets.data.quarantine import Quarantine
+from prep_assets.errors import ConfigError, Refused, SourceError
+from prep_assets.pipeline.asset import Target, holds_out
+from prep_assets.pipeline.documents import document_text
+from prep_assets.pipeline.examples import Item, Source, content_digest, held_out, reading_recipe
+from prep_assets.pipeline.lines import contrast_digest, prompt_digest
+from prep_assets.pipeline.quality import examples_of, form_of_domain, source_to_judge
+from prep_assets.pipeline.sources import domain_of
+from prep_assets.pipeline.verdicts import QUALITY, VERDICTS, drops_leaks, read_table
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.quality.overlap import RULES, Passages
+from prep_assets.samples import Contrast, Group, Pair, Prompt, Sample
+from prep_assets.schemas.registry import convert_with
+from prep_assets.stores.published import Draft
+from prep_assets.stores.verification import WrittenFile
+from prep_assets.stores.version_folders import Published
+
+TEXTS, PASSAGES = "texts.parquet", "{}.parquet"
+"""Files of `eval_passages`: what is held out, and the passages of it by each rule."""
+REASON = "held_out"
+
+
+# What is held out.
+
+
+class HeldOut(Struct, frozen=True):
+    """A held-out data set: a domain of eval.yaml, or what a domain of another family holds out."""
+
+    family: str
+    name: str
+
+    @property
+    def label(self) -> str:
+        """As reports name it."""
+        return f"{self.name} (eval)" if self.family == "eval" else f"held-out {self.family}[{self.name}]"
+
+    def source(self, workspace: Workspace) -> Source:
+        """Its rows."""
+        if self.family != "eval":
+            return source_to_judge(workspace, self.family, self.name)
+        form = form_of_schema(domain_of(workspace.family(Eval), self.name))
+        return replace(Source.of(workspace, Eval, self.name, gives=form), refuses=())
+
+
+def form_of_schema(domain: Domain) -> type:
+    """What a schema makes of rows, where any form will do."""
+    for form in (Sample, Prompt, Pair, Group, Contrast):
+        with suppress(ConfigError):
+            convert_with(domain.schema_name, domain.options, gives=form)
+            return form
+    convert_with(domain.schema_name, domain.options)
+    return Sample
+
+
+def held_out_sets(workspace: Workspace) -> list[HeldOut]:
+    """Every held-out data set of a workspace."""
+    options = workspace.family(Eval)
+    found = [HeldOut("eval", name) for name in sorted(options.domains)]
+    for family in families_that_hold_out(workspace):
+        kind = workspace.family(FAMILIES[family])
+        found += [HeldOut(family, name) for name in sorted(kind.domains) if holds_out(kind, [name])]
+    return found
+
+
+def families_that_hold_out(workspace: Workspace) -> list[str]:
+    """The families whose held-out shares are searched for."""
+    if not workspace.family(Eval).splits:
+        return []
+    families = ((family, workspace.family(FAMILIES[family])) for family in TRAINED if workspace.has(family))
+    return [family for family, options in families if holds_out(options, options.domains)]
+
+
+def _is_held_out(options: Family, item: Item, in_test: bool) -> bool:
+    """Whether an example is on the held-out side, as the assets of its family decide."""
+    fraction = getattr(options, "test_fraction", 0.0)
+    if in_test or not fraction or isinstance(options, Eval):
+        return in_test or isinstance(options, Eval)
+    if isinstance(options, Sft):
+        return held_out(content_digest(item.record), fraction)
+    if isinstance(options, Pretrain):
+        with suppress(Refused):
+            return held_out(xxhash.xxh3_128_digest(document_text(item.example).encode()), fraction)
+        return False
+    digest = contrast_digest if isinstance(item.example, Contrast) else prompt_digest
+    return held_out(digest(item.example), fraction)
+
+
+# `eval_passages`.
+
+
+def passages_recipe(workspace: Workspace, _: str) -> dict[str, Any]:
+    """What the passages depend on."""
+    options, sets = workspace.family(Eval), []
+    for held in held_out_sets(workspace):
+        family = workspace.family(FAMILIES[held.family])
+        shares = {} if held.family == "eval" else {"test_fraction": getattr(family, "test_fraction", 0.0)}
+        content = workspace.content(f"{held.family}_raw", held.name)
+        sets.append([held.family, held.name, content, reading_recipe(domain_of(family, held.name)), shares])
+    return {"rules": list(options.rules), "sets": sets}
+
+
+class Texts:
+    """Held-out texts by rule, gathered set by set."""
+
+    def __init__(self, rules: Sequence[str]) -> None:
+        self.sets: list[HeldOut] = []
+        self.places: list[tuple[int, str, int]] = []
+        self._texts: dict[str, list[list[str]]] = {rule: [] for rule in rules}
+
+    def add(self, held: HeldOut, workspace: Workspace) -> None:
+        """Read a held-out data set."""
+        source, number = held.source(workspace), len(self.sets)
+        files = [file.name for file in (*source.sources.files, *source.sources.test_files)]
+        self.sets.append(held)
+        for texts in self._texts.values():
+            texts.append([])
+        for examples, items, in_test in examples_of(source, "read held-out"):
+            for item, parts in zip(items, examples.parts, strict=True):
+                if _is_held_out(source.family, item, in_test):
+                    self.places.append((number, files[item.record.file], item.record.row))
+                    for rule, texts in self._texts.items():
+                        texts[-1].append(RULES[rule].text(parts))
+
+    def tables(self) -> dict[str, Any]:
+        """File name → table of Arrow: a row for each held-out text, and the passages by each rule."""
+        import pyarrow as pa
+
+        numbers, files, rows = zip(*self.places, strict=True) if self.places else ((), (), ())
+        columns = {
+            "family": pa.array([self.sets[number].family for number in numbers], pa.string()).dictionary_encode(),
+            "domain": pa.array([self.sets[number].name for number in numbers], pa.string()).dictionary_encode(),
+            "file": pa.array(files, pa.string()).dictionary_encode(),
+            "row": pa.array(rows, pa.int64()),
+        }
+        tables = {}
+        for rule, texts in self._texts.items():
+            found = Passages.of(RULES[rule], texts)
+            columns |= {f"{rule}.units": found.units, f"{rule}.size": found.sizes}
+            tables[PASSAGES.format(rule)] = pa.table({"hash": found.hashes, "text": found.texts, "start": found.starts})
+        return {TEXTS: pa.table(columns), **tables}
+
+
+def passages_of(workspace: Workspace) -> dict[str, Any]:
+    """The tables of `eval_passages`, by file name.
+
+    Raises:
+        SourceError: a held-out data set that holds no text.
+    """
+    texts = Texts(workspace.family(Eval).rules)
+    for held in held_out_sets(workspace):
+        before = len(texts.places)
+        texts.add(held, workspace)
+        if held.family == "eval" and len(texts.places) == before:
+            raise SourceError(
+                f"eval_raw[{held.name}]: its schema makes no example of any row, so nothing of it could be found. Correct the schema"
+            )
+    return texts.tables()
+
+
+def write_passages(target: Target, quarantine: Quarantine) -> Draft:
+    """Write the passages of everything that is held out."""
+    import pyarrow.parquet as pq
+
+    tables = passages_of(target.workspace)
+    for name, table in tables.items():
+        with WrittenFile(target.payload / name) as file:
+            pq.write_table(table, file, compression="zstd")
+    texts = tables[TEXTS]
+    sets = Counter(zip(texts["family"].to_pylist(), texts["domain"].to_pylist(), strict=True))
+    short = {
+        rule: int((np.asarray(texts[f"{rule}.units"]) < np.asarray(texts[f"{rule}.size"])).sum())
+        for rule in target.workspace.family(Eval).rules
+    }
+    counts = {"texts": texts.num_rows, "by_set": {HeldOut(*key).label: count for key, count in sorted(sets.items())}, "too_short": short}
+    return Draft(counts, {}, ("every held-out example was read",))
+
+
+class Held(Struct, frozen=True):
+    """What is held out, as `eval_passages` has it.
+
+    Attributes:
+        sets, ids: of each text, its data set and the id of its record.
+        passages: by rule.
+    """
+
+    sets: Sequence[HeldOut]
+    ids: Sequence[str]
+    passages: Mapping[str, Passages]
+
+
+def read_passages(published: Published) -> Held:
+    """Read `eval_passages`."""
+    texts = read_table(published, TEXTS)
+    family, domain, file, row = (texts[name].to_pylist() for name in ("family", "domain", "file", "row"))
+    passages = {}
+    for rule in published.manifest.recipe["rules"]:
+        table = read_table(published, PASSAGES.format(rule))
+        units, sizes, *found = (
+            column.to_numpy() for column in (texts[f"{rule}.units"], texts[f"{rule}.size"], table["hash"], table["text"], table["start"])
+        )
+        passages[rule] = Passages(RULES[rule], units, sizes, *found)
+    return Held(list(map(HeldOut, family, domain)), [f"{name}:{at}" for name, at in zip(file, row, strict=True)], passages)
+
+
+# `<family>_leaks`.
+
+
+def leaks_recipe(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
+    """What the leaks of a domain depend on, apart from its sources and what is held out."""
+    options = workspace.family(FAMILIES[family])
+    form = form_of_domain(options, name)
+    return {
+        "domain": name,
+        **reading_recipe(domain_of(options, name), attended=form is Sample),
+        "deduplicate": options.preprocessing.deduplicate,
+        "policy": workspace.family(Eval).policy,
+    }
+
+
+def leaks_of(workspace: Workspace, family: str, name: str) -> tuple[Any, int]:
+    """The leaks into a domain as a table of Arrow, a row for each example and held-out data set, and how many examples were searched.
+
+    Columns: `file`, `row`: of the example. `dropped`, `detail`: as quality steps have them. `rule`; `family`, `domain`: of the held-out data set;
+    `record`: id of its text that shares most; `shared`, `units`: shared units, and all units of that text; `texts`: how many of its texts leak.
+    """
+    import pyarrow as pa
+
+    held, examples_read, found = read_passages(workspace.built("eval_passages")), 0, list[tuple[Any, ...]]()
+    own, reason = HeldOut(family, name), REASON if drops_leaks(workspace) else None
+    foreign = np.array([one != own for one in held.sets], bool)
+    source = source_to_judge(workspace, family, name)
+    for examples, items, _ in examples_of(replace(source, refuses=_before(workspace, family)), "search"):
+        examples_read += len(examples)
+        leaks = {rule: passages.leaks(examples, foreign) for rule, passages in held.passages.items()}
+        for number in sorted(set().union(*leaks.values())):
+            record, seen = items[number].record, dict[HeldOut, list[Any]]()
+            for rule, by_example in leaks.items():
+                for leak in by_example.get(number, ()):
+                    if (one := held.sets[leak.text]) in seen:
+                        seen[one][-1] += seen[one][0] == rule
+                    else:
+                        seen[one] = [
+                            rule,
+                            one.family,
+                            one.name,
+                            held.ids[leak.text],
+                            leak.shared,
+                            int(held.passages[rule].units[leak.text]),
+                            1,
+                        ]
+            for one, (rule, *about) in seen.items():
+                unit = "paragraphs" if RULES[rule].least_words else "words"
+                detail = f"shares {about[3]:,} of {about[4]:,} {unit} with {about[2]} of {one.label} ({rule})"
+                found.append((record.file, record.row, reason, detail, rule, *about))
+    columns = list(zip(*found, strict=True)) if found else [()] * len(_COLUMNS)
+    arrays = {field: pa.array(values, kind) for (field, kind), values in zip(_columns(), columns, strict=True)}
+    return pa.table(arrays), examples_read
+
+
+_COLUMNS = ("file", "row", "dropped", "detail", "rule", "family", "domain", "record", "shared", "units", "texts")
+
+
+def _columns() -> list[tuple[str, Any]]:
+    import pyarrow as pa
+
+    kinds = {"file": pa.int32(), "row": pa.int64(), "shared": pa.int64(), "units": pa.int64(), "texts": pa.int64()}
+    return [(name, kinds.get(name, pa.string())) for name in _COLUMNS]
+
+
+def _before(workspace: Workspace, family: str) -> tuple[str, ...]:
+    """What drops rows before leaks are searched for."""
+    return (QUALITY,) if workspace.family(FAMILIES[family]).quality.steps else ()
+
+
+def write_leaks(target: Target, quarantine: Quarantine) -> Draft:
+    """Search one domain for what is held out, and write what was found."""
+    import pyarrow.parquet as pq
+
+    family, name = target.asset.family, target.partition
+    table, read = leaks_of(target.workspace, family, name)
+    with WrittenFile(target.payload / VERDICTS) as file:
+        pq.write_table(table, file, compression="zstd")
+    places = set(zip(table["file"].to_pylist(), table["row"].to_pylist(), strict=True))
+    sets = Counter(map(HeldOut, table["family"].to_pylist(), table["domain"].to_pylist()))
+    by_set = {held.label: count for held, count in sorted(sets.items(), key=lambda entry: entry[0].label)}
+    counts: dict[str, Any] = {"examples": read, "leaks": len(places), "by_set": by_set}
+    if places:
+        sources = source_to_judge(target.workspace, family, name).sources
+        first = table.slice(0, 1).to_pylist()[0]
+        counts["first"] = f"{record_id((*sources.files, *sources.test_files)[first['file']], first['row'])} {first['detail']}"
+    return Draft(counts, {"leaks": len(places) / max(1, read)}, ("every example was searched for every held-out text",))
