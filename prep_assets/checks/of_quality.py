@@ -27,10 +27,10 @@ def _judged_again(store: Store) -> Verdict:
     """Judge the domain once more, and compare row by row."""
     steps = steps_of(store.family, store.partition)
     again = judged_domain(source_to_judge(store.workspace, store.asset.family, store.partition), steps).table()
-    return _same(read_verdicts(store.published), again)
+    return same_rows(read_verdicts(store.published), again)
 
 
-def _same(table: Any, again: Any) -> Verdict:
+def same_rows(table: Any, again: Any) -> Verdict:
     """Compare what is stored with what came out again, row by row."""
     numbers = {"rows_compared": table.num_rows}
     if table.schema != again.schema or table.num_rows != again.num_rows:
@@ -50,7 +50,7 @@ def _same(table: Any, again: Any) -> Verdict:
 
 def _passages_again(store: Store) -> Verdict:
     """Read what is held out once more, and compare all passages."""
-    verdicts = [_same(read_table(store.published, name), again) for name, again in passages_of(store.workspace).items()]
+    verdicts = [same_rows(read_table(store.published, name), again) for name, again in passages_of(store.workspace).items()]
     return next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
 
 
@@ -71,7 +71,7 @@ def _no_leaks(store: Store) -> Verdict:
 
 def _leaks_again(store: Store) -> Verdict:
     """Search the domain once more, and compare row by row."""
-    return _same(read_verdicts(store.published), leaks_of(store.workspace, store.asset.family, store.partition)[0])
+    return same_rows(read_verdicts(store.published), leaks_of(store.workspace, store.asset.family, store.partition)[0])
 
 
 NOT_BLOCKED = Check("not_blocked", "No step whose action is block found anything.", _not_blocked)

@@ -13,7 +13,7 @@ import numpy as np
 
 from prep_assets.checks.of_conversations import Sides
 from prep_assets.checks.of_lines import ContrastsMatch, PairsMatch, PromptsMatch
-from prep_assets.checks.of_quality import VERDICTS_AGAIN
+from prep_assets.checks.of_quality import LEAKS_AGAIN, VERDICTS_AGAIN, same_rows
 from prep_assets.checks.of_stores import Selection
 from prep_assets.checks.selftest import (
     ROWS,
@@ -32,18 +32,32 @@ from prep_assets.checks.selftest import (
     sft_trials,
     tried,
 )
-from prep_assets.config.models import FAMILIES
+from prep_assets.config.models import TRAINED, Eval
 from prep_assets.errors import ConfigError
 from prep_assets.graph.graph import store_of
 from prep_assets.pipeline.asset import FromRows, Store
 from prep_assets.pipeline.quality import steps_of
+from prep_assets.pipeline.verdicts import read_verdicts
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.accounting import COUNTED, Refusals, Stored, places
 from prep_assets.proofs.mutations import CONTRAST_MUTATIONS, PAIR_MUTATIONS, PROMPT_MUTATIONS, SELECTION_MUTATIONS, StoredRows
 from prep_assets.proofs.selection import GOOD, Selected, select
 from prep_assets.proofs.verdict import Verdict
+from prep_assets.quality.overlap import finds_planted
 from prep_assets.quality.steps import tried_on_itself
 from prep_assets.stores.version_folders import Published
+
+
+def leak_trials(store: Store) -> list[Trial]:
+    """Plant the held-out text of an invented data set in an example, for each rule, and leave a leak out of what is stored."""
+    stored = read_verdicts(store.published)
+    trials = [clean("the stored leaks", [LEAKS_AGAIN.run(store)])]
+    if stored.num_rows:
+        trials.append(tried("a leak is left out", LEAKS_AGAIN.name, [same_rows(stored, stored.slice(1))]))
+    return trials + [
+        Trial("a planted text", rule, 1, found := int(finds_planted(rule)), "finds it" if found else "finds nothing")
+        for rule in store.workspace.family(Eval).rules
+    ]
 
 
 def quality_trials(store: Store) -> list[Trial]:
@@ -75,7 +89,8 @@ TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
     "rl_groups_by_domain": group_trials,
     "rl_groups": merged_record_trials,
     "contrastive": partial(line_trials, ContrastsMatch, "contrast_sanity", CONTRAST_MUTATIONS),
-    **{f"{family}_quality": quality_trials for family in FAMILIES},
+    **{f"{family}_quality": quality_trials for family in TRAINED},
+    **{f"{family}_leaks": leak_trials for family in TRAINED},
 }
 """What is done to the rows of each asset: of all that hold tokens or lines, or verdicts on them."""
 TESTED = tuple(TRIALS)

@@ -17,6 +17,7 @@ import xxhash
 from msgspec import Struct
 
 from prep_assets.quality.steps import ANSWER, CHOSEN, Examples
+from prep_assets.samples import Sample, turn
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -207,6 +208,15 @@ class Passages(Struct, frozen=True, dict=True):
         for (example, text), count in zip(pairs[enough].tolist(), shared[enough].tolist(), strict=True):
             leaks.setdefault(example, []).append(Leak(text, count))
         return {example: sorted(found, key=lambda leak: (-leak.shared, leak.text)) for example, found in leaks.items()}
+
+
+def finds_planted(name: str) -> bool:
+    """Whether a rule finds an invented text inside another, and nothing in what surrounds it."""
+    rule, words = RULES[name], [f"word{number}" for number in range(40)]
+    before, planted, after = (" ".join(words[start::3]) for start in range(3))
+    passages = Passages.of(rule, [[planted]])
+    texts = [Sample((turn("document", text),)) for text in (f"{before}\n{planted}\n{after}", f"{before}\n{after}")]
+    return list(passages.leaks(Examples(["planted", "clean"], texts))) == [0]
 
 
 def longest_passage(rule: Rule, training: str, held_out: str) -> tuple[tuple[int, int], tuple[int, int]]:

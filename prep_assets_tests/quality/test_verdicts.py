@@ -113,7 +113,7 @@ def test_the_proof_reads_which_rows_are_dropped(tmp_path: Path, monkeypatch: pyt
     published = build(workspace, "sft_tokens", "rows")
     honest = dropped_rows
     for rows, said in (
-        ({(0, 1): ("x", "")}, "is stored, though it is dropped by its verdict"),
+        ({(0, 1): ("quality", "x", "")}, "is stored, though it is dropped by its verdict"),
         ({(0, 0): None}, "is refused for quality"),
     ):
         monkeypatch.setattr(

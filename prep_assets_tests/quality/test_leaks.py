@@ -1,0 +1,208 @@
+"""Held-out texts in the graph: what waits for them, what refuses them, and what is built again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from prep_assets.checks import of_quality
+from prep_assets.cli.main import app
+from prep_assets.data import tables as cuts
+from prep_assets.errors import CheckFailed, ConfigError, SourceError
+from prep_assets.graph.graph import EVERY, assets_of
+from prep_assets.graph.selftest import selftest
+from prep_assets.pipeline import tokens
+from prep_assets.pipeline.leaks import PASSAGES, TEXTS
+from prep_assets.pipeline.verdicts import read_verdicts
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.version_folders import Published
+from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, out_of_date, refusals, tree, workspace_in
+
+WORDS = ["counts", "the", "red", "and", "blue", "stones", "in", "boxes", "from", "north", "to", "south", "then", "sums", "up"]
+
+
+def question(number: int) -> str:
+    """Fifteen words; two questions have none in common."""
+    return " ".join(f"{word}{number}" for word in WORDS)
+
+
+def rows(numbers: range, planted: dict[int, str] | None = None) -> list[dict[str, str]]:
+    """Prompts with completions; a planted text stands in the middle of an answer."""
+    planted = planted or {}
+    return [{"prompt": question(n), "completion": f"I say {planted[n]} and so on." if n in planted else f"It is {n}."} for n in numbers]
+
+
+PLANTED = {3: question(1004), 17: question(1011).upper(), 40: question(1011)}
+PLACES = [f"rows.jsonl:{n}" for n in PLANTED]
+BENCH = range(1000, 1020)
+
+
+def of(folder: Path, planted: dict[int, str] | None = None, bench: range = BENCH, more: Any = None, **options: Any) -> Workspace:
+    """A workspace with a domain of sft, and a held-out data set."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source = domain(jsonl(folder / "rows.jsonl", rows(range(60), planted)), "prompt_completion")
+    held_out = {"domains": {"bench": domain(jsonl(folder / "bench.jsonl", rows(bench)), "prompt_completion")}, **options}
+    return workspace_in(folder, {**minimal("sft", {"rows": source, **(more or {})}, template="chatml"), "eval": held_out})
+
+
+def leaks(published: Published) -> list[tuple[str, str, str]]:
+    """Training record, held-out data set and record of each leak."""
+    return [(f"rows.jsonl:{leak['row']}", leak["domain"], leak["record"]) for leak in read_verdicts(published).to_pylist()]
+
+
+FOUND = [(place, "bench", f"bench.jsonl:{n}") for place, n in zip(PLACES, (4, 11, 11), strict=True)]
+
+
+def test_a_domain_with_leaks_is_not_built(tmp_path: Path) -> None:
+    workspace = of(tmp_path, PLANTED)
+    with pytest.raises(CheckFailed, match=r"3 of 60 examples hold texts of bench \(eval\) \(3\); first rows.jsonl:3 shares 15 of 18 words"):
+        build(workspace, "sft_tokens", "rows")
+    assert workspace.published("sft_leaks", "rows") is workspace.published("sft_tokens", "rows") is None
+    candidate = workspace.place("sft_leaks", "rows").candidate()
+    assert candidate is not None
+    assert leaks(candidate) == FOUND
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("drop", 57), ("report", 60)])
+def test_leaks_are_refused_or_counted(tmp_path: Path, policy: str, kept: int) -> None:
+    workspace = of(tmp_path, PLANTED, policy=policy)
+    published = build(workspace, "sft_tokens", "rows")
+    assert published.manifest.counts["kept"] == kept
+    refused = [(each.id, each.stage, each.reason) for each in refusals(published)]
+    assert refused == ([(place, "leaks", "held_out") for place in PLACES] if policy == "drop" else [])
+    searched = workspace.built("sft_leaks", "rows")
+    assert leaks(searched) == FOUND
+    assert (searched.manifest.counts["examples"], searched.manifest.counts["leaks"]) == (60, 3)
+    for store in (published, searched, workspace.built("eval_passages")):
+        assert failing(workspace, store) == []
+    assert all(trial.passed for trial in selftest(workspace, searched))
+    assert out_of_date(workspace, EVERY["sft_tokens"], "rows") == []
+
+
+def test_a_new_benchmark_searches_again_and_builds_nothing(tmp_path: Path) -> None:
+    before = build(of(tmp_path), "sft_tokens", "rows")
+    workspace = of(tmp_path, bench=range(1000, 1030))
+    waiting = [(asset.name, state) for asset, _, state in out_of_date(workspace, EVERY["sft_tokens"], "rows")]
+    assert waiting == [("eval_raw", "stale"), ("eval_passages", "stale"), ("sft_leaks", "stale")]
+    for asset, partition in (("eval_raw", "bench"), ("eval_passages", ""), ("sft_leaks", "rows")):
+        build(workspace, asset, partition)
+    assert out_of_date(workspace, EVERY["sft_tokens"], "rows") == []
+    assert workspace.built("sft_tokens", "rows").version == before.version
+    assert "leaks" not in before.manifest.recipe, "what is never dropped decides no byte"
+    leaking = of(tmp_path, bench=range(50, 70))
+    with pytest.raises(CheckFailed, match="10 of 60 examples"):
+        for asset, partition in (("eval_raw", "bench"), ("eval_passages", ""), ("sft_leaks", "rows")):
+            build(leaking, asset, partition)
+
+
+def test_without_eval_there_is_no_such_asset(tmp_path: Path) -> None:
+    workspace = of(tmp_path)
+    (workspace.configs / "eval.yaml").unlink()
+    assert not [name for name in assets_of(workspace) if name.startswith("eval") or name.endswith("leaks")]
+    build(workspace, "sft_tokens", "rows")
+
+
+def test_what_other_domains_hold_out_is_held_out_here(tmp_path: Path) -> None:
+    """By a test file, and by the share that each family's own assets hold out; a domain's own share is none of these."""
+    (tmp_path / "more").mkdir()
+    held = jsonl(tmp_path / "more" / "held.jsonl", rows(range(20, 24)))
+    asked = jsonl(tmp_path / "more" / "asked.jsonl", rows(range(2000, 2010)))
+    more = {"more": domain(asked, "prompt_completion", test_files=[str(held)])}
+    pairs = [{"prompt": question(n), "chosen": f"Yes {n}.", "rejected": f"No {n}."} for n in range(100, 160)]
+    texts = [{"text": question(n)} for n in range(200, 260)]
+    workspace = of(tmp_path, more=more, policy="report")
+    workspace_in(
+        tmp_path, minimal("preference", {"pairs": domain(jsonl(tmp_path / "pairs.jsonl", pairs), "preference")}, test_fraction=0.5)
+    )
+    workspace_in(tmp_path, minimal("pretrain", {"texts": domain(jsonl(tmp_path / "texts.jsonl", texts), "text")}, test_fraction=0.5))
+    jsonl(tmp_path / "rows.jsonl", [*rows(range(20, 60)), *rows(range(100, 160)), *rows(range(200, 260))])
+    published = build(workspace, "sft_leaks", "rows")
+    found = {(leak["family"], leak["domain"], leak["row"]) for leak in read_verdicts(published).to_pylist()}
+    [path] = build(workspace, "preferences").directory.rglob("*test*.jsonl")
+    tests = [json.loads(line)["prompt"] for line in path.read_text("utf-8").splitlines()]
+    numbers = {("preference", "pairs", 40 + n) for n in range(60) if question(100 + n) in tests}
+    assert 10 < len(numbers) < 50
+    dev = build(workspace, "pretrain_tokens", "texts").manifest.counts
+    documents = {entry for entry in found if entry[0] == "pretrain"}
+    assert found == {("sft", "more", row) for row in range(4)} | numbers | documents
+    assert 10 < len(documents) < 50
+    assert dev["tokens_dev"] * len(texts) == pytest.approx((dev["tokens_dev"] + dev["tokens_train"]) * len(documents), rel=0.05)
+    own = build(workspace, "sft_leaks", "more")
+    held_out_alone = yaml.safe_load((workspace.configs / "eval.yaml").read_text("utf-8"))
+    assert read_verdicts(own).num_rows == 0
+    alone = workspace_in(tmp_path, {"eval": {**held_out_alone, "splits": False}})
+    for asset, partition, key, expected in (("eval_passages", "", "texts", 20), ("sft_leaks", "rows", "by_set", {})):
+        assert build(alone, asset, partition).manifest.counts[key] == expected
+
+
+@pytest.mark.parametrize("workers", [2, 7])
+def test_any_number_of_workers_refuses_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    monkeypatch.setattr(cuts, "SHARD_BYTES", 400)
+    monkeypatch.setattr(tokens, "FEWEST", 2)
+    stores = []
+    for count in (1, workers):
+        workspace = of(tmp_path / str(count), PLANTED, policy="drop")
+        stores.append(build(Workspace(workspace.configs, workspace.stores, workers=count), "sft_tokens", "rows"))
+    assert len(refusals(stores[0])) == 3
+    assert tree(stores[0].directory) == tree(stores[1].directory)
+
+
+def test_spoiled_passages_and_leaks_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = of(tmp_path, PLANTED, policy="report", rules=["gpt3", "open_r1"])
+    searched, passages = build(workspace, "sft_leaks", "rows"), workspace.built("eval_passages")
+    table = read_verdicts(searched)
+    monkeypatch.setattr(of_quality, "read_verdicts", lambda store: table.slice(1))
+    assert failing(workspace, searched) == ["leaks_again"]
+    read = of_quality.read_table
+    for spoiled in (TEXTS, PASSAGES.format("gpt3"), PASSAGES.format("open_r1")):
+        monkeypatch.setattr(of_quality, "read_table", lambda store, name, spoiled=spoiled: read(store, name).slice(int(name == spoiled)))
+        assert failing(workspace, passages) == ["passages_again"]
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"rules": ["gpt4"]}, "rules.0: .*'gpt3'"),
+        ({"rules": []}, "rules: needs at least one entry"),
+        ({"policy": "keep"}, "policy: .*'block', 'drop' or 'report'"),
+        ({"tokenizer": "x"}, "tokenizer: 'x' means nothing here: held-out data sets are pinned"),
+        ({"quality": {"steps": {"language": {"keep": ["en"]}}}}, "quality.steps: .* means nothing here"),
+    ],
+)
+def test_options_mean_something_or_are_an_error(tmp_path: Path, options: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        build(of(tmp_path, **options), "eval_raw", "bench")
+
+
+def test_a_benchmark_that_no_schema_can_read_is_an_error(tmp_path: Path) -> None:
+    workspace = of(tmp_path)
+    jsonl(tmp_path / "bench.jsonl", [{"prompt": 5, "completion": "x"}])
+    with pytest.raises(SourceError, match=r"eval_raw\[bench\]: its schema makes no example of any row"):
+        build(workspace, "sft_leaks", "rows")
+
+
+def test_leaks_are_shown_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = of(tmp_path, PLANTED)
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(workspace.configs))
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(workspace.stores))
+    run = CliRunner().invoke
+    assert "not built: sft_leaks[rows]" in run(app, ["leaks"]).output
+    with pytest.raises(CheckFailed):
+        build(workspace, "sft_leaks", "rows")
+    shown = json.loads(run(app, ["leaks", "sft", "-p", "rows", "-n", "2", "--json"]).output)
+    assert shown["stores"][0]["leaks"] == 3
+    assert shown["stores"][0]["by_set"] == {"bench (eval)": 3}
+    second = shown["leaks"]["sft_leaks[rows]"][1]
+    assert (second["example"], second["held"], second["record"]) == ("rows.jsonl:17", "bench (eval)", "bench.jsonl:11")
+    before = f"{question(17)}\n\nI say "
+    assert second["training"] == [f"…{before[-80:]}", question(1011).upper(), " and so on."]
+    assert second["held_out"] == ["", question(1011), "\n\nIt is 1011."]
+    text = run(app, ["leaks", "sft"]).output
+    assert "rows.jsonl:3" in text
+    assert "bench.jsonl:4" in text
+    assert "no family 'stf', did you mean 'sft'" in str(run(app, ["leaks", "stf"]).exception)

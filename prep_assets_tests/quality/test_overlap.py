@@ -1,0 +1,99 @@
+"""Rules for held-out texts, against obvious code by sets of words, and the functions that the rules come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prep_assets.config.models import Eval
+from prep_assets.quality.overlap import RULES, Leak, Passages, finds_planted, longest_passage
+from prep_assets.quality.steps import Examples
+from prep_assets.samples import document
+
+WORDS = st.sampled_from(["a", "b", "İ", "ß", "don't", "…", "\n", " the the ", "12"])
+LONG = st.lists(WORDS, max_size=40).map(" ".join)
+LINES = st.lists(st.lists(st.sampled_from("abc"), min_size=11, max_size=15).map(" ".join), max_size=4).map("\n".join)
+
+
+def of(texts: Sequence[str]) -> Examples:
+    """Documents."""
+    return Examples([f"r:{number}" for number in range(len(texts))], list(map(document, texts)))
+
+
+def expected(name: str, data_sets: Sequence[Sequence[str]], training: str) -> dict[int, int]:
+    """Number of a held-out text → shared units, by lists and sets, where it is a leak."""
+    rule, found, number = RULES[name], {}, 0
+    inside = rule.units(training)
+    for texts in data_sets:
+        lengths = [len(rule.units(text)) for text in texts]
+        size = {"gpt3": min(13, max(8, int(np.percentile(lengths, 5)))) if lengths else 13, "dolma": 1}.get(name, 8)
+        known = {tuple(inside[at : at + size]) for at in range(len(inside) - size + 1)}
+        for text in texts:
+            units = rule.units(text)
+            starts = [at for at in range(len(units) - size + 1) if tuple(units[at : at + size]) in known]
+            shared = len({at + offset for at, offset in product(starts, range(size))})
+            leaks = {"open_instruct": shared > len(units) / 2, "answers": shared == len(units)}.get(name, True)
+            if shared and leaks:
+                found[number] = shared
+            number += 1
+    return found
+
+
+@pytest.mark.parametrize("name", RULES)
+@given(st.data())
+def test_leaks_are_those_of_the_obvious_code(name: str, data: st.DataObject) -> None:
+    text = LINES if name == "dolma" else LONG
+    sets = data.draw(st.lists(st.lists(text, max_size=3), max_size=3))
+    held_out = [one for texts in sets for one in texts]
+    training = data.draw(st.lists(st.one_of(text, st.lists(st.sampled_from([*held_out, "x"]), max_size=3).map("\n".join)), max_size=3))
+    found = Passages.of(RULES[name], sets).leaks(of(training))
+    for number, one in enumerate(training):
+        leaks = found.get(number, [])
+        assert {leak.text: leak.shared for leak in leaks} == expected(name, sets, one)
+        assert leaks == sorted(leaks, key=lambda leak: (-leak.shared, leak.text))
+
+
+@given(LONG)
+def test_open_r1_compares_what_its_script_compares(text: str) -> None:
+    """Its `normalize_string` and `word_ngrams`: lower case, and split at white space."""
+    assert RULES["open_r1"].units(text) == " ".join(text.lower().strip().split()).split()
+
+
+@given(st.text())
+def test_units_stand_where_their_spans_say(text: str) -> None:
+    for rule in RULES.values():
+        assert rule.units(text) == [rule.fold(text[start:end]) for start, end in rule.spans(text)]
+
+
+def test_a_rule_searches_for_its_part_of_an_example() -> None:
+    parts = [("system", "S"), ("user", "Q"), ("assistant", "A"), ("document", "D")]
+    texts = {name: rule.text(parts).split() for name, rule in RULES.items()}
+    whole, question = list("SQAD"), list("SQD")
+    assert texts == {"gpt3": whole, "open_r1": question, "open_instruct": question, "dolma": whole, "answers": ["A"]}
+    assert [*RULES] == [*get_args(get_args(Eval.model_fields["rules"].annotation)[0])]
+
+
+def test_each_rule_finds_a_planted_text() -> None:
+    assert all(map(finds_planted, RULES))
+
+
+def test_texts_that_do_not_count_and_texts_without_passages() -> None:
+    text = " ".join(f"w{number}" for number in range(20))
+    passages = Passages.of(RULES["open_r1"], [["too short"], [text, text]])
+    assert passages.too_short.tolist() == [True, False, False]
+    assert passages.leaks(of([text])) == {0: [Leak(1, 20), Leak(2, 20)]}
+    assert passages.leaks(of([text]), np.array([True, False, True])) == {0: [Leak(2, 20)]}
+    assert Passages.of(RULES["gpt3"], []).leaks(of([text])) == Passages.of(RULES["gpt3"], [[], [""]]).leaks(of([text, ""])) == {}
+
+
+def test_the_longest_passage_is_shown_as_it_stands() -> None:
+    left, right = "So: One  two, THREE four.", "one two three four five"
+    (start, end), (from_, to) = longest_passage(RULES["gpt3"], left, right)
+    assert (left[start:end], right[from_:to]) == ("One  two, THREE four", "one two three four")
+    assert longest_passage(RULES["gpt3"], "a", "b") == ((0, 0), (0, 0))
