@@ -161,7 +161,7 @@ class Contrastive(Family):
 class Eval(Family):
     """`configs/eval.yaml`: held-out data sets, such as benchmarks, that no other family may train on."""
 
-    tokenizer: str = ""
+    tokenizer: str = Field(default="", description="Leave it out: nothing is tokenized.")
     rules: tuple[Literal["gpt3", "open_r1", "open_instruct", "dolma", "answers"], ...] = Field(
         default=("gpt3",), min_length=1, description="The rules by which a training example holds a held-out text: one of them is enough."
     )

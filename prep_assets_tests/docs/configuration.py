@@ -39,6 +39,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "arithmetic": models.Arithmetic,
     "contrastive": models.Contrastive,
     "contrasts": models.Contrasts,
+    "eval": models.Eval,
 }
 """What each table of the page shows: the fields that a model declares itself, not those that it inherits."""
 

@@ -27,7 +27,8 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.version_folders import Published
 from prep_assets.text import certify as certifying
-from prep_assets_tests.graph.workspaces import SHIPPED, build_all, checks_of, shipped, with_contrasts, with_groups, workspace_in
+from prep_assets_tests.graph.workspaces import SHIPPED, build_all, checks_of, domain, shipped, with_contrasts, with_groups, workspace_in
+from prep_assets_tests.graph.workspaces import build as store_of
 
 SFT = tuple(SHIPPED["sft"]["domains"])
 RUN_CHECK = "prep_assets.engine.execute.run_check"
@@ -302,7 +303,8 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """Every asset but exports, built. Read only."""
     folder = tmp_path_factory.mktemp("everything")
     families = with_contrasts(with_groups(shipped(), folder / "groups"), folder)
-    workspace = workspace_in(folder, families)
+    workspace = workspace_in(folder, {**families, "eval": {"domains": {"bench": domain("notes.txt", "text")}, "policy": "report"}})
+    store_of(workspace, "eval_passages")
     build_all(workspace)
     return workspace
 

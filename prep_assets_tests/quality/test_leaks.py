@@ -205,4 +205,4 @@ def test_leaks_are_shown_side_by_side(tmp_path: Path, monkeypatch: pytest.Monkey
     text = run(app, ["leaks", "sft"]).output
     assert "rows.jsonl:3" in text
     assert "bench.jsonl:4" in text
-    assert "no family 'stf', did you mean 'sft'" in str(run(app, ["leaks", "stf"]).exception)
+    assert "no family 'stf'; did you mean 'sft'?" in run(app, ["leaks", "stf"]).output
