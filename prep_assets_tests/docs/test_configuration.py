@@ -48,7 +48,7 @@ def fits(values: dict[str, Any]) -> list[str]:
     found = []
     for name, model in FAMILIES.items():
         try:
-            model.model_validate(filled)
+            model.model_validate(values if name == "eval" else filled)
         except ValidationError:
             continue
         found.append(name)

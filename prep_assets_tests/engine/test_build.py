@@ -28,7 +28,6 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.version_folders import Published
 from prep_assets.text import certify as certifying
 from prep_assets_tests.graph.workspaces import SHIPPED, build_all, checks_of, domain, shipped, with_contrasts, with_groups, workspace_in
-from prep_assets_tests.graph.workspaces import build as store_of
 
 SFT = tuple(SHIPPED["sft"]["domains"])
 RUN_CHECK = "prep_assets.engine.execute.run_check"
@@ -279,6 +278,7 @@ OTHER: dict[str, Any] = {
     "mask": {"user": "train"},
     "preprocessing.max_seq_len": 77,
     "pad_vocab_to": 1 << 17,
+    "rules": ["dolma"],
 }
 BESIDE_OTHERS = (
     *(
@@ -304,7 +304,6 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     folder = tmp_path_factory.mktemp("everything")
     families = with_contrasts(with_groups(shipped(), folder / "groups"), folder)
     workspace = workspace_in(folder, {**families, "eval": {"domains": {"bench": domain("notes.txt", "text")}, "policy": "report"}})
-    store_of(workspace, "eval_passages")
     build_all(workspace)
     return workspace
 

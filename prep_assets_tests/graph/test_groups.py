@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer
 
-from prep_assets.config.models import FAMILIES, Rl
+from prep_assets.config.models import TRAINED, Rl
 from prep_assets.engine import state
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.graph.exports import asset_name
@@ -240,7 +240,10 @@ def test_the_names_that_definitions_load_by_are_those_of_the_registry() -> None:
 def test_the_graph_has_groups_where_a_domain_gives_them(made: Workspace, tmp_path: Path) -> None:
     rl = [name for name, asset in ASSETS.items() if asset.family == "rl"]
     groups = ["rl_groups_by_domain", "rl_groups"]
-    assert list(assets_of(made)) == [*rl, *groups] and set(EVERY) == {*ASSETS, *groups, *(f"{family}_quality" for family in FAMILIES)}
+    assert list(assets_of(made)) == [*rl, *groups] and set(EVERY) == {
+        *(*ASSETS, *groups),
+        *(f"{family}_{judged}" for family in TRAINED for judged in ("quality", "leaks")),
+    }
     assert [asset_named(name, made).upstream(made) for name in groups] == [("rl_raw",), ("rl_groups_by_domain",)]
     without = workspace_of(tmp_path, {"gsm8k": domain("gsm8k.jsonl", "gsm8k")})
     assert list(assets_of(without)) == rl

@@ -105,12 +105,13 @@ def with_contrasts(families: dict[str, dict[str, Any]], folder: Path) -> dict[st
 
 
 def judged(families: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The configurations with quality steps that drop nothing."""
+    """The configurations with quality steps that drop nothing, and a held-out data set whose leaks are reported."""
     for options in families.values():
         options["quality"] = {
             "steps": {"near_duplicates": {"action": "note"}, "prep_assets_tests.quality.own_steps:even": {"action": "note"}}
         }
-    return families
+    held_out = {"domains": {"bench": domain("gsm8k.jsonl", "gsm8k", max_items=5)}, "policy": "report"}
+    return {**families, "eval": held_out}
 
 
 def minimal(family: str, domains: Mapping[str, Any], **options: Any) -> dict[str, dict[str, Any]]:
@@ -165,9 +166,20 @@ def out_of_date(workspace: Workspace, asset: Asset, partition: str = "") -> list
 
 
 def build_all(workspace: Workspace, families: Iterable[str] = FAMILIES) -> dict[tuple[str, str], Published]:
-    """Build every store of the families, what feeds others first."""
-    chosen = [asset for name, asset in assets_of(workspace).items() if asset.family in families and name in EVERY]
-    return {(asset.name, each): make(workspace, asset, each) for asset in chosen for each in asset.partitions(workspace)}
+    """Build every store of the families, and before each what feeds it."""
+    built: dict[tuple[str, str], Published] = {}
+
+    def visit(asset: Asset, partition: str) -> None:
+        if (asset.name, partition) not in built:
+            for above, each in upstream_of(workspace, asset, partition):
+                visit(above, each)
+            built[asset.name, partition] = make(workspace, asset, partition)
+
+    for name, asset in assets_of(workspace).items():
+        if asset.family in families and name in EVERY:
+            for each in asset.partitions(workspace):
+                visit(asset, each)
+    return built
 
 
 def verdicts(workspace: Workspace, published: Published) -> dict[str, Verdict]:

@@ -42,7 +42,7 @@ def test_there_are_many_of_every_family(pristine: Workspace, trials: dict[str, l
     assert {known[asset].family for asset in TESTED if any(trial.caught for trial in trials[asset] if trial.mutation)} == FAMILIES
     assert {check for _, check in found} == {
         *("mask_alignment", "tokenization_identity", "row_integrity", "mixture", "selection"),
-        *("source_match", "pair_sanity", "contrast_sanity", "gold_answers", "rewards", "merged", "near_duplicates"),
+        *("source_match", "pair_sanity", "contrast_sanity", "gold_answers", "rewards", "merged", "near_duplicates", "leaks_again", "gpt3"),
     }
 
 
