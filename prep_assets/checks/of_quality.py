@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from prep_assets.checks.bounds import with_bounds
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.leaks import leaks_of, passages_of
 from prep_assets.pipeline.quality import judged_domain, source_to_judge, steps_of
@@ -20,7 +21,8 @@ def _not_blocked(store: Store) -> Verdict:
         return Verdict(
             False, f"{detail}. Mend the source, or set the step's action to drop", numbers, Worst(first.partition(": ")[0], reason)
         )
-    return Verdict(True, f"{counts['examples']:,} examples, {counts['dropped']:,} of them dropped, none that blocks", numbers)
+    held = f"{counts['examples']:,} examples, {counts['dropped']:,} of them dropped, none that blocks"
+    return with_bounds(store, Verdict(True, held, numbers))
 
 
 def _judged_again(store: Store) -> Verdict:
@@ -58,7 +60,7 @@ def _no_leaks(store: Store) -> Verdict:
     counts, policy = store.manifest.counts, store.recipe["policy"]
     numbers = {"examples": counts["examples"], "leaks": counts["leaks"], **counts["by_set"]}
     if not counts["leaks"]:
-        return Verdict(True, f"{counts['examples']:,} examples, none of which holds a held-out text", numbers)
+        return with_bounds(store, Verdict(True, f"{counts['examples']:,} examples, none of which holds a held-out text", numbers))
     held = ", ".join(f"{name} ({count:,})" for name, count in counts["by_set"].items())
     fault = f"{counts['leaks']:,} of {counts['examples']:,} examples hold texts of {held}; first {counts['first']}"
     if policy == "block":
@@ -66,7 +68,8 @@ def _no_leaks(store: Store) -> Verdict:
             f"See them with `prep-assets leaks {store.asset.family} --partition {store.partition}`. Mend the source, or set policy: drop"
         )
         return Verdict(False, f"{fault}. {remedy}", numbers, Worst(counts["first"].partition(" ")[0], fault))
-    return Verdict(True, f"{fault}. They are {'refused' if policy == 'drop' else 'kept: policy is report'}", numbers)
+    kept = "refused" if policy == "drop" else "kept: policy is report"
+    return with_bounds(store, Verdict(True, f"{fault}. They are {kept}", numbers))
 
 
 def _leaks_again(store: Store) -> Verdict:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.checks.bounds import with_bounds
 from prep_assets.checks.sources_again import Unsound, by_fields, domain_source, held_out, prompt_of_line, source_of
 from prep_assets.config.models import Preference, Pretrain, Rl
 from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
@@ -104,7 +105,7 @@ def accounting(store: Store) -> Verdict:
         recounted=_tokens(store),
     )
     fault = _too_many_refused(store) if verdict.passed else ""
-    return Verdict(False, fault, verdict.numbers, Worst("manifest", fault)) if fault else verdict
+    return Verdict(False, fault, verdict.numbers, Worst("manifest", fault)) if fault else with_bounds(store, verdict)
 
 
 def _too_many_refused(store: Store) -> str:
@@ -125,7 +126,7 @@ def raw_accounting(store: Store) -> Verdict:
     sources = read_sources(store.published)
     rows = sum(entry["rows"] for kind in ("files", "test_files") for entry in sources[kind])
     refused = sum(1 for _ in _refusals(store))
-    return account(store.manifest.counts, _refusals(store), stored=rows - refused, available=rows)
+    return with_bounds(store, account(store.manifest.counts, _refusals(store), stored=rows - refused, available=rows))
 
 
 def _refusals(store: Store) -> Iterable[Refusal]:

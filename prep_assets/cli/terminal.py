@@ -174,6 +174,8 @@ class Live:
                 self._show(f"{step.label} {check}")
                 if not verdict.passed:
                     self._line("  ✗", f"{step.label} {check}", "bold red")
+                elif verdict.warns:
+                    self._line("  !", f"{step.label} {check}: {verdict.summary}", "yellow")
             case Accepted(step, _, verdicts):
                 if step.why:
                     self._line("✓", f"{step.label}: {self._summary_of(event)}, {counted(len(verdicts), 'check')} hold", "green")

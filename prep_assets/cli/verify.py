@@ -107,7 +107,8 @@ def _unreadable(refused: Refused) -> Verdict:
 def _show(console: Console, outcomes: list[Outcome]) -> None:
     shown = terminal.table("asset", "partition", "check", "verdict", "summary")
     for outcome in outcomes:
-        verdict = Text("passed", "green") if outcome.verdict.passed else Text("FAILED", "bold red")
+        passed = Text("warns", "yellow") if outcome.verdict.warns else Text("passed", "green")
+        verdict = passed if outcome.verdict.passed else Text("FAILED", "bold red")
         summary, rest, _ = outcome.verdict.summary.partition("\n")
         shown.add_row(outcome.asset, outcome.partition, outcome.check, verdict, Text(visible(summary + (" …" if rest else ""))))
     console.print(shown)

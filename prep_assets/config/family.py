@@ -177,6 +177,35 @@ class Decontaminate(Model):
     )
 
 
+class Limits(Model):
+    """What a metric may be."""
+
+    min: float | None = Field(default=None, ge=-MOST, le=MOST, description="At least so much.")
+    max: float | None = Field(default=None, ge=-MOST, le=MOST, description="At most so much.")
+    change: float | None = Field(
+        default=None, ge=0, le=MOST, description="Changed by at most this share of what it was in the last good build."
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.min is None and self.max is None and self.change is None:
+            raise ValueError("needs min, max or change")
+        return self
+
+
+class Bound(Model):
+    """The bounds of one metric."""
+
+    warn: Limits | None = Field(default=None, description="Outside of these the check accounting warns.")
+    block: Limits | None = Field(default=None, description="Outside of these it fails, and nothing is published.")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.warn is None and self.block is None:
+            raise ValueError("needs warn or block")
+        return self
+
+
 class Quality(Model):
     """What is looked for in the texts of examples, see `prep_assets.quality`."""
 
@@ -189,6 +218,10 @@ class Quality(Model):
         default={},
         description="Largest share of a domain's records that may be refused, by stage/reason, * for all reasons together, e.g. {'*': 0.1, "
         "tokenize/too_long: 0.02}; a store that refuses more is not published. It changes no byte.",
+    )
+    bounds: dict[Annotated[str, Field(pattern=r"^\w+\.\S+$")], Bound] = Field(
+        default={},
+        description="Bounds of metrics, by asset.metric, e.g. {sft_tokens.tokens: {warn: {change: 0.1}, block: {min: 1000}}}. They change no byte.",
     )
 
 

@@ -396,8 +396,8 @@ def evaluations(
         yield dg.AssetCheckEvaluation(
             asset_key=key,
             check_name=name,
-            passed=verdict.passed,
-            severity=dg.AssetCheckSeverity.ERROR,
+            passed=verdict.passed and not verdict.warns,
+            severity=dg.AssetCheckSeverity.WARN if verdict.passed else dg.AssetCheckSeverity.ERROR,
             description=verdict.summary[:SHOWN_SUMMARY],
             metadata=check_metadata(workspace, step.asset, verdict, step.partition),
             blocking=True,

@@ -24,6 +24,10 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {name: asset.checks for name, asset in
 """The checks of each."""
 
 
+BOUNDED = ("accounting", "not_blocked", "no_leaks")
+"""Checks that hold metrics to `quality.bounds`."""
+
+
 def assets_of(workspace: Workspace) -> Mapping[str, Asset]:
     """Every asset that the configuration has: those of each family that has a file, and the exports that it asks for.
 
@@ -41,7 +45,12 @@ def family_assets(workspace: Workspace, family: str) -> Mapping[str, Asset]:
     Raises:
         ConfigError: the family's configuration means nothing.
     """
-    assets = (asset for asset in EVERY.values() if asset.family == family and not (asset.absent and asset.absent(workspace)))
+    assets = [asset for asset in EVERY.values() if asset.family == family and not (asset.absent and asset.absent(workspace))]
+    bounded = {asset.name for asset in assets if any(check.name in BOUNDED for check in asset.checks)}
+    for name in workspace.family(FAMILIES[family]).quality.bounds:
+        if (asset_name := name.partition(".")[0]) not in bounded:
+            known = f"{nearest(asset_name, bounded) or '.'} There are: {', '.join(sorted(bounded))}"
+            raise ConfigError(f"{workspace.configs / family}.yaml:\n  quality.bounds.{name}: no asset {asset_name!r} with metrics{known}")
     return {asset.name: asset for asset in (*assets, *map(export_asset, family_exports(workspace, family)))}
 
 

@@ -27,6 +27,8 @@ from prep_assets.stores.verification import WrittenFile
 
 LIMIT = "max_per_source"
 """An option of families that limits the records of a domain."""
+MOST_SHARES = 100
+"""Different texts of a note whose shares are metrics."""
 
 
 def form_of_domain(options: Family, name: str) -> type:
@@ -116,6 +118,16 @@ class Verdicts:
         for name, values in judged.notes.items():
             self._notes.setdefault(f"{step.name}.{name}", []).extend(values)
 
+    def shares(self) -> dict[str, float]:
+        """Note and text → the share of examples that have it, for notes that are a few texts, such as languages."""
+        counted = {name: Counter(values) for name, values in self._notes.items() if values and isinstance(values[0], str)}
+        return {
+            f"{name}.{text}": count / self.count
+            for name, counts in counted.items()
+            for text, count in sorted(counts.items())
+            if len(counts) <= MOST_SHARES
+        }
+
     def table(self) -> Any:
         """All verdicts as a table of Arrow, a row for each example in the order of the sources."""
         import pyarrow as pa
@@ -172,5 +184,5 @@ def write_verdicts(target: Target, quarantine: Quarantine) -> Draft:
         for (step, action, reason), (number, detail) in sorted(verdicts.first.items())
         if action == "block"
     }
-    shares = {f"dropped: {reason}": count / max(1, verdicts.count) for reason, count in sorted(dropped.items())}
+    shares = {f"dropped.{reason}": count / max(1, verdicts.count) for reason, count in sorted(dropped.items())} | verdicts.shares()
     return Draft({**counts, **({"blocking": blocking} if blocking else {})}, shares, ("every example was judged by every step",))

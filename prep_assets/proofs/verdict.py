@@ -50,6 +50,7 @@ class Verdict:
         summary: one sentence with numbers.
         numbers: figures that are plotted over time, e.g. ``rows_checked``.
         worst: the row to show where it fails.
+        warns: whether people should look at it, though it holds.
         say: figures → summary, for merging the verdicts on parts of a store; `None` where they cannot be merged.
     """
 
@@ -57,6 +58,7 @@ class Verdict:
     summary: str
     numbers: Numbers = field(default_factory=dict)
     worst: Worst | None = None
+    warns: bool = False
     say: Callable[[Numbers], str] | None = field(default=None, compare=False, repr=False)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
 
-from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
+from prep_assets.quality.steps import Finding, Step, by_text, quality_step
 from prep_assets.samples import document
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -24,15 +24,6 @@ DUPLICATE_N_GRAMS = ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10,
 def words_of(text: str) -> list[str]:
     """Words and runs of punctuation."""
     return _WORD.findall(text)
-
-
-def _each(rule: Callable[[str], Finding | None]) -> Step:
-    """The step that applies a rule to the text of each example."""
-
-    def judge(examples: Examples) -> Judged:
-        return Judged({number: finding for number, text in enumerate(examples.texts) if (finding := rule(text)) is not None})
-
-    return by_block(judge)
 
 
 @quality_step(
@@ -91,7 +82,7 @@ def gopher_quality(
             return "gopher_stop_words", f"{stops} different stop words, min_stop_words is {min_stop_words}"
         return None
 
-    return _each(rule)
+    return by_text(rule)
 
 
 @quality_step(
@@ -114,7 +105,7 @@ def gopher_repetition(*, max_lines: Share = 0.3, max_paragraphs: Share = 0.3, ma
             ("paragraphs", re.split(r"\n{2,}", text.strip()), max_paragraphs),
             ("lines", re.split(r"\n+", text), max_lines),
         ):
-            again = _repeated(parts)
+            again = repeated(parts)
             if len(again) > most * len(parts):
                 return f"gopher_{what}", f"{len(again):,} of {len(parts):,} {what} stood before, at most {most:.0%} may"
             if (characters := sum(map(len, again)) / len(text)) > max_characters:
@@ -133,10 +124,10 @@ def gopher_repetition(*, max_lines: Share = 0.3, max_paragraphs: Share = 0.3, ma
                 return "gopher_n_grams", f"{size}-grams that stood before have {share:.0%} of the characters, at most {most:.0%} may"
         return None
 
-    return _each(rule)
+    return by_text(rule)
 
 
-def _repeated(parts: Sequence[str]) -> list[str]:
+def repeated(parts: Sequence[str]) -> list[str]:
     """The parts that stood before."""
     seen: set[str] = set()
     return [part for part in parts if part in seen or seen.add(part)]  # type: ignore[func-returns-value]

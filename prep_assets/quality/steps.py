@@ -133,6 +133,15 @@ def by_block(judge: Callable[[Examples], Judged]) -> Step:
     return _ByBlock(judge)
 
 
+def by_text(rule: Callable[[str], Finding | None]) -> Step:
+    """The step that applies a rule to all text of each example."""
+
+    def judge(examples: Examples) -> Judged:
+        return Judged({number: finding for number, text in enumerate(examples.texts) if (finding := rule(text)) is not None})
+
+    return by_block(judge)
+
+
 # The registry.
 
 Factory = TypeVar("Factory", bound=Callable[..., Step])

@@ -21,6 +21,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "preprocessing": family.Preprocessing,
     "decontaminate": family.Decontaminate,
     "quality": family.Quality,
+    "bound": family.Bound,
+    "limits": family.Limits,
     "output": family.Output,
     "cluster": family.Cluster,
     "refresh": family.Refresh,

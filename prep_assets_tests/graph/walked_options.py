@@ -185,6 +185,7 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
         "quality.max_refused": Elsewhere(
             "prep_assets_tests/quality/test_verdicts.py::test_a_share_of_refusals_that_is_too_large_stops_the_build"
         ),
+        "quality.bounds": Elsewhere("prep_assets_tests/quality/test_bounds.py::test_bounds_warn_or_block"),
         "decontaminate.words": By(8, {"decontaminate.files": ["@ten_words.jsonl"]}),
         "output.dtype": By("int64"),
         "output.max_tokens_per_shard": By(60, {"output.storage_format": "bin"}),

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError
-from prep_assets.quality import gopher
+from prep_assets.quality import gopher, web_pages
 from prep_assets.quality.golds import gold_answers
 from prep_assets.quality.near_duplicates import clusters, near_duplicates, shingles
 from prep_assets.quality.pairs import pair_answers
@@ -192,40 +192,111 @@ def test_answers_of_a_pair(chosen: str, rejected: str, reason: str) -> None:
     assert judged.notes == {"longer": [len(chosen) - len(rejected)]}
 
 
-# -- Gopher -------------------------------------------------------------------------------------------------------------------------------
+# -- rules of datatrove -------------------------------------------------------------------------------------------------------------------
+
+PIECES = [
+    "the",
+    "be",
+    "a",
+    "#",
+    "...",
+    "-",
+    "•",
+    "12",
+    "house",
+    "and",
+    "Ends.",
+    "So?",
+    '"Yes!"',
+    "[1]",
+    "{",
+    "Javascript",
+    "Lorem ipsum",
+    "use cookies",
+]
+RULES: Mapping[str, tuple[Step, str, str]] = {
+    "gopher_quality": (gopher.gopher_quality(), "GopherQualityFilter", "gopher_quality_filter"),
+    "gopher_repetition": (gopher.gopher_repetition(), "GopherRepetitionFilter", "gopher_repetition_filter"),
+    "c4_quality": (web_pages.c4_quality(), "C4QualityFilter", "c4_filters"),
+    "fineweb_quality": (web_pages.fineweb_quality(), "FineWebQualityFilter", "fineweb_quality_filter"),
+}
+"""Step, datatrove's filter, its module."""
+SPLIT = {
+    "split_into_words": lambda text, language: gopher.words_of(text),
+    "split_into_sentences": lambda text, language: [""] * web_pages.sentences(text),
+}
+"""What a word is, and a sentence: our rules, in the place of spaCy's."""
 
 
 @pytest.mark.readers
-@given(
-    st.lists(
-        st.lists(st.sampled_from(["the", "be", "a", "#", "...", "-", "•", "12", "house", "and"]), max_size=30).map(" ".join), max_size=8
-    )
-)
-def test_rules_of_gopher_are_those_of_datatrove_with_the_same_words(lines: list[str]) -> None:
-    same_as_datatrove("\n".join(lines))
+@pytest.mark.parametrize("name", RULES)
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=30).map(" ".join), max_size=8))
+def test_rules_are_those_of_datatrove_with_the_same_words(name: str, lines: list[str]) -> None:
+    assert differ_from_datatrove(name, ["\n".join(lines)]) == 0
 
 
 @pytest.mark.readers
-def test_rules_of_gopher_on_pages_of_this_project() -> None:
-    for path in sorted((ROOT / "docs").rglob("*.md")):
-        text = path.read_text("utf-8")
-        for part in (text, *text.split("\n\n"), text * 2):
-            same_as_datatrove(part)
+@pytest.mark.parametrize("name", RULES)
+def test_rules_on_pages_of_this_project(name: str) -> None:
+    texts = [path.read_text("utf-8") for path in sorted((ROOT / "docs").rglob("*.md"))]
+    assert differ_from_datatrove(name, [part for text in texts for part in (text, *text.split("\n\n"), text * 2)]) == 0
 
 
-def same_as_datatrove(text: str) -> None:
-    """Both say the same of a text, with our rule of what a word is."""
+def differ_from_datatrove(name: str, texts: list[str], split: Mapping[str, Any] = SPLIT) -> int:
+    """How many texts datatrove keeps and we do not, or the other way round."""
+    step, of_filter, of_module = RULES[name]
     document_of, filters = reader("datatrove.data").Document, reader("datatrove.pipeline.filters")
-    pairs = ((gopher.gopher_quality(), filters.GopherQualityFilter()), (gopher.gopher_repetition(), filters.GopherRepetitionFilter()))
+    differing = 0
     with pytest.MonkeyPatch.context() as patch:
-        for module in (filters.gopher_quality_filter, filters.gopher_repetition_filter):
-            patch.setattr(module, "split_into_words", lambda text, language: gopher.words_of(text))
-        for mine, theirs in pairs:
+        module = reader(f"datatrove.pipeline.filters.{of_module}")
+        for function, ours in split.items():
+            if hasattr(module, function):
+                patch.setattr(module, function, ours)
+        theirs = getattr(filters, of_filter)()
+        for text in texts:
             try:
                 kept = theirs.filter(document_of(text=text, id="0")) is True
             except ZeroDivisionError:  # datatrove has no rule for a text without words
                 kept = False
-            assert (not mine.judge(of([text])).found) == kept
+            differing += (not step.judge(of([text])).found) != kept
+    return differing
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "left_out"),
+    [
+        ("One line has words. " * 5, "", 0),
+        ("One line has words.\n" * 4, "c4_too_few_sentences", 0),
+        ("One line has words.\n" * 5 + "Two words.\nNo end here it is\nIt goes on and on...", "", 3),
+        ("One line has words.[12]\n" * 5, "", 0),
+        ("One line has words.\n" * 5 + "It needs Javascript to run.\nWe use cookies on pages.", "", 2),
+        ("One line has words.\n" * 5 + "Lorem ipsum is no Javascript.", "c4_lorem_ipsum", 0),
+        ("One line has words.\n" * 5 + "int main() { is code.", "c4_curly_bracket", 0),
+        ("One line has words.\n" * 5 + "a" * 1001 + " is too long.", "", 1),
+    ],
+)
+def test_pages_of_c4(text: str, reason: str, left_out: int) -> None:
+    judged = web_pages.c4_quality().judge(of([text]))
+    assert (judged.found[0][0] if judged.found else "", judged.notes) == (reason, {"lines_left_out": [left_out]})
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "fineweb_empty"),
+        (
+            "This is a line of more than thirty characters.\n它在这里结束，而这一行有三十多个字，所以它不是一条短行，大家都可以看到这一点。",
+            "",
+        ),
+        ("This is a line of more than thirty characters\n" * 9, "fineweb_line_punctuation"),
+        ("Short.\n" * 3 + "This is a line of more than thirty characters.", "fineweb_short_lines"),
+        ("This is a line of more than thirty characters.\n" * 2, "fineweb_repeated"),
+        ("It_is_one_word_of_more_than_thirty_characters.\n\n\n\nAnd_this_is_one_more_such_word_that_is_long.", "fineweb_list"),
+    ],
+)
+def test_pages_of_fineweb(text: str, reason: str) -> None:
+    found = web_pages.fineweb_quality().judge(of([text])).found
+    assert (found[0][0] if found else "") == reason
 
 
 # -- private data -------------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,124 @@
+"""The rules of C4 (Raffel et al., 2020) and FineWeb (Penedo et al., 2024) for pages of the web."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import Field
+
+from prep_assets.quality.gopher import Share, repeated, words_of
+from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, by_text, quality_step
+from prep_assets.samples import document
+
+_ENDS = (".", "?", "!", '"', "'")
+_CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")
+_POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
+_SENTENCE_END = re.compile(r"""[.?!]["'”’)\]]*\s+(?=["'“‘(\[]*[A-Z0-9])""")
+
+
+def sentences(line: str) -> int:
+    """How many sentences a line has: an end mark, white space and a capital letter or a digit begin another one."""
+    return 1 + len(_SENTENCE_END.findall(line))
+
+
+@quality_step(
+    "c4_quality",
+    source="Raffel et al., 2020, section 2.2, and its code",
+    corrupted=((document("No sentence ends here\n" * 9),), "c4_too_few_sentences"),
+)
+def c4_quality(
+    *,
+    min_sentences: Annotated[int, Field(ge=0, le=1000)] = 5,
+    min_words: Annotated[int, Field(ge=0, le=1000)] = 3,
+    max_word: Annotated[int, Field(ge=1, le=10**6)] = 1000,
+) -> Step:
+    """Pages with a curly bracket, with "lorem ipsum", or with too few sentences in lines that end as sentences do.
+
+    The text stays as it is. The lines that C4 takes out of a page are counted in the note `lines_left_out`.
+
+    Args:
+        min_sentences: in all lines that are left.
+        min_words: of a line that counts.
+        max_word: characters of the longest word of a line that counts.
+    """
+
+    def rule(text: str) -> tuple[Finding | None, int]:
+        found, lines = 0, [line.strip() for line in text.splitlines()]
+        left_out = 0
+        for line in lines:
+            words, line = line.split(), _CITATION.sub("", line)
+            low = line.lower()
+            if (
+                any(len(word) > max_word for word in words)
+                or not line.endswith(_ENDS)
+                or line.endswith("...")
+                or len(words) < min_words
+                or ("javascript" in low and "lorem ipsum" not in low)
+            ):
+                left_out += 1
+            elif "lorem ipsum" in low:
+                return ("c4_lorem_ipsum", "a line has the words lorem ipsum"), left_out
+            elif "{" in line:
+                return ("c4_curly_bracket", "a line has a curly bracket"), left_out
+            elif any(policy in low for policy in _POLICIES):
+                left_out += 1
+            else:
+                found += sentences(line)
+        if found < min_sentences:
+            return ("c4_too_few_sentences", f"{found:,} sentences in lines that count, min_sentences is {min_sentences:,}"), left_out
+        return None, left_out
+
+    def judge(examples: Examples) -> Judged:
+        verdicts = [rule(text) for text in examples.texts]
+        found = {number: finding for number, (finding, _) in enumerate(verdicts) if finding is not None}
+        return Judged(found, {"lines_left_out": [left_out for _, left_out in verdicts]})
+
+    return by_block(judge)
+
+
+@quality_step(
+    "fineweb_quality",
+    source="Penedo et al., 2024, section 3.5, by datatrove",
+    corrupted=((document("short\n" * 20),), "fineweb_line_punctuation"),
+    libraries=("regex",),
+)
+def fineweb_quality(
+    *,
+    min_ended_lines: Share = 0.12,
+    max_short_lines: Share = 0.67,
+    short_line: Annotated[int, Field(ge=0, le=10**6)] = 30,
+    max_repeated: Share = 0.01,
+    max_lines_per_word: Annotated[float, Field(ge=0, le=1000)] = 0.3,
+) -> Step:
+    """Pages whose lines seldom end as sentences do, are short, stood before, or are too many for their words: lists and menus.
+
+    Args:
+        min_ended_lines: share of lines that end with a mark that ends a sentence, in any script.
+        max_short_lines: share of lines with at most `short_line` characters.
+        max_repeated: share of characters in lines that stood before.
+        max_lines_per_word: line breaks per word.
+    """
+    import regex
+
+    ends = regex.compile(r"\p{STerm}\Z")
+
+    def rule(text: str) -> Finding | None:
+        lines = [line for line in text.split("\n") if line.strip()]
+        if not lines:
+            return "fineweb_empty", "0 lines with a character"
+        ended = sum(ends.search(line) is not None for line in lines) / len(lines)
+        if ended < min_ended_lines:
+            return "fineweb_line_punctuation", f"{ended:.0%} of the lines end as sentences do, min_ended_lines is {min_ended_lines:.0%}"
+        short = sum(len(line) <= short_line for line in lines) / len(lines)
+        if short > max_short_lines:
+            return "fineweb_short_lines", f"{short:.0%} of the lines are short, max_short_lines is {max_short_lines:.0%}"
+        again = sum(map(len, repeated(lines))) / len(text.replace("\n", ""))
+        if again > max_repeated:
+            return "fineweb_repeated", f"lines that stood before have {again:.1%} of the characters, max_repeated is {max_repeated:.1%}"
+        breaks = text.count("\n") / max(1, len(words_of(text)))
+        if breaks > max_lines_per_word:
+            return "fineweb_list", f"{breaks:.2f} line breaks per word, max_lines_per_word is {max_lines_per_word}"
+        return None
+
+    return by_text(rule)
