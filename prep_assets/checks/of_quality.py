@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from prep_assets.checks.bounds import with_bounds
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.leaks import leaks_of, passages_of
-from prep_assets.pipeline.quality import judged_domain, source_to_judge, steps_of
+from prep_assets.pipeline.quality import judged_domain, source_to_judge
 from prep_assets.pipeline.verdicts import read_table, read_verdicts
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.guards import Guards, load_array
 
 
 def _not_blocked(store: Store) -> Verdict:
@@ -27,9 +30,12 @@ def _not_blocked(store: Store) -> Verdict:
 
 def _judged_again(store: Store) -> Verdict:
     """Judge the domain once more, and compare row by row."""
-    steps = steps_of(store.family, store.partition)
-    again = judged_domain(source_to_judge(store.workspace, store.asset.family, store.partition), steps).table()
-    return same_rows(read_verdicts(store.published), again)
+    again = judged_domain(source_to_judge(store.workspace, store.asset.family, store.partition))
+    for name, values in again.left().items():
+        if not np.array_equal(load_array(store.directory / name, Guards()), values):
+            detail = f"{name} is not what the steps leave for later domains when they judge again"
+            return Verdict(False, detail, {"rows_compared": again.count}, Worst(name, detail))
+    return same_rows(read_verdicts(store.published), again.table())
 
 
 def same_rows(table: Any, again: Any) -> Verdict:

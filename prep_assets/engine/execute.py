@@ -173,10 +173,10 @@ def chains_of(workspace: Workspace, steps: Iterable[Step]) -> dict[str, Chains]:
                 domains[step.asset.family, step.partition].append(step)
     chains_by_family = defaultdict[str, dict[tuple[Step, ...], int]](dict)
     for (family, name), chain in domains.items():
-        own_assets = {step.asset.name for step in chain}
+        own = {(step.asset.name, step.partition) for step in chain}
         inputs = {(above.name, partition) for step in chain for above, partition in upstream_of(workspace, step.asset, step.partition)}
         size = _text_bytes(workspace, family, name)
-        if size < LARGE_DOMAIN and all(above in own_assets for above, _ in inputs & todo.keys()):
+        if size < LARGE_DOMAIN and inputs & todo.keys() <= own:
             chains_by_family[family][tuple(chain)] = size
     return {
         family: chains

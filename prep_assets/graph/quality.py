@@ -8,7 +8,7 @@ from prep_assets.checks.of_quality import NOT_BLOCKED, VERDICTS_AGAIN
 from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.config.models import FAMILIES
 from prep_assets.pipeline.asset import VERDICT_COLUMNS, Asset
-from prep_assets.pipeline.quality import quality_recipe, write_verdicts
+from prep_assets.pipeline.quality import domains_before, quality_recipe, write_verdicts
 from prep_assets.pipeline.verdicts import read_verdicts
 from prep_assets.pipeline.workspace import Workspace
 
@@ -28,6 +28,7 @@ Steps drop examples, note something about them, or block publication. Who reads 
         write=write_verdicts,
         inputs=(("raw", raw),),
         depends=partial(quality_recipe, raw.family),
+        before=partial(domains_before, raw.family),
         partitioned=True,
         options=("quality.steps", "preprocessing.deduplicate", *(["max_per_source"] if raw.family == "preference" else [])),
         checks=(INTEGRITY, NOT_BLOCKED, VERDICTS_AGAIN),

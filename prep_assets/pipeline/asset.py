@@ -338,6 +338,7 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
         domains: the family's configuration → the domains that it reads.
         absent: why a configuration does not have it, empty if it does; `None`: every configuration of the family has it.
         reads: further assets whose stores it reads, in all their partitions; `depends` has their contents.
+        before: workspace and partition → other partitions of the same asset that it reads; none of them reads this one.
         feeds: whether the bytes of what reads it depend on it; `None`: they do. Where they do not, it only decides whether they are built.
         may_be_empty: workspace and partition → whether a store without records is valid.
         stage: its name in the recipe, if another.
@@ -362,6 +363,7 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
     domains: Callable[[Any], Sequence[str]] = _all_domains
     absent: Callable[[Workspace], str] | None = None
     reads: Callable[[Workspace], Sequence[str]] = lambda workspace: ()
+    before: Callable[[Workspace, str], Sequence[str]] = lambda workspace, partition: ()
     feeds: Callable[[Workspace], bool] | None = None
     may_be_empty: Callable[[Workspace, str], bool] = lambda workspace, partition: False
     stage: str = ""

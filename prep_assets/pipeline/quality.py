@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.config.family import Family
-from prep_assets.config.models import FAMILIES, Rl
+from prep_assets.config.models import FAMILIES, Rl, family_name
 from prep_assets.data.files import record_id
 from prep_assets.data.quarantine import Quarantine, Refusal
 from prep_assets.pipeline.asset import Target
@@ -20,13 +20,18 @@ from prep_assets.pipeline.examples import Item, Source, reading_recipe
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import VERDICTS
 from prep_assets.pipeline.workspace import Workspace, group_domains
-from prep_assets.quality.steps import Configured, Examples, Judged, configured_steps
+from prep_assets.quality.steps import AcrossDomains, Configured, Examples, Judged, configured_steps
 from prep_assets.samples import Group, Sample
+from prep_assets.stores.arrays import save_array
+from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.published import Draft
 from prep_assets.stores.verification import WrittenFile
+from prep_assets.stores.version_folders import Published
 
 LIMIT = "max_per_source"
 """An option of families that limits the records of a domain."""
+LEFT = ".left.npy"
+"""End of the names of files with what later domains are compared with."""
 MOST_SHARES = 100
 """Different texts of a note whose shares are metrics."""
 
@@ -45,6 +50,15 @@ def steps_of(options: Family, name: str) -> list[Configured]:
     return configured_steps(options.quality.steps, form_of_domain(options, name))
 
 
+def domains_before(family: str, workspace: Workspace, name: str) -> tuple[str, ...]:
+    """The domains that a domain is compared with: those before it in the configuration, if a step looks at them and judges the same kind of example."""
+    options = workspace.family(FAMILIES[family])
+    if not any(step.across for step in steps_of(options, name)):
+        return ()
+    names, form = list(options.domains), form_of_domain(options, name)
+    return tuple(before for before in names[: names.index(name)] if form_of_domain(options, before) is form)
+
+
 def quality_recipe(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
     """What the verdicts on a domain depend on, apart from its sources."""
     options = workspace.family(FAMILIES[family])
@@ -55,7 +69,18 @@ def quality_recipe(family: str, workspace: Workspace, name: str) -> dict[str, An
         "deduplicate": options.preprocessing.deduplicate,
         "limit": getattr(options, LIMIT, None),
         "steps": [[step.name, dict(step.recipe)] for step in steps_of(options, name)],
+        **_left_before(family, workspace, name),
     }
+
+
+def _left_before(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
+    """The hashes of what earlier domains left to be compared with."""
+    before = {}
+    for domain in domains_before(family, workspace, name):
+        published = workspace.published(f"{family}_quality", domain)
+        files = published.manifest.files if published else {}
+        before[domain] = {file: entry["sha256"] for file, entry in files.items() if file.endswith(LEFT)}
+    return {"before": before} if before else {}
 
 
 class _Unwritten(Quarantine):
@@ -104,9 +129,23 @@ class Verdicts:
     def finish(self) -> None:
         """Let the steps judge the domain as a whole."""
         for step, at_work in self._steps:
-            kept = np.ones(self.count, bool)
-            kept[list(self.dropped)] = False
-            self._take(step, at_work.finish(kept), 0)
+            self._take(step, at_work.finish(self._kept()), 0)
+
+    def _kept(self) -> npt.NDArray[np.bool_]:
+        kept = np.ones(self.count, bool)
+        kept[list(self.dropped)] = False
+        return kept
+
+    def look_back(self, domain: str, earlier: Published) -> None:
+        """Give the steps what they left of an earlier domain."""
+        for step, at_work in self._steps:
+            if step.across and isinstance(at_work, AcrossDomains):
+                at_work.after(domain, load_array(earlier.directory / f"{step.name}{LEFT}", Guards()))
+
+    def left(self) -> dict[str, npt.NDArray[np.uint64]]:
+        """File name → what the steps leave for later domains."""
+        steps = ((step, at_work) for step, at_work in self._steps if step.across and isinstance(at_work, AcrossDomains))
+        return {f"{step.name}{LEFT}": at_work.leaves(self._kept()) for step, at_work in steps}
 
     def _take(self, step: Configured, judged: Judged, base: int) -> None:
         for number, (reason, detail) in judged.found.items():
@@ -155,9 +194,11 @@ def examples_of(source: Source, doing: str) -> Iterator[tuple[Examples, Sequence
         yield Examples([item.id for item in items], [item.example for item in items]), items, in_test
 
 
-def judged_domain(source: Source, steps: Sequence[Configured]) -> Verdicts:
-    """Read a domain, and let the steps judge its examples."""
-    verdicts = Verdicts(steps)
+def judged_domain(source: Source) -> Verdicts:
+    """Read a domain, and let its steps judge its examples."""
+    family, verdicts = family_name(source.kind), Verdicts(steps_of(source.family, source.name))
+    for domain in domains_before(family, source.workspace, source.name):
+        verdicts.look_back(domain, source.workspace.built(f"{family}_quality", domain))
     for examples, items, _ in examples_of(source, "judge"):
         verdicts.add(examples, [item.record.file for item in items], [item.record.row for item in items])
     verdicts.finish()
@@ -170,10 +211,12 @@ def write_verdicts(target: Target, quarantine: Quarantine) -> Draft:
 
     kind, name = target.asset.family, target.partition
     source = source_to_judge(target.workspace, kind, name)
-    verdicts = judged_domain(source, steps_of(target.family, name))
+    verdicts = judged_domain(source)
     table = verdicts.table()
     with WrittenFile(target.payload / VERDICTS) as file:
         pq.write_table(table, file, compression="zstd")
+    for left, values in verdicts.left().items():
+        save_array(target.payload / left, values)
     dropped = Counter(reason for reason, _ in verdicts.dropped.values())
     found = {f"{step}/{reason} ({action})": count for (step, action, reason), count in sorted(verdicts.found.items())}
     dropping = len(verdicts.dropped)

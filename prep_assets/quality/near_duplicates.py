@@ -11,7 +11,7 @@ import numpy.typing as npt
 import xxhash
 from pydantic import Field
 
-from prep_assets.quality.steps import Examples, Judged, Step, quality_step
+from prep_assets.quality.steps import AcrossDomains, Examples, Judged, Step, quality_step
 from prep_assets.samples import document
 from prep_assets.stores.arrays import Spool, sorted_groups
 
@@ -28,12 +28,21 @@ def shingles(text: str, words: int) -> list[str]:
     return [" ".join(found[at : at + words]) for at in range(max(1, len(found) - words + 1))] if found else []
 
 
-class NearDuplicates(Step):
+class NearDuplicates(AcrossDomains):
     """Notes 8 bytes for each bucket of an example, on disk; clusters them at the end."""
 
     def __init__(self, words: int, buckets: int, hashes: int, keep: Literal["first", "longest"]) -> None:
         self._words, self._buckets, self._hashes, self._keep = words, buckets, hashes, keep
         self._bands, self._sizes = Spool(np.uint64), Spool(np.int64)
+        self._earlier: dict[str, npt.NDArray[np.uint64]] = {}
+
+    def after(self, domain: str, left: npt.NDArray[np.uint64]) -> None:
+        """See `AcrossDomains`."""
+        self._earlier[domain] = left.reshape(-1, self._buckets)
+
+    def leaves(self, kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
+        """The digests of the buckets of the kept examples."""
+        return self._bands.array().reshape(-1, self._buckets)[kept].reshape(-1)
 
     def judge(self, examples: Examples) -> Judged:
         """Note the examples."""
@@ -43,8 +52,16 @@ class NearDuplicates(Step):
         return Judged()
 
     def finish(self, kept: npt.NDArray[np.bool_]) -> Judged:
-        """Cluster the kept examples, and find all but one of each cluster."""
+        """Find the kept examples that are like one of an earlier domain; cluster the others, and find all but one of each cluster."""
         bands, sizes = self._bands.array().reshape(-1, self._buckets), np.asarray(self._sizes.array())
+        foreign: dict[int, str] = {}
+        for domain, earlier in self._earlier.items():
+            like = np.zeros(len(bands), bool)
+            for bucket in range(self._buckets):
+                like |= np.isin(bands[:, bucket], earlier[:, bucket]) & (bands[:, bucket] != 0)
+            foreign = dict.fromkeys(np.flatnonzero(like & kept).tolist(), domain) | foreign
+        kept = kept.copy()
+        kept[list(foreign)] = False
         cluster = clusters(bands, kept)
         chosen = np.arange(len(cluster))
         if self._keep == "longest":
@@ -61,6 +78,7 @@ class NearDuplicates(Step):
             number: (REASON, f"is like example {chosen[number]} of the domain, one of a cluster of {members[cluster[number]]:,}")
             for number in wrong.tolist()
         }
+        found |= {number: (REASON, f"is like an example of the domain {domain}, which comes before") for number, domain in foreign.items()}
         return Judged(found, {"cluster": np.where(kept & (members[cluster] > 1), cluster, -1).tolist()})
 
 
@@ -123,13 +141,15 @@ def near_duplicates(
     buckets: Annotated[int, Field(ge=1, le=1000)] = 14,
     hashes: Annotated[int, Field(ge=1, le=1000)] = 8,
     keep: Literal["first", "longest"] = "first",
+    across: bool = False,
 ) -> Step:
-    """Examples whose word n-grams overlap with those of another example of the domain; one of each cluster is kept.
+    """Examples whose word n-grams overlap with those of another example; one of each cluster is kept.
 
     Args:
         words: words of an n-gram.
         buckets, hashes: two texts meet if all `hashes` of one of the `buckets` are equal: at an overlap (Jaccard) of s with a probability of
             1 - (1 - s**hashes)**buckets, 0.92 at 0.8, 0.06 at 0.5 with the defaults.
         keep: which example of a cluster stays: the first one, or the longest.
+        across: whether examples that are like one of an earlier domain of the configuration are found as well.
     """
     return NearDuplicates(words, buckets, hashes, keep)

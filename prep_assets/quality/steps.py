@@ -120,6 +120,22 @@ class Step:
         return Judged()
 
 
+class AcrossDomains(Step):
+    """A step that also compares a domain with those before it, in the order of the configuration."""
+
+    def after(self, domain: str, left: npt.NDArray[np.uint64]) -> None:
+        """Learn what `leaves` gave of an earlier domain, before the first block of this one."""
+        raise NotImplementedError
+
+    def leaves(self, kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
+        """What later domains are compared with, in one dimension.
+
+        Args:
+            kept: bool[n], the examples that no step drops.
+        """
+        raise NotImplementedError
+
+
 class _ByBlock(Step):
     def __init__(self, judge: Callable[[Examples], Judged]) -> None:
         self._judge = judge
@@ -209,12 +225,14 @@ class Configured(Struct, frozen=True):
     Attributes:
         make: opens it for one domain.
         recipe: what decides its verdicts: options, versions of libraries, the hash of user code.
+        across: whether it also compares the domain with those before it; its option `across`.
     """
 
     name: str
     action: Action
     make: Callable[[], Step]
     recipe: Mapping[str, Any]
+    across: bool = False
 
 
 def configured_steps(steps: Mapping[str, Mapping[str, Any]], form: type) -> list[Configured]:
@@ -255,7 +273,8 @@ def _configured(name: str, options: dict[str, Any], form: type) -> Configured:
     except PackageNotFoundError as error:
         raise ConfigError(f"quality step {name!r} needs the package {error.name}: pip install 'prep-assets[quality]'") from error
     filled = {option: parameter.default for option, parameter in step.options.items()} | options
-    return Configured(name, action, lambda: step.factory(**options), {"action": action, "options": filled, "libraries": versions})
+    recipe = {"action": action, "options": filled, "libraries": versions}
+    return Configured(name, action, lambda: step.factory(**options), recipe, bool(filled.get("across")))
 
 
 def tried_on_itself(step: Configured) -> list[tuple[str, bool]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,16 @@ import pytest
 from prep_assets.checks import of_quality, sources_again
 from prep_assets.config.models import Sft
 from prep_assets.data import tables as cuts
+from prep_assets.engine import build as engine_build
+from prep_assets.engine import execute
 from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError
 from prep_assets.graph.graph import EVERY, assets_of
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.verdicts import VERDICTS, Dropped, dropped_rows, read_verdicts
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.selection import DROPPED, GOOD, reason_fault
+from prep_assets.stores.guards import Guards, load_array
+from prep_assets.workers.pool import Pool
 from prep_assets_tests.graph.workspaces import (
     build,
     domain,
@@ -89,6 +94,64 @@ def test_a_step_that_blocks_publishes_nothing(tmp_path: Path) -> None:
         build(workspace, "sft_tokens", "rows")
     assert workspace.published("sft_quality", "rows") is None
     assert workspace.published("sft_tokens", "rows") is None
+
+
+STORY = " ".join(f"word{n}" for n in range(200)) + " and then {} more."
+
+
+def across(folder: Path, first: list[int], second: list[int], **options: Any) -> Workspace:
+    """A workspace with two domains of stories, of which those with a number between 100 and 199 are twins of each other."""
+    folder.mkdir(parents=True, exist_ok=True)
+    domains = {
+        name: domain(jsonl(folder / f"{name}.jsonl", [{"text": STORY.format(n) if 100 <= n < 200 else f"{n} " * 30} for n in rows]), "text")
+        for name, rows in (("first", first), ("second", second))
+    }
+    steps: dict[str, Any] = {"near_duplicates": {"across": True, **options}}
+    return workspace_in(folder, minimal("pretrain", domains, quality={"steps": steps}))
+
+
+def test_twins_in_two_domains_leave_one_in_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = across(tmp_path, [1, 2, 100, 101], [3, 2, 102, 4, 103])
+    published = build(workspace, "pretrain_tokens", "second")
+    assert [(each.id, each.reason) for each in refusals(published)] == [(f"second.jsonl:{n}", "near_duplicate") for n in (1, 2, 4)]
+    assert "is like an example of the domain first, which comes before" in refusals(published)[0].detail
+    assert [each.id for each in refusals(build(workspace, "pretrain_tokens", "first"))] == ["first.jsonl:3"]
+    judged = workspace.built("pretrain_quality", "second")
+    assert failing(workspace, judged) == failing(workspace, published) == []
+    left = load_array(judged.directory / "near_duplicates.left.npy", Guards())
+    assert len(left) == 2 * 14, "of the examples that stay"
+    monkeypatch.setattr(of_quality, "load_array", lambda path, guards: load_array(path, guards)[::-1])
+    assert failing(workspace, judged) == ["verdicts_again"]
+
+
+def test_a_change_of_the_first_domain_judges_the_second_again_and_not_the_other_way_round(tmp_path: Path) -> None:
+    build(across(tmp_path, [1, 2], [3, 2]), "pretrain_tokens", "second")
+    changed = across(tmp_path, [1, 5], [3, 2])
+    stale = [(asset.name, partition) for asset, partition, _ in out_of_date(changed, EVERY["pretrain_tokens"], "second")]
+    assert stale == [("pretrain_raw", "first"), ("pretrain_quality", "first"), ("pretrain_quality", "second")]
+    for asset, partition in (("pretrain_raw", "first"), ("pretrain_quality", "first"), ("pretrain_quality", "second")):
+        build(changed, asset, partition)
+    assert refusals(build(changed, "pretrain_tokens", "second")) == []
+    assert out_of_date(across(tmp_path, [1, 5], [3, 4]), EVERY["pretrain_quality"], "first") == []
+
+
+def test_without_across_domains_stand_alone(tmp_path: Path) -> None:
+    workspace = across(tmp_path, [1, 100], [1, 101], across=False)
+    assert refusals(build(workspace, "pretrain_tokens", "second")) == []
+    assert [path.name for path in workspace.built("pretrain_quality", "second").directory.glob("*.npy")] == []
+    assert workspace.published("pretrain_quality", "first") is None
+
+
+def test_workers_judge_domains_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execute, "_text_bytes", lambda *_: execute.LARGE_DOMAIN - 1)
+    stores = []
+    for count in (1, 2):
+        workspace = across(tmp_path / str(count), [1, 2, 100, 101], [3, 2, 102, 4, 103])
+        with Pool() as pool:
+            asked = [("pretrain_tokens", name) for name in ("second", "first")]
+            engine_build(replace(workspace, workers=count, pool=pool), *dict(asked))
+        stores.append(workspace.built("pretrain_tokens", "second"))
+    assert tree(stores[0].directory) == tree(stores[1].directory)
 
 
 @pytest.mark.parametrize(
