@@ -95,6 +95,12 @@ def _spec(site: Site, asset: Asset, **options: Any) -> dg.AssetSpec:
     )
 
 
+def _dep(site: Site, asset: Asset, above: Asset) -> dg.AssetDep:
+    """What an asset reads: the same partition, but of another family all of them."""
+    everything = dg.AllPartitionMapping() if above.partitioned and above.family != asset.family else None
+    return dg.AssetDep(site.key(above.name), partition_mapping=everything)
+
+
 def _project_assets(site: Site, asset: Asset) -> list[dg.AssetKey]:
     """Assets of the project that write the source files of an asset."""
     return list(dict.fromkeys(key for keys in site.upstream.values() for key in keys)) if asset.name.endswith("_raw") else []
@@ -120,7 +126,7 @@ def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: Partition
         name=site.named(asset.name),
         outs={asset.name: dg.AssetOut.from_spec(spec, io_manager_key=site.io_manager_key, is_required=False)},
         ins={name: dg.AssetIn(site.key(name), dagster_type=WHERE) for name in inputs},
-        deps=[*(site.key(name) for name in asset.upstream(workspace) if name not in inputs), *_project_assets(site, asset)],
+        deps=[*(_dep(site, asset, EVERY[name]) for name in asset.upstream(workspace) if name not in inputs), *_project_assets(site, asset)],
         check_specs=[
             dg.AssetCheckSpec(check.name, asset=spec.key, description=check.description, blocking=True, partitions_def=partitions_def)
             for check in asset.checks

@@ -142,10 +142,10 @@ def one_partition(workspace: Workspace, name: str, partition: str | None) -> tup
 
 
 def upstream_of(workspace: Workspace, asset: Asset, partition: str) -> Iterator[tuple[Asset, str]]:
-    """The stores that one store is made from: the same partition of a partitioned input, or all its partitions; and earlier partitions of its own."""
+    """The stores that one store is made from: the same partition of a partitioned input of its family, or all partitions; and earlier partitions of its own."""
     for name in asset.upstream(workspace):
         above = EVERY[name]
-        same = asset.partitioned and above.partitioned
+        same = asset.partitioned and above.partitioned and asset.family == above.family
         for above_partition in (partition,) if same else above.partitions(workspace):
             yield above, above_partition
     for earlier in asset.before(workspace, partition):

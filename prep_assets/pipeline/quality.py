@@ -15,13 +15,14 @@ from prep_assets.config.family import Family
 from prep_assets.config.models import FAMILIES, Rl, family_name
 from prep_assets.data.files import record_id
 from prep_assets.data.quarantine import Quarantine, Refusal
+from prep_assets.errors import ConfigError
 from prep_assets.pipeline.asset import Target
 from prep_assets.pipeline.examples import Item, Source, reading_recipe
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import VERDICTS
 from prep_assets.pipeline.workspace import Workspace, group_domains
-from prep_assets.quality.steps import AcrossDomains, Configured, Examples, Judged, configured_steps
-from prep_assets.samples import Group, Sample
+from prep_assets.quality.steps import AcrossDomains, Configured, Examples, Judged, KnowsGolds, configured_steps
+from prep_assets.samples import Group, Prompt, Sample
 from prep_assets.stores.arrays import save_array
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.published import Draft
@@ -70,7 +71,31 @@ def quality_recipe(family: str, workspace: Workspace, name: str) -> dict[str, An
         "limit": getattr(options, LIMIT, None),
         "steps": [[step.name, dict(step.recipe)] for step in steps_of(options, name)],
         **_left_before(family, workspace, name),
+        **_golds_known(family, workspace, name),
     }
+
+
+def domains_with_golds(workspace: Workspace, options: Family, name: str) -> list[str]:
+    """The domains of rl whose golds the steps of a domain judge by.
+
+    Raises:
+        ConfigError: a step needs golds, and there is no rl.yaml.
+    """
+    if not any(step.golds for step in steps_of(options, name)):
+        return []
+    if not workspace.has("rl"):
+        raise ConfigError(
+            "quality step 'rl_golds' judges by the golds of the family rl, and there is no rl.yaml. Leave it out, or write one"
+        )
+    rl = workspace.family(Rl)
+    return sorted(domain for domain in rl.domains if form_of_domain(rl, domain) is Prompt)
+
+
+def _golds_known(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
+    """The golds that steps judge by: contents of the sources of rl, and how they are read."""
+    domains = domains_with_golds(workspace, workspace.family(FAMILIES[family]), name)
+    golds = {domain: [workspace.content("rl_raw", domain), reading_recipe(workspace.family(Rl).domains[domain])] for domain in domains}
+    return {"golds": golds} if golds else {}
 
 
 def _left_before(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
@@ -142,6 +167,12 @@ class Verdicts:
             if step.across and isinstance(at_work, AcrossDomains):
                 at_work.after(domain, load_array(earlier.directory / f"{step.name}{LEFT}", Guards()))
 
+    def learn(self, prompts: Sequence[Prompt]) -> None:
+        """Give golds to the steps that judge by them."""
+        for _, at_work in self._steps:
+            if isinstance(at_work, KnowsGolds):
+                at_work.learn(prompts)
+
     def left(self) -> dict[str, npt.NDArray[np.uint64]]:
         """File name → what the steps leave for later domains."""
         steps = ((step, at_work) for step, at_work in self._steps if step.across and isinstance(at_work, AcrossDomains))
@@ -199,6 +230,9 @@ def judged_domain(source: Source) -> Verdicts:
     family, verdicts = family_name(source.kind), Verdicts(steps_of(source.family, source.name))
     for domain in domains_before(family, source.workspace, source.name):
         verdicts.look_back(domain, source.workspace.built(f"{family}_quality", domain))
+    for domain in domains_with_golds(source.workspace, source.family, source.name):
+        for examples, _, _ in examples_of(source_to_judge(source.workspace, "rl", domain), "read golds of"):
+            verdicts.learn([example for example in examples.examples if isinstance(example, Prompt)])
     for examples, items, _ in examples_of(source, "judge"):
         verdicts.add(examples, [item.record.file for item in items], [item.record.row for item in items])
     verdicts.finish()

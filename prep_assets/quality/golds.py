@@ -69,7 +69,7 @@ def _shown(value: Fraction) -> str:
     return str(value.numerator) if value.denominator == 1 else f"{float(value):.6g}"
 
 
-def _plain(answer: str) -> Fraction | str:
+def plain(answer: str) -> Fraction | str:
     """A final answer as a number, or as text without signs and spaces."""
     number = value_of(text := _NOISE.sub("", answer).rstrip("."))
     return text.casefold() if number is None else number
@@ -104,8 +104,8 @@ def gold_answers() -> Step:
                 return "wrong_calculation", wrong
             if not (finals := _FINAL.findall(text)):
                 continue
-            final = _plain(finals[-1])
-            if golds and final not in map(_plain, golds):
+            final = plain(finals[-1])
+            if golds and final not in map(plain, golds):
                 return "answer_differs", "the text does not end with the gold"
             if isinstance(final, Fraction) and (numbers := _concluded(text)) and final not in numbers:
                 results = ", ".join(map(_shown, sorted(numbers)))

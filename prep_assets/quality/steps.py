@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -136,6 +136,14 @@ class AcrossDomains(Step):
         raise NotImplementedError
 
 
+class KnowsGolds(Step):
+    """A step that judges answers by the golds of the family rl."""
+
+    def learn(self, prompts: Sequence[Prompt]) -> None:
+        """Learn golds, before the first block."""
+        raise NotImplementedError
+
+
 class _ByBlock(Step):
     def __init__(self, judge: Callable[[Examples], Judged]) -> None:
         self._judge = judge
@@ -226,6 +234,7 @@ class Configured(Struct, frozen=True):
         make: opens it for one domain.
         recipe: what decides its verdicts: options, versions of libraries, the hash of user code.
         across: whether it also compares the domain with those before it; its option `across`.
+        golds: whether it judges by the golds of the family rl, see `KnowsGolds`.
     """
 
     name: str
@@ -233,6 +242,7 @@ class Configured(Struct, frozen=True):
     make: Callable[[], Step]
     recipe: Mapping[str, Any]
     across: bool = False
+    golds: bool = False
 
 
 def configured_steps(steps: Mapping[str, Mapping[str, Any]], form: type) -> list[Configured]:
@@ -274,7 +284,8 @@ def _configured(name: str, options: dict[str, Any], form: type) -> Configured:
         raise ConfigError(f"quality step {name!r} needs the package {error.name}: pip install 'prep-assets[quality]'") from error
     filled = {option: parameter.default for option, parameter in step.options.items()} | options
     recipe = {"action": action, "options": filled, "libraries": versions}
-    return Configured(name, action, lambda: step.factory(**options), recipe, bool(filled.get("across")))
+    golds = isinstance(made := get_type_hints(step.factory)["return"], type) and issubclass(made, KnowsGolds)
+    return Configured(name, action, lambda: step.factory(**options), recipe, bool(filled.get("across")), golds)
 
 
 def tried_on_itself(step: Configured) -> list[tuple[str, bool]]:
@@ -283,6 +294,8 @@ def tried_on_itself(step: Configured) -> list[tuple[str, bool]]:
         return []
     corrupted, reason = quality_steps()[step.name].corrupted
     at_work = step.make()
+    if isinstance(at_work, KnowsGolds):
+        at_work.learn([example for example in corrupted if isinstance(example, Prompt)])
     judged = at_work.judge(Examples([f"corrupted:{number}" for number in range(len(corrupted))], corrupted))
     finished = at_work.finish(np.ones(len(corrupted), bool))
     return [(reason, any(found == reason for found, _ in (*judged.found.values(), *finished.found.values())))]

@@ -20,6 +20,7 @@ from prep_assets.quality.golds import gold_answers
 from prep_assets.quality.near_duplicates import clusters, near_duplicates, shingles
 from prep_assets.quality.pairs import pair_answers
 from prep_assets.quality.private_data import FORMS, luhn, mod_97, private_data, private_values
+from prep_assets.quality.rl_golds import equal_answers, final_answer, rl_golds
 from prep_assets.quality.steps import Examples, Step, configured_steps, quality_steps, tried_on_itself
 from prep_assets.samples import Pair, Prompt, Sample, document, turn
 from prep_assets_tests.conftest import ROOT
@@ -171,6 +172,55 @@ def test_corrupted_golds_of_gsm8k_are_found(real_data: Path) -> None:
     assert len(gold_answers().judge(of(notes)).found) == len(notes) > 900
     assert len(gold_answers().judge(of(finals)).found) >= 0.99 * len(finals)
     assert len(gold_answers().judge(of(rows)).found) < 0.005 * len(rows)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "equal"),
+    [
+        ("0.5", "\\frac{1}{2}", True),
+        ("\\sqrt{12}", "2\\sqrt{3}", True),
+        ("(x+1)^2", "x^2+2x+1", True),
+        ("50\\%", "0.5", True),
+        ("1,000", "1000.0", True),
+        ("$18", "18", True),
+        ("Blue.", "blue", True),
+        ("3/4", "0.76", False),
+        ("\\{1, 2\\}", "\\{2, 1\\}", True),
+        ("(1, 2)", "(2, 1)", False),
+        ("blue", "green", False),
+        ("1" * 300, "1" * 299 + "2", False),
+    ],
+)
+def test_answers_are_compared_as_mathematics(gold: str, answer: str, equal: bool) -> None:
+    pytest.importorskip("math_verify", reason="the extra `quality`")
+    assert equal_answers(gold, answer) == equal
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<think>1</think><answer> 18 </answer> and <answer>19</answer>", "19"),
+        ("So it is 3.\n#### 3 \n", "3"),
+        ("so \\boxed{1} or \\boxed{\\frac{1}{2}}.", "\\frac{1}{2}"),
+        ("so \\boxed{1", None),
+        ("It is 3.", None),
+    ],
+)
+def test_the_final_answer_of_a_text(text: str, answer: str | None) -> None:
+    assert final_answer(text) == answer
+
+
+def test_corrupted_golds_of_gsm8k_are_found_by_the_golds_of_rl(real_data: Path) -> None:
+    """1,000 answers of SFT beside 1,000 golds: none differs as it is, and each does when its gold is changed."""
+    pytest.importorskip("math_verify", reason="the extra `quality`")
+    rows = [json.loads(line) for line in (real_data / "gsm8k/train.jsonl").read_text("utf-8").splitlines()[:1000]]
+    samples = [Sample((turn("user", row["question"]), turn("assistant", row["answer"]))) for row in rows]
+    examples = Examples([f"r:{number}" for number in range(len(rows))], samples)
+    for change in (0, 1):
+        step = rl_golds()
+        golds = [int(row["answer"].rpartition("#### ")[2].replace(",", "")) + change for row in rows]
+        step.learn([Prompt((turn("user", f" {row['question'].upper()}"),), str(gold)) for row, gold in zip(rows, golds, strict=True)])
+        assert len(step.judge(examples).found) == change * len(rows)
 
 
 @pytest.mark.parametrize(

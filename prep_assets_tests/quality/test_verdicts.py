@@ -142,6 +142,27 @@ def test_without_across_domains_stand_alone(tmp_path: Path) -> None:
     assert workspace.published("pretrain_quality", "first") is None
 
 
+def test_an_answer_must_be_the_gold_of_the_same_prompt(tmp_path: Path) -> None:
+    pytest.importorskip("math_verify", reason="the extra `quality`")
+    rows = [{"prompt": f"What is {n} / 2?", "completion": f"It is so.\n#### {n / 2 + (n == 7)}"} for n in range(10)]
+
+    def asked(golds: int) -> Workspace:
+        asked = [{"prompt": f"what is  {n} / 2?", "gold": f"\\frac{{{n}}}{{2}}"} for n in range(golds)]
+        workspace_in(
+            tmp_path, minimal("rl", {"halves": domain(jsonl(tmp_path / "halves.jsonl", asked), "rl_prompt", options={"verifier": "math"})})
+        )
+        return of(tmp_path, {"rl_golds": {}}, rows)
+
+    published = build(asked(9), "sft_tokens", "rows")
+    assert [(each.id, each.reason) for each in refusals(published)] == [("rows.jsonl:7", "answer_is_not_the_gold")]
+    assert failing(asked(9), published) == failing(asked(9), asked(9).built("sft_quality", "rows")) == []
+    stale = [(asset.name, state) for asset, _, state in out_of_date(asked(5), EVERY["sft_tokens"], "rows")]
+    assert stale == [("rl_raw", "stale"), ("sft_quality", "stale")]
+    (tmp_path / "configs" / "rl.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"judges by the golds of the family rl, and there is no rl\.yaml"):
+        build(of(tmp_path, {"rl_golds": {}}, rows), "sft_tokens", "rows")
+
+
 def test_workers_judge_domains_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execute, "_text_bytes", lambda *_: execute.LARGE_DOMAIN - 1)
     stores = []
