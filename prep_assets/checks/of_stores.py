@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from prep_assets.checks.bounds import with_bounds
 from prep_assets.checks.sources_again import Unsound, by_fields, domain_source, held_out, prompt_of_line, source_of
+from prep_assets.config.family import PrivateKind
 from prep_assets.config.models import Preference, Pretrain, Rl
 from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
 from prep_assets.errors import Refused, StoreError
@@ -30,13 +31,14 @@ from prep_assets.pipeline.groups import TEST, Tokenize, splits
 from prep_assets.pipeline.images import ImageParts, stored_image_id
 from prep_assets.pipeline.lines import ContrastRows, form_of, preference_row, prompt_of, prompt_row
 from prep_assets.pipeline.pairs import PairEncoder, generation_prompt, prompt_encoder
-from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources, unrendered_reasoning
+from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources, strings_in, unrendered_reasoning
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, books, places
 from prep_assets.proofs.image_tokens import check_images
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.selection import GOOD, Again, Believed, Rules, Selected, beliefs_hold, select
 from prep_assets.proofs.verdict import Verdict, Worst, combined, merged
+from prep_assets.quality.private_data import FORMS, PLACEHOLDERS, private_values
 from prep_assets.samples import Record
 from prep_assets.schemas.fields import NEUTRAL
 from prep_assets.schemas.reader import apply
@@ -105,7 +107,12 @@ def accounting(store: Store) -> Verdict:
         recounted=_tokens(store),
     )
     fault = _too_many_refused(store) if verdict.passed else ""
-    return Verdict(False, fault, verdict.numbers, Worst("manifest", fault)) if fault else with_bounds(store, verdict)
+    if fault:
+        return Verdict(False, fault, verdict.numbers, Worst("manifest", fault))
+    kinds = domain_of(store.family, store.partition).redact if store.partition else ()
+    if kinds and verdict.passed:
+        verdict = combined([verdict, redaction_holds(stored_texts(store), kinds)])
+    return with_bounds(store, verdict)
 
 
 def _too_many_refused(store: Store) -> str:
@@ -119,6 +126,50 @@ def _too_many_refused(store: Store) -> str:
         if shares.get(reason, 0) > most * read
     ]
     return f"{'; '.join(over)}. Look at them with prep-assets quarantine {store.asset.name}" if over else ""
+
+
+def stored_texts(store: Store) -> Iterator[tuple[str, str]]:
+    """Yield what a store holds, decoded: the name of a record or a line, and its text or the texts of its fields."""
+    for path in sorted(store.directory.glob("*.jsonl")):
+        for number, line in enumerate(open_lines(store.directory, path.stem)):
+            yield f"line {number:,} of {path.name}", "\n\n".join(strings_in(line))
+    streams = dict(store.streams())
+    if store.holds(GroupStore):
+        for split, folder in splits(store.directory).items():
+            groups = open_groups(folder)
+            streams |= {f"{split} prompts": groups.prompts, f"{split} responses": groups.responses}
+    for name, stream in streams.items():
+        vocabulary = store.workspace.vocabulary(store.family)
+        for records, _ in stream.blocks():
+            texts = vocabulary.decode_batch([ids.tolist() for ids in stream.records(records, "tokens")])
+            yield from ((f"record {number:,} of {name}", text) for number, text in enumerate(texts, records.start))
+
+
+def redaction_holds(texts: Iterable[tuple[str, str]], kinds: Collection[PrivateKind]) -> Verdict:
+    """Search decoded texts for private data that was to be replaced, whatever replaced it, and count the placeholders.
+
+    Args:
+        texts: the name and the text of each record.
+    """
+    searched, left, worst = 0, Counter[str](), ""
+    placeholders = {kind: 0 for kind in FORMS if kind in kinds}
+    for name, text in texts:
+        searched += 1
+        for kind in placeholders:
+            placeholders[kind] += text.count(PLACEHOLDERS[kind])
+        for kind, _, _ in private_values(text, tuple(placeholders)):
+            left[kind] += 1
+            worst = worst or name
+    numbers = {"texts_searched": searched, **{f"redacted_{kind}": count for kind, count in placeholders.items()}}
+    if left:
+        found = ", ".join(f"{count:,} × {kind}" for kind, count in left.items())
+        fault = (
+            f"private data of {searched:,} texts are left: {found}, the first in {worst}. The value comes together from several fields or keys, "
+            "or from token ids, which redact cannot see: leave the row out by `where`, or the field by `ignore`"
+        )
+        return Verdict(False, fault, numbers, Worst(worst, found))
+    counts = ", ".join(f"{count:,} × {PLACEHOLDERS[kind]}" for kind, count in placeholders.items())
+    return Verdict(True, f"no private data in {searched:,} texts, but {counts}", numbers)
 
 
 def raw_accounting(store: Store) -> Verdict:

@@ -173,6 +173,8 @@ class DomainSource:
     @property
     def messages(self) -> MessageFields | None:
         """The layout of rows that hold only messages of a role and a text; `None` where the schema has no such rows."""
+        if self.domain.redact:
+            return None
         if self.gives is Pair:
             return PAIR_FIELDS if self.domain.schema_name == "preference" else None
         plain = plain_rows_of(converter(self.domain, self.gives).convert)
@@ -197,18 +199,27 @@ class DomainSource:
             self._open[stretch.file] = decompressed(open_stored(file), file.compression)
         self._open[stretch.file].seek(within.start)
         size = None if within.stop is None else within.stop - within.start
-        yield from read_rows(self._open[stretch.file], file.format, None, between=Between(size, within.row, end), messages=messages)
+        rows = read_rows(self._open[stretch.file], file.format, None, between=Between(size, within.row, end), messages=messages)
+        yield from rows if file.redact is None else _redacted(file.redact, rows)
 
 
 def _rows(file: SourceFile, txt: Literal["line", "file"], between: Between = ALL, messages: MessageFields | None = None) -> SourceRows:
     with ExitStack() as stack:
         stream: IO[bytes] = stack.enter_context(seekable(file) if file.format in TABLES else open_stored(file))
         try:
-            yield from read_rows(stream, file.format, file.compression, whole_file=txt == "file", between=between, messages=messages)
+            read = read_rows(stream, file.format, file.compression, whole_file=txt == "file", between=between, messages=messages)
+            yield from read if file.redact is None else _redacted(file.redact, read)
         except Unsupported:  # raised before the first row: only the project's own reader can recover a damaged list
             for block in read_blocks(file, 0, txt=txt):
                 rows: list[Record | Unreadable] = sorted([*block.records, *block.unreadable], key=lambda row: row.row)
                 yield from ((row.row, dict(row.payload) if isinstance(row, Record) else None) for row in rows)
+
+
+def _redacted(redact: Callable[[Any], Any], rows: SourceRows) -> SourceRows:
+    """`rows`, which come one by one, without private data."""
+    for row in rows:
+        assert not isinstance(row, MessageRows)
+        yield row[0], None if row[1] is None else redact(row[1])
 
 
 class LineSource(Struct, frozen=True):

@@ -38,6 +38,10 @@ Licence = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+-]*$", max_length=60)
 """A lower-case identifier, as on the Hugging Face Hub."""
 
 
+PrivateKind = Literal["email", "phone", "ip", "card", "iban", "secret"]
+"""A kind of private data, see `prep_assets.quality.private_data`."""
+
+
 class Domain(Model):
     """One data set."""
 
@@ -71,6 +75,10 @@ class Domain(Model):
         default="keep",
         description="The `name` of a message, unless a tool's: keep gives it to the template, and refuses a row whose template does not show it; "
         "leave_out leaves it out, counted; write puts it in front of the text, `ann: …`.",
+    )
+    redact: tuple[PrivateKind, ...] = Field(
+        default=(),
+        description="Private data to replace by a placeholder such as <EMAIL_ADDRESS>, in every text of a row, before anything reads it.",
     )
     weigh: str | None = Field(
         default=None,
@@ -480,6 +488,8 @@ def _faults_of_domain(family: Any, domain: Any) -> Iterator[str]:
         yield "schema: tokenized brings token ids, which only sft takes"
     elif schema == "tokenized" and domain.tokenized_by is None:
         yield "tokenized_by: needed, because ids say nothing without the tokenizer that made them. Set it to its folder, or to sha256:HEX"
+    if domain.redact and schema == "tokenized":
+        yield f"redact: {', '.join(domain.redact)} cannot be replaced in token ids. Leave it out, or give the rows as text"
     if domain.tokenized_by is not None and not (sft and (schema in TOKENIZED or ":" in schema)):
         yield f"tokenized_by: {domain.tokenized_by!r} means nothing here: no row brings token ids that are stored. Leave it out"
     if domain.tokenized_by is not None and family.tokenizer_class is not None:

@@ -11,7 +11,7 @@ import re
 import shlex
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -710,6 +710,7 @@ class SourceFile:
         remedy: the command that pins it again.
         listed: its `fingerprint` from the listing in which it was found; empty if that had none.
         sound: whether its raw asset checked all rows of the content with these `blocks` and rejected none.
+        redact: gives a row, or the text of an unreadable one, without its private data, before anybody reads it; `None` leaves rows as they are.
     """
 
     name: str
@@ -721,6 +722,7 @@ class SourceFile:
     remedy: str = field(default="", repr=False)
     listed: str = field(default="", repr=False, compare=False)
     sound: bool = field(default=False, repr=False)
+    redact: Callable[[Any], Any] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

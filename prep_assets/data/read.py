@@ -29,7 +29,7 @@ from prep_assets.data.stream import (
 )
 from prep_assets.data.tables import read_arrow, read_delimited, read_parquet
 from prep_assets.errors import ConfigError
-from prep_assets.samples import Record
+from prep_assets.samples import Record, changed
 from prep_assets.stores.files import MOST_NESTED, TOO_DEEP, KeyTwice, is_too_deep, may_be_too_deep, once
 
 # JSON lines: one object a line.
@@ -384,7 +384,7 @@ def read_blocks(
     part: Part = WHOLE,
     watch: Callable[[bytes], None] | None = None,
 ) -> Iterator[Block]:
-    """The rows of `file` in file order.
+    """The rows of `file` in file order, without the private data that its `redact` takes out.
 
     Args:
         index: position of the file in its domain's file list; it goes into `Record.file`.
@@ -402,6 +402,24 @@ def read_blocks(
         raise ConfigError(f"block_bytes ({block_bytes}) and max_record_bytes ({max_record_bytes}) must be at least 1")
     if txt not in ("line", "file"):
         raise ConfigError(f"txt is 'line' or 'file', not {txt!r}")
+    blocks = _as_stored(file, index, block_bytes, max_record_bytes, txt, part, watch)
+    return blocks if file.redact is None else map(partial(_redacted, file.redact), blocks)
+
+
+def _redacted(redact: Callable[[Any], Any], block: Block) -> Block:
+    records = [changed(record, payload=redact(record.payload)) for record in block.records]
+    return Block(records, [changed(row, payload=redact(row.payload)) for row in block.unreadable], block.bytes_read)
+
+
+def _as_stored(
+    file: SourceFile,
+    index: int,
+    block_bytes: int,
+    max_record_bytes: int,
+    txt: Literal["line", "file"],
+    part: Part,
+    watch: Callable[[bytes], None] | None,
+) -> Iterator[Block]:
     if file.format == "parquet":
         return read_parquet(file, index, block_bytes, part)
     if file.format == "arrow":

@@ -14,7 +14,7 @@ import numpy as np
 from prep_assets.checks.of_conversations import Sides
 from prep_assets.checks.of_lines import ContrastsMatch, PairsMatch, PromptsMatch
 from prep_assets.checks.of_quality import LEAKS_AGAIN, VERDICTS_AGAIN, same_rows
-from prep_assets.checks.of_stores import Selection
+from prep_assets.checks.of_stores import ACCOUNTING, Selection, redaction_holds, stored_texts
 from prep_assets.checks.selftest import (
     ROWS,
     Trial,
@@ -35,8 +35,9 @@ from prep_assets.checks.selftest import (
 from prep_assets.config.models import TRAINED, Eval
 from prep_assets.errors import ConfigError
 from prep_assets.graph.graph import store_of
-from prep_assets.pipeline.asset import FromRows, Store
+from prep_assets.pipeline.asset import FromLines, FromRows, Store
 from prep_assets.pipeline.quality import steps_of
+from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import read_verdicts
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.accounting import COUNTED, Refusals, Stored, places
@@ -44,6 +45,7 @@ from prep_assets.proofs.mutations import CONTRAST_MUTATIONS, PAIR_MUTATIONS, PRO
 from prep_assets.proofs.selection import GOOD, Selected, select
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.quality.overlap import finds_planted
+from prep_assets.quality.private_data import INVENTED
 from prep_assets.quality.steps import tried_on_itself
 from prep_assets.stores.version_folders import Published
 
@@ -69,6 +71,19 @@ def quality_trials(store: Store) -> list[Trial]:
             for step in steps_of(store.family, store.partition)
             for reason, found in tried_on_itself(step)
         ),
+    ]
+
+
+def redaction_trials(store: Store) -> list[Trial]:
+    """Put a private value of each kind that its domain replaces back into the first text of a store."""
+    kinds = domain_of(store.family, store.partition).redact if isinstance(store.asset.source, FromRows | FromLines) else ()
+    first = next(stored_texts(store), None) if kinds else None
+    if first is None:
+        return []
+    name, text = first
+    trials = [clean("the first text", [redaction_holds([first], kinds)])]
+    return trials + [
+        tried(f"{kind} is put back", ACCOUNTING.name, [redaction_holds([(name, f"{text} {INVENTED[kind]}")], kinds)]) for kind in kinds
     ]
 
 
@@ -105,7 +120,7 @@ def selftest(workspace: Workspace, published: Published) -> list[Trial]:
     store = store_of(workspace, published)
     if store.asset.name not in TRIALS:
         raise ConfigError(f"{store.asset.name} holds neither tokens, lines nor verdicts; selftest is for {', '.join(TESTED)}")
-    return [*TRIALS[store.asset.name](store), *selection_trials(store)]
+    return [*TRIALS[store.asset.name](store), *selection_trials(store), *redaction_trials(store)]
 
 
 def selection_trials(store: Store) -> list[Trial]:

@@ -344,13 +344,15 @@ class Workspace:
         """The source files of a domain, sorted by name. `fetch`: see `find_files`."""
         from prep_assets.data.files import find_files
 
-        return find_files(domain.files, self.configs, format=domain.format, fetch=fetch)
+        return _redacting(domain, find_files(domain.files, self.configs, format=domain.format, fetch=fetch))
 
     def test_files(self, domain: Domain, *, fetch: bool = True) -> tuple[SourceFile, ...]:
         """The held-out source files of a domain, sorted by name; often none."""
         from prep_assets.data.files import find_files
 
-        return find_files(domain.test_files, self.configs, format=domain.format, fetch=fetch) if domain.test_files else ()
+        if not domain.test_files:
+            return ()
+        return _redacting(domain, find_files(domain.test_files, self.configs, format=domain.format, fetch=fetch))
 
     def benchmarks(self, family: Family, *, fetch: bool = True) -> tuple[SourceFile, ...]:
         """The benchmark files of a family, sorted by name; often none. No record may hold a passage of them."""
@@ -455,6 +457,16 @@ class Workspace:
             )
 
         return self.once(("template", family_name(type(family))), load)
+
+
+def _redacting(domain: Domain, files: tuple[SourceFile, ...]) -> tuple[SourceFile, ...]:
+    """The files of a domain, to be read without the private data that it replaces."""
+    if not domain.redact:
+        return files
+    from prep_assets.quality.private_data import Redactor
+
+    redactor = Redactor(domain.redact, domain.forgotten)
+    return tuple(replace(file, redact=redactor) for file in files)
 
 
 def configuration_hash(family: Family) -> str:

@@ -1,18 +1,21 @@
-"""Private data: addresses, numbers with a checksum, and secrets of services, found by their form."""
+"""Private data: addresses, numbers with a checksum, and secrets of services, found by their form, and replaced by placeholders."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Literal
+from typing import Any
 
+from msgspec import Struct
+
+from prep_assets.config.family import PrivateKind as Kind
+from prep_assets.config.loading import payload_digest
 from prep_assets.quality.steps import Examples, Judged, Step, by_block, quality_step
 from prep_assets.samples import document
 
-Kind = Literal["email", "phone", "ip", "card", "iban", "secret"]
 _BETWEEN = "\n\x00\n"
 """Between the texts of a block, which are searched as one: no pattern spans it."""
 
@@ -48,17 +51,24 @@ def _is_phone(text: str) -> bool:
 
 FORMS: Mapping[Kind, tuple[re.Pattern[str], Callable[[str], bool]]] = {
     "email": (
-        re.compile(r"(?<![\w.+-])[A-Za-z0-9][\w.+-]{0,63}@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,24}(?![\w-])"),
+        re.compile(
+            r"(?<![A-Za-z0-9_.+-])[A-Za-z0-9][\w.+-]{0,63}@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,24}(?![A-Za-z0-9_-])"
+        ),
         # domains that RFC 2606 keeps for examples belong to nobody
         lambda found: not re.search(r"@(?:[\w-]+\.)*(?:example(?:\.(?:com|org|net))?|test|invalid|localhost)$", found, re.IGNORECASE),
     ),
-    "phone": (re.compile(r"(?<![\w+])(?:\+|00(?=[1-9]\d{0,2}[ .\-/(]))[1-9](?:[ .\-/]?\(?\d{1,4}\)?){2,6}(?!\w)"), _is_phone),
+    "phone": (
+        re.compile(r"(?<![A-Za-z0-9_+])(?:\+|00(?=[1-9]\d{0,2}[ .\-/(]))[1-9](?:[ .\-/]?\(?\d{1,4}\)?){2,6}(?![A-Za-z0-9_])"),
+        _is_phone,
+    ),
     "ip": (
-        re.compile(r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}|[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4})(?![\w:]|\.\d)"),
+        re.compile(
+            r"(?<![A-Za-z0-9_.:])(?:\d{1,3}(?:\.\d{1,3}){3}|[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4})(?![A-Za-z0-9_:]|\.\d)"
+        ),
         _is_public,
     ),
-    "card": (re.compile(r"(?<![\w.-])[3-6]\d{3}(?:[ -]?\d{2,6}){2,4}(?![\w-])"), luhn),
-    "iban": (re.compile(r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?!\w)"), mod_97),
+    "card": (re.compile(r"(?<![A-Za-z0-9_.-])[3-6]\d{3}(?:[ -]?\d{2,6}){2,4}(?![A-Za-z0-9_-])"), luhn),
+    "iban": (re.compile(r"(?<![A-Za-z0-9_])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9_])"), mod_97),
     "secret": (
         re.compile(
             r"(?<![A-Za-z0-9])(?:"
@@ -72,12 +82,13 @@ FORMS: Mapping[Kind, tuple[re.Pattern[str], Callable[[str], bool]]] = {
             r"|[sr]k_live_[A-Za-z0-9]{20,}"  # Stripe
             r"|npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}"
             r"|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"  # JSON Web Token
-            r")(?![A-Za-z0-9])|-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----"
+            r")(?![A-Za-z0-9])"
+            r"|-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----(?:[^\x00]{0,16384}?-----END (?:[A-Z]+ )?PRIVATE KEY-----|(?:\s*[A-Za-z0-9+/=]{40,})*)"
         ),
         lambda found: True,
     ),
 }
-"""Kind → its form, and what must hold of a match besides."""
+"""Kind → its form, and what must hold of a match besides. Its neighbours are no ASCII letters: languages without spaces write a value right beside words."""
 
 
 def private_values(text: str, kinds: tuple[Kind, ...] = tuple(FORMS)) -> Iterator[tuple[Kind, int, int]]:
@@ -87,6 +98,72 @@ def private_values(text: str, kinds: tuple[Kind, ...] = tuple(FORMS)) -> Iterato
         for found in form.finditer(text):
             if holds(found[0]):
                 yield kind, found.start(), found.end()
+
+
+# Redaction: each value becomes a placeholder, named after the entities of Presidio, as in NeMo Curator. A placeholder is no value of any kind.
+
+PLACEHOLDERS: Mapping[Kind, str] = {
+    "email": "<EMAIL_ADDRESS>",
+    "phone": "<PHONE_NUMBER>",
+    "ip": "<IP_ADDRESS>",
+    "card": "<CREDIT_CARD>",
+    "iban": "<IBAN_CODE>",
+    "secret": "<SECRET>",
+}
+INVENTED: Mapping[Kind, str] = {
+    "email": "maria.lopez@correo.es",
+    "phone": "+34 612 345 678",
+    "ip": "8.8.8.8",
+    "card": "4111 1111 1111 1111",
+    "iban": "DE89 3704 0044 0532 0130 00",
+    "secret": "AKIA" + "Q7" * 8,
+}
+"""A value of each kind that belongs to nobody or to everybody, for trials."""
+_FEWEST_DIGITS = 10**12
+"""The smallest card number; smaller integers are left alone."""
+
+
+def redacted(text: str, kinds: Sequence[Kind]) -> str:
+    """`text` with a placeholder for each private value. Again and again, as a value may show only when its neighbour is gone: none is left."""
+    before = None
+    while before != text:
+        before = text
+        for kind in kinds:
+            form, holds = FORMS[kind]
+            text = form.sub(lambda found, kind=kind, holds=holds: PLACEHOLDERS[kind] if holds(found[0]) else found[0], text)  # type: ignore[misc]
+    return text
+
+
+class Redactor(Struct, frozen=True):
+    """Takes private data out of rows.
+
+    Attributes:
+        kinds: what is taken out.
+        forgotten: digests of rows that are removed for good. They stay as they are, for whoever removes them to know them.
+    """
+
+    kinds: tuple[Kind, ...]
+    forgotten: frozenset[str] = frozenset()
+
+    def __call__(self, value: Any) -> Any:
+        """A row, or a text, without private data; keys stay."""
+        return value if self.forgotten and payload_digest(value) in self.forgotten else self._of(value)
+
+    def _of(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return redacted(value, self.kinds)
+        if isinstance(value, Mapping):
+            return {key: self._of(inner) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._of(inner) for inner in value]
+        if isinstance(value, int) and value >= _FEWEST_DIGITS and (text := redacted(str(value), self.kinds)) in PLACEHOLDERS.values():
+            return text
+        return value
+
+
+def redaction_recipe(kinds: Sequence[Kind]) -> dict[str, str]:
+    """What decides what is taken out: each kind and its form."""
+    return {kind: FORMS[kind][0].pattern for kind in FORMS if kind in kinds}
 
 
 @quality_step(

@@ -172,6 +172,9 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
         "domains.*.speaker_names": By("write", {"domains.*.files": [f"@{family}_named.jsonl"]}, stops="speaker_names: write")
         if family in NAMED
         else Elsewhere(MEANS_NOTHING),
+        "domains.*.redact": Elsewhere(
+            "prep_assets_tests/quality/test_redaction.py::test_rows_that_differ_in_private_data_alone_are_duplicates"
+        ),
         "domains.*.weigh": By("walk_schemas:weights") if family in ("sft", "pretrain") else Elsewhere(MEANS_NOTHING),
         "domains.*.tokenized_by": By("@tokenizer", IDS, stops="tokenized_by: needed") if family == "sft" else Elsewhere(MEANS_NOTHING),
         "domains.*.ignore": By(["mood"], {"domains.*.files": [f"@{family}_mood.jsonl"]}, stops=r"ignore: \[mood\]"),

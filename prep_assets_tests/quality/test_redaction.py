@@ -1,0 +1,247 @@
+"""Redaction of private data: nothing that is planted is left in a store of any family, every proof holds, and a value that is put back is noticed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prep_assets.checks.of_stores import stored_texts
+from prep_assets.config import models as config
+from prep_assets.config.family import PrivateKind
+from prep_assets.config.loading import Tombstone, add_tombstones, payload_digest
+from prep_assets.data import tables as cuts
+from prep_assets.errors import CheckFailed, ConfigError
+from prep_assets.explain.streams import read_rows
+from prep_assets.graph.graph import EVERY, store_of
+from prep_assets.graph.selftest import selftest
+from prep_assets.pipeline import tokens
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.quality.private_data import FORMS, PLACEHOLDERS, Redactor, private_values, redacted
+from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, refusals, resealed, tree, verdicts, workspace_in
+from prep_assets_tests.proofs.corruption import Ragged, lines
+from prep_assets_tests.quality.test_steps import SENTENCES, planted
+
+KINDS: tuple[PrivateKind, ...] = get_args(PrivateKind)
+
+
+def planted_texts(count: int = 2000) -> tuple[list[str], list[str], list[str]]:
+    """Texts in eight languages with a value each, the values, and their kinds: those of the test that finds them."""
+    chance = random.Random(5)
+    kinds = [chance.choice(list(FORMS)) for _ in range(count)]
+    values = [planted(chance, kind) for kind in kinds]
+    sentences = [*SENTENCES, *(sentence.replace(" ", "") for sentence in SENTENCES[6:])]  # Chinese and Japanese are written without spaces
+    return [sentences[number % 10].format(value) for number, value in enumerate(values)], values, list(map(str, kinds))
+
+
+Shape = Callable[[str, int], Mapping[str, Any]]
+FAMILIES: Mapping[str, tuple[str, str, Shape, dict[str, Any]]] = {
+    "pretrain_tokens": ("pretrain", "text", lambda text, number: {"text": f"{number}: {text}"}, {}),
+    "sft_tokens": (
+        "sft",
+        "messages",
+        lambda text, number: {"messages": [{"role": "user", "content": f"{number}: {text}"}, {"role": "assistant", "content": text}]},
+        {"template": "chatml"},
+    ),
+    "preference_tokens_by_domain": (
+        "preference",
+        "preference",
+        lambda text, number: {"prompt": f"{number}: {text}", "chosen": f"Yes: {text}", "rejected": f"No: {text}"},
+        {"template": "chatml", "test_fraction": 0.1},
+    ),
+    "rl_tokens_by_domain": (
+        "rl",
+        "rl_prompt",
+        lambda text, number: {"prompt": f"{number}: {text}", "gold": str(number)},
+        {"template": "chatml", "test_fraction": 0.1},
+    ),
+    "rl_groups_by_domain": (
+        "rl",
+        "group",
+        lambda text, number: {"prompt": f"{number}: {text}", "responses": [f"Yes: {text}", f"No: {text}"], "rewards": [1.0, 0.0]},
+        {"template": "chatml", "test_fraction": 0.1},
+    ),
+    "contrastive": (
+        "contrastive",
+        "contrastive",
+        lambda text, number: {"query": f"{number}: {text}", "pos": [f"Yes: {text}"], "neg": [f"No: {text}"]},
+        {"test_fraction": 0.1},
+    ),
+}
+
+
+def of(folder: Path, asset: str, texts: list[str], **options: Any) -> Workspace:
+    """A workspace with one domain of the family of an asset, with a row for each text."""
+    family, schema, shape, beside = FAMILIES[asset]
+    folder.mkdir(parents=True, exist_ok=True)
+    source = domain(jsonl(folder / "rows.jsonl", [dict(shape(text, number)) for number, text in enumerate(texts)]), schema, **options)
+    output = {"output": {"storage_format": "bin"}} if asset == "pretrain_tokens" else {}
+    return workspace_in(folder, minimal(family, {"rows": source}, **beside, **output))
+
+
+@pytest.mark.parametrize("asset", FAMILIES)
+def test_nothing_planted_is_left_and_every_proof_holds(tmp_path: Path, asset: str) -> None:
+    """2,000 values in eight languages, 400 for groups, in every text of a row."""
+    texts, values, kinds = planted_texts(400 if "groups" in asset else 2000)
+    workspace = of(tmp_path, asset, texts, redact=list(KINDS))
+    published = build(workspace, asset, "rows")
+    stored = "\n".join(text for _, text in stored_texts(store_of(workspace, published)))
+    left = [value for value in values if value in stored]
+    assert len(left) <= 0.01 * len(values) and not any(list(private_values(value)) for value in left), left
+    assert not list(private_values(stored))
+    assert failing(workspace, published) == []
+    if asset == "sft_tokens":
+        assert failing(workspace, build(workspace, "sft_packed")) == []
+    numbers = verdicts(workspace, published)["accounting"].numbers
+    kept = published.manifest.counts["kept"]
+    for kind in KINDS:
+        of_kind = stored.count(PLACEHOLDERS[kind])
+        assert numbers[f"redacted_{kind}"] == of_kind
+        assert of_kind >= 0.95 * kinds.count(kind) * kept / len(texts)
+    for refusal in refusals(published):
+        assert refusal.reason == "duplicate" and not list(private_values(str(refusal.payload)))
+
+
+def test_rows_that_differ_in_private_data_alone_are_duplicates(tmp_path: Path) -> None:
+    rows = [{"text": f"Write to {name}@mail.ru about the rent."} for name in ("anna", "olga", "ivan")]
+    for kinds, kept in ((["email"], 1), (["phone"], 3), ([], 3)):
+        source = domain(jsonl(tmp_path / "rows.jsonl", rows), "text", redact=kinds)
+        workspace = workspace_in(tmp_path / f"{kinds}", minimal("pretrain", {"rows": source}))
+        published = build(workspace, "pretrain_tokens", "rows")
+        assert published.manifest.counts["kept"] == kept and failing(workspace, published) == []
+
+
+def test_a_store_without_redaction_is_as_it_was(tmp_path: Path) -> None:
+    texts = planted_texts(40)[0]
+    plain, empty, redacts = (
+        of(tmp_path / name, "sft_tokens", texts, **options)
+        for name, options in (("a", {}), ("b", {"redact": []}), ("c", {"redact": ["iban"]}))
+    )
+    stores = [build(workspace, "sft_tokens", "rows") for workspace in (plain, empty, redacts)]
+    assert tree(stores[0].directory) == tree(stores[1].directory)
+    assert "redact" not in stores[0].manifest.recipe and stores[2].manifest.recipe["redact"].keys() == {"iban"}
+    assert len({store.manifest.build_key for store in stores}) == 2
+
+
+@pytest.mark.parametrize("asset", ["pretrain_tokens", "sft_tokens", "contrastive"])
+def test_a_value_that_is_put_back_is_noticed(tmp_path: Path, asset: str) -> None:
+    workspace = of(tmp_path, asset, planted_texts(80)[0], redact=list(KINDS))
+    published = build(workspace, asset, "rows")
+    value = "anna.7@mail.ru"
+    if asset == "contrastive":
+        lines(published, "contrastive", lambda rows: [{**rows[0], "query": f"Ask {value}"}, *rows[1:]])
+    else:
+        family = workspace.family(config.FAMILIES[EVERY[asset].family])
+        ids = workspace.vocabulary(family).backend.encode(f" {value} ", add_special_tokens=False).ids
+        stream = Ragged(published, next(iter(store_of(workspace, published).streams())))
+        span = stream.span(3)
+        assert stream.tokens is not None and span.stop - span.start > len(ids) + 2
+        stream.tokens[span.start + 1 : span.start + 1 + len(ids)] = ids
+        stream.tokens.flush()
+    verdict = verdicts(workspace, resealed(published))["accounting"]
+    assert not verdict.passed and "1 × email" in verdict.summary and value not in verdict.summary
+
+
+@given(st.lists(st.sampled_from(["anna@mail.ru", "+49 30 1234567", "8.8.8.8", "4111 1111 1111 1111", "1", "-", " ", ".", "+", "x", "@"])))
+def test_what_is_redacted_has_no_value_and_stays(parts: list[str]) -> None:
+    text = redacted("".join(parts), KINDS)
+    assert not list(private_values(text))
+    assert redacted(text, KINDS) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4\n\nAbC+/=\n-----END RSA PRIVATE KEY-----\nDone", "<SECRET>\nDone"),
+        (f"-----BEGIN PRIVATE KEY-----\n{'Ab+/' * 16}\n{'Ab+/' * 16}\nand so on", "<SECRET>\nand so on"),
+        ("请联系anna@mail.ru或+49 30 1234567。", "请联系<EMAIL_ADDRESS>或<PHONE_NUMBER>。"),
+        (
+            "<a href='mailto:a@b.org'>a@b.org</a>, http://8.8.8.8/x",
+            "<a href='mailto:<EMAIL_ADDRESS>'><EMAIL_ADDRESS></a>, http://<IP_ADDRESS>/x",
+        ),
+    ],
+)
+def test_the_whole_value_is_replaced(text: str, expected: str) -> None:
+    assert redacted(text, KINDS) == expected
+
+
+def test_a_row_keeps_its_shape() -> None:
+    row = {
+        "a@b.org": 1,
+        "text": "Call a@b.org",
+        "deep": [{"x": ["8.8.8.8", None, True, 1.5]}],
+        "card": 4111111111111111,
+        "id": 1234567890123,
+    }
+    kept = {"a@b.org": 1, "text": "Call <EMAIL_ADDRESS>", "deep": [{"x": ["<IP_ADDRESS>", None, True, 1.5]}], "card": "<CREDIT_CARD>"}
+    assert Redactor(KINDS)(row) == {**kept, "id": 1234567890123}
+    assert Redactor(KINDS, frozenset([payload_digest(row)]))(row) == row
+    assert Redactor(("email",))(row)["card"] == 4111111111111111
+
+
+def test_selftest_puts_values_back(tmp_path: Path) -> None:
+    workspace = of(tmp_path, "sft_tokens", planted_texts(40)[0], redact=["phone", "secret"])
+    trials = selftest(workspace, build(workspace, "sft_tokens", "rows"))
+    assert [trial.check for trial in trials if trial.mutation.endswith("is put back")] == ["accounting", "accounting"]
+    assert all(trial.caught == trial.tried for trial in trials)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_whoever_reads_a_row_reads_the_same_redacted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    """Tables and lines that cannot be read, shards, the quarantine, quality steps, rows as `trace` and `inspect` show them, and tools."""
+    monkeypatch.setattr(cuts, "SHARD_BYTES", 400)
+    monkeypatch.setattr(tokens, "FEWEST", 2)
+    rows = [
+        {"prompt": f"{number}: Who is a{number}@mail.ru?", "completion": f"Call +49 30 12345{number}, {number / 7}."}
+        for number in range(60)
+    ]
+    rows[50]["completion"] = ""
+    path = jsonl(tmp_path / "rows.jsonl", rows)
+    path.write_text(path.read_text("utf-8") + '{"prompt": "x@mail.ru"\n', "utf-8")
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "table.parquet")
+    options = {"template": "chatml", "workers": workers, "quality": {"steps": {"private_data": {"action": "note"}}}}
+    stores = {}
+    for name in ("rows.jsonl", "table.parquet"):
+        source = domain(tmp_path / name, "prompt_completion", redact=["phone", "email"])
+        workspace = workspace_in(tmp_path / f"of {name}", minimal("sft", {"rows": source}, **options))
+        published = stores[name] = build(workspace, "sft_tokens", "rows")
+        judged = workspace.built("sft_quality", "rows")
+        assert failing(workspace, published) == failing(workspace, judged) == []
+        assert judged.manifest.counts["found"] == {}
+        assert not any("@" in str(refusal.payload) for refusal in refusals(published))
+        assert read_rows(workspace, "sft_raw", "rows", [(0, 3)])[0, 3].payload == {
+            "prompt": "3: Who is <EMAIL_ADDRESS>?",
+            "completion": f"Call <PHONE_NUMBER>, {3 / 7}.",
+        }
+    assert [refusal.reason for refusal in refusals(stores["rows.jsonl"])] == ["empty_answer", "invalid_json"]
+
+
+def test_a_forgotten_row_stays_away_when_its_domain_is_redacted(tmp_path: Path) -> None:
+    rows = [{"text": f"{number}: Write to a{number}@mail.ru.", "score": number / 7} for number in range(5)]
+    source = {**domain(jsonl(tmp_path / "rows.jsonl", rows), "text", ignore=["score"]), "redact": ["email"]}
+    workspace = workspace_in(tmp_path, minimal("pretrain", {"rows": source}))
+    add_tombstones(workspace.configs, [Tombstone("pretrain", "rows", "rows.jsonl:2", payload_digest(rows[2]), "asked")])
+    workspace = Workspace(workspace.configs, workspace.stores)
+    published = build(workspace, "pretrain_tokens", "rows")
+    assert [(refusal.id, refusal.reason) for refusal in refusals(published)] == [("rows.jsonl:2", "forgotten")]
+    assert failing(workspace, published) == []
+
+
+def test_values_that_redaction_cannot_see_block_the_store(tmp_path: Path) -> None:
+    """A key of an argument, which a template shows, and token ids."""
+    call = {"type": "function", "function": {"name": "send", "arguments": {"a@mail.ru": 1}}}
+    messages = [{"role": "user", "content": "Send it."}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    source = domain(jsonl(tmp_path / "rows.jsonl", [{"messages": messages}]), "messages", redact=["email"])
+    workspace = workspace_in(tmp_path, minimal("sft", {"rows": source}, template="qwen3"))
+    with pytest.raises(CheckFailed, match=r"accounting: private data of 1 texts are left: 1 × email"):
+        build(workspace, "sft_tokens", "rows")
+    tokenized = domain(tmp_path / "rows.jsonl", "tokenized", redact=["email"], tokenized_by="x")
+    with pytest.raises(ConfigError, match="redact: email cannot be replaced in token ids"):
+        workspace_in(tmp_path, minimal("sft", {"rows": tokenized})).family(config.Sft)
