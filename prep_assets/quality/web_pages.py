@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Annotated
 
 from pydantic import Field
@@ -14,12 +15,26 @@ from prep_assets.samples import document
 _ENDS = (".", "?", "!", '"', "'")
 _CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")
 _POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
-_SENTENCE_END = re.compile(r"""[.?!]["'”’)\]]*\s+(?=["'“‘(\[]*[A-Z0-9])""")
+_SENTENCE_ENDS = frozenset(".?!…。？！")
+_ABBREVIATION = re.compile(
+    r"(?:^|\W)(?:(?:[^\W\d_]\.)*(?<![\w'’])[^\W\d_]|Mrs?|Ms|Drs?|Prof|St|Jr|Sr|Inc|Ltd|Co|Corp|Bros|Gen|Gov|Rep|Sen|Rev|Ph\.D|vs"
+    r"|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.$"
+)
 
 
-def sentences(line: str) -> int:
-    """How many sentences a line has: an end mark, white space and a capital letter or a digit begin another one."""
-    return 1 + len(_SENTENCE_END.findall(line))
+def sentences(text: str) -> int:
+    """How many sentences a text has: a word with a letter or digit begins another one after an end mark and white space. Dots of abbreviations and of
+    ellipses end none."""
+    count, ended = 0, True
+    for word in text.split():
+        tail = len(word)
+        while tail and unicodedata.category(word[tail - 1])[0] == "P":
+            tail -= 1
+        if tail and ended:
+            count, ended = count + 1, False
+        marks = word[tail:].replace("...", "").replace("..", "")
+        ended = ended or (not _SENTENCE_ENDS.isdisjoint(marks) and _ABBREVIATION.search(word[: tail + 1]) is None)
+    return max(count, min(1, len(text)))
 
 
 @quality_step(
