@@ -5,15 +5,11 @@ A workspace has these assets where it has an `eval.yaml`.
 
 from __future__ import annotations
 
-from functools import partial
-
-from prep_assets.checks.of_quality import LEAKS_AGAIN, NO_LEAKS, PASSAGES_AGAIN
+from prep_assets.checks.of_quality import PASSAGES_AGAIN
 from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.graph.raw import raw_asset
-from prep_assets.pipeline.asset import LEAK_COLUMNS, Asset
-from prep_assets.pipeline.leaks import families_that_hold_out, leaks_recipe, passages_recipe, write_leaks, write_passages
-from prep_assets.pipeline.verdicts import drops_leaks, read_verdicts
-from prep_assets.pipeline.workspace import Workspace
+from prep_assets.pipeline.asset import Asset
+from prep_assets.pipeline.leaks import families_that_hold_out, passages_recipe, write_passages
 
 EVAL_RAW = raw_asset(
     "eval",
@@ -37,32 +33,6 @@ EVAL_PASSAGES = Asset(
     checks=(INTEGRITY, PASSAGES_AGAIN),
     kind="parquet",
 )
-
-
-def _absent(workspace: Workspace) -> str:
-    return "" if workspace.has("eval") else "there is no eval.yaml that says what is held out"
-
-
-def leaks_asset(raw: Asset, quality: Asset) -> Asset:
-    """The asset that searches the examples of a family for what is held out."""
-    return Asset(
-        name=f"{raw.family}_leaks",
-        family=raw.family,
-        description="""Examples of a domain that hold a held-out text, as `verdicts.parquet`: which, of which data set, and how much of it.
-
-What is made of the domain waits until none is left, or refuses them, or does not mind: `policy` in eval.yaml.""",
-        write=write_leaks,
-        inputs=(("raw", raw), ("quality", quality), ("passages", EVAL_PASSAGES)),
-        depends=partial(leaks_recipe, raw.family),
-        partitioned=True,
-        checks=(INTEGRITY, NO_LEAKS, LEAKS_AGAIN),
-        preview=lambda store, row, stream, limit: dict(next(iter(read_verdicts(store.published).slice(row, 1).to_pylist()), {})),
-        absent=_absent,
-        feeds=drops_leaks,
-        stage="leaks",
-        kind="parquet",
-        columns=LEAK_COLUMNS,
-    )
 
 
 ASSETS = (EVAL_RAW, EVAL_PASSAGES)

@@ -76,7 +76,8 @@ def quality_trials(store: Store) -> list[Trial]:
 
 def redaction_trials(store: Store) -> list[Trial]:
     """Put a private value of each kind that its domain replaces back into the first text of a store."""
-    kinds = domain_of(store.family, store.partition).redact if isinstance(store.asset.source, FromRows | FromLines) else ()
+    of_domain = store.partition and isinstance(store.asset.source, FromRows | FromLines)
+    kinds = domain_of(store.family, store.partition).redact if of_domain else ()
     first = next(stored_texts(store), None) if kinds else None
     if first is None:
         return []
