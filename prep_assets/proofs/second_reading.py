@@ -34,6 +34,7 @@ from prep_assets.stores.arrays import in_arrow
 
 _SORTED = json.JSONEncoder(sort_keys=True, default=lambda value: {type(value).__name__: str(value)})
 _PLAIN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _NEVER_NULL = {str, int, bool}
 """Types whose values orjson never writes as null."""
 _EXPONENT = re.compile(r"\de[+-]?\d")
@@ -52,14 +53,13 @@ def digest(data: bytes) -> bytes:
 def sorted_json(payload: Any) -> bytes:
     """Return JSON with sorted keys, by orjson. It also writes null for NaN, and does not support every type: the standard library writes
     such rows."""
-    passthrough = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
     try:
-        written = orjson.dumps(payload, option=orjson.OPT_SORT_KEYS | passthrough)
+        written = orjson.dumps(payload, option=_OPTIONS)
     except TypeError:
         return _SORTED.encode(payload).encode()
-    if type(payload) is dict and {*map(type, payload.values())} <= _NEVER_NULL:
+    if b"null" not in written or (type(payload) is dict and {*map(type, payload.values())} <= _NEVER_NULL):
         return written
-    return _SORTED.encode(payload).encode() if b"null" in written else written
+    return _SORTED.encode(payload).encode()
 
 
 def canonical_json(value: Any) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -170,17 +171,16 @@ class Words:
 
     def ids_of(self, distinct: list[bytes], tokenized: Callable[[list[bytes]], Flat]) -> Parts:
         """Return the ids of distinct words; `tokenized` gives those of new ones."""
-        known_numbers = list(map(self.known.get, distinct))
-        new = [part for part, number in zip(distinct, known_numbers, strict=True) if number is None]
+        numbers = np.fromiter(map(self.known.get, distinct, repeat(-1)), np.int64, len(distinct))
+        new = np.flatnonzero(numbers < 0)
         # long ones come last, so that they can be dropped
-        lasting = [part for part in new if len(part) <= LONGEST_HELD]
-        listed = [*lasting, *(part for part in new if len(part) > LONGEST_HELD)]
+        is_long = np.fromiter((len(distinct[at]) > LONGEST_HELD for at in new.tolist()), bool, len(new))
+        new = np.concatenate([new[~is_long], new[is_long]])
+        listed = [distinct[at] for at in new.tolist()]
+        lasting = listed[: np.count_nonzero(~is_long)]
         known, held = len(self.known), len(self.known) + len(lasting)
+        numbers[new] = known + np.arange(len(new))
         every = concatenated(self.held, tokenized(listed)) if listed else self.held
-        fresh = dict(zip(listed, range(known, known + len(listed)), strict=True))
-        numbers = np.array(
-            [fresh[part] if number is None else number for part, number in zip(distinct, known_numbers, strict=True)], np.int64
-        )
         self.known |= zip(lasting, range(known, held), strict=True)
         self.held = Flat(every.ids[: every.offsets[held]], every.offsets[: held + 1])
         self.fresh += len(lasting)
