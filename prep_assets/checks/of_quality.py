@@ -58,7 +58,7 @@ def same_rows(table: Any, again: Any) -> Verdict:
 
 def _passages_again(store: Store) -> Verdict:
     """Read what is held out once more, and compare all passages."""
-    verdicts = [same_rows(read_table(store.published, name), again) for name, again in passages_of(store.workspace).items()]
+    verdicts = [same_rows(read_table(store.published, name), again) for name, again in passages_of(store.workspace)[0].items()]
     return next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import xxhash
 from msgspec import Struct
 
-from prep_assets.config.family import Domain, Family
+from prep_assets.config.family import Chat, Domain, Family
 from prep_assets.config.models import FAMILIES, TRAINED, Eval, Pretrain, Sft
 from prep_assets.data.files import record_id
 from prep_assets.data.quarantine import Quarantine
@@ -22,7 +22,7 @@ from prep_assets.pipeline.documents import document_text
 from prep_assets.pipeline.examples import Item, Source, content_digest, held_out, reading_recipe
 from prep_assets.pipeline.lines import contrast_digest, prompt_digest
 from prep_assets.pipeline.quality import examples_of, form_of_domain, source_to_judge
-from prep_assets.pipeline.sources import domain_of
+from prep_assets.pipeline.sources import domain_of, unrendered_reasoning
 from prep_assets.pipeline.verdicts import QUALITY, VERDICTS, drops_leaks, read_table
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.quality.overlap import RULES, Passages
@@ -87,19 +87,24 @@ def families_that_hold_out(workspace: Workspace) -> list[str]:
     return [family for family, options in families if holds_out(options, options.domains)]
 
 
-def _is_held_out(options: Family, item: Item, in_test: bool) -> bool:
-    """Whether an example is on the held-out side, as the assets of its family decide."""
+def _is_held_out(options: Family, item: Item, in_test: bool) -> bool | None:
+    """Whether an example is on the held-out side, as the assets of its family decide; `None` for one that they refuse, or that has images."""
     fraction = getattr(options, "test_fraction", 0.0)
     if in_test or not fraction or isinstance(options, Eval):
         return in_test or isinstance(options, Eval)
     if isinstance(options, Sft):
         return held_out(content_digest(item.record), fraction)
-    if isinstance(options, Pretrain):
-        with suppress(Refused):
+    try:
+        if isinstance(options, Pretrain):
             return held_out(xxhash.xxh3_128_digest(document_text(item.example).encode()), fraction)
-        return False
-    digest = contrast_digest if isinstance(item.example, Contrast) else prompt_digest
-    return held_out(digest(item.example), fraction)
+        if isinstance(item.example, Contrast):
+            return held_out(contrast_digest(item.example), fraction)
+        example = item.example
+        if isinstance(options, Chat) and not isinstance(example, Group):
+            example = unrendered_reasoning(options).read(example)
+        return held_out(prompt_digest(example), fraction)
+    except Refused:
+        return None
 
 
 # `eval_passages`.
@@ -117,11 +122,18 @@ def passages_recipe(workspace: Workspace, _: str) -> dict[str, Any]:
 
 
 class Texts:
-    """Held-out texts by rule, gathered set by set."""
+    """Held-out texts by rule, gathered set by set.
+
+    Attributes:
+        sets: the data sets.
+        places: of each text, the number of its data set, its file and its row.
+        unsure: examples of which nobody can tell here whether they are held out.
+    """
 
     def __init__(self, rules: Sequence[str]) -> None:
         self.sets: list[HeldOut] = []
         self.places: list[tuple[int, str, int]] = []
+        self.unsure = 0
         self._texts: dict[str, list[list[str]]] = {rule: [] for rule in rules}
 
     def add(self, held: HeldOut, workspace: Workspace) -> None:
@@ -133,7 +145,9 @@ class Texts:
             texts.append([])
         for examples, items, in_test in examples_of(source, "read held-out"):
             for item, parts in zip(items, examples.parts, strict=True):
-                if _is_held_out(source.family, item, in_test):
+                is_held_out = _is_held_out(source.family, item, in_test)
+                self.unsure += is_held_out is None
+                if is_held_out:
                     self.places.append((number, files[item.record.file], item.record.row))
                     for rule, texts in self._texts.items():
                         texts[-1].append(RULES[rule].text(parts))
@@ -157,8 +171,8 @@ class Texts:
         return {TEXTS: pa.table(columns), **tables}
 
 
-def passages_of(workspace: Workspace) -> dict[str, Any]:
-    """The tables of `eval_passages`, by file name.
+def passages_of(workspace: Workspace) -> tuple[dict[str, Any], int]:
+    """The tables of `eval_passages`, by file name, and of how many examples nobody can tell whether they are held out.
 
     Raises:
         SourceError: a held-out data set that holds no text.
@@ -171,14 +185,14 @@ def passages_of(workspace: Workspace) -> dict[str, Any]:
             raise SourceError(
                 f"eval_raw[{held.name}]: its schema makes no example of any row, so nothing of it could be found. Correct the schema"
             )
-    return texts.tables()
+    return texts.tables(), texts.unsure
 
 
 def write_passages(target: Target, quarantine: Quarantine) -> Draft:
     """Write the passages of everything that is held out."""
     import pyarrow.parquet as pq
 
-    tables = passages_of(target.workspace)
+    tables, unsure = passages_of(target.workspace)
     for name, table in tables.items():
         with WrittenFile(target.payload / name) as file:
             pq.write_table(table, file, compression="zstd")
@@ -188,7 +202,12 @@ def write_passages(target: Target, quarantine: Quarantine) -> Draft:
         rule: int((np.asarray(texts[f"{rule}.units"]) < np.asarray(texts[f"{rule}.size"])).sum())
         for rule in target.workspace.family(Eval).rules
     }
-    counts = {"texts": texts.num_rows, "by_set": {HeldOut(*key).label: count for key, count in sorted(sets.items())}, "too_short": short}
+    counts = {
+        "texts": texts.num_rows,
+        "by_set": {HeldOut(*key).label: count for key, count in sorted(sets.items())},
+        "too_short": short,
+        "unsure": unsure,
+    }
     return Draft(counts, {}, ("every held-out example was read",))
 
 
