@@ -26,7 +26,7 @@ from prep_assets.pipeline.sources import domain_of, unrendered_reasoning
 from prep_assets.pipeline.verdicts import QUALITY, VERDICTS, drops_leaks, read_table
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.quality.overlap import RULES, Passages
-from prep_assets.samples import Contrast, Group, Pair, Prompt, Sample
+from prep_assets.samples import Contrast, Example, Group, Pair, Prompt, Sample
 from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.published import Draft
 from prep_assets.stores.verification import WrittenFile
@@ -99,7 +99,7 @@ def _is_held_out(options: Family, item: Item, in_test: bool) -> bool | None:
             return held_out(xxhash.xxh3_128_digest(document_text(item.example).encode()), fraction)
         if isinstance(item.example, Contrast):
             return held_out(contrast_digest(item.example), fraction)
-        example = item.example
+        example: Example = item.example
         if isinstance(options, Chat) and not isinstance(example, Group):
             example = unrendered_reasoning(options).read(example)
         return held_out(prompt_digest(example), fraction)
