@@ -71,6 +71,7 @@ def test_only_rows_with_null_take_the_slower_writer() -> None:
     assert sorted_json({"b": None, "a": float("nan")}) == b'{"a": NaN, "b": null}'
     assert sorted_json({"b": ["null"], "a": 1}) == b'{"a": 1, "b": ["null"]}'
     assert sorted_json({"b": "null", "a": True}) == b'{"a":true,"b":"null"}', "no value of these types is written as null"
+    assert sorted_json({"b": "null", "a": True, "c": 1}) == b'{"a":true,"b":"null","c":1}', "nor of all three"
     assert sorted_json({"a": 1 << 70}) == b'{"a": 1180591620717411303424}', "nor is what the quicker one does not know"
     assert sorted_json(["null"]) == b'["null"]'
 

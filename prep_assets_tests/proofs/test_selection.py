@@ -50,6 +50,13 @@ def test_rows_that_are_forgotten() -> None:
     assert chosen(Rules(forgotten=frozenset({forgotten})), (0, False, given)) == [(0, [0, 10, 20], ["good", "filtered", "good"])]
 
 
+def test_rows_that_verdicts_drop() -> None:
+    """By file and row; a row with another fate keeps it."""
+    given = rows({"n": 1}, {"n": 2}, {"n": 1}, {"n": 3})
+    wanted = [(0, [0, 10, 20, 30], ["good", "dropped", "duplicate", "good"]), (1, [0], ["good"])]
+    assert chosen(Rules(dropped={(0, 10), (0, 20), (1, 30)}), (0, False, given), (1, False, rows({"n": 4}))) == wanted
+
+
 def test_duplicates_are_found_across_files_and_kept_where_that_is_asked_for() -> None:
     files = (0, False, rows({"n": 1}, {"n": 2})), (1, True, rows({"n": 2}, {"n": 3}))
     assert chosen(Rules(), *files) == [(0, [0, 10], ["good", "good"]), (1, [0, 10], ["duplicate", "good"])]
@@ -140,6 +147,9 @@ def test_rows_come_in_blocks(monkeypatch: pytest.MonkeyPatch, size: int) -> None
         ("filtered", "records/where_wrong_type", None),
         ("duplicate", "deduplicate/duplicate", None),
         ("contaminated", "decontaminate/contaminated", None),
+        ("dropped", "quality/own/reason", None),
+        ("dropped", "leaks/held_out", None),
+        ("dropped", "schema/x", "is refused for schema/x, but by a second reading it is dropped by its verdict"),
         (
             "good",
             "deduplicate/duplicate",
