@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.checks.of_blends import BLEND, blend_verdict
 from prep_assets.checks.of_conversations import (
     Chats,
     Conversations,
@@ -70,6 +71,7 @@ from prep_assets.proofs.rows import (
 )
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import PlainChat, Sample
+from prep_assets.stores.blends import BlendStore, open_blend
 from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens, unsigned
 from prep_assets.text.documents import STARTS
@@ -474,3 +476,27 @@ def _records_exchanged(packed: PackedStore) -> Documents:
     documents["record"][[0, -1]] = documents["record"][[-1, 0]]
     documents["source"][[0, -1]] = documents["source"][[-1, 0]]
     return documents
+
+
+# Selftest of blends: an item used twice, lost, of nowhere; domains one after another; a border of phases moved.
+
+
+def blend_trials(store: Store) -> list[Trial]:
+    """Corrupt the order of a blend."""
+    blend = open_blend(store.directory)
+    domain, item = np.asarray(blend.domain), np.asarray(blend.item)
+    number, first = np.arange(len(blend)), blend.ends[0]
+    twice, counts = np.flatnonzero(domain == domain[0])[:2], np.sort(np.bincount(domain[:first]))
+    corrupted: list[tuple[str, BlendStore]] = [
+        ("an item of nowhere", replace(blend, item=np.where(number == len(blend) // 2, np.iinfo(item.dtype).max, item))),
+        ("an item lost", replace(blend, domain=domain[1:], item=item[1:], ends=tuple(end - 1 for end in blend.ends))),
+    ]
+    if len(twice) == 2:
+        corrupted.append(("an item used twice", replace(blend, item=np.where(number == twice[1], item[twice[0]], item))))
+    if len(counts) > 1 and counts[-2] > 2 * len(blend.domains) + 4:
+        order = np.concatenate([np.argsort(domain[:first], kind="stable"), number[first:]])
+        corrupted.append(("domains one after another", replace(blend, domain=domain[order], item=item[order])))
+    if len(blend.ends) > 1 and first > 4 * len(blend.domains):
+        corrupted.append(("a border of phases moved", replace(blend, ends=(first // 2, *blend.ends[1:]))))
+    trials = [clean("the stored order", [blend_verdict(store, blend)])]
+    return trials + [tried(name, BLEND.name, [blend_verdict(store, changed)]) for name, changed in corrupted]

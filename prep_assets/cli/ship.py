@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from prep_assets.neighbours.hub import Release
     from prep_assets.pipeline.asset import Asset
     from prep_assets.pipeline.workspace import Workspace
+    from prep_assets.stores.version_folders import Published
 
 # `prep-assets export`: a store in the format that a trainer reads.
 
@@ -258,14 +259,20 @@ def launch_snippet(
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where the export is, or will be.", show_default=False)
     ] = None,
 ) -> None:
-    """Print the command that writes a store for a trainer, and the configuration that makes the trainer read it there. Nothing is written."""
+    """Print the command that writes a store for a trainer, and the configuration that makes the trainer read it there. Nothing is written.
+
+    For a blend: the commands for its domains, and the weights by which megatron and olmo draw from them."""
     from prep_assets.graph.graph import asset_and_partitions
+    from prep_assets.pipeline.blends import BLEND
 
     if trainer not in TRAINERS:
         raise ConfigError(f"no trainer {trainer!r}{nearest(trainer, TRAINERS) or '.'} There are: {', '.join(TRAINERS)}")
     launch, workspace = TRAINERS[trainer], terminal.opened()
     name = asset or launch.asset
     definition, partitions = asset_and_partitions(workspace, name, partition)
+    if definition.stage == BLEND:
+        terminal.out().print(_blend_lines(workspace, terminal.one_store(workspace, name, None), trainer, folder), soft_wrap=True)
+        return
     if asset is None and partition is None:
         partition = partitions[0] or None
     place = folder or Path("exports") / trainer / (f"{name}-{partition}" if partition else name)
@@ -277,6 +284,32 @@ def launch_snippet(
         f"# write it, once for each version of the store\nprep-assets export {name}{option} --to {launch.format}{options} --out {place}\n",
     )
     console.print(f"# {reader} reads it\n{_padding(workspace, definition)}{lines}")
+
+
+def _blend_lines(workspace: Workspace, published: Published, trainer: str, folder: Path | None) -> str:
+    """How each domain of a blend is exported, and the lines by which a trainer draws from them as the blend does."""
+    from prep_assets.exports.blends import BLENDS, phases_of
+    from prep_assets.pipeline.blends import TOKENS, training_streams
+    from prep_assets.stores.blends import open_blend
+
+    launch, name = TRAINERS[trainer], published.manifest.asset
+    read = f"prep_assets.training.BlendDataset({str(workspace.place(name).directory)!r}) is its order"
+    with terminal.reading(published):
+        blend = open_blend(published.directory)
+        if trainer not in BLENDS or not blend.window:
+            who = "Windows are read" if blend.window else f"Records of {name} are not windows, which they read; windows are read"
+            raise ConfigError(f"{trainer} has no lines for {name}. {who} by {' and '.join(BLENDS)}; for all others, {read}")
+        family = published.manifest.asset.partition("_")[0]
+        streams = training_streams(workspace, family)
+    folders = {domain: ((folder or Path("exports") / trainer) / domain).resolve() for domain in blend.domains}
+    exports = [
+        f"prep-assets export {TOKENS[family][0]} -p {domain} --to {launch.format} --out {folders[domain]}" for domain in blend.domains
+    ]
+    lines = ["# write each domain, once for each version of it", *exports]
+    for number, phase in enumerate(phases_of(blend, folders, streams), 1):
+        of = f", phase {number} of {len(blend.ends)}" if len(blend.ends) > 1 else ""
+        lines += ["", f"# {trainer} draws by these shares, in an order of its own{of}; {read}", BLENDS[trainer](phase, blend.window)]
+    return "\n".join(lines)
 
 
 def _padding(workspace: Workspace, asset: Asset) -> str:

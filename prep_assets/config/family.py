@@ -269,6 +269,49 @@ class Packing(Model):
     )
 
 
+Weights = dict[str, Annotated[float, Field(ge=0, le=MOST)]]
+MOST_TOKENS = 10**15
+"""Of the longest training."""
+
+
+class Phase(Model):
+    """A part of training."""
+
+    tokens: int = Field(ge=1, le=MOST_TOKENS, description="Its tokens.")
+    weights: Weights = Field(description="Share of these of each domain.")
+
+
+class Blend(Model):
+    """In which order, and how often, a trainer sees the items of all domains."""
+
+    weights: Weights | None = Field(default=None, description="Share of tokens of each domain; null: as much of each as it has.")
+    tokens: int | None = Field(
+        default=None, ge=1, le=MOST_TOKENS, description="Tokens in all; null: until a domain has no item left for its share."
+    )
+    schedule: tuple[Phase, ...] | None = Field(
+        default=None, min_length=1, max_length=1000, description="Parts of training, one after another, in place of weights and tokens."
+    )
+    epochs: dict[str, Annotated[float, Field(ge=0, le=MOST_EPOCHS)]] | None = Field(
+        default=None, description="The most passes over each domain, 1 where none are given; fractions take a part."
+    )
+    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=42, description="Seed of the order.")
+    shuffle: bool = Field(default=True, description="Shuffle the items of a domain, anew for each pass; false keeps them in their order.")
+
+    @model_validator(mode="after")
+    def _one_or_the_other(self) -> Self:
+        if self.schedule and (self.weights is not None or self.tokens is not None):
+            raise ValueError("schedule has weights and tokens of its own. Leave those beside it out")
+        return self
+
+
+class WindowBlend(Blend):
+    """A blend of windows of documents."""
+
+    window: int = Field(
+        ge=1, le=LONGEST, description="Tokens of an item, which are predicted from those before; the trainer's sequence length."
+    )
+
+
 class Export(Model):
     """Files for a trainer, kept as an asset of their own. What the names mean is checked in `prep_assets.graph.exports`."""
 

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from prep_assets.config.base import LONGEST, MOST, MOST_SEED, Fixed, ImageRule, Model
-from prep_assets.config.family import Chat, Documents, Family, Images, Packing, Preprocessing
+from prep_assets.config.family import Blend, Chat, Documents, Family, Images, Packing, Preprocessing, WindowBlend
 from prep_assets.errors import ConfigError
 from prep_assets.samples import Contrast, Pair, Prompt
 
@@ -28,6 +28,7 @@ class Pretrain(Images, Family):
         default=0.0, ge=0, lt=1, description="Share of documents held out for the dev stream, by hash of their text."
     )
     preprocessing: Documents = Documents()
+    blend: WindowBlend | None = Field(default=None, description="In which order a trainer sees windows of all domains: pretrain_blend.")
     append_eod: bool = Field(
         default=True,
         description="Whether documents end with the end-of-text token. false: ids do not say where a document ends, so trainers that read windows "
@@ -95,6 +96,7 @@ class Sft(Images, Chat):
         default={}, description="What `prompt` leaves of the untrained texts of a role; of the others: their start, one token at least."
     )
     packing: Packing = Packing()
+    blend: Blend | None = Field(default=None, description="In which order a trainer sees the conversations of all domains: sft_blend.")
     test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of records that go to sft_dev_packed, by hash of the record.")
 
 

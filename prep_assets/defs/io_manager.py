@@ -20,6 +20,7 @@ from prep_assets.exports.readable import Pairs, Source, open_source
 from prep_assets.graph.exports import family_of_export
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.asset import Stream
+from prep_assets.pipeline.blends import BLEND
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.bucket import local_root
 from prep_assets.stores.files import FOLDER as CACHE
@@ -125,6 +126,10 @@ class StoreIOManager(dg.ConfigurableIOManager):
             if self.verify == "full":
                 published.verify()
             return published.directory
+        if _is_dataset(wanted) and name in EVERY and EVERY[name].stage == BLEND:
+            from prep_assets.training import BlendDataset
+
+            return BlendDataset(published.directory, verify=self.verify)
         streams = EVERY[name].streams if name in EVERY else {ROWS: Stream(Lines, ROWS)}
         if not streams:
             raise ConfigError(f"{name} has no rows and no tokens to open; annotate the argument with Path to get its folder")

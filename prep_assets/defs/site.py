@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Optional, Union, get_args, get_origin
+from typing import Any, Literal, Optional, TypeGuard, Union, get_args, get_origin
 
 import dagster as dg
 from msgspec import Struct, field
@@ -185,7 +185,7 @@ def _optional(model: type[BaseModel], name: str) -> type[dg.Config]:
         if key in NOT_FOR_ONE_RUN:
             continue
         annotation, description = field.annotation, field.description or ""
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        if _is_model(annotation):
             nested = _optional(annotation, f"{name}{annotation.__name__}")
             fields[key] = (nested, Field(default_factory=nested, description=(annotation.__doc__ or "").split("\n")[0]))
         elif get_origin(annotation) is Literal:
@@ -206,13 +206,15 @@ def _dagster_type(annotation: Any) -> Any:
         return _dagster_type(arguments[0])
     origin = get_origin(annotation)
     if origin is dict:
-        values = arguments[1]
-        if isinstance(values, type) and issubclass(values, BaseModel):
-            values = Any  # the model validates them
+        values = Any if _is_model(arguments[1]) else arguments[1]  # the model validates them
         return dict.__class_getitem__((str, str if get_origin(values) is Literal else values))
     if origin is tuple:
         return list[str]
-    return annotation
+    return dict[str, Any] if _is_model(annotation) else annotation
+
+
+def _is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _set_values(config: BaseModel) -> dict[str, Any]:

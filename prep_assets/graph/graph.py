@@ -24,7 +24,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {name: asset.checks for name, asset in
 """The checks of each."""
 
 
-BOUNDED = ("accounting", "not_blocked", "no_leaks")
+BOUNDED = ("accounting", "not_blocked", "no_leaks", "mixture")
 """Checks that hold metrics to `quality.bounds`."""
 
 

@@ -18,6 +18,7 @@ from prep_assets.checks.sources_again import by_text
 from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.graph.blends import blend_asset
 from prep_assets.graph.previews import record_preview
 from prep_assets.graph.quality import leaks_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
@@ -230,4 +231,4 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
 )
 
 
-ASSETS = (PRETRAIN_RAW, PRETRAIN_QUALITY, PRETRAIN_LEAKS, PRETRAIN_TOKENS)
+ASSETS = (PRETRAIN_RAW, PRETRAIN_QUALITY, PRETRAIN_LEAKS, PRETRAIN_TOKENS, blend_asset(PRETRAIN_TOKENS))

@@ -18,6 +18,7 @@ from prep_assets.checks.of_stores import ACCOUNTING, Selection, redaction_holds,
 from prep_assets.checks.selftest import (
     ROWS,
     Trial,
+    blend_trials,
     chosen,
     clean,
     document_trials,
@@ -36,6 +37,7 @@ from prep_assets.config.models import TRAINED, Eval
 from prep_assets.errors import ConfigError
 from prep_assets.graph.graph import store_of
 from prep_assets.pipeline.asset import FromLines, FromRows, Store
+from prep_assets.pipeline.blends import TOKENS as BLENDED
 from prep_assets.pipeline.quality import steps_of
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import read_verdicts
@@ -92,6 +94,7 @@ TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
     "pretrain_tokens": document_trials,
     "sft_tokens": sft_trials,
     "sft_packed": packed_trials,
+    **{f"{family}_blend": blend_trials for family in BLENDED},
     "preferences_by_domain": partial(line_trials, PairsMatch, "pair_sanity", PAIR_MUTATIONS),
     "preferences": merged_line_trials,
     "preference_tokens_by_domain": partial(masked_trials, Sides),

@@ -17,6 +17,7 @@ from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import PrepAssetsError, StoreError, TemplateError
+from prep_assets.graph.blends import blend_asset
 from prep_assets.graph.previews import packed_preview, record_preview
 from prep_assets.graph.quality import leaks_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
@@ -440,4 +441,5 @@ ASSETS = (
     SFT_TEMPLATE,
     SFT_TOKENS,
     SFT_PACKED,
+    blend_asset(SFT_TOKENS),
 )

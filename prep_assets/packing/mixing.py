@@ -81,12 +81,12 @@ def mix(
     """
     domains = tuple(sorted(lengths))
     known = {name: checked_lengths(lengths[name], f"lengths of domain {name!r}") for name in domains}
-    _check_numbers(domains, weights, epochs, max_items)
+    check_numbers(domains, weights, epochs, max_items)
     pools = {name: min(known[name].size, (max_items or {}).get(name, known[name].size)) for name in domains}
     offered = {name: int(pools[name] * (epochs or {}).get(name, 1.0) + 0.5) for name in domains}
-    _check_room(offered)
-    streams = {name: np.random.PCG64(int.from_bytes(sha256(f"{seed}/{name}".encode()).digest(), "big")) for name in domains}
-    chosen = {name: _offer(known[name].size, pools[name], offered[name], streams[name] if shuffle else None) for name in domains}
+    check_room(offered)
+    streams = {name: stream_of(seed, name) for name in domains}
+    chosen = {name: offer(known[name].size, pools[name], offered[name], streams[name] if shuffle else None) for name in domains}
     if weights is not None:
         chosen = _take_shares({name: take(known[name], chosen[name]) for name in domains}, chosen, weights)
     tokens = [take(known[name], chosen[name]) for name in domains]
@@ -98,12 +98,12 @@ def mix(
     numbers = [np.broadcast_to(number, chosen[name].size) for number, name in enumerate(domains)]
     domain, record, sizes = concatenate(numbers), concatenate(list(chosen.values())), concatenate(tokens)
     if shuffle and domains:
-        shuffled = argsort(concatenate([_drawn(streams[name], chosen[name].size) for name in domains], np.uint64))
+        shuffled = argsort(concatenate([drawn(streams[name], chosen[name].size) for name in domains], np.uint64))
         domain, record, sizes = (take(column, shuffled) for column in (domain, record, sizes))
     return Mixture(domains, domain, record, sizes, shares)
 
 
-def _check_room(offered: Mapping[str, int]) -> None:
+def check_room(offered: Mapping[str, int]) -> None:
     """Raises:
     ConfigError: the plan would take more room for temporary files than there is.
     """
@@ -118,13 +118,13 @@ def _check_room(offered: Mapping[str, int]) -> None:
         )
 
 
-def _offer(records: int, pool_size: int, total: int, stream: np.random.PCG64 | None) -> Ints:
+def offer(count: int, pool_size: int, total: int, stream: np.random.PCG64 | None) -> Ints:
     """Return the records that a domain offers: pass after pass over its pool."""
-    pool = _shuffled(fill_column(records, lambda part: np.arange(part.start, part.stop)), stream)[:pool_size]
-    offer = zeros(total)
+    pool = _shuffled(fill_column(count, lambda part: np.arange(part.start, part.stop)), stream)[:pool_size]
+    records = zeros(total)
     for done in range(0, total, max(pool_size, 1)):
-        offer[done : done + pool_size] = _shuffled(pool, stream)[: total - done]
-    return offer
+        records[done : done + pool_size] = _shuffled(pool, stream)[: total - done]
+    return records
 
 
 def _take_shares(tokens: Mapping[str, Ints], offered: Mapping[str, Ints], weights: Mapping[str, float]) -> dict[str, Ints]:
@@ -138,10 +138,10 @@ def _take_shares(tokens: Mapping[str, Ints], offered: Mapping[str, Ints], weight
     total_weight = sum(Fraction(weight) for weight in weights.values())
     share = {name: Fraction(weights[name]) / total_weight for name in tokens}
     total = min(int(tokens[name].sum()) / share[name] for name in tokens if share[name])
-    return {name: offered[name][: _nearest_count(name, tokens[name], share[name] * total)] for name in tokens}
+    return {name: offered[name][: nearest_count(name, tokens[name], share[name] * total)] for name in tokens}
 
 
-def _nearest_count(name: str, tokens: Ints, target: Fraction) -> int:
+def nearest_count(name: str, tokens: Ints, target: Fraction) -> int:
     """Return how many of the first records have a total nearest to `target` tokens; the fewer on a tie."""
     if not target:
         return 0
@@ -152,12 +152,12 @@ def _nearest_count(name: str, tokens: Ints, target: Fraction) -> int:
     if count == 0:
         raise ConfigError(
             f"domain {name!r} would give {float(target):.1f} tokens to have its weight, but its first record alone has {int(tokens[0])}: "
-            "raise its weight, or the epochs or max_items of the domain that runs out first"
+            "raise its weight, or take more in all: by a larger budget, or by the epochs or max_items of the domain that runs out first"
         )
     return count
 
 
-def _check_numbers(
+def check_numbers(
     domains: tuple[str, ...], weights: Mapping[str, float] | None, epochs: Mapping[str, float] | None, max_items: Mapping[str, int] | None
 ) -> None:
     for option, numbers, least in (("weights", weights, 0), ("epochs", epochs, 0), ("max_items", max_items, 1)):
@@ -174,10 +174,15 @@ def _check_numbers(
             raise ConfigError("weights are all 0: at least one domain needs a weight above 0")
 
 
-def _drawn(stream: np.random.PCG64, count: int) -> npt.NDArray[np.uint64]:
+def stream_of(seed: int, name: str) -> np.random.PCG64:
+    """Return the generator of a domain."""
+    return np.random.PCG64(int.from_bytes(sha256(f"{seed}/{name}".encode()).digest(), "big"))
+
+
+def drawn(stream: np.random.PCG64, count: int) -> npt.NDArray[np.uint64]:
     """Return the next raw outputs of a generator."""
     return fill_column(count, lambda part: stream.random_raw(part.stop - part.start), np.uint64)
 
 
 def _shuffled(values: Ints, stream: np.random.PCG64 | None) -> Ints:
-    return values if stream is None else take(values, argsort(_drawn(stream, values.size)))
+    return values if stream is None else take(values, argsort(drawn(stream, values.size)))

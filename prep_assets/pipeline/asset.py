@@ -63,6 +63,10 @@ LEAK_COLUMNS = (
     ("record", "string", "Id of the held-out text that it shares most with."),
     ("shared", "int64", "Words, or paragraphs, that it shares with that text."),
 )
+BLEND_COLUMNS = (
+    ("domain", "uint16[N]", "Which domain comes next."),
+    ("item", "uint32[N]", "Which window, or record, of it."),
+)
 TOKEN_COLUMNS = (("tokens", "int32[T]", "Token ids of all records, end to end."),)
 MASKED_TOKEN_COLUMNS = (*TOKEN_COLUMNS, ("loss_mask", "uint8[T]", "Loss weight of each token: 1 is trained, 0 is not."))
 PACKED_COLUMNS = (

@@ -7,6 +7,7 @@ for batch in DataLoader(dataset, batch_size=8, sampler=sampler):
     sampler.consume()
 """
 
+from prep_assets.training.blends import BlendDataset
 from prep_assets.training.collate import Pad, PaddingFree, PadGroups, PadPairs
 from prep_assets.training.items import (
     ContrastiveDataset,
@@ -24,6 +25,7 @@ from prep_assets.training.items import in_shared_memory as share_memory
 from prep_assets.training.sampler import ResumableDistributedSampler
 
 __all__ = [
+    "BlendDataset",
     "ContrastiveDataset",
     "DatasetFactory",
     "GroupDataset",

@@ -20,7 +20,7 @@ from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.stores.lines import Lines
 from prep_assets_tests.defs.conftest import Everything
 from prep_assets_tests.defs.runs import DOMAINS, RANGE_END, RANGE_START, data_version, failures
-from prep_assets_tests.graph.workspaces import CONFIGS, minimal, workspace_in
+from prep_assets_tests.graph.workspaces import CONFIGS, build, minimal, workspace_in
 from prep_assets_tests.graph.workspaces import domain as one_file
 
 KEY = "prep_assets_stores"
@@ -89,6 +89,17 @@ def test_a_torch_data_set_comes_where_one_is_asked_for(everything: Everything) -
     pairs = given(everything.stores, asset(data.Dataset, "preference_tokens"))
     assert {"chosen", "rejected", "chosen_mask", "rejected_mask"} <= set(pairs[0])
     assert "AssetIn(metadata={'window_size': 2048})" in given(everything.stores, asset(dict[str, data.Dataset], "sft_tokens"))
+
+
+def test_a_blend_comes_as_its_data_set(tmp_path: Path) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    source = {"a": one_file("docs.jsonl.zst", "text")}
+    workspace = workspace_in(tmp_path, minimal("pretrain", source, blend={"window": 16, "tokens": 160}))
+    build(workspace, "pretrain_blend")
+    reader = asset(data.Dataset, "pretrain_blend")
+    stores = pa.StoreIOManager(store_dir=str(workspace.stores))
+    result = dg.materialize([dg.AssetSpec("pretrain_blend"), reader], resources={"io_manager": stores})
+    assert len(result.output_for_node(reader.op.name)) == 10
 
 
 def test_rows_of_jsonl_come_as_lines_or_as_a_list(everything: Everything) -> None:

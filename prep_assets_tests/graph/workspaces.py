@@ -105,11 +105,12 @@ def with_contrasts(families: dict[str, dict[str, Any]], folder: Path) -> dict[st
 
 
 def judged(families: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The configurations with quality steps that drop nothing, and a held-out data set whose leaks are reported."""
+    """The configurations with quality steps that drop nothing, a held-out data set whose leaks are reported, and blends."""
     for options in families.values():
         options["quality"] = {
             "steps": {"near_duplicates": {"action": "note"}, "prep_assets_tests.quality.own_steps:even": {"action": "note"}}
         }
+    families["pretrain"]["blend"], families["sft"]["blend"] = {"window": 16}, {}
     held_out = {"domains": {"bench": domain("gsm8k.jsonl", "gsm8k", max_items=5)}, "policy": "report"}
     return {**families, "eval": held_out}
 

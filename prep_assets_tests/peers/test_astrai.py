@@ -13,11 +13,12 @@ import pytest
 from torch import Tensor
 
 from prep_assets.exports import export
-from prep_assets.training import DatasetFactory
+from prep_assets.training import BlendDataset, DatasetFactory
 from prep_assets_tests.compat.conftest import Run, chat
 from prep_assets_tests.compat.pipelines import SECTIONS_CHAT, TEXT, changed
 from prep_assets_tests.exports.conftest import PAD, ROW_LEN, Document, Stream, Table, some
 from prep_assets_tests.exports.learned import lessons, lessons_of
+from prep_assets_tests.graph.workspaces import build, domain, minimal, workspace_in
 
 Item = dict[str, Any]
 
@@ -101,3 +102,14 @@ def test_preprocessed_chats(astrai: Any, run: Run, tmp_path: Path) -> None:
     items = both(astrai, "sft", tmp_path / "out" / "__default__", 9)
     assert all(same(*item) for item in items)
     assert any(item["loss_mask"].any() for item, _ in items)
+
+
+def test_a_blend_gives_its_trainer_windows_of_its_own(astrai: Any, tmp_path: Path) -> None:
+    """Its trainer takes any map-style data set, and samples it once an epoch."""
+    workspace = workspace_in(tmp_path, minimal("pretrain", {"a": domain("docs.jsonl.zst", "text")}, blend={"window": 16, "tokens": 640}))
+    build(workspace, "pretrain_blend")
+    blend = BlendDataset(workspace.stores / "pretrain_blend")
+    out = export(workspace.built("pretrain_tokens", "a").directory, "astrai", tmp_path / "out", stream="a_train")
+    theirs = astrai.DatasetFactory.load("seq", str(out), 16, None)
+    assert all(same(theirs[blend.origin(i)[1]], blend[i]) for i in range(len(blend)))
+    assert sorted(astrai.RDSampler(blend, seed=1)) == list(range(40))

@@ -53,6 +53,14 @@ def on_documents(**changes: Any) -> Spoil:
     return lambda published: corruption.documents(published, **changes)
 
 
+def on_blend(column: str, change: Any) -> Spoil:
+    def spoil(published: Published) -> None:
+        path = published.directory / "blend" / f"{column}.npy"
+        np.save(path, change(np.load(path)))
+
+    return spoil
+
+
 def at(place: int, step: int) -> Any:
     def change(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         values[place] += step
@@ -178,6 +186,16 @@ def document_as_padding(published: Published) -> None:
 SPOILED = [
     Mutation("token replaced", "sft_packed", "mask_alignment", on_packed("sequence", assign(0, 7, 300))),
     Mutation("tokens swapped", "sft_packed", "mask_alignment", on_packed("sequence", swap_two)),
+    *(
+        Mutation(name, asset, "mixture", on_blend(column, change))
+        for asset in ("pretrain_blend", "sft_blend")
+        for name, column, change in (
+            ("an item used twice", "item", lambda items: np.where(np.arange(len(items)) < 40, items[0], items)),
+            ("a domain that does not exist", "domain", at(3, 99)),
+            ("an item that does not exist", "item", at(3, 1 << 20)),
+            ("domains one after another", "domain", np.sort),
+        )
+    ),
     Mutation("rows swapped", "sft_packed", "mask_alignment", on_packed("sequence", swap_rows)),
     Mutation("mask shifted", "sft_packed", "mask_alignment", on_packed("loss_mask", roll_row)),
     Mutation("mask all ones", "sft_packed", "mask_alignment", on_packed("loss_mask", assign(0, slice(None), 1))),

@@ -31,7 +31,7 @@ def test_every_corruption_is_caught(trials: dict[str, list[Trial]], asset: str) 
 
 
 def test_all_that_hold_tokens_or_lines_are_tried() -> None:
-    assert {*TESTED} == {name for name, asset in EVERY.items() if asset.streams or asset.stage in ("quality", "leaks")}
+    assert {*TESTED} == {name for name, asset in EVERY.items() if asset.streams or asset.stage in ("quality", "leaks", "blend")}
 
 
 def test_there_are_many_of_every_family(pristine: Workspace, trials: dict[str, list[Trial]]) -> None:

@@ -1,0 +1,30 @@
+"""The check of a blend, against the streams that it is made of."""
+
+from __future__ import annotations
+
+from prep_assets.checks.bounds import with_bounds
+from prep_assets.errors import StoreError
+from prep_assets.pipeline.asset import Check, Store
+from prep_assets.pipeline.blends import TOKENS, item_lengths, training_streams
+from prep_assets.pipeline.workspace import build_command
+from prep_assets.proofs.blended import check_blend
+from prep_assets.proofs.verdict import Verdict
+from prep_assets.stores.blends import BlendStore, open_blend
+
+
+def blend_verdict(store: Store, blend: BlendStore) -> Verdict:
+    """Hold an order of a store's items to the options of the store."""
+    asset = TOKENS[store.asset.family][0]
+    for domain, content in store.recipe["tokens"].items():
+        if store.workspace.content(asset, domain) != content:
+            raise StoreError(f"{asset}[{domain}] was built again since. Make the blend again: {build_command(store.asset.name)}")
+    lengths = item_lengths(training_streams(store.workspace, store.asset.family), blend.window)
+    claimed = {"tokens": store.manifest.counts["tokens"], **store.manifest.metrics}
+    return with_bounds(store, check_blend(blend, lengths, store.recipe["blend"], claimed))
+
+
+BLEND = Check(
+    "mixture",
+    "Every item exists, none comes again before its domain is through, each phase has its tokens and shares, to half an item, evenly spread.",
+    lambda store: blend_verdict(store, open_blend(store.directory)),
+)

@@ -1,0 +1,71 @@
+"""A blend of the domains of a family: windows of documents, or records of chats, in the order in which they are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.config.models import FAMILIES, Pretrain, Sft
+from prep_assets.data.quarantine import Quarantine
+from prep_assets.errors import ConfigError
+from prep_assets.packing.blending import Phase, blend
+from prep_assets.pipeline.asset import Target
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.arrays import sizes
+from prep_assets.stores.blends import windows_in, write_blend
+from prep_assets.stores.published import Draft
+from prep_assets.stores.tokens import TokenStore, open_tokens
+
+BLEND = "blend"
+"""The stage of blends."""
+TOKENS: Mapping[str, tuple[str, str]] = {"pretrain": ("pretrain_tokens", "{}_train"), "sft": ("sft_tokens", "train")}
+"""Family → the asset that a blend is made of, and the stem of its training stream in the store of a domain."""
+
+
+def blend_options(workspace: Workspace, family: str) -> dict[str, Any]:
+    """The options of a family's blend; empty where its configuration has none."""
+    model = workspace.family(FAMILIES[family])
+    return model.blend.model_dump() if isinstance(model, Pretrain | Sft) and model.blend else {}
+
+
+def training_streams(workspace: Workspace, family: str) -> dict[str, TokenStore]:
+    """The training stream of each domain of a family."""
+    asset, stem = TOKENS[family]
+    domains = sorted(workspace.family(FAMILIES[family]).domains)
+    return {name: open_tokens(workspace.built(asset, name).directory, stem.format(name)) for name in domains}
+
+
+def item_lengths(streams: Mapping[str, TokenStore], window: int) -> dict[str, npt.NDArray[np.int64]]:
+    """The tokens of each item of each domain: of windows, or of records where `window` is 0."""
+    if not window:
+        return {name: sizes(store.ends) for name, store in streams.items()}
+    return {name: np.broadcast_to(np.int64(window), windows_in(store.tokens, window)) for name, store in streams.items()}
+
+
+def write_blend_of(target: Target, quarantine: Quarantine) -> Draft:
+    """Choose and order the items of all domains; nothing is copied."""
+    family = target.asset.family
+    options = blend_options(target.workspace, family)
+    window, streams = options.get("window", 0), training_streams(target.workspace, family)
+    for name, store in streams.items():
+        if len(store.images):
+            raise ConfigError(
+                f"blend: {name} has {len(store.images):,} images, which its items would lose. Leave the blend out, or the domain"
+            )
+    asked = options["schedule"] or [options]
+    phases = [Phase(phase["tokens"], phase["weights"]) for phase in asked]
+    try:
+        blended = blend(item_lengths(streams, window), phases, epochs=options["epochs"], seed=options["seed"], shuffle=options["shuffle"])
+    except ConfigError as error:
+        raise ConfigError(f"blend: {error}") from error
+    ends = np.cumsum([sum(share.records for share in shares) for shares in blended.phases]).tolist()
+    write_blend(target.payload, blended.domain, blended.item, blended.domains, ends, window)
+    per_domain = {name: sum(shares[number].tokens for shares in blended.phases) for number, name in enumerate(blended.domains)}
+    tokens = sum(per_domain.values())
+    counts = {"items": len(blended.item), "tokens": tokens, **({"phases": len(ends)} if options["schedule"] else {})}
+    metrics = {f"share_{name}": of_domain / max(1, tokens) for name, of_domain in per_domain.items()}
+    metrics |= {f"epochs_{name}": of_domain / max(1, streams[name].tokens) for name, of_domain in per_domain.items()}
+    return Draft(counts, metrics, ("every item is a window or record of its domain",))
