@@ -23,7 +23,7 @@ def blend_verdict(store: Store, blend: BlendStore) -> Verdict:
     return with_bounds(store, check_blend(blend, lengths, store.recipe["blend"], claimed))
 
 
-BLEND = Check(
+MIXTURE = Check(
     "mixture",
     "Every item exists, none comes again before its domain is through, each phase has its tokens and shares, to half an item, evenly spread.",
     lambda store: blend_verdict(store, open_blend(store.directory)),

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.checks.of_blends import BLEND, blend_verdict
+from prep_assets.checks.of_blends import MIXTURE, blend_verdict
 from prep_assets.checks.of_conversations import (
     Chats,
     Conversations,
@@ -499,4 +499,4 @@ def blend_trials(store: Store) -> list[Trial]:
     if len(blend.ends) > 1 and first > 4 * len(blend.domains):
         corrupted.append(("a border of phases moved", replace(blend, ends=(first // 2, *blend.ends[1:]))))
     trials = [clean("the stored order", [blend_verdict(store, blend)])]
-    return trials + [tried(name, BLEND.name, [blend_verdict(store, changed)]) for name, changed in corrupted]
+    return trials + [tried(name, MIXTURE.name, [blend_verdict(store, changed)]) for name, changed in corrupted]

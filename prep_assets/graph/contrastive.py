@@ -11,8 +11,8 @@ from prep_assets.checks.of_lines import ContrastsMatch
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived
 from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.models import Contrastive
+from prep_assets.graph.optional import leaks_asset, quality_asset
 from prep_assets.graph.previews import line_preview
-from prep_assets.graph.quality import leaks_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import CONTRAST_COLUMNS, PUBLISHED, Asset, Check, FromRows, Store, Stream, option_recipe
 from prep_assets.pipeline.lines import audit_lines, contrast_digest, contrast_line, write_lines

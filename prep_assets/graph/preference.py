@@ -12,8 +12,8 @@ from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, PairsMatch
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, SELECTION, derived, pair_lines, token_rows
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.exports.readable import Pairs
+from prep_assets.graph.optional import leaks_asset, quality_asset
 from prep_assets.graph.previews import line_preview, record_preview
-from prep_assets.graph.quality import leaks_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import (
     MASKED_TOKEN_COLUMNS,

@@ -18,9 +18,8 @@ from prep_assets.checks.sources_again import by_text
 from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.graph.blends import blend_asset
+from prep_assets.graph.optional import blend_asset, leaks_asset, quality_asset
 from prep_assets.graph.previews import record_preview
-from prep_assets.graph.quality import leaks_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import IMAGES, TOKEN_COLUMNS, TOKENIZER, Asset, Check, FromRows, NeedsMore, Stream, Target, option_recipe
 from prep_assets.pipeline.documents import (

@@ -22,8 +22,8 @@ from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, 
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
+from prep_assets.graph.optional import leaks_asset, quality_asset
 from prep_assets.graph.previews import group_preview, line_preview, record_preview
-from prep_assets.graph.quality import leaks_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import (
     GROUP_COLUMNS,

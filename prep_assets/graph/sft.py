@@ -17,9 +17,8 @@ from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import PrepAssetsError, StoreError, TemplateError
-from prep_assets.graph.blends import blend_asset
+from prep_assets.graph.optional import blend_asset, leaks_asset, quality_asset
 from prep_assets.graph.previews import packed_preview, record_preview
-from prep_assets.graph.quality import leaks_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.packing.plan import PerToken
