@@ -38,7 +38,6 @@ from prep_assets.proofs.image_tokens import check_images
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.selection import GOOD, Again, Believed, Rules, Selected, beliefs_hold, select
 from prep_assets.proofs.verdict import Verdict, Worst, combined, merged
-from prep_assets.quality.private_data import FORMS, PLACEHOLDERS, private_values
 from prep_assets.samples import Record
 from prep_assets.schemas.fields import NEUTRAL
 from prep_assets.schemas.reader import apply
@@ -152,6 +151,8 @@ def redaction_holds(texts: Iterable[tuple[str, str]], kinds: Collection[PrivateK
         texts: the name and the text of each record.
     """
     searched, left, worst = 0, Counter[str](), ""
+    from prep_assets.quality.private_data import FORMS, PLACEHOLDERS, private_values
+
     placeholders = {kind: 0 for kind in FORMS if kind in kinds}
     for name, text in texts:
         searched += 1

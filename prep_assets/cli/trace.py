@@ -1,11 +1,11 @@
-"""`prep-assets trace`, `where`, `diff` and `impact`."""
+"""`prep-assets trace`, `where`, `diff`, `compare` and `impact`."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ from prep_assets.explain.visible import visible
 
 if TYPE_CHECKING:
     from prep_assets.explain.changes import Amount, Changed, Difference, Effect
+    from prep_assets.explain.side_by_side import Pair
     from prep_assets.explain.trace import Named, Token, Trace, Traced
     from prep_assets.explain.where import Found, NotHere, StoredRecord, Whereabouts
     from prep_assets.pipeline.workspace import Workspace
@@ -262,6 +263,83 @@ def diff(
         terminal.print_json(difference_as_json(difference))
     else:
         show_difference(terminal.out(), workspace, difference)
+
+
+def compare(
+    before: Annotated[
+        Path, typer.Argument(metavar="BEFORE", show_default=False, help="A folder of stores, e.g. data/stores of another checkout.")
+    ],
+    after: Annotated[
+        Path | None, typer.Argument(metavar="[AFTER]", show_default=False, help="Another; left out: the folder of stores.")
+    ] = None,
+    assets: Annotated[list[str] | None, typer.Option("--asset", "-a", metavar="ASSET", help="Only this asset; may be repeated.")] = None,
+    configs: Annotated[
+        Path | None, typer.Option("--before-configs", metavar="DIR", show_default=False, help="The configuration of BEFORE, if another.")
+    ] = None,
+    count: Annotated[int, typer.Option("-n", min=0, help="How many records of each store to show side by side.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for a comment on a pull request.")] = False,
+) -> None:
+    """Compare two folders of stores: figures, refusals, leaks, and records that only one has. The exit code is 1 where anything differs."""
+    from prep_assets.explain import side_by_side
+
+    workspace = terminal.opened()
+    sides = (replace(workspace, configs=configs or workspace.configs, stores=before), replace(workspace, stores=after or workspace.stores))
+    for side in sides:
+        if not side.stores.is_dir():
+            raise ConfigError(f"{side.stores}: there is no such folder of stores")
+    pairs = list(side_by_side.side_by_side(*sides, assets or (), examples=count))
+    if as_json:
+        shown = [side_by_side.as_json(pair, pair.difference and difference_as_json(pair.difference)) for pair in pairs]
+        terminal.print_json(shown)
+    elif markdown:
+        typer.echo("\n".join(_markdown(pairs)))
+    else:
+        _show_pairs(terminal.out(), sides[1], pairs)
+    if not all(pair.same for pair in pairs):
+        raise typer.Exit(1)
+
+
+def _markdown(pairs: Sequence[Pair]) -> Iterator[str]:
+    """A table of what differs, and a line of what does not."""
+    same = sum(pair.same for pair in pairs)
+    yield f"{len(pairs) - same} of {terminal.counted(len(pairs), 'store')} differ."
+    if same < len(pairs):
+        yield from ("", "| store | figure | before | after | change |", "|---|---|---:|---:|---:|")
+    for pair in pairs:
+        for name, *values, change in _figures(pair):
+            yield f"| `{pair.label}` | {name} | {values[0]} | {values[1]} | {change} |"
+
+
+def _figures(pair: Pair) -> Iterator[tuple[str, str, str, str]]:
+    """What differs in a store: name, before, after, and by how much."""
+    if pair.before is None or pair.after is None:
+        yield ("store", "–", "there", "added") if pair.before is None else ("store", "there", "–", "gone")
+        return
+    if (records := pair.difference) is not None:
+        yield "records", "", "", f"{records.came:,} in, {records.went:,} out, {records.changed:,} changed, {records.same:,} the same"
+    for name, (old, new) in sorted(pair.figures.items()):
+        yield name, _figure(old), _figure(new), f"{(new - old) / old:+.1%}" if old and new is not None else ""
+    if not pair.figures and not pair.same and pair.difference is None:
+        yield "bytes", "", "", "other bytes, the same figures"
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+
+
+def _show_pairs(console: Console, workspace: Workspace, pairs: Sequence[Pair]) -> None:
+    shown = terminal.table("store", "figure", "before", "after", "change", numbers=("before", "after"))
+    for pair in pairs:
+        for number, row in enumerate(_figures(pair)):
+            shown.add_row("" if number else pair.label, *row)
+    same = sum(pair.same for pair in pairs)
+    if same < len(pairs):
+        console.print(shown)
+    console.print(f"{len(pairs) - same} of {terminal.counted(len(pairs), 'store')} differ")
+    for pair in pairs:
+        if pair.difference is not None and pair.difference.examples:
+            show_difference(console, workspace, pair.difference)
 
 
 def difference_as_json(difference: Difference) -> dict[str, Any]:

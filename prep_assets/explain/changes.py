@@ -101,9 +101,15 @@ def _latest_other(place: Place, current: Published) -> Published:
     return others[0]
 
 
-def compare(workspace: Workspace, before: Published, after: Published, *, examples: int = 10) -> Difference:
-    """Compare two versions of a store. Memory holds one hash per record, and the records that are shown."""
-    old, new = _VersionRecords(workspace, before), _VersionRecords(workspace, after)
+def compare(
+    workspace: Workspace, before: Published, after: Published, *, examples: int = 10, of_before: Workspace | None = None
+) -> Difference:
+    """Compare two versions of a store. Memory holds one hash per record, and the records that are shown.
+
+    Args:
+        of_before: the workspace of the earlier version, where it is another one.
+    """
+    old, new = _VersionRecords(of_before or workspace, before), _VersionRecords(workspace, after)
     same = sum((old.digests & new.digests).values())
     removed, added = old.only(new.digests), new.only(old.digests)
     changed = removed.keys() & added.keys()

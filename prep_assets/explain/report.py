@@ -24,6 +24,7 @@ from markupsafe import Markup, escape
 from msgspec import Struct
 
 from prep_assets import __version__
+from prep_assets.checks.bounds import metrics_of
 from prep_assets.data.quarantine import Refusal, read_quarantine
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.explain.rows import (
@@ -151,6 +152,26 @@ def _sum_counts(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     for entry in counts:
         total.update({key: value for key, value in entry.items() if isinstance(value, int)})
     return dict(total)
+
+
+def _quality(workspace: Workspace, chain: Sequence[tuple[Asset, list[Published]]]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield store, what was looked for, how much was found, and what is allowed: verdicts, leaks, and metrics that have bounds."""
+    for asset, stores in chain:
+        bounds = family_of(workspace, asset.name).quality.bounds
+        for published in stores:
+            counts, label = published.manifest.counts, published.manifest.label
+            found = {"quality": counts.get("found"), "leaks": counts.get("by_set")}.get(asset.stage) or {}
+            if asset.stage in ("quality", "leaks"):
+                what = {"quality": "dropped", "leaks": "leaks"}[asset.stage]
+                found = {**found, what: counts[what]}
+            for name, count in found.items():
+                yield label, name, f"{count:,} of {counts['examples']:,} examples ({count / max(1, counts['examples']):.2%})", ""
+            metrics = metrics_of(published.manifest)
+            for name, bound in bounds.items():
+                if name.partition(".")[0] == asset.name and (value := metrics.get(metric := name.partition(".")[2])) is not None:
+                    limits = ((key, limit.model_dump(exclude_none=True)) for key in ("warn", "block") if (limit := getattr(bound, key)))
+                    shown = (f"{key}: {', '.join(f'{name} {number:g}' for name, number in numbers.items())}" for key, numbers in limits)
+                    yield label, metric, f"{value:,.6g}", "; ".join(shown)
 
 
 def _files(asset: Asset, stores: Sequence[Published]) -> list[tuple[str, int, int, str]]:
@@ -394,6 +415,7 @@ def report(
         "checks": [(store.manifest.label, name, *result) for store in stores for name, result in (store.results or {}).items()],
         "measured": measure([entry.stream for entry in entries]),
         "pictures": list(_pictures(stores, [entry.stream for entry in entries])),
+        "quality": list(_quality(workspace, chain)),
         "steps": steps,
         "waterfall": waterfall(steps),
         "stages": [

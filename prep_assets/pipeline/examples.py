@@ -29,7 +29,6 @@ from prep_assets.errors import Refused
 from prep_assets.pipeline.sources import Benchmarks, Pinned, Router, domain_of, pinned, router_of
 from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import Progress, Workspace
-from prep_assets.quality.private_data import redaction_recipe
 from prep_assets.samples import Example, Pair, PlainChat, PlainPair, Record
 from prep_assets.schemas.reader import Account, Reader, weighed_by, without_speakers
 from prep_assets.schemas.registry import convert_with, own_code_hash
@@ -110,6 +109,8 @@ def reading_recipe(domain: Domain, *, attended: bool = False) -> dict[str, Any]:
     Args:
         attended: whether rows with unattended parts are kept. Earlier versions rejected them, so recipes of schemas that can mark them say so.
     """
+    from prep_assets.quality.private_data import redaction_recipe
+
     own_code = [own_code_hash(name) for name in (domain.schema_name, domain.weigh) if name is not None]
     redaction = {"redact": redaction_recipe(domain.redact)} if domain.redact else {}
     attention = {"attention": True} if attended and (domain.schema_name == "semantic" or ":" in domain.schema_name) else {}

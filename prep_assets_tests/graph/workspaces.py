@@ -110,7 +110,8 @@ def judged(families: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         options["quality"] = {
             "steps": {"near_duplicates": {"action": "note"}, "prep_assets_tests.quality.own_steps:even": {"action": "note"}}
         }
-    families["pretrain"]["blend"], families["sft"]["blend"] = {"window": 16}, {}
+    for family, blend in (("pretrain", {"window": 16}), ("sft", {})):
+        families[family]["blend"] = blend
     held_out = {"domains": {"bench": domain("gsm8k.jsonl", "gsm8k", max_items=5)}, "policy": "report"}
     return {**families, "eval": held_out}
 
