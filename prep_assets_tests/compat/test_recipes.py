@@ -120,6 +120,8 @@ LOCAL: dict[str, list[dict[str, Any]]] = {
     "math": [{"problem": f"What is {n} times 2?", "solution": f"It is ${2 * n}$.", "answer": f"{2 * n}", "level": 1} for n in range(6)],
     "mmlu": [{"question": f"Which is {n}?", "choices": ["A", "B"], "answer": 1} for n in range(6)],
     "humaneval": [{"task_id": f"HumanEval/{n}", "prompt": f"def f{n}():\n", "canonical_solution": "    return 1\n"} for n in range(6)],
+    **{name: [{"text": f"{name} {n}: a document of some words."} for n in range(6)] for name in ("web", "arxiv")},
+    "stack": [{"content": f"def f{n}():\n    return {n}\n"} for n in range(6)],
     "questions": [{"id": n, "ques": f"Q{n}?"} for n in range(6)],
     "contexts": [{"id": n, "ctx": f"Text {n}."} for n in range(6)],
     **handler_rows.MODELLINK,

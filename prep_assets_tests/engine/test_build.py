@@ -279,6 +279,7 @@ OTHER: dict[str, Any] = {
     "preprocessing.max_seq_len": 77,
     "pad_vocab_to": 1 << 17,
     "rules": ["dolma"],
+    "blend": {"seed": 7},
 }
 BESIDE_OTHERS = (
     *(
@@ -303,6 +304,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """Every asset but exports, built. Read only."""
     folder = tmp_path_factory.mktemp("everything")
     families = with_contrasts(with_groups(shipped(), folder / "groups"), folder)
+    families["pretrain"]["blend"], families["sft"]["blend"] = {"window": 16}, {}
     workspace = workspace_in(folder, {**families, "eval": {"domains": {"bench": domain("notes.txt", "text")}, "policy": "report"}})
     build_all(workspace)
     return workspace

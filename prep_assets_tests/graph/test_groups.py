@@ -243,6 +243,7 @@ def test_the_graph_has_groups_where_a_domain_gives_them(made: Workspace, tmp_pat
     assert list(assets_of(made)) == [*rl, *groups] and set(EVERY) == {
         *(*ASSETS, *groups),
         *(f"{family}_{judged}" for family in TRAINED for judged in ("quality", "leaks")),
+        *("pretrain_blend", "sft_blend"),
     }
     assert [asset_named(name, made).upstream(made) for name in groups] == [("rl_raw",), ("rl_groups_by_domain",)]
     without = workspace_of(tmp_path, {"gsm8k": domain("gsm8k.jsonl", "gsm8k")})

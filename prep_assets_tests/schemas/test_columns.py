@@ -123,8 +123,8 @@ def test_many_at_a_time(schema: str, ignore: tuple[str, ...], speakers: str, mon
         assert (many.account.counts, many.account.unknown) == (alone.counts, alone.unknown)
 
     check()
-    assert read_in_columns > 2 or "." in str(ignore)
-    assert without_views > 2 or "." in str(ignore)
+    assert read_in_columns > 0 or "." in str(ignore)
+    assert without_views > 0 or "." in str(ignore)
 
 
 def message(role, content, **fields):
