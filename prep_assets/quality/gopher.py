@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Annotated
 
+import numpy as np
 from pydantic import Field
 
-from prep_assets.quality.steps import Finding, Step, by_text, quality_step
+from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
+from prep_assets.quality.words import words_of
 from prep_assets.samples import document
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
-_WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]+")
 TOP_N_GRAMS = ((2, 0.2), (3, 0.18), (4, 0.16))
 DUPLICATE_N_GRAMS = ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.10))
 """n → the largest share of a text's characters that its most frequent n-gram, or its repeated n-grams, may have."""
-
-
-def words_of(text: str) -> list[str]:
-    """Words and runs of punctuation."""
-    return _WORD.findall(text)
 
 
 @quality_step(
@@ -54,18 +50,15 @@ def gopher_quality(
         min_stop_words: how many different ones of the, be, to, of, and, that, have, with.
     """
 
-    def rule(text: str) -> Finding | None:
-        words = words_of(text)
-        lengths = [len(word) for word in words if word[0].isalnum() or word[0] == "_"]
-        count = len(lengths)
+    def rule(text: str, count: int, characters: int, words: int, alphabetic: int, stops: int) -> Finding | None:
         if count < min_words:
             return "gopher_short_doc", f"{count:,} words, min_words is {min_words:,}"
         if count > max_words:
             return "gopher_long_doc", f"{count:,} words, max_words is {max_words:,}"
-        mean = sum(lengths) / max(1, count)
+        mean = characters / max(1, count)
         if not min_word_length <= mean <= max_word_length:
             return "gopher_word_length", f"words of {mean:.1f} characters on average, allowed are {min_word_length} to {max_word_length}"
-        symbols = max(text.count("#"), text.count("...") + text.count("…")) / max(1, len(words))
+        symbols = max(text.count("#"), text.count("...") + text.count("…")) / max(1, words)
         if symbols > max_symbols:
             return "gopher_symbols", f"{symbols:.2f} hash signs or ellipses per word, max_symbols is {max_symbols}"
         lines = text.splitlines() or [""]
@@ -75,14 +68,28 @@ def gopher_quality(
         ellipses = sum(line.rstrip().endswith(("...", "…")) for line in lines) / len(lines)
         if ellipses > max_ellipses:
             return "gopher_ellipses", f"{ellipses:.0%} of the lines end with an ellipsis, max_ellipses is {max_ellipses:.0%}"
-        alphabetic = sum(any(map(str.isalpha, word)) for word in words) / max(1, len(words))
-        if alphabetic < min_alphabetic:
-            return "gopher_alphabetic", f"{alphabetic:.0%} of the words have a letter, min_alphabetic is {min_alphabetic:.0%}"
-        if (stops := len(STOP_WORDS.intersection(words))) < min_stop_words:
+        if (letters := alphabetic / max(1, words)) < min_alphabetic:
+            return "gopher_alphabetic", f"{letters:.0%} of the words have a letter, min_alphabetic is {min_alphabetic:.0%}"
+        if stops < min_stop_words:
             return "gopher_stop_words", f"{stops} different stop words, min_stop_words is {min_stop_words}"
         return None
 
-    return by_text(rule)
+    def judge(examples: Examples) -> Judged:
+        words = examples.words
+        is_word = words.each(lambda word: word[0].isalnum() or word[0] == "_")
+        stop_words = (words.total(words.ids == number) > 0 for number, word in enumerate(words.known) if word in STOP_WORDS)
+        counted = (
+            words.total(is_word),
+            words.total(is_word * words.each(len)),
+            np.diff(words.ends, prepend=0),
+            words.total(words.each(lambda word: any(map(str.isalpha, word)))),
+            sum(stop_words, np.zeros(len(examples), np.int64)),
+        )
+        numbers = zip(*(column.tolist() for column in counted), strict=True)
+        found = ((at, rule(text, *of_text)) for at, (text, of_text) in enumerate(zip(examples.texts, numbers, strict=True)))
+        return Judged({at: finding for at, finding in found if finding is not None})
+
+    return by_block(judge)
 
 
 @quality_step(
@@ -98,7 +105,7 @@ def gopher_repetition(*, max_lines: Share = 0.3, max_paragraphs: Share = 0.3, ma
         max_characters: share of characters in them. The shares for n-grams are those of the table.
     """
 
-    def rule(text: str) -> Finding | None:
+    def rule(text: str, sizes: Set[int]) -> Finding | None:
         if not text:
             return "gopher_empty", "0 characters"
         for what, parts, most in (
@@ -113,18 +120,30 @@ def gopher_repetition(*, max_lines: Share = 0.3, max_paragraphs: Share = 0.3, ma
                     f"gopher_{what}",
                     f"{what} that stood before have {characters:.0%} of the characters, at most {max_characters:.0%} may",
                 )
-        words = words_of(text)
+        words = words_of(text) if sizes else []
         for size, most in TOP_N_GRAMS:
+            if size not in sizes:
+                continue
             grams = Counter(" ".join(words[at : at + size]) for at in range(len(words) - size + 1))
             top, count = grams.most_common(1)[0] if grams else ("", 0)
             if (share := len(top) * count / len(text)) > most:
                 return "gopher_top_n_gram", f"one {size}-gram has {share:.0%} of the characters, at most {most:.0%} may"
         for size, most in DUPLICATE_N_GRAMS:
-            if (share := _repeated_characters(words, size) / len(text)) > most:
+            if size in sizes and (share := _repeated_characters(words, size) / len(text)) > most:
                 return "gopher_n_grams", f"{size}-grams that stood before have {share:.0%} of the characters, at most {most:.0%} may"
         return None
 
-    return by_text(rule)
+    def judge(examples: Examples) -> Judged:
+        characters = np.array([*map(len, examples.texts)], np.int64)
+        may_repeat = examples.words.may_repeat(characters, TOP_N_GRAMS, DUPLICATE_N_GRAMS)
+        sizes = [set[int]() for _ in examples.texts]
+        for size, texts in may_repeat.items():
+            for at in np.flatnonzero(texts).tolist():
+                sizes[at].add(size)
+        found = ((at, rule(text, sizes[at])) for at, text in enumerate(examples.texts))
+        return Judged({at: finding for at, finding in found if finding is not None})
+
+    return by_block(judge)
 
 
 def repeated(parts: Sequence[str]) -> list[str]:

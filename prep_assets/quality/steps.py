@@ -26,6 +26,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
+from prep_assets.quality.words import Words
 from prep_assets.samples import IMAGE, Contrast, Example, Group, Pair, Prompt, Sample, Turn
 from prep_assets.schemas.registry import check_options, own_code_hash, own_function
 
@@ -61,6 +62,11 @@ class Examples(Struct, frozen=True, dict=True):
     def texts(self) -> list[str]:
         """All text of each example, with a blank line between its parts."""
         return ["\n\n".join(text for _, text in parts) for parts in self.parts]
+
+    @cached_property
+    def words(self) -> Words:
+        """The words of the texts."""
+        return Words.of(self.texts)
 
 
 def _parts(example: Example) -> list[tuple[str, str]]:

@@ -8,8 +8,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from prep_assets.quality.gopher import Share, repeated, words_of
+from prep_assets.quality.gopher import Share, repeated
 from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, by_text, quality_step
+from prep_assets.quality.words import words_of
 from prep_assets.samples import document
 
 _ENDS = (".", "?", "!", '"', "'")
