@@ -15,6 +15,7 @@ from prep_assets.cli.data import AlsoModelLink, certify, dataset_info, doctor, m
 from prep_assets.cli.keep import forget, prune
 from prep_assets.cli.look import inspect, leaks, quarantine, report, stats, view
 from prep_assets.cli.ship import describe, export, launch_snippet, path, push, release
+from prep_assets.cli.start import init, json_schema
 from prep_assets.cli.trace import compare, diff, impact, trace, where
 from prep_assets.cli.verify import scrub, selftest, verify
 from prep_assets.errors import PrepAssetsError
@@ -68,7 +69,7 @@ def prep_assets(
 
 GROUPS = {
     "Every day": (build, status, inspect, verify, report),
-    "Build: schemas, templates, pipelines": (demo, schemas, sniff, dataset_info, certify, preprocess, migrate),
+    "Build: schemas, templates, pipelines": (init, demo, schemas, sniff, dataset_info, json_schema, certify, preprocess, migrate),
     "Look: figures, refused records, labels": (stats, view, quarantine, leaks, doctor),
     "Find: where rows come from, what changes": (trace, where, diff, compare, impact),
     "Ship: to trainers and to others": (path, export, launch_snippet, describe, release, push),

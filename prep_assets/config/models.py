@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from prep_assets.config.base import LONGEST, MOST, MOST_SEED, Fixed, ImageRule, Model
 from prep_assets.config.family import Blend, Chat, Documents, Family, Images, Packing, Preprocessing, WindowBlend
@@ -17,7 +17,11 @@ from prep_assets.errors import ConfigError
 from prep_assets.samples import Contrast, Pair, Prompt
 
 Action = Literal["train", "mask"]
-Bos = Annotated[Literal["auto", "true", "false"], BeforeValidator(lambda value: str(value).lower() if isinstance(value, bool) else value)]
+Bos = Annotated[
+    Literal["auto", "true", "false"],
+    BeforeValidator(lambda value: str(value).lower() if isinstance(value, bool) else value),
+    WithJsonSchema({"enum": ["auto", "true", "false", True, False]}),
+]
 """Accepts YAML's true and false as the words."""
 
 

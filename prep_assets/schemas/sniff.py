@@ -44,7 +44,7 @@ def sniff(payloads: Sequence[Mapping[str, Any]]) -> list[Fit]:
     The order is by most rows converted, then fewest fields unread, then general schemas before those for a special purpose, then by name.
     """
     fits = [_fit(schema, payloads) for schema in schemas().values()]
-    return sorted(fits, key=lambda fit: (-fit.fitting, len(fit.unread) + len(fit.passed_over), _specialty(fit.schema), fit.schema))
+    return sorted(fits, key=lambda fit: (-fit.fitting, len(fit.unread) + len(fit.passed_over), specialty(fit.schema), fit.schema))
 
 
 def _fit(schema: Schema, payloads: Sequence[Mapping[str, Any]]) -> Fit:
@@ -61,7 +61,7 @@ def _fit(schema: Schema, payloads: Sequence[Mapping[str, Any]]) -> Fit:
     return Fit(schema.name, fitting, len(payloads), tuple(account.unknown), tuple(account.counts), rejection)
 
 
-def _specialty(name: str) -> int:
+def specialty(name: str) -> int:
     """0 for general schemas; 1 for another project's hook or handler, or a special reading of rows that a general schema reads too; 2 for one that
     turns rows of other kinds into pretraining text."""
     if name.endswith("PretrainHandler"):

@@ -49,7 +49,7 @@ def page_of(text: str, **more: Any) -> dict[str, Any]:
     return {
         "measured": [], "steps": [], "waterfall": Markup(""), "stages": [], "shown": 0, "total": 0, "refused": 0, "refused_total": 0,
         "title": text, "summary": text, "figures": [(text, text)], "checks": [(text, text, False, text)], "pictures": [(text, Markup(""), text)],
-        "files": [(text, 1, text)], "recipe": [(text, text)], "commands": [(text, text)], "notes": [text], **more,
+        "files": [(text, 1, text)], "recipe": [(text, text)], "quality": [(text, text, text, text)], "commands": [(text, text)], "notes": [text], **more,
     }  # fmt: skip
 
 

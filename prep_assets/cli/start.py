@@ -1,0 +1,245 @@
+"""`prep-assets init`, a configuration for one's own files, and `json-schema`, what an editor needs to know of configuration files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from msgspec import Struct
+
+from prep_assets.cli import terminal
+from prep_assets.cli.ship import TRAINERS
+from prep_assets.errors import ConfigError, SourceError, nearest
+
+if TYPE_CHECKING:
+    from prep_assets.schemas.sniff import Fit
+
+SNIFFED = 100
+"""Rows of each file that decide its schema."""
+SMALL = 64 << 20
+"""Bytes of files that `init` builds at once."""
+EDITOR = ".schemas"
+"""The folder of JSON Schema files beside the configuration."""
+
+
+class Start(Struct, frozen=True):
+    """A family as `init` begins it.
+
+    Attributes:
+        makes: the asset that is built and shown.
+        what: what is trained, in words.
+        lines: the options of the file, commented.
+    """
+
+    makes: str
+    what: str
+    lines: str
+
+
+_CHAT = "template: {template}           # the tokenizer's own chat template, a shipped one (prep-assets certify), or a .jinja file\n"
+STARTS: dict[str, Start] = {
+    "pretrain": Start(
+        "pretrain_tokens", "documents, every token", "append_eod: true               # each document ends with the end-of-text token\n"
+    ),
+    "sft": Start(
+        "sft_packed",
+        "answers of chats and instructions",
+        _CHAT
+        + "mask: {{assistant: train, completion: train}}   # what is trained, by role; all else is masked\n"
+        + "preprocessing: {{max_seq_len: {row_len}, deduplicate: true}}\n"
+        + "truncation: drop               # an example that is longer: refuse it, or cut it (start, end, turns, prompt)\n"
+        + "packing: {{strategy: bfd, row_len: {row_len}}}   # documents are never cut; see docs/packing.md\n",
+    ),
+    "preference": Start(
+        "preferences",
+        "pairs of a better and a worse answer",
+        _CHAT + "test_fraction: 0.05            # pairs held out, by hash of the prompt\n",
+    ),
+    "rl": Start("rl_prompts", "prompts with a known answer", _CHAT),
+    "contrastive": Start("contrastive", "queries with texts that belong to them", ""),
+}
+
+
+def init(
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE]…", show_default=False, help="Files, globs, URLs or hub addresses.")
+    ] = None,
+    tokenizer: Annotated[str | None, typer.Option("--tokenizer", "-t", help="A tokenizer's directory, or NAME@COMMIT of the hub.")] = None,
+    train: Annotated[str | None, typer.Option("--train", help=f"What is trained: {', '.join(STARTS)}.")] = None,
+    trainer: Annotated[str | None, typer.Option("--for", metavar="TRAINER", help=f"Who reads it: {', '.join(TRAINERS)}, or none.")] = None,
+    template: Annotated[str, typer.Option("--template", help="The chat template.")] = "tokenizer",
+    row_len: Annotated[int, typer.Option("--row-len", min=2, help="Tokens of a packed row.")] = 2048,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The folder of the configuration.")] = Path("configs"),
+    build: Annotated[
+        bool, typer.Option("--build/--no-build", help="Build it at once where the files are small, and show its first row.")
+    ] = True,
+) -> None:
+    """Write a configuration for your own files: find their schemas, build them, and show the first row. What no option says is asked for."""
+    from prep_assets.config.loading import load_family
+    from prep_assets.data.files import find_files
+
+    asked = files or _ask("files", "Which files? (paths, globs, URLs or hub:// addresses, separated by spaces)").split()
+    fits = {address: _sniffed(address) for address in asked}
+    likely = next((name for name in STARTS if all(_fitting(found, name) for found in fits.values())), "sft")
+    train = train or _ask("--train", f"What do you train? ({', '.join(STARTS)})", likely)
+    if train not in STARTS:
+        raise ConfigError(f"--train {train!r} is not one of {', '.join(STARTS)}{nearest(train, STARTS)}")
+    tokenizer = tokenizer or _ask("--tokenizer", "Which tokenizer? (a directory, or NAME@COMMIT of the hub)")
+    trainer = trainer or (_ask("--for", f"Who reads it? ({', '.join(TRAINERS)}, none)", "none") if sys.stdin.isatty() else "none")
+    if trainer != "none" and trainer not in TRAINERS:
+        raise ConfigError(f"no trainer {trainer!r}{nearest(trainer, TRAINERS) or '.'} There are: {', '.join(TRAINERS)}, none")
+    path = out / f"{train}.yaml"
+    if path.exists():
+        raise ConfigError(
+            f"{path} is there already. Add domains to it (prep-assets sniff FILE prints them), or name another folder with --out"
+        )
+    domains = _domains(fits, train, out)
+    text = _text(train, tokenizer, template, row_len, domains, trainer, out)
+    out.mkdir(parents=True, exist_ok=True)
+    _write_schema(train, out / EDITOR)
+    path.write_text(text, "utf-8")
+    console = terminal.out()
+    console.print(f"{path}: {terminal.counted(len(domains), 'domain')}", style="bold")
+    for name, (_, fit) in domains.items():
+        console.print(
+            f"  {name}: {fit.schema}, {fit.fitting:,} of the first {fit.rows:,} rows fit"
+            + (f"; not: {fit.refusal[:160]}" if fit.refusal else "")
+        )
+    load_family(train, out)
+    size = sum(file.size or SMALL for address in asked for file in find_files([address], Path.cwd()))
+    if build and size < SMALL:
+        _build(out, train)
+    else:
+        console.print(f"next: PREP_ASSETS_CONFIG_DIR={out} prep-assets build {STARTS[train].makes}")
+
+
+def _ask(option: str, question: str, default: str | None = None) -> str:
+    """An answer from the keyboard.
+
+    Raises:
+        ConfigError: nobody is there to answer.
+    """
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{option} is missing, and nobody is at the keyboard to say it. See prep-assets init --help")
+    answer: str = typer.prompt(question, default=default)
+    return answer
+
+
+def _sniffed(address: str) -> list[Fit]:
+    """The schemas that fit the first rows of a file, best first."""
+    from prep_assets.data.files import find_files
+    from prep_assets.schemas.sniff import sniff
+
+    rows, unreadable = terminal.first_rows(find_files([address], Path.cwd()), SNIFFED)
+    if not rows:
+        raise SourceError(f"{address}: no readable row{f'; the first: {unreadable[0]}' if unreadable else ''}")
+    return [fit for fit in sniff([payload for _, payload in rows]) if fit.fitting]
+
+
+def _fitting(fits: Sequence[Fit], family: str) -> Fit | None:
+    """The best schema of those that a family takes; none that is for a special purpose, as rows do not say whether it is meant."""
+    from prep_assets.explain.editor import schemas_of
+    from prep_assets.schemas.sniff import specialty
+
+    known = schemas_of(family)
+    return next((fit for fit in fits if fit.schema in known and not specialty(fit.schema)), None)
+
+
+def _domains(fits: dict[str, list[Fit]], family: str, out: Path) -> dict[str, tuple[dict[str, Any], Fit]]:
+    """A domain for each file, called as it is."""
+    domains: dict[str, tuple[dict[str, Any], Fit]] = {}
+    for address, found in fits.items():
+        if (fit := _fitting(found, family)) is None:
+            others = ", ".join(fit.schema for fit in found[:5]) or "none"
+            raise ConfigError(
+                f"{address}: no schema of {family} fits its rows; of other families these do: {others}. See prep-assets sniff {address} --all, or "
+                "write one of your own: docs/add-a-data-set.md"
+            )
+        stem = re.sub(r"[^A-Za-z0-9_-]+", "_", re.split(r"[.*?]", address.rstrip("/").rpartition("/")[2])[0]).strip("_-") or "data"
+        name = next(candidate for candidate in (stem, *(f"{stem}_{number}" for number in range(2, 10_000))) if candidate not in domains)
+        local = "://" not in address and not Path(address).expanduser().is_absolute()
+        domain = {"files": [os.path.relpath(address, out) if local else address], "schema": fit.schema}
+        domains[name] = (domain | ({"ignore": list(fit.unread)} if fit.unread else {}), fit)
+    return domains
+
+
+def _text(
+    family: str, tokenizer: str, template: str, row_len: int, domains: dict[str, tuple[dict[str, Any], Fit]], trainer: str, out: Path
+) -> str:
+    """The configuration file."""
+    from prep_assets.schemas.reader import in_one_line
+
+    start = STARTS[family]
+    name, _, commit = tokenizer.partition("@")
+    place = os.path.relpath(name, out) if Path(name).expanduser().is_dir() and not Path(name).is_absolute() else name
+    lines = [
+        f"# yaml-language-server: $schema={EDITOR}/{family}.json",
+        f"# {start.what[0].upper()}{start.what[1:]}. Paths are relative to this file; docs/configuration.md has every key.",
+        f"tokenizer: {json.dumps(place)}",
+        *([f"tokenizer_revision: {json.dumps(commit)}"] if commit else []),
+        *start.lines.format(template=json.dumps(template), row_len=row_len).splitlines(),
+        "domains:",
+        *(f"  {domain}: {in_one_line(entry)}" for domain, (entry, _) in domains.items()),
+    ]
+    if trainer != "none":
+        launch = TRAINERS[trainer]
+        if launch.asset.partition("_")[0] not in (family, f"{family}s"):
+            raise ConfigError(
+                f"{trainer} reads {launch.asset}, which is not made of {family}.yaml. Leave --for out; docs/exports.md has all formats"
+            )
+        export = {"from": launch.asset, "to": launch.format, **({"options": dict(launch.options)} if launch.options else {})}
+        lines += [f"exports:                       # files that {trainer} reads", f"  {trainer.replace('-', '_')}: {in_one_line(export)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _build(out: Path, family: str) -> None:
+    """Build the family's last asset, and show its first row."""
+    from prep_assets.cli.look import show_row
+    from prep_assets.config.loading import store_dir
+    from prep_assets.engine import build
+    from prep_assets.pipeline.workspace import Workspace
+    from prep_assets.stores.bucket import local_root
+
+    workspace, console = Workspace(out.resolve(), local_root(store_dir())), terminal.out()
+    with terminal.Live(console) as live:
+        published = build(workspace, STARTS[family].makes, tell=live)[-1].published
+    console.print()
+    show_row(console, workspace, published, 0, most=200)
+    console.print(f"next: PREP_ASSETS_CONFIG_DIR={out} prep-assets report {STARTS[family].makes}")
+
+
+def json_schema(
+    family: Annotated[str | None, typer.Argument(metavar="[FAMILY]", show_default=False, help="A family, to print its schema.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write those of all families there.", show_default=False)
+    ] = None,
+) -> None:
+    """Print the JSON Schema of a family's configuration file, or write all of them, for editors that complete and check YAML.
+
+    An editor finds it by a first line such as: # yaml-language-server: $schema=.schemas/sft.json"""
+    from prep_assets.config.models import FAMILIES
+    from prep_assets.explain.editor import json_schema as described
+
+    if (family is None) == (out is None):
+        raise ConfigError("name a family, or a folder with --out")
+    if out is not None:
+        for name in FAMILIES:
+            _write_schema(name, out)
+        terminal.out().print(f"{out}: {', '.join(f'{name}.json' for name in FAMILIES)}")
+        return
+    if family is None or family not in FAMILIES:
+        raise ConfigError(f"no family {family!r}{nearest(str(family), FAMILIES) or '.'} There are: {', '.join(FAMILIES)}")
+    typer.echo(json.dumps(described(family), indent=1, ensure_ascii=False))
+
+
+def _write_schema(family: str, folder: Path) -> None:
+    from prep_assets.explain.editor import json_schema as described
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{family}.json").write_text(json.dumps(described(family), ensure_ascii=False) + "\n", "utf-8")

@@ -1,0 +1,97 @@
+"""`init`: from files to a looked-at row, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from typer.testing import CliRunner
+
+from prep_assets.cli import start
+from prep_assets.cli.main import app
+from prep_assets_tests.graph.workspaces import SAMPLES, TOKENIZER
+
+FLAGS = ("--tokenizer", TOKENIZER)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(tmp_path / "stores"))
+    for name in ("gsm8k.jsonl", "alpaca.json", "chats.jsonl", "notes.txt"):
+        (tmp_path / name).write_bytes((SAMPLES / name).read_bytes())
+    return tmp_path
+
+
+def init(*words: str, said: str | None = None) -> Any:
+    return CliRunner().invoke(app, ["init", *words], input=said)
+
+
+@pytest.mark.parametrize(
+    ("family", "files", "shown"),
+    [
+        ("sft", ["alpaca.json", "chats.jsonl"], "sft_packed row 0 of"),
+        ("rl", ["gsm8k.jsonl"], '"gold"'),
+        ("pretrain", ["notes.txt"], "no loss mask"),
+    ],
+)
+def test_from_files_to_a_row(here: Path, family: str, files: list[str], shown: str) -> None:
+    result = init(*files, *FLAGS, "--train", family)
+    assert result.exit_code == 0, result.output
+    assert shown in result.output
+    path = here / "configs" / f"{family}.yaml"
+    assert path.read_text("utf-8").startswith(f"# yaml-language-server: $schema=.schemas/{family}.json\n")
+    values = yaml.safe_load(path.read_text("utf-8"))
+    assert [*values["domains"]] == [file.partition(".")[0] for file in files]
+    described = json.loads((here / "configs" / ".schemas" / f"{family}.json").read_text("utf-8"))
+    assert [*Draft202012Validator(described).iter_errors(values)] == []
+    again = init(*files, *FLAGS, "--train", family)
+    assert again.exit_code == 1 and "is there already" in again.output
+
+
+def test_what_no_option_says_is_asked_for(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(["chats.jsonl gsm8k.jsonl", "sft", TOKENIZER, "trl"])
+    monkeypatch.setattr(start, "_ask", lambda option, question, default=None: next(answers))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    result = CliRunner().invoke(app, ["init", "--no-build", "--for", "trl"])
+    assert result.exit_code == 0, result.output
+    values = yaml.safe_load((here / "configs" / "sft.yaml").read_text("utf-8"))
+    assert values["exports"] == {"trl": {"from": "sft_packed", "to": "hf_arrow", "options": {"layout": "trl"}}}
+    assert "next: PREP_ASSETS_CONFIG_DIR=configs prep-assets build sft_packed" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "files is missing, and nobody is at the keyboard"),
+        (("chats.jsonl", "--train", "sft"), "--tokenizer is missing"),
+        (
+            ("chats.jsonl", "--train", "sftt", *FLAGS),
+            "--train 'sftt' is not one of pretrain, sft, preference, rl, contrastive; did you mean 'sft'?",
+        ),
+        (
+            ("chats.jsonl", "--train", "preference", *FLAGS),
+            "chats.jsonl: no schema of preference fits its rows; of other families these do: messages",
+        ),
+        (("chats.jsonl", "--train", "sft", "--for", "trll", *FLAGS), "no trainer 'trll'; did you mean 'trl'?"),
+        (("chats.jsonl", "--train", "sft", "--for", "litgpt", *FLAGS), "litgpt reads pretrain_tokens, which is not made of sft.yaml"),
+        (("nowhere.jsonl", "--train", "sft", *FLAGS), "nowhere.jsonl"),
+    ],
+)
+def test_mistakes_write_nothing(here: Path, words: tuple[str, ...], message: str) -> None:
+    result = init(*words)
+    assert result.exit_code == 1
+    assert message in " ".join(result.output.split())
+    assert not (here / "configs").exists()
+
+
+def test_json_schema(here: Path) -> None:
+    printed = CliRunner().invoke(app, ["json-schema", "eval"])
+    assert json.loads(printed.stdout)["title"] == "Eval"
+    assert CliRunner().invoke(app, ["json-schema", "--out", "s"]).exit_code == 0
+    assert sorted(path.stem for path in (here / "s").iterdir()) == ["contrastive", "eval", "preference", "pretrain", "rl", "sft"]
+    assert "no family 'stf'; did you mean 'sft'?" in CliRunner().invoke(app, ["json-schema", "stf"]).output
