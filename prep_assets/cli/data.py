@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import click
 import typer
+from msgspec import to_builtins
 from rich.console import Console
 from rich.text import Text
 from typer.core import TyperCommand
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
 # `prep-assets schemas` and `sniff`: the formats of rows that can be read.
 
 
-def schemas(name: Annotated[str | None, typer.Argument(show_default=False, help="A schema: show its options and a row.")] = None) -> None:
+def schemas(
+    name: Annotated[str | None, typer.Argument(show_default=False, help="A schema: show its options and a row.")] = None,
+    as_json: terminal.AsJson = False,
+) -> None:
     """List all schemas; or show the options of one and a row that it reads."""
     from prep_assets.schemas import registry
 
@@ -46,7 +50,10 @@ def schemas(name: Annotated[str | None, typer.Argument(show_default=False, help=
         by_word = {word: schema for schema in known.values() for word in (schema.name, *schema.aliases)}
         if name not in by_word:
             raise ConfigError(f"no schema {name!r}{nearest(name, by_word) or '.'} Known: {', '.join(known)}")
-        _show_schema(console, by_word[name])
+        terminal.print_json(_described(by_word[name])) if as_json else _show_schema(console, by_word[name])
+        return
+    if as_json:
+        terminal.print_json([_described(schema) for schema in known.values()])
         return
     listed = sorted(known.values(), key=lambda schema: schema.name.lower())
     rows = [(schema.name, gives(schema.gives), Text(schema.summary), "\n".join(schema.aliases)) for schema in listed]
@@ -54,6 +61,13 @@ def schemas(name: Annotated[str | None, typer.Argument(show_default=False, help=
     shown.columns[0].no_wrap = True  # names stay whole, to be copied
     console.print(shown)
     console.print("prep-assets schemas NAME shows the options of one; prep-assets sniff FILE finds the ones that fit a file", style="dim")
+
+
+def _described(schema: Schema) -> dict[str, Any]:
+    """A schema as JSON."""
+    options = {name: str(parameter.annotation) for name, parameter in schema.options.items()}
+    described = {"name": schema.name, "gives": gives(schema.gives), "summary": schema.summary, "aliases": list(schema.aliases)}
+    return {**described, "options": options, "example": dict(schema.example)}
 
 
 def gives(form: type | UnionType) -> str:
@@ -83,6 +97,7 @@ def sniff(
     format: Annotated[str | None, typer.Option("--format", help="The format, where the file's name does not say it.")] = None,
     count: Annotated[int, typer.Option("-n", min=1, help="How many records to try.")] = 100,
     every: Annotated[bool, typer.Option("--all", help="List also the schemas that need a field which these records lack.")] = False,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Try every schema on the first records of a file: which fit, and why the others do not. Exit code 1 when none fits."""
     from prep_assets.data.files import find_files
@@ -98,6 +113,11 @@ def sniff(
     known = registered()
     fitting = [fit for fit in fits if fit.fitting]
     console = terminal.out()
+    if as_json:
+        terminal.print_json({"fits": to_builtins(fits), "unreadable": unreadable})
+        if not fitting:
+            raise typer.Exit(1)
+        return
     if fitting:
         headings = ("schema", "gives", "records", "fields it does not use", "first refusal")
         lines = [_fit_row(fit, gives(known[fit.schema].gives)) for fit in fitting]

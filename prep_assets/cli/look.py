@@ -36,10 +36,17 @@ def inspect(
     row: Annotated[int, typer.Option("--row", "-r", help="Row, record or line, counted from 0.")] = 0,
     stream: terminal.Stream = None,
     ids: Annotated[bool, typer.Option("--ids", help="One token a line, with its id, position and loss weight.")] = False,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Show a row: trained tokens bold and green (in ⟦ ⟧ where there is no colour), masked ones dim, │ where a document begins."""
     workspace = terminal.opened()
     published = terminal.one_store(workspace, asset, partition)
+    if as_json:
+        from prep_assets.graph.graph import store_of
+
+        with terminal.reading(published):
+            terminal.print_json(to_builtins(store_of(workspace, published).preview(row, stream=stream, limit=LIMIT)))
+        return
     show_row(terminal.out(), workspace, published, row, stream=stream, ids=ids)
 
 
@@ -255,6 +262,7 @@ def quarantine(
         str | None, typer.Option("--reason", metavar="R", help="Only this reason, e.g. too_long or schema/missing_field.")
     ] = None,
     count: Annotated[int, typer.Option("-n", min=1, help="How many records to show.")] = 10,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Show refused records: where each comes from, why it was refused, and what it holds."""
     from itertools import islice
@@ -266,6 +274,13 @@ def quarantine(
     above = asset_named(asset, workspace).upstream(workspace)
     counts = _counts(published, reason)
     console = terminal.out()
+    if as_json:
+        records = [
+            {"store": store.manifest.label, **to_builtins(refusal)} for store, refusal in islice(_rejections(published, reason), count)
+        ]
+        listed = [{"store": name, "reason": stage_reason, "records": number} for name, stage_reason, number in counts]
+        terminal.print_json({"counts": listed, "records": records})
+        return
     if not counts:
         console.print(f"{asset}: no record was refused here" + "".join(f"; what feeds it: prep-assets quarantine {name}" for name in above))
         return

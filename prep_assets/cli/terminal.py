@@ -309,6 +309,7 @@ def texts_of(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
 # The stores that arguments of commands name.
 
 AssetName = Annotated[str, typer.Argument(metavar="ASSET", show_default=False, help="An asset, e.g. sft_packed.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 Partition = Annotated[
     str | None, typer.Option("--partition", "-p", metavar="P", help="A domain, for an asset that has one store for each.")
 ]

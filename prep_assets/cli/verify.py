@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from rich.console import Console
 from rich.text import Text
 
@@ -40,16 +40,21 @@ def verify(
         str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset; all that have stores when left out.")
     ] = None,
     partition: terminal.Partition = None,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Run every check on the published stores again. Exit code 1 when one fails, or when there is no store."""
     workspace = terminal.opened()
     wanted, missing = _stores(workspace, asset, partition)
     outcomes = _run_all(workspace, wanted)
-    console = terminal.out()
+    console, failed = terminal.out(), [outcome for outcome in outcomes if not outcome.verdict.passed]
+    if as_json:
+        terminal.print_json({"checks": to_builtins(outcomes), "not_built": missing})
+        if failed:
+            raise typer.Exit(1)
+        return
     _show(console, outcomes)
     for name in missing:
         console.print(f"not built, so not checked: {name}", style="dim")
-    failed = [outcome for outcome in outcomes if not outcome.verdict.passed]
     for outcome in failed:
         _show_failure(console, workspace, outcome)
     if failed:
@@ -155,6 +160,7 @@ def scrub(
     ] = "1GiB",
     remote: Annotated[bool, typer.Option("--remote", help="Read remote sources too, each again as a whole.")] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Build damaged stores and those made from them again.")] = False,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Read stores and sources again, from where the last scrub stopped, and compare them with their hashes. Exit code 1 where something is damaged.
 
@@ -165,7 +171,9 @@ def scrub(
 
     workspace = terminal.opened()
     result = read_again(workspace, _bytes(budget), remote=remote)
-    console = terminal.out()
+    console = terminal.err() if as_json else terminal.out()
+    if as_json:
+        terminal.print_json(to_builtins(result))
     console.print(
         f"read {terminal.size(result.read)} of {terminal.size(result.total)}, {terminal.counted(len(result.damaged), 'file')} damaged"
     )
@@ -204,6 +212,7 @@ def selftest(
         str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset with tokens or lines; all when left out.")
     ] = None,
     partition: terminal.Partition = None,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Shift masks, swap pairs, leak test rows … on copies of your rows: each must be caught by its check. Exit code 1 when one is not.
 
@@ -216,6 +225,7 @@ def selftest(
     workspace = terminal.opened()
     console = terminal.out()
     uncaught = stores = tried = 0
+    found = dict[str, Any]()
     for name in (asset,) if asset else [name for name in TESTED if name in assets_of(workspace)]:
         node, partitions = asset_and_partitions(workspace, name, partition)
         for key in partitions:
@@ -224,6 +234,7 @@ def selftest(
                 continue
             stores += 1
             trials = run_selftest(workspace, published)
+            found[published.manifest.label] = [{**to_builtins(trial), "passed": trial.passed} for trial in trials]
             shown = terminal.table("corruption", "must be caught by", "caught", "what the check says", title=published.manifest.label)
             for trial in trials:
                 uncaught += not trial.passed
@@ -233,9 +244,15 @@ def selftest(
                 caught = f"{trial.caught} of {trial.tried}" if trial.mutation else "passes" if trial.passed else "fails"
                 caught = caught if trial.tried else "no row fits"
                 shown.add_row(label, trial.check, caught, trial.shown[:72], style=style)
-            console.print(shown)
+            if not as_json:
+                console.print(shown)
     if not stores:
         raise StoreError("no store with tokens or lines is built. Build one with:\n  prep-assets build sft_packed")
+    if as_json:
+        terminal.print_json(found)
+        if uncaught:
+            raise typer.Exit(1)
+        return
     if uncaught:
         console.print(f"{uncaught} corruptions were not caught", style="bold red")
         raise typer.Exit(1)

@@ -1,0 +1,64 @@
+"""`--json`: every command that prints facts prints one JSON value on stdout, and nothing else there."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from prep_assets.cli.main import GROUPS, app
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets_tests.graph.workspaces import SAMPLES, TOKENIZER
+
+COMMANDS: dict[str, list[str]] = {
+    "build": ["sft_packed", "--dry-run"],
+    "status": [],
+    "inspect": ["sft_packed"],
+    "verify": ["sft_packed"],
+    "stats": ["sft_packed"],
+    "quarantine": ["sft_tokens"],
+    "doctor": ["--dataset", str(SAMPLES / "chats.jsonl"), "--trainer", "trl", "--tokenizer", TOKENIZER, "--template", "chatml"],
+    "trace": ["sft_packed", "--row", "0"],
+    "where": ["dolly#0"],
+    "impact": ["--set", "sft.packing.row_len=128"],
+    "compare": ["."],
+    "selftest": ["sft_packed"],
+    "scrub": ["--bytes", "1MB"],
+    "schemas": [],
+    "sniff": [str(SAMPLES / "chats.jsonl")],
+    "certify": ["chatml", "--tokenizer", TOKENIZER],
+}
+NEEDS_MORE = {"diff": "two versions", "forget": "a record that may go", "leaks": "an eval.yaml"}
+"""Commands whose own tests read their JSON, as they need another workspace."""
+
+
+def test_every_command_with_json_is_tried() -> None:
+    takes = {command.__name__ for commands in GROUPS.values() for command in commands if "as_json" in inspect.signature(command).parameters}
+    assert takes == {*COMMANDS, *NEEDS_MORE}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_stdout_is_one_json_value(command: str, built: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(built.stores)
+    result = CliRunner().invoke(app, [command, *COMMANDS[command], "--json"])
+    assert result.exit_code in (0, 1) and not isinstance(result.exception, ValueError | TypeError), result.output
+    found: Any = json.loads(result.stdout)
+    assert found
+
+
+def test_verdicts_and_rows_are_in_it(built: Workspace) -> None:
+    def said(*words: str) -> Any:
+        return json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+
+    [mask] = [check for check in said("verify", "sft_packed")["checks"] if check["check"] == "mask_alignment"]
+    assert (mask["asset"], mask["verdict"]["passed"]) == ("sft_packed", True)
+    row = said("inspect", "sft_packed")
+    assert len(row["tokens"]) == len(row["weights"]) == len(row["positions"]) > 100
+    refused = said("quarantine", "sft_tokens")
+    assert refused["counts"][0]["records"] >= 1 and refused["records"][0]["payload"]
+    assert all(trial["passed"] for trial in said("selftest", "sft_packed")["sft_packed"])
+    assert said("sniff", str(SAMPLES / "chats.jsonl"))["fits"][0]["schema"] == "messages"
+    assert "messages" in [schema["name"] for schema in said("schemas")]
