@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from prep_assets.defs.io_manager import StoreIOManager
     from prep_assets.engine.execute import build
     from prep_assets.errors import PrepAssetsError
+    from prep_assets.explain.notebook import row
     from prep_assets.explain.trace import trace
     from prep_assets.explain.where import where
     from prep_assets.exports import export
@@ -35,6 +36,7 @@ _WHERE = {
     "encode": "prep_assets.api",
     "pack": "prep_assets.packing",
     "export": "prep_assets.exports",
+    "row": "prep_assets.explain.notebook",
     "trace": "prep_assets.explain.trace",
     "where": "prep_assets.explain.where",
     "PrepAssetsError": "prep_assets.errors",
@@ -59,6 +61,7 @@ __all__ = [
     "pack",
     "plan",
     "render",
+    "row",
     "status",
     "trace",
     "verify",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 from msgspec import Struct
@@ -60,6 +61,12 @@ class Verdict:
     worst: Worst | None = None
     warns: bool = False
     say: Callable[[Numbers], str] | None = field(default=None, compare=False, repr=False)
+
+    def _repr_html_(self) -> str:
+        """As notebooks show it."""
+        mark = "⚠" if self.passed and self.warns else "✓" if self.passed else "✗"
+        numbers = "".join(f"<tr><th>{escape(name)}</th><td>{value:,}</td></tr>" for name, value in self.numbers.items())
+        return f"<p><b>{mark}</b> {escape(self.summary)}</p><table>{numbers}</table>"
 
 
 def holds(say: Callable[[Numbers], str], numbers: Numbers) -> Verdict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import Any, Literal, get_args, overload
 
@@ -398,6 +399,14 @@ class Store:
 
     def __bool__(self) -> bool:
         return True
+
+    def _repr_html_(self) -> str:
+        """As notebooks show it: its keys, with what their elements are."""
+        keys = [(key, f"{len(array):,}", np.dtype(array.dtype).name) for key, array in self.data.arrays.items()]
+        keys += [(key, f"{self.num_records:,}", "objects") for key in self.data.objects]
+        rows = "".join(f"<tr><th>{escape(key)}</th><td>{count}</td><td>{kind}</td></tr>" for key, count, kind in sorted(keys))
+        head = "<tr><th>key</th><th>elements</th><th>type</th></tr>"
+        return f"<p><b>{escape(str(self.path))}</b>: {self.format}, {self.num_records:,} records</p><table>{head}{rows}</table>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _open_folders, (self.path, self.folders, self.format, self.chosen, self.verify)
