@@ -106,6 +106,21 @@ class Words(Struct, frozen=True, eq=False):
             gram = gram * powers[at + n] + hashes[at + n]
         return may
 
+    def passages(self, size: int) -> tuple[Ints, npt.NDArray[np.uint64]]:
+        """All runs of `size` words inside a text: where each begins, and a hash of its words. Two different runs have the same one in 2**64 times."""
+        run, step, power = _mixed(self._hashes()[0]), 1, int(_BASE)
+        whole, length = run[:0], 0
+        while step <= size:  # runs of 1, 2, 4 … words; those that add up to `size` are put one after another
+            factor = np.uint64(power)
+            if size & step:
+                whole = whole[: max(0, len(run) - length)] * factor + run[length:] if length else run
+                length += step
+            run = run[: max(0, len(run) - step)] * factor + run[step:]
+            step, power = 2 * step, power * power % (1 << 64)
+        text = np.repeat(np.arange(len(self.ends)), np.diff(self.ends, prepend=0))
+        begins = np.flatnonzero(text[: len(whole)] == text[size - 1 :])
+        return begins, whole[begins]
+
     def _hashes(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
         """Of each word a polynomial over its characters, and the power of the base by which what stands before it is multiplied: uint64[N]."""
         sizes = np.array([*map(len, self.known)], np.int64)

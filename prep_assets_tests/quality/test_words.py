@@ -8,7 +8,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prep_assets.quality.passages import repeated_passages
+from prep_assets.quality.steps import Examples
 from prep_assets.quality.words import Words, words_of
+from prep_assets.samples import document
 
 TOP, REPEATED = ((2, 0.2), (3, 0.18), (4, 0.16)), ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.10))
 PIECES = st.sampled_from(["a", "b c", "bc", "d", "the end", "…", "#", "naïve", "日本", "a b", "x1", "one two three four five six"])
@@ -59,3 +62,43 @@ def test_words_are_those_of_each_text(texts: list[str]) -> None:
     split = [[words.known[number] for number in part.tolist()] for part in np.split(words.ids, words.ends[:-1])] if texts else []
     assert split == [words_of(text) for text in texts]
     assert words.total(words.each(len)).tolist() == [sum(map(len, of_text)) for of_text in split]
+
+
+@settings(deadline=None)
+@given(st.lists(TEXTS, max_size=6), st.integers(1, 12))
+def test_passages_are_equal_where_their_words_are(texts: list[str], size: int) -> None:
+    words = Words.of(texts)
+    begins, hashes = words.passages(size)
+    expected, at = list[tuple[int, tuple[str, ...]]](), 0
+    for text in texts:
+        split = words_of(text)
+        expected += [(at + first, tuple(split[first : first + size])) for first in range(len(split) - size + 1)]
+        at += len(split)
+    assert begins.tolist() == [begin for begin, _ in expected]
+    numbers: dict[int, tuple[str, ...]] = {}
+    for number, (_, passage) in zip(hashes.tolist(), expected, strict=True):
+        assert numbers.setdefault(number, passage) == passage
+    assert len(numbers) == len({passage for _, passage in expected})
+
+
+@settings(deadline=None)
+@given(st.lists(TEXTS, max_size=9), st.integers(5, 8), st.integers(1, 4), st.sampled_from([0.0, 0.3, 0.5, 0.9]))
+def test_what_stood_before_is_found(texts: list[str], size: int, block: int, max_share: float) -> None:
+    """Beside a plain set of tuples, whatever the blocks are."""
+    step = repeated_passages(words=size, max_share=max_share)
+    found, shares = dict[int, str](), list[float]()
+    for at in range(0, len(texts), block):
+        part = texts[at : at + block]
+        judged = step.judge(Examples([str(number) for number in range(len(part))], [document(text) for text in part]))
+        found |= {at + number: reason for number, (reason, _) in judged.found.items()}
+        shares += judged.notes["share"]
+    seen, expected = set[tuple[str, ...]](), list[float]()
+    for text in texts:
+        split, covered = words_of(text), set[int]()
+        for first in range(len(split) - size + 1):
+            passage = tuple(split[first : first + size])
+            covered |= {*range(first, first + size)} if passage in seen else set()
+            seen.add(passage)
+        expected.append(len(covered) / max(1, len(split)))
+    assert shares == [round(share, 4) for share in expected]
+    assert found == {number: "repeated_passage" for number, share in enumerate(expected) if share > max_share}
