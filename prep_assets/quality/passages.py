@@ -11,51 +11,38 @@ from pydantic import Field
 from prep_assets.quality.gopher import Share
 from prep_assets.quality.steps import Examples, Judged, Step, quality_step
 from prep_assets.samples import document
+from prep_assets.stores.arrays import Spool, batches, sorted_groups, zeros
 
 REASON = "repeated_passage"
 _SAID = "The old mill by the river was built of grey stone and its wheel turned for three hundred years without a stop until the flood came and took it. "
 
 
-class _Seen:
-    """A growing set of 64-bit hashes: sorted arrays, each at least twice as long as the next, so that one of n hashes is looked up in log n of them."""
-
-    def __init__(self) -> None:
-        self._runs: list[npt.NDArray[np.uint64]] = []
-
-    def has(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Which of these were added before."""
-        found = np.zeros(len(hashes), bool)
-        for run in self._runs:
-            at = np.minimum(np.searchsorted(run, hashes), len(run) - 1)
-            found |= run[at] == hashes
-        return found
-
-    def add(self, hashes: npt.NDArray[np.uint64]) -> None:
-        """Add hashes, each once, sorted."""
-        while self._runs and len(self._runs[-1]) < 2 * len(hashes):
-            hashes = np.union1d(self._runs.pop(), hashes)
-        if len(hashes):
-            self._runs.append(hashes)
-
-
 class RepeatedPassages(Step):
-    """Notes 8 bytes in memory for each different passage."""
+    """Notes 8 bytes for each passage of an example, on disk; sorts them at the end."""
 
     def __init__(self, words: int, max_share: float) -> None:
-        self._words, self._max_share, self._seen = words, max_share, _Seen()
+        self._words, self._max_share = words, max_share
+        self._passages, self._counts = Spool(np.uint64), Spool(np.int64)
 
     def judge(self, examples: Examples) -> Judged:
-        """Find what stood in an earlier example, or earlier in the same one."""
-        words, size = examples.words, self._words
-        begins, hashes = words.passages(size)
-        different, first = np.unique(hashes, return_index=True)
-        again = np.ones(len(hashes), bool)
-        again[first] = self._seen.has(different)
-        self._seen.add(different)
-        covered = np.zeros(len(words.ids) + 1, np.int64)
-        np.add.at(covered, begins[again], 1)
-        np.add.at(covered, begins[again] + size, -1)
-        repeated, counts = words.total(np.cumsum(covered)[:-1] > 0), np.diff(words.ends, prepend=0)
+        """Note the examples."""
+        self._passages.append(examples.words.passages(self._words)[1])
+        self._counts.append(np.diff(examples.words.ends, prepend=0))
+        return Judged()
+
+    def finish(self, kept: npt.NDArray[np.bool_]) -> Judged:
+        """Find what stood in an earlier example that is kept, or earlier in the same one."""
+        passages, counts, size = self._passages.array(), np.asarray(self._counts.array()), self._words
+        ends = np.cumsum(np.maximum(counts - size + 1, 0))
+        again = zeros(len(passages), np.bool_)
+        for places in sorted_groups(passages):
+            places = places[kept[np.searchsorted(ends, places, "right")]]
+            same = passages[places[1:]] == passages[places[:-1]]
+            again[places[1:][same]] = True
+        repeated = np.zeros(len(counts), np.int64)
+        for texts in batches(ends, 1 << 20):
+            begin = int(ends[texts.start - 1]) if texts.start else 0
+            repeated[texts] = _covered(again[begin : int(ends[texts.stop - 1])], counts[texts], size)
         shares = repeated / np.maximum(counts, 1)
         found = {
             at: (
@@ -66,6 +53,22 @@ class RepeatedPassages(Step):
             for at in np.flatnonzero(shares > self._max_share).tolist()
         }
         return Judged(found, {"share": np.round(shares, 4).tolist()})
+
+
+def _covered(again: npt.NDArray[np.bool_], counts: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+    """How many words of each text stand in passages that stood before.
+
+    Args:
+        again: of each passage of these texts, whether it stood before.
+        counts: words of each text.
+    """
+    per_text = np.maximum(counts - size + 1, 0)
+    shift = np.repeat(np.cumsum(counts) - counts - (np.cumsum(per_text) - per_text), per_text)  # from a passage to its first word
+    begins = np.flatnonzero(again)
+    begins = begins + shift[begins]
+    changes = np.bincount(begins, minlength=int(counts.sum()) + 1) - np.bincount(begins + size, minlength=int(counts.sum()) + 1)
+    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.cumsum(changes)[:-1] > 0)])
+    return np.diff(sums[np.cumsum(counts)], prepend=0)
 
 
 @quality_step(
