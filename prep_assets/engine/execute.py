@@ -274,18 +274,43 @@ def _carried_out_steps(workspace: Workspace, plan: Sequence[Step], effort: Effor
                 failed[event.step.asset.name, event.step.partition] = event.step if isinstance(event, Refused) else event.because
             yield event
 
-    chains = chains_of(workspace, [step for step in plan if step.why or how.recheck])
-    for family, family_chains in chains.items():
-        for event in noted(carried_out(workspace, family, family_chains, how)):
-            if isinstance(event, Accepted) and not event.draft:
-                worker.sound.add((event.step.asset.name, event.step.partition))
-            yield event
-    _prepare_workers(workspace, plan)
-    by_workers = {step for family_chains in chains.values() for chain in family_chains for step in chain}
-    for step in [step for step in plan if step not in by_workers]:
-        inputs = [(above.name, partition) for above, partition in upstream_of(workspace, step.asset, step.partition)]
-        cause = next((failed[key] for key in inputs if key in failed), None)
-        yield from noted(worker.carry_out(step) if cause is None else [Skipped(step, cause)])
+    for part in _in_turns(workspace, plan):
+        # where something failed, each step is looked at for what it waits for
+        chains = {} if failed else chains_of(workspace, [step for step in part if step.why or how.recheck])
+        for family, family_chains in chains.items():
+            for event in noted(carried_out(workspace, family, family_chains, how)):
+                if isinstance(event, Accepted) and not event.draft:
+                    worker.sound.add((event.step.asset.name, event.step.partition))
+                yield event
+        _prepare_workers(workspace, part)
+        by_workers = {step for family_chains in chains.values() for chain in family_chains for step in chain}
+        for step in [step for step in part if step not in by_workers]:
+            inputs = [(above.name, partition) for above, partition in upstream_of(workspace, step.asset, step.partition)]
+            cause = next((failed[key] for key in inputs if key in failed), None)
+            yield from noted(worker.carry_out(step) if cause is None else [Skipped(step, cause)])
+
+
+def _in_turns(workspace: Workspace, plan: Sequence[Step]) -> Iterator[Sequence[Step]]:
+    """The plan in parts, one after the other: what domains wait for, such as the passages of held-out texts, stands alone between what it is made of and the
+    rest, so that domains are carried out beside each other before and after it."""
+    planned = {(step.asset.name, step.partition): step for step in plan if step.why}
+
+    def above(step: Step) -> list[Step]:
+        keys = ((asset.name, partition) for asset, partition in upstream_of(workspace, step.asset, step.partition))
+        return [planned[key] for key in keys if key in planned]
+
+    awaited = next((each for step in planned.values() if step.partition for each in above(step) if not each.partition), None)
+    if awaited is None:
+        yield plan
+        return
+    needed, pending = set[Step](), [awaited]
+    while pending:
+        new = [each for each in above(pending.pop()) if each not in needed]
+        needed.update(new)
+        pending += new
+    yield [step for step in plan if step in needed]
+    yield [awaited]
+    yield from _in_turns(workspace, [step for step in plan if step not in needed and step is not awaited])
 
 
 def _prepare_workers(workspace: Workspace, plan: Sequence[Step]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from prep_assets.config.models import FAMILIES, TRAINED
 from prep_assets.engine import build, plan
@@ -193,6 +194,32 @@ def test_what_was_current_is_compared_before_something_is_made_from_it(workspace
     path.write_bytes(path.read_bytes().replace(b"0", b"1", 1))
     events = told(mine, "sft_raw", "sft_tokens")
     assert [event.step.label for event in events if isinstance(event, Accepted) and event.step.why.startswith("damaged")] == ["sft_raw[c]"]
+
+
+def test_domains_are_beside_each_other_after_what_all_of_them_wait_for(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = {
+        "bench": {"files": [str(jsonl(workspace.configs.parent / "bench.jsonl", [{"text": "Nobody trains on this."}]))], "schema": "text"}
+    }
+    (workspace.configs / "eval.yaml").write_text(yaml.safe_dump({"domains": source}), "utf-8")
+    mine = here(monkeypatch)
+    events = told(workspace, "sft_packed")
+    assert mine == ["eval_raw[bench]", "eval_passages", "sft_packed"]
+    accepted = [event.step.label for event in events if isinstance(event, Accepted)]
+    assert accepted[:2] == ["eval_raw[bench]", "eval_passages"]
+    assert {*accepted[2:-1]} == {f"sft_{kind}[{name}]" for name in NAMES for kind in ("raw", "leaks", "tokens")}
+
+
+@pytest.mark.parametrize("fault", ["", "{"])
+def test_what_they_wait_for_fails_and_stops_them(workspace: Workspace, fault: str) -> None:
+    source = {"bench": {"files": [str(workspace.configs.parent / "bench.jsonl")], "schema": "text"}}
+    (workspace.configs.parent / "bench.jsonl").write_text(fault, "utf-8")
+    (workspace.configs / "eval.yaml").write_text(yaml.safe_dump({"domains": source}), "utf-8")
+    events = told(workspace, "sft_packed")
+    assert "eval_raw[bench]" in [event.step.label for event in events if isinstance(event, Refused)]
+    assert {event.step.label for event in events if isinstance(event, Skipped)} >= {
+        "eval_passages",
+        *(f"sft_tokens[{name}]" for name in NAMES),
+    }
 
 
 def chains(workspace: Workspace, asset: str, partition: str | None = None) -> dict[str, list[str]]:
