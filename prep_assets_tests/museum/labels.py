@@ -30,6 +30,7 @@ ROOMS = {
     "Tokenizers that change under you": "test_tokenizers.py",
     "Packing, order, resume": "test_packing.py",
     "Data, gold and caches": "test_data.py",
+    "Agents, tools and reasoning": "test_agents.py",
 }
 """The rooms of the museum and their files, in the order of the exhibits' numbers."""
 

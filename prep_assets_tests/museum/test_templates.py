@@ -67,8 +67,8 @@ def test_12_orphan_think_tag(tmp_path: Path, template: str) -> None:
 def test_13_empty_think_blocks(tmp_path: Path, show: Show) -> None:
     """Empty reasoning blocks that the server writes were trained, or those that the model must write were not.
 
-    Year: 2025
-    Hit: ms-swift#9829, LlamaFactory#9090
+    Year: 2025 – 2026
+    Hit: ms-swift#9829, PR#9875, LlamaFactory#9090, Automodel PR#3739, Trinity-RFT PR#316
     Cost: Models that open a second block, or none.
     Stopped by: `mask_alignment`: what the generation prompt writes is never trained
     """

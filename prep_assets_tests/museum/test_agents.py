@@ -1,0 +1,422 @@
+"""Exhibits of agents: tools, reasoning and several turns, as trackers of 2025 and 2026 report them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from prep_assets.errors import PrepAssetsError
+from prep_assets.graph.graph import store_of
+from prep_assets.text.load_template import named_templates
+from prep_assets.text.template import ChatTemplate
+from prep_assets_tests.graph.workspaces import TOKENIZER, refusals, resealed
+from prep_assets_tests.museum.gallery import (
+    ASSISTANT,
+    CALL,
+    CHAT,
+    TOOL,
+    USER,
+    Row,
+    Show,
+    Stand,
+    chats,
+    packed,
+    said,
+    stand_of,
+    tokenizer,
+)
+from prep_assets_tests.proofs import corruption
+
+CALLED = [said(USER, "2 + 2?"), said(ASSISTANT, "", tool_calls=[CALL]), said("tool", "4"), said(ASSISTANT, "It is 4.")]
+THOUGHT = [
+    said(USER, "2 + 2?"),
+    said(ASSISTANT, "It is 4.", reasoning_content="Two twos."),
+    said(USER, "3 + 3?"),
+    said(ASSISTANT, "It is 6.", reasoning_content="Two threes."),
+]
+LONG = [said(USER, "Count."), said(ASSISTANT, "one two three four five six seven eight nine ten " * 6)]
+
+
+def shared(one: Iterable[Any], other: Iterable[Any]) -> int:
+    """How many items two sequences have in common at their start."""
+    return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False)))
+
+
+def reads_otherwise(right: Stand, text: str) -> Stand:
+    """The store with another text in its one row, the mask kept where both agree: only `tokenization_identity` can tell."""
+    row = right.row()
+    backend = store_of(right.workspace, right.published).vocabulary.backend
+    assert backend.encode(right.text(row.ids), add_special_tokens=False).ids == row.ids.tolist(), "the text alone makes the difference"
+    ids = np.array(backend.encode(text, add_special_tokens=False).ids, row.ids.dtype)
+    start = shared(ids, row.ids)
+    room = min(len(ids), len(row.ids)) - start
+    end = min(shared(ids[::-1], row.ids[::-1]), room)
+    between = np.zeros(len(ids) - start - end, row.mask.dtype)
+    return right.caught(
+        "tokenization_identity", lambda _: [Row(ids, np.concatenate([row.mask[:start], between, row.mask[len(row.mask) - end :]]))]
+    )
+
+
+def replaced(right: Stand, old: str, new: str) -> Stand:
+    """The store with one passage of its one row written otherwise, on which `tokenization_identity` must fail."""
+    text = right.text(right.row().ids)
+    assert text.count(old) == 1
+    return reads_otherwise(right, text.replace(old, new))
+
+
+def test_58_results_in_turns_of_their_own(tmp_path: Path) -> None:
+    """Messages were rendered one by one, so the results of two parallel calls became two turns of the user where the template writes one.
+
+    Year: 2026
+    Hit: slime#2263
+    Cost: Turn borders between results that no server writes.
+    Stopped by: one render of the whole conversation; `tokenization_identity`
+    """
+    parallel = [CALLED[0], said(ASSISTANT, "", tool_calls=[CALL, CALL]), said("tool", "four"), said("tool", "vier"), CALLED[3]]
+    right = chats(tmp_path, [{"messages": parallel, "tools": [TOOL]}], template="qwen3")
+    assert right.text(right.row().ids).count("<|im_start|>user\n") == 2
+    border = "</tool_response>{}\n<tool_response>\nvier"
+    wrong = replaced(right, border.format(""), border.format("<|im_end|>\n<|im_start|>user"))
+    assert wrong.text(wrong.row().ids).count("<|im_start|>user\n") == 3
+
+
+def test_59_answers_written_twice(tmp_path: Path) -> None:
+    """Each turn was what its render adds to the one before; a template that strips the reasoning of history changes what came before, so answers
+    came twice.
+
+    Year: 2026
+    Hit: NeMo-RL#2821, PR#2822
+    Cost: Each earlier answer stood in the history and once more in the next turn.
+    Stopped by: one render of the whole conversation; `tokenization_identity`
+    """
+    right = chats(tmp_path, [THOUGHT], template="qwen3")
+    assert right.text(right.row().ids).count("It is 4.") == 1
+    template = ChatTemplate("qwen3", named_templates()["qwen3"], {"bos_token": "", "eos_token": "<|im_end|>"})
+    joined, before = "", ""
+    for number in range(1, len(THOUGHT) + 1):
+        now = template.render(THOUGHT[:number], generation_prompt=False)
+        joined, before = joined + now[shared(before, now) :], now
+    assert joined.count("It is 4.") == 2
+    reads_otherwise(right, joined)
+
+
+def test_60_tools_never_shown(tmp_path: Path) -> None:
+    """The chat template was called without `tools`, so calls were trained whose tools the prompt never names.
+
+    Year: 2025
+    Hit: slime#1008, PR#1011, PR#1159
+    Cost: Models that call what nobody offered.
+    Stopped by: the tools of a row reach the template; `tokenization_identity`
+    """
+    right = chats(tmp_path / "shown", [{"messages": CALLED, "tools": [TOOL]}], template="qwen3")
+    hidden = chats(tmp_path / "hidden", [CALLED], template="qwen3")
+    assert "Adds." in right.text(right.row().ids) and "Adds." not in hidden.text(hidden.row().ids)
+    right.caught("tokenization_identity", lambda _: hidden.rows())
+
+
+def test_61_arguments_encoded_twice(tmp_path: Path) -> None:
+    """Arguments come as JSON text, as OpenAI has them, and the template's `tojson` encoded the text once more.
+
+    Year: 2026
+    Hit: oumi PR#2599, flama#258
+    Cost: Calls whose arguments are a quoted string; Qwen's template says nothing.
+    Stopped by: arguments that are text are read before rendering; `tokenization_identity`
+    """
+    arguments = json.dumps(CALL["function"]["arguments"])
+    as_text = {**CALL, "function": {**CALL["function"], "arguments": arguments}}
+    texts = [CALLED[0], said(ASSISTANT, "", tool_calls=[as_text]), *CALLED[2:]]
+    right = chats(tmp_path / "text", [{"messages": texts, "tools": [TOOL]}], template="qwen")
+    assert np.array_equal(right.row().ids, chats(tmp_path / "object", [{"messages": CALLED, "tools": [TOOL]}], template="qwen").row().ids)
+    replaced(right, arguments, json.dumps(arguments))
+
+
+def test_62_no_text_is_none(tmp_path: Path) -> None:
+    """A message that only calls tools has `content: null`, which was rendered as the word `None`.
+
+    Year: 2026
+    Hit: renderers PR#131 (GLM-4.5, GLM-5, MiniMax-M2)
+    Cost: `None` before every call.
+    Stopped by: null is no text; `tokenization_identity`
+    """
+    null = [CALLED[0], {**CALLED[1], "content": None}, *CALLED[2:]]
+    right = chats(tmp_path, [{"messages": null, "tools": [TOOL]}], template="qwen3")
+    assert "None" not in right.text(right.row().ids)
+    call = '<tool_call>\n{"name": "add"'
+    replaced(right, call, f"None\n{call}")
+
+
+def test_63_reasoning_in_a_field_unread(tmp_path: Path) -> None:
+    """Reasoning stood in `reasoning_content`, and only `content` was tokenized.
+
+    Year: 2025
+    Hit: slime PR#330 (Qwen3 Thinking)
+    Cost: A reasoning model fine-tuned on answers without reasoning.
+    Stopped by: every field of a message is read; `tokenization_identity`
+    """
+    right = chats(tmp_path / "read", [THOUGHT[:2]], template="qwen3")
+    assert right.trained(right.row()) == "<think>\nTwo twos.\n</think>\n\nIt is 4.<|im_end|>"
+    unread = chats(tmp_path / "unread", [[THOUGHT[0], said(ASSISTANT, "It is 4.")]], template="qwen3")
+    right.caught("tokenization_identity", lambda _: unread.rows())
+
+
+def test_64_pairs_without_their_calls(tmp_path: Path) -> None:
+    """Of the messages of preference pairs only role and content were copied: tool calls in the prompt fell away, and no tools were passed.
+
+    Year: 2026
+    Hit: axolotl#3824, PR#3825
+    Cost: Preferences about calls, trained on prompts without any.
+    Stopped by: pairs keep messages, calls and tools; the check of pairs against their source sees one that is missing
+    """
+    row = {"prompt": CALLED[:3], "chosen": CALLED[3:], "rejected": [said(ASSISTANT, "It is 5.")], "tools": [TOOL]}
+    stand = stand_of(
+        tmp_path, "preference", "preference", [row], "preference_raw", "preferences_by_domain", name="pairs", test_fraction=0.0
+    )
+    (line,) = (stand.published.directory / "preferences.jsonl").read_text("utf-8").splitlines()
+    pair = json.loads(line)
+    assert pair["prompt"][1]["tool_calls"][0]["function"] == CALL["function"] and "Adds." in pair["tools"]
+
+    def copied(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        bare = [{"role": each["role"], "content": each.get("content", "")} for each in rows[0]["prompt"]]
+        return [{**{key: value for key, value in rows[0].items() if key != "tools"}, "prompt": bare}]
+
+    corruption.lines(stand.published, "preferences", copied)
+    assert Stand(stand.workspace, resealed(stand.published)).failing() != []
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Stand:
+    """One plain chat, for faults that any conversation shows."""
+    return chats(tmp_path_factory.mktemp("plain"), [CHAT])
+
+
+def test_65_only_the_last_answer(plain: Stand, show: Show) -> None:
+    """Of a conversation with several answers only the last was trained.
+
+    Year: 2026
+    Hit: NeMo Speech PR#16284
+    Cost: Every earlier answer taught nothing.
+    Stopped by: `mask_alignment`
+    """
+
+    def last(_: Any, mask: Any) -> Any:
+        mask[: int(np.flatnonzero(np.diff(mask, prepend=0) == 1)[-1])] = 0
+        return mask
+
+    plain.mask_caught("mask_alignment", last, show)
+
+
+def test_66_header_and_line_break_trained(plain: Stand, show: Show) -> None:
+    """Assistant turns were trained whole: the header, which the generation prompt writes, and the line break after the stop.
+
+    Year: 2025 – 2026
+    Hit: SkyRL PR#710, mlx-lm PR#584, Automodel PR#3353
+    Cost: Models that write the header themselves: a stray `model` at the start of answers.
+    Stopped by: `mask_alignment`
+    """
+    texts = plain.texts(plain.row())
+
+    def whole_turns(ids: Any, mask: Any) -> Any:
+        starts, role = np.flatnonzero(ids == plain.token("<|im_start|>")), "<|im_start|>assistant"
+        for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
+            mask[start:end] = "".join(texts[start:end]).startswith(role)
+        return mask
+
+    plain.mask_caught("mask_alignment", whole_turns, show)
+
+
+def test_67_the_turn_ends_with_another_token(tmp_path: Path, show: Show) -> None:
+    """The mask looked for `eos_token` at the end of each answer, or for the answer's own text; the template ends turns with another token.
+
+    Year: 2026
+    Hit: axolotl#3754 (Gemma), Megatron-Bridge#4265 (Nemotron Omni)
+    Cost: Stops were never trained, with healthy losses: answers without end.
+    Stopped by: `mask_alignment`: stops are found by rendering
+    """
+    special = ("<bos>", "<start_of_turn>", "<end_of_turn>")
+    folder = tokenizer(tmp_path / "tokenizer", special=special, bos_token="<bos>", eos_token="<|endoftext|>")
+    right = chats(tmp_path, [CHAT], tokenizer=folder, template="gemma")
+    assert right.trained(right.row()) == "It is 4.<end_of_turn>It is 6.<end_of_turn>"
+    stop = right.token("<end_of_turn>")
+    right.mask_caught("mask_alignment", lambda ids, mask: np.where(ids == stop, 0, mask), show)
+
+
+def test_68_cut_answers_never_stop(tmp_path: Path) -> None:
+    """Conversations above the maximum length were cut on the right, so their answers were trained without a stop.
+
+    Year: 2026
+    Hit: open-instruct PR#1876 (2.02 % of the rows of a cache of 32,768 tokens)
+    Cost: Long answers teach never to stop.
+    Stopped by: refused as `too_long`; who cuts can keep the stop with `truncation_keeps_stop`, which `tokenization_identity` proves
+    """
+    short = {"max_seq_len": 32}
+    whole = chats(tmp_path / "refused", [LONG, CHAT[:2]], preprocessing=short)
+    assert [each.reason for each in refusals(whole.published)] == ["too_long"]
+    right = chats(tmp_path / "kept", [LONG], truncation="end", truncation_keeps_stop=True, preprocessing=short)
+    cut = chats(tmp_path / "cut", [LONG], truncation="end", preprocessing=short)
+    assert [right.trained(right.row()).endswith("<|im_end|>"), cut.trained(cut.row()).endswith("<|im_end|>")] == [True, False]
+    right.caught("tokenization_identity", lambda _: cut.rows())
+
+
+def test_69_what_packing_cuts_off(tmp_path: Path) -> None:
+    """Best-fit packing cut every sequence to the length of a row and dropped the rest; a later version packed the rest as sequences of its own,
+    answers without questions.
+
+    Year: 2025 – 2026
+    Hit: trl#4554, PR#4632, #5075, PR#5076
+    Cost: 99.8 % of the tokens of a corpus of long code; chats that begin within an answer.
+    Stopped by: the build stops and says how many are too long; what becomes of them is chosen with `overlong`, and lost tokens are counted
+    """
+    with pytest.raises(PrepAssetsError, match=r"longer than .*overlong"):
+        packed(tmp_path / "open", [LONG, CHAT[:2]], row_len=32)
+    stand = packed(tmp_path / "dropped", [LONG, CHAT[:2]], row_len=32, packing={"overlong": "drop"})
+    assert stand.published.manifest.counts["tokens_left_out"] > 32
+
+
+def test_70_image_chats_trained_whole(tmp_path: Path, show: Show) -> None:
+    """The collator of image chats ignored every option of the mask: with pictures the whole conversation was trained.
+
+    Year: 2026
+    Hit: axolotl#3617, PR#3625
+    Cost: Users' questions and headers were trained, in all vision models but one.
+    Stopped by: `mask_alignment`
+    """
+    asked = [{"type": "image", "url": "https://example.org/1.png"}, {"type": "text", "text": "What is this?"}]
+    seen = [{"role": USER, "content": asked}, said(ASSISTANT, "A dog.")]
+    folder = tokenizer(tmp_path / "tokenizer", special=["<image>"])
+    right = chats(tmp_path, [seen], tokenizer=folder, template="chatml", image_token="<image>", image_patches=2)
+    image = right.token("<image>")
+    assert (right.row().ids == image).sum() == 2 and right.trained(right.row()) == "A dog.<|im_end|>"
+    right.mask_caught("mask_alignment", lambda ids, _: ids != image, show)
+
+
+def test_71_separators_dropped_between_turns(tmp_path: Path) -> None:
+    """A rollout was joined of what the model sampled, which ends at its stop, and of a tool turn rendered alone: the line break between them, which
+    the template writes, belonged to neither.
+
+    Year: 2026
+    Hit: verl PR#6921
+    Cost: One token less at every border of call and result than servers write.
+    Stopped by: one render of the whole conversation; `tokenization_identity`
+    """
+    right = chats(tmp_path, [{"messages": CALLED, "tools": [TOOL]}], template="qwen3")
+    border = "<|im_end|>{}<|im_start|>user\n<tool_response>"
+    wrong = replaced(right, border.format("\n"), border.format(""))
+    assert len(wrong.row().ids) == len(right.row().ids) - 1
+
+
+def test_72_the_last_result_dropped(tmp_path: Path) -> None:
+    """Results of tools were written when the next message came, so a conversation that ends on one lost it, and passed as complete.
+
+    Year: 2026
+    Hit: LLaMA-Factory PR#10655
+    Cost: Unfinished conversations trained as if they were whole.
+    Stopped by: every message of a row is in its render; `tokenization_identity`
+    """
+    right = chats(tmp_path / "right", [{"messages": CALLED[:3], "tools": [TOOL]}], template="qwen3")
+    assert "<tool_response>\n4\n</tool_response>" in right.text(right.row().ids)
+    lost = chats(tmp_path / "lost", [{"messages": CALLED[:2], "tools": [TOOL]}], template="qwen3")
+    right.caught("tokenization_identity", lambda _: lost.rows())
+
+
+def test_73_unknown_roles_skipped(tmp_path: Path) -> None:
+    """The role `tool` was unknown to the converter, which skipped its messages and took the calls out of the others.
+
+    Year: 2026
+    Hit: speculators PR#561
+    Cost: Answers that follow from results nobody sees.
+    Stopped by: tools have a role; a record with a role that nobody knows is refused
+    """
+    odd = [CALLED[0], said("oracle", "4"), CALLED[3]]
+    stand = chats(tmp_path / "both", [{"messages": CALLED, "tools": [TOOL]}, {"messages": odd, "tools": [TOOL]}], template="qwen3")
+    assert [each.reason for each in refusals(stand.published)] == ["unknown_role"]
+    skipped = chats(tmp_path / "skipped", [{"messages": [CALLED[0], CALLED[3]], "tools": [TOOL]}], template="qwen3")
+    stand.caught("tokenization_identity", lambda _: skipped.rows())
+
+
+def test_74_missing_logprobs_made_zero(tmp_path: Path) -> None:
+    """Where a server gave fewer log-probabilities than tokens, or the tokens were encoded again from text, the rest became 0.0: a probability of 1.
+
+    Year: 2026
+    Hit: vime PR#70, rllm#816
+    Cost: Importance weights against a certainty that nobody had; found by reading the code.
+    Stopped by: a group is refused where lengths differ
+    """
+    backend = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
+    ids = backend.encode("It is", add_special_tokens=False).ids
+    whole = {"prompt": "What?", "responses": ["It is", "It is"], "rewards": [1.0, 0.0], "token_ids": [ids, ids]}
+    keys = {"token_ids_key": "token_ids", "logprobs_key": "logprobs"}
+    rows = [{**whole, "logprobs": [[-0.5] * len(ids), [-0.5] * given]} for given in (len(ids), len(ids) - 1)]
+    stand = stand_of(tmp_path, "rl", "group", rows, "rl_raw", "rl_groups_by_domain", read_with=keys, arithmetic={"n": 5})
+    assert [(each.id, each.reason) for each in refusals(stand.published)] == [("shown.jsonl:1", "length_mismatch")]
+
+
+def test_75_truncation_takes_the_answer(tmp_path: Path) -> None:
+    """Dialogues above the maximum length were cut on the right, where the one answer was that should be trained.
+
+    Year: 2026
+    Hit: Automodel PR#2366
+    Cost: Rows that train nothing, or the wrong turn.
+    Stopped by: refused as `too_long`; `truncation: turns` drops the oldest rounds instead, which `tokenization_identity` proves
+    """
+    rounds = [*LONG, *CHAT[2:]]
+    right = chats(tmp_path / "turns", [rounds], truncation="turns", preprocessing={"max_seq_len": 48})
+    assert right.trained(right.row()) == "It is 6.<|im_end|>"
+    cut = chats(tmp_path / "end", [rounds], truncation="end", preprocessing={"max_seq_len": 48})
+    assert "It is 6." not in cut.text(cut.row().ids)
+    right.caught("tokenization_identity", lambda _: cut.rows())
+
+
+def test_76_answers_stored_with_their_stop(tmp_path: Path) -> None:
+    """Servers returned the stop with the answer's text, and the template wrote another when the answer became history.
+
+    Year: 2025
+    Hit: verifiers#56
+    Cost: Turns that end twice, for every turn of a rollout.
+    Stopped by: a stop in content is text and counted, `special_in_content: refuse` refuses it; `tokenization_identity`
+    """
+    kept = [CHAT[0], said(ASSISTANT, "It is 4.<|im_end|>"), *CHAT[2:]]
+    right = chats(tmp_path / "text", [kept])
+    stop = right.token("<|im_end|>")
+    assert (right.row().ids == stop).sum() == 4
+    assert right.published.manifest.counts["control_tokens_in_content"] == 1
+    refusing = chats(tmp_path / "refuse", [kept, CHAT], special_in_content="refuse")
+    assert refusing.published.manifest.counts["kept"] == 1
+
+    def twice(rows: list[Row]) -> list[Row]:
+        at = np.flatnonzero(rows[0].ids == stop)[1]
+        return [Row(np.insert(rows[0].ids, at, stop), np.insert(rows[0].mask, at, 1))]
+
+    chats(tmp_path / "plain", [CHAT]).caught("tokenization_identity", twice)
+
+
+def test_77_special_tokens_decoded_away(tmp_path: Path) -> None:
+    """A rollout was decoded without its special tokens and rendered again; what followed the old length was taken for the tool's answer.
+
+    Year: 2026
+    Hit: minimind#850
+    Cost: Ids of the model and of the tool cut in the wrong place, with the masks of both; found by reading the code.
+    Stopped by: ids whose text is another than the response's are refused, and so are ids of several turns without a mask
+    """
+    backend = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
+    ids = backend.encode("It<|im_start|> is", add_special_tokens=False).ids
+    assert backend.decode(ids, skip_special_tokens=True) == "It is"
+    whole = backend.encode("It is", add_special_tokens=False).ids
+    called = [said(ASSISTANT, "I ask."), said(USER, "4"), said(ASSISTANT, "It is")]
+    rows = [
+        {"prompt": "What?", "responses": responses, "rewards": [1.0, 0.0], "token_ids": [given, whole]}
+        for responses, given in (
+            (["It is", "It is"], whole),
+            (["It is", "It is"], ids),
+            ([called, "It is"], whole),
+        )
+    ]
+    keys = {"token_ids_key": "token_ids"}
+    stand = stand_of(tmp_path, "rl", "group", rows, "rl_raw", "rl_groups_by_domain", read_with=keys, arithmetic={"n": 5})
+    assert [each.reason for each in refusals(stand.published)] == ["ids_differ_from_text", "sampled_ids_without_mask"]
