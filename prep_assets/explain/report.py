@@ -166,7 +166,7 @@ def _quality(workspace: Workspace, chain: Sequence[tuple[Asset, list[Published]]
                 found = {**found, what: counts[what]}
             for name, count in found.items():
                 yield label, name, f"{count:,} of {counts['examples']:,} examples ({count / max(1, counts['examples']):.2%})", ""
-            metrics = metrics_of(published.manifest)
+            metrics = metrics_of(asset, published) if bounds else {}
             for name, bound in bounds.items():
                 if name.partition(".")[0] == asset.name and (value := metrics.get(metric := name.partition(".")[2])) is not None:
                     limits = ((key, limit.model_dump(exclude_none=True)) for key in ("warn", "block") if (limit := getattr(bound, key)))

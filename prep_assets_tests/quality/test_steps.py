@@ -22,7 +22,9 @@ from prep_assets.quality.pairs import pair_answers
 from prep_assets.quality.private_data import FORMS, luhn, mod_97, private_data, private_values
 from prep_assets.quality.rl_golds import equal_answers, final_answer, rl_golds
 from prep_assets.quality.steps import Examples, Step, configured_steps, quality_steps, tried_on_itself
-from prep_assets.samples import Pair, Prompt, Sample, document, turn
+from prep_assets.quality.swapped_labels import swapped_labels
+from prep_assets.quality.tool_calls import tool_calls
+from prep_assets.samples import TOOL_CALL, Pair, Prompt, Region, Sample, Turn, document, turn
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.exports.readers import reader
 
@@ -92,42 +94,70 @@ def test_clusters_are_the_components_of_shared_digests() -> None:
 def test_planted_twins_are_found_and_others_are_not() -> None:
     """2,000 texts, each fifth with a twin in which few words differ; overlaps are computed exactly here."""
     chance = random.Random(11)
-    vocabulary = [f"w{number}" for number in range(5000)]
-    texts: list[str] = []
-    for _ in range(1000):
-        words = chance.choices(vocabulary, k=200)
-        texts.append(" ".join(words))
-        for place in chance.sample(range(200), chance.choice((1, 2, 3, 30, 60))):
-            words[place] = chance.choice(vocabulary)
-        texts.append(" ".join(words))
-    step = near_duplicates()
-    for half in (texts[:500], texts[500:]):
-        step.judge(of(half))
-    judged = step.finish(np.ones(len(texts), bool))
-    overlap = [jaccard(texts[at], texts[at + 1]) for at in range(0, 2000, 2)]
-    near = [2 * at + 1 for at, share in enumerate(overlap) if share >= 0.8]
-    far = [2 * at + 1 for at, share in enumerate(overlap) if share < 0.3]
-    assert len(near) > 500 and len(far) > 150
-    assert len(set(near) & set(judged.found)) >= 0.97 * len(near)
-    assert not set(far) & set(judged.found)
-    assert all(number % 2 for number in judged.found), "the first of two stays"
-    assert all(judged.notes["cluster"][number] == judged.notes["cluster"][number - 1] == number - 1 for number in judged.found)
+    good, bad = [f"good{n}" for n in range(9)], [f"bad{n}" for n in range(9)]
+
+    def judged(share: int) -> tuple[set[int], set[int]]:
+        pairs, planted = [], set(range(0, count, 20))
+        for number in range(count):
+            sides = [" ".join(chance.choices(good, k=30 - bad_words) + chance.choices(bad, k=bad_words)) for bad_words in (5, share)]
+            answers = [(turn("assistant", text),) for text in (sides[::-1] if number in planted else sides)]
+            pairs.append(Pair((turn("user", "Q"),), *answers))
+        step = swapped_labels()
+        for half in (pairs[: count // 3], pairs[count // 3 :]):
+            step.judge(Examples([f"r:{number}" for number in range(len(half))], half))
+        judged = step.finish(np.ones(count, bool))
+        assert len(judged.notes["probability"]) == count
+        return set(judged.found), planted
+
+    found, planted = judged(20)
+    assert found == planted
+    assert judged(5)[0] == set()
 
 
-def jaccard(left: str, right: str) -> float:
-    """The overlap of two texts' 5-grams of words, exactly."""
-    first, second = set(shingles(left, 5)), set(shingles(right, 5))
-    return len(first & second) / len(first | second)
+def test_pairs_that_are_dropped_teach_nothing_and_few_pairs_say_nothing() -> None:
+    pairs = [Pair((turn("user", "Q"),), (turn("assistant", f"yes {n}"),), (turn("assistant", f"no {n}"),)) for n in range(80)]
+    pairs[7] = Pair(pairs[7].prompt, pairs[7].rejected, pairs[7].chosen)
+    for kept, expected in ((range(80), {7}), (range(8), set()), ([n for n in range(80) if n != 7], set())):
+        step = swapped_labels()
+        step.judge(Examples([f"r:{number}" for number in range(80)], pairs))
+        assert set(step.finish(np.isin(np.arange(80), list(kept))).found) == expected
 
 
-def test_one_of_a_cluster_stays_the_first_or_the_longest_of_those_that_are_left() -> None:
-    base = " ".join(f"word{number}" for number in range(300))
-    texts = [base, "something else", base + " and", base + " and more", ""]
-    for keep, kept, expected in (("first", [1, 1, 1, 1, 1], {2, 3}), ("longest", [1, 1, 1, 1, 1], {0, 2}), ("first", [0, 1, 1, 1, 1], {3})):
-        step: Step = near_duplicates(keep=keep)  # type: ignore[arg-type]
-        step.judge(of(texts))
-        assert set(step.finish(np.array(kept, bool)).found) == expected
-    assert near_duplicates().finish(np.zeros(0, bool)).found == {}
+SEARCH = {
+    "name": "search",
+    "parameters": {"type": "object", "properties": {"q": {"type": "string"}, "n": {"type": "integer"}}, "required": ["q"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ({"name": "search", "arguments": {"q": "x"}}, ""),
+        ({"name": "serach", "arguments": {"q": "x"}}, "unknown_tool"),
+        ({"name": "search", "arguments": {"n": 1}}, "wrong_arguments"),
+        ({"name": "search", "arguments": {"q": "x", "m": 1}}, "wrong_arguments"),
+        ({"name": "search", "arguments": {"q": "x", "n": "one"}}, "wrong_arguments"),
+        ({"name": "any", "arguments": {"whatever": 1}}, ""),
+        ({"name": "odd", "arguments": {"x": 1}}, ""),
+        ({"name": "odd", "arguments": {"y": 1}}, "wrong_arguments"),
+        ({"name": "open", "arguments": {"x": 1, "y": 2}}, ""),
+        ({"name": "far", "arguments": {}}, ""),
+    ],
+)
+def test_calls_are_held_to_the_tools_on_offer(call: dict[str, Any], reason: str) -> None:
+    tools = (
+        {"type": "function", "function": SEARCH},
+        {"type": "function", "function": {"name": "any"}},
+        {"type": "function", "function": {"name": "odd", "parameters": {"type": "dict", "properties": {"x": {}}}}},
+        {"name": "open", "parameters": {"type": "object", "properties": {"x": {}}, "additionalProperties": True}},
+        {"name": "far", "parameters": {"$ref": "https://example.com/schema.json"}},
+        {"type": "web_search"},
+    )
+    called = Turn("assistant", (Region(TOOL_CALL, json.dumps(call)),))
+    samples = [Sample((turn("user", "Q"), called), tools=offered) for offered in (tools, ())]
+    found = tool_calls().judge(Examples(["r:0", "r:1"], samples)).found
+    assert {number: about[0] for number, about in found.items()} == ({0: reason} if reason else {})
+    assert all("x" not in about[1].split() for about in found.values()), "no text of the example stands in a verdict"
 
 
 # -- golds and pairs ----------------------------------------------------------------------------------------------------------------------
