@@ -94,6 +94,48 @@ def test_clusters_are_the_components_of_shared_digests() -> None:
 def test_planted_twins_are_found_and_others_are_not() -> None:
     """2,000 texts, each fifth with a twin in which few words differ; overlaps are computed exactly here."""
     chance = random.Random(11)
+    vocabulary = [f"w{number}" for number in range(5000)]
+    texts: list[str] = []
+    for _ in range(1000):
+        words = chance.choices(vocabulary, k=200)
+        texts.append(" ".join(words))
+        for place in chance.sample(range(200), chance.choice((1, 2, 3, 30, 60))):
+            words[place] = chance.choice(vocabulary)
+        texts.append(" ".join(words))
+    step = near_duplicates()
+    for half in (texts[:500], texts[500:]):
+        step.judge(of(half))
+    judged = step.finish(np.ones(len(texts), bool))
+    overlap = [jaccard(texts[at], texts[at + 1]) for at in range(0, 2000, 2)]
+    near = [2 * at + 1 for at, share in enumerate(overlap) if share >= 0.8]
+    far = [2 * at + 1 for at, share in enumerate(overlap) if share < 0.3]
+    assert len(near) > 500 and len(far) > 150
+    assert len(set(near) & set(judged.found)) >= 0.97 * len(near)
+    assert not set(far) & set(judged.found)
+    assert all(number % 2 for number in judged.found), "the first of two stays"
+    assert all(judged.notes["cluster"][number] == judged.notes["cluster"][number - 1] == number - 1 for number in judged.found)
+
+
+def jaccard(left: str, right: str) -> float:
+    """The overlap of two texts' 5-grams of words, exactly."""
+    first, second = set(shingles(left, 5)), set(shingles(right, 5))
+    return len(first & second) / len(first | second)
+
+
+def test_one_of_a_cluster_stays_the_first_or_the_longest_of_those_that_are_left() -> None:
+    base = " ".join(f"word{number}" for number in range(300))
+    texts = [base, "something else", base + " and", base + " and more", ""]
+    for keep, kept, expected in (("first", [1, 1, 1, 1, 1], {2, 3}), ("longest", [1, 1, 1, 1, 1], {0, 2}), ("first", [0, 1, 1, 1, 1], {3})):
+        step: Step = near_duplicates(keep=keep)  # type: ignore[arg-type]
+        step.judge(of(texts))
+        assert set(step.finish(np.array(kept, bool)).found) == expected
+    assert near_duplicates().finish(np.zeros(0, bool)).found == {}
+
+
+@pytest.mark.parametrize("count", [400, 3000])
+def test_swapped_labels_are_found_where_answers_can_be_told_apart(count: int) -> None:
+    """One in twenty pairs is swapped; among pairs that nobody can tell apart nothing is found."""
+    chance = random.Random(11)
     good, bad = [f"good{n}" for n in range(9)], [f"bad{n}" for n in range(9)]
 
     def judged(share: int) -> tuple[set[int], set[int]]:
