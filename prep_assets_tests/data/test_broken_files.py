@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from backports import zstd
 from pyarrow import ipc
 
 from prep_assets.data import read as json_list
 from prep_assets.data.files import find_files
 from prep_assets.data.read import read_blocks
 from prep_assets.errors import SourceError
+from prep_assets_tests.conftest import zstd
 from prep_assets_tests.data.conftest import table_bytes
 
 Read = Callable[..., tuple[list[Any], list[Any]]]
