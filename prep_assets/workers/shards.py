@@ -362,11 +362,13 @@ def key_of(work: Work) -> str:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes an array as its bytes: how numpy pickles one depends on its memory and on the version of Python."""
+    """Writes arrays as their bytes and paths as their text: their own pickles depend on how they were made and on the version of Python."""
 
     def reducer_override(self, value: object) -> Any:
         """See `pickle.Pickler`."""
-        return (np.ndarray, (value.shape, value.dtype.str, value.tobytes())) if isinstance(value, np.ndarray) else NotImplemented
+        if isinstance(value, np.ndarray):
+            return np.ndarray, (value.shape, value.dtype.str, value.tobytes())
+        return (Path, (str(value),)) if isinstance(value, Path) else NotImplemented
 
 
 def _pickled(value: object) -> bytes:

@@ -7,10 +7,12 @@ import random
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,16 +94,8 @@ def test_clusters_are_the_components_of_shared_digests() -> None:
 
 
 def test_planted_twins_are_found_and_others_are_not() -> None:
-    """2,000 texts, each fifth with a twin in which few words differ; overlaps are computed exactly here."""
-    chance = random.Random(11)
-    vocabulary = [f"w{number}" for number in range(5000)]
-    texts: list[str] = []
-    for _ in range(1000):
-        words = chance.choices(vocabulary, k=200)
-        texts.append(" ".join(words))
-        for place in chance.sample(range(200), chance.choice((1, 2, 3, 30, 60))):
-            words[place] = chance.choice(vocabulary)
-        texts.append(" ".join(words))
+    """Overlaps are computed exactly here."""
+    texts = twins()
     step = near_duplicates()
     for half in (texts[:500], texts[500:]):
         step.judge(of(half))
@@ -114,6 +108,58 @@ def test_planted_twins_are_found_and_others_are_not() -> None:
     assert not set(far) & set(judged.found)
     assert all(number % 2 for number in judged.found), "the first of two stays"
     assert all(judged.notes["cluster"][number] == judged.notes["cluster"][number - 1] == number - 1 for number in judged.found)
+
+
+def twins() -> list[str]:
+    """2,000 texts, each second one like the one before but for 1 to 60 of its 200 words."""
+    chance = random.Random(11)
+    vocabulary, texts = [f"w{number}" for number in range(5000)], list[str]()
+    for _ in range(1000):
+        words = chance.choices(vocabulary, k=200)
+        texts.append(" ".join(words))
+        for place in chance.sample(range(200), chance.choice((1, 2, 3, 30, 60))):
+            words[place] = chance.choice(vocabulary)
+        texts.append(" ".join(words))
+    return texts
+
+
+@pytest.mark.readers
+def test_clusters_are_those_of_datatrove_by_its_signatures(tmp_path: Path) -> None:
+    """Its first three stages, as they are published but for the words, which are cut at white space; and what our own hash finds beside that."""
+    minhash, document_of, texts = reader("datatrove.pipeline.dedup.minhash"), reader("datatrove.data").Document, twins()
+    hashing = reader("datatrove.utils.hashing").HashConfig(hash_fc="sha1", precision=64)
+    config = minhash.MinhashConfig(n_grams=5, num_buckets=14, hashes_per_bucket=8, hash_config=hashing)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(minhash, "load_word_tokenizer", lambda language: SimpleNamespace(word_tokenize=str.split))
+        signatures = minhash.MinhashDedupSignature(str(tmp_path / "signatures"), config)
+    folders = [str(tmp_path / name) for name in ("signatures", "buckets", "clusters")]
+    signatures.run([document_of(text=text, id=str(number)) for number, text in enumerate(texts)])
+    for bucket in range(14):
+        minhash.MinhashDedupBuckets(folders[0], folders[1], config=config).run(rank=bucket, world_size=14)
+    minhash.MinhashDedupCluster(folders[1], folders[2], config, save_cluster_id=True).run()
+    pairs = np.fromfile(tmp_path / "clusters" / "000000.clusters", "<u4").reshape(-1, 2).tolist()
+    theirs = dict[int, set[int]]()
+    for number, cluster in pairs:
+        theirs.setdefault(cluster, set()).add(number)
+
+    bands = np.array(
+        [
+            [xxhash.xxh3_64_intdigest(str(band).encode()) for band in signatures.get_signature(signatures.get_shingles(text))]
+            for text in texts
+        ],
+        np.uint64,
+    )
+    ours = dict[int, set[int]]()
+    for number, first in enumerate(clusters(bands, np.ones(len(texts), bool)).tolist()):
+        ours.setdefault(first, set()).add(number)
+    assert sorted(map(sorted, theirs.values())) == sorted(sorted(members) for members in ours.values() if len(members) > 1)
+
+    step = near_duplicates()
+    step.judge(of(texts))
+    found = {number // 2 for number in step.finish(np.ones(len(texts), bool)).found}
+    removed = {number // 2 for number in np.fromfile(tmp_path / "clusters" / "000000.remove", "<u4").tolist()}
+    overlaps = [jaccard(texts[2 * pair], texts[2 * pair + 1]) for pair in found ^ removed]
+    assert len(overlaps) < 100 and all(0.3 < overlap < 0.9 for overlap in overlaps), "another hash decides at the threshold"
 
 
 def jaccard(left: str, right: str) -> float:

@@ -44,7 +44,9 @@ def test_a_shard_that_is_done_twice_with_the_same_bytes_is_there_once(tmp_path):
     assert [path.name for path in planned.staging.iterdir()] == [one.folder.parent.name]
 
 
-def test_equal_work_has_one_name_however_its_arrays_lie_in_memory():
+def test_equal_work_has_one_name_however_its_arrays_and_paths_were_made():
+    paths = Path("/a/b/c"), Path("/a", "b", "c"), Path("/a/b") / "c", Path("/a//b/./c")
+    assert len({key_of(partial(works.square, place=path)) for path in paths}) == 1
     table = np.arange(40, dtype=np.int64).reshape(10, 4)
     alike = table, np.asfortranarray(table), np.repeat(table, 2, axis=0)[::2], np.frombuffer(table.tobytes(), np.int64).reshape(10, 4)
     assert len({key_of(partial(works.square, tables=[array, array])) for array in alike}) == 1
