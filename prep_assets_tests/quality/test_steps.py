@@ -113,7 +113,7 @@ def test_planted_twins_are_found_and_others_are_not() -> None:
 def twins() -> list[str]:
     """2,000 texts, each second one like the one before but for 1 to 60 of its 200 words."""
     chance = random.Random(11)
-    vocabulary, texts = [f"w{number}" for number in range(5000)], list[str]()
+    vocabulary, texts = ["".join(chr(97 + int(digit)) for digit in f"{number:04}") for number in range(5000)], list[str]()
     for _ in range(1000):
         words = chance.choices(vocabulary, k=200)
         texts.append(" ".join(words))
