@@ -164,6 +164,35 @@ def push(
     console.print(pushed.url)
 
 
+def attest(
+    asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset, e.g. sft_packed.")] = None,
+    partition: terminal.Partition = None,
+    out: Annotated[Path, typer.Option("--out", help="The folder for the JSON and the page.")] = Path("attestations"),
+    check: Annotated[
+        Path | None,
+        typer.Option("--check", metavar="FILE", help="Compare an attestation's JSON with its signature and the stores instead."),
+    ] = None,
+) -> None:
+    """Write what a store is made of, what was looked for in it and what its checks say, as JSON and as a page, signed if there is a key.
+
+    With --check: exit code 1 where the file was edited, its signature does not hold, or a store is not the one that it attests.
+    """
+    from prep_assets.graph.graph import one_partition
+    from prep_assets.neighbours.attestation import attestation, faults_of, write_attestation
+
+    if (asset is None) == (check is None):
+        raise ConfigError("attest what? Name an asset, e.g. prep-assets attest sft_packed, or a file with --check")
+    workspace, console = terminal.opened(), terminal.out()
+    if check is not None:
+        if faults := faults_of(workspace, check):
+            raise StoreError("\n".join(f"{check}: {fault}" for fault in faults))
+        console.print(f"{check} holds", style="green")
+        return
+    definition, key = one_partition(workspace, str(asset), partition)
+    for path in write_attestation(out, attestation(workspace, definition.name, key)):
+        console.print(terminal.near(path.resolve()))
+
+
 def _release(asset: str, partition: str | None) -> Release:
     from prep_assets.graph.graph import one_partition
     from prep_assets.neighbours.hub import release_of

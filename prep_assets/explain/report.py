@@ -291,17 +291,17 @@ def render(page: Mapping[str, Any], data: Mapping[str, Any], chunks: Iterable[An
     script = _file("page.js")
     packed_data = {name: packed(value) for name, value in (*data.items(), *((f"rows-{at}", chunk) for at, chunk in enumerate(chunks)))}
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _render_template("page", page={**page, "served": served}, data=packed_data, script=Markup(script), script_hash=digest)
+    return rendered_page("page", page={**page, "served": served}, data=packed_data, script=Markup(script), script_hash=digest)
 
 
 def trace_page(title: str, shown: str) -> str:
     """The page of a trace, given as visible text."""
-    return _render_template("trace", title=title, shown=escape(shown))
+    return rendered_page("trace", title=title, shown=escape(shown))
 
 
 def first_page(assets: Mapping[str, Sequence[Published]], link: str = "{}.html") -> str:
     """The index page; `link` is a format string for the address of an asset's page."""
-    return _render_template("index", lines=[_asset_line(name, stores, link) for name, stores in assets.items() if stores])
+    return rendered_page("index", lines=[_asset_line(name, stores, link) for name, stores in assets.items() if stores])
 
 
 def _asset_line(name: str, stores: Sequence[Published], link: str) -> dict[str, Any]:
@@ -322,7 +322,8 @@ def _asset_line(name: str, stores: Sequence[Published], link: str) -> dict[str, 
     }
 
 
-def _render_template(name: str, **values: Any) -> str:
+def rendered_page(name: str, **values: Any) -> str:
+    """A page from the template of its name."""
     template = _environment().get_template(f"{name}.html.jinja")
     return str(template.render(**values, style=Markup(_file("page.css")), version=__version__))
 
@@ -342,12 +343,18 @@ def _environment() -> Any:
     environment.filters["number"] = _number
     environment.filters["percent"] = lambda value: "" if value is None else f"{value:.1%}"
     environment.filters["size"] = _size
+    environment.filters["fields"] = lambda entries, *names: [[_cell(entry[name]) for name in names] for entry in entries]
     return environment
 
 
 def _make_visible(value: Any) -> Any:
     """Make what a template writes visible, before jinja2 escapes it."""
     return value if isinstance(value, Markup) else one_line(str(value))
+
+
+def _cell(value: Any) -> Any:
+    """A value in words."""
+    return ("yes" if value else "no") if isinstance(value, bool) else ", ".join(value) if isinstance(value, list) else value
 
 
 def _file(name: str) -> str:
