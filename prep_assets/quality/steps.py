@@ -296,7 +296,8 @@ def _configured(name: str, options: dict[str, Any], form: type) -> Configured:
     except PackageNotFoundError as error:
         raise ConfigError(f"quality step {name!r} needs the package {error.name}: pip install 'prep-assets[quality]'") from error
     filled = {option: parameter.default for option, parameter in step.options.items()} | options
-    recipe = {"action": action, "options": filled, "libraries": versions}
+    own = sorted({path for value in options.values() if isinstance(value, Mapping) for path in value.values() if ":" in str(path)})
+    recipe = {"action": action, "options": filled, "libraries": versions, **({"code": list(map(own_code_hash, own))} if own else {})}
     golds = isinstance(made := get_type_hints(step.factory)["return"], type) and issubclass(made, KnowsGolds)
     return Configured(name, action, lambda: step.factory(**options), recipe, bool(filled.get("across")), golds, step.clusters)
 

@@ -342,6 +342,30 @@ def test_corrupted_golds_of_gsm8k_are_found_by_the_golds_of_rl(real_data: Path) 
 
 
 @pytest.mark.parametrize(
+    ("gold", "verifier", "reason"),
+    [
+        ("\\frac{3}{4}", "math", ""),
+        ("3/4", "math", ""),
+        ("$x^2 + 1$", "math", ""),
+        ("three quarters", "math", "gold_rejected"),
+        ("", "model", ""),
+        ("12", "number", ""),
+        ("12", "maths", "unknown_verifier"),
+        ("oh yes", "mine", ""),
+        ("oh no", "mine", "gold_rejected"),
+        ("whatever", "later", ""),
+    ],
+)
+def test_golds_must_pass_their_own_verifier(gold: str, verifier: str, reason: str) -> None:
+    verifiers = {"mine": "prep_assets_tests.quality.own_steps:says_yes", "later": "none"}
+    [step] = configured_steps({"verified_golds": {"verifiers": verifiers}}, Prompt)
+    judged = step.make().judge(Examples(["r:0"], [Prompt((turn("user", "Q"),), gold, verifier)]))
+    assert (judged.found[0][0] if judged.found else "") == reason
+    assert len(step.recipe["code"]) == 1, "of one's own function"
+    assert "code" not in configured_steps({"verified_golds": {}}, Prompt)[0].recipe
+
+
+@pytest.mark.parametrize(
     ("chosen", "rejected", "reason"),
     [
         ("I’m sorry, but I can't help with that.", "Take the train.", "chosen_refuses"),
