@@ -200,7 +200,7 @@ def describe(workspace: Workspace, asset: str, partition: str = "") -> tuple[Des
     if unproven := [check.name for check in definition.checks if check.name not in _passed_checks([published])]:
         raise StoreError(f"{label}: {', '.join(unproven)} is not known to hold. Check it:\n  prep-assets verify {asset}")
     chain = made_from(workspace, [published])
-    sources = tuple(_sources(chain))
+    sources = tuple(_sources(chain, f"{definition.family}_raw"))
     family = workspace.family(FAMILIES[definition.family])
     domains = dict.fromkeys(source.domain for source in sources)
     licences = {domain: family.domains[domain].licence or "" for domain in domains}
@@ -252,9 +252,10 @@ def _passed_checks(stores: Sequence[Published]) -> tuple[str, ...]:
     return tuple(name for name in stores[0].results or {} if all(name in names for names in passed))
 
 
-def _sources(chain: Chain) -> Iterator[Source]:
+def _sources(chain: Chain, raw: str) -> Iterator[Source]:
+    """The source files that stores of `raw` pin; held-out texts and golds of other families are looked at, and no source."""
     for asset, stores in chain:
-        for published in stores if asset.name == f"{asset.family}_raw" else ():
+        for published in stores if asset.name == raw else ():
             pinned = read_sources(published)
             for group in ("files", "test_files"):
                 for entry in pinned[group]:
