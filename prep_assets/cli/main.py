@@ -14,7 +14,7 @@ from prep_assets.cli.build import build, demo, status
 from prep_assets.cli.data import AlsoModelLink, certify, dataset_info, doctor, migrate, preprocess, schemas, sniff
 from prep_assets.cli.keep import forget, prune
 from prep_assets.cli.look import inspect, leaks, quarantine, report, stats, view
-from prep_assets.cli.ship import describe, export, launch_snippet, path, push, release
+from prep_assets.cli.ship import attest, describe, export, launch_snippet, path, push, release
 from prep_assets.cli.start import init, json_schema
 from prep_assets.cli.trace import compare, diff, impact, trace, where
 from prep_assets.cli.verify import scrub, selftest, verify
@@ -72,7 +72,7 @@ GROUPS = {
     "Build: schemas, templates, pipelines": (init, demo, schemas, sniff, dataset_info, json_schema, certify, preprocess, migrate),
     "Look: figures, refused records, labels": (stats, view, quarantine, leaks, doctor),
     "Find: where rows come from, what changes": (trace, where, diff, compare, impact),
-    "Ship: to trainers and to others": (path, export, launch_snippet, describe, release, push),
+    "Ship: to trainers and to others": (path, export, launch_snippet, describe, attest, release, push),
     "Keep: damage, old versions, deletion": (scrub, selftest, prune, forget),
 }
 """Heading → commands, in the order of ``--help`` and docs/cli.md."""

@@ -1,0 +1,390 @@
+"""`attest`: what a data set is made of and what was looked for in it, as a signed document, and whether a store still is what one says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from prep_assets import __version__
+from prep_assets.config.family import Family
+from prep_assets.config.loading import read_tombstones
+from prep_assets.config.models import FAMILIES, Pretrain, Rl, Sft, family_name
+from prep_assets.errors import StoreError
+from prep_assets.explain.forget import forgotten_rows
+from prep_assets.explain.report import made_from, refused_counts
+from prep_assets.graph.graph import asset_named
+from prep_assets.neighbours.description import Chain, Description, describe
+from prep_assets.pipeline.sources import read_sources
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.files import loads
+from prep_assets.stores.manifest import Manifest, described, digest, fault, signature_of
+from prep_assets.stores.version_folders import Published
+
+FORMAT = 1
+"""Version of the document."""
+NOT_LOOKED_FOR = "not looked for"
+NOT_SAID = "not said in the configuration"
+NO_ADDRESS = f"local files; where they came from is {NOT_SAID}"
+TO_STATE = "to be stated by the provider"
+"""What stands where nobody knows: a person fills in the last one."""
+IDENTITY = ("content_hash", "build_key", "manifest_hash")
+"""What `check` compares with the store of today."""
+
+
+def attest(workspace: Workspace, asset: str, partition: str = "", *, key: str = "") -> dict[str, Any]:
+    """Attest the current store of an asset.
+
+    Args:
+        key: a private key, its file or its PEM text, in place of ``PREP_ASSETS_SIGNING_KEY``.
+
+    Returns:
+        ``attestation``, its ``sha256``, and the ``signature`` of that, ``""`` where there is no key. Equal stores and configurations give equal documents.
+
+    Raises:
+        StoreError: there is no store, it is out of date or not what its manifest says, one of its checks does not hold, or it holds what is forgotten.
+    """
+    workspace = workspace.plain
+    description, published = describe(workspace, asset, partition)
+    published.verify()
+    name = asset_named(asset, workspace).family
+    family = workspace.family(FAMILIES[name])
+    chain = made_from(workspace, [published])
+    content = {
+        "format": FORMAT,
+        "store": _store(description, published),
+        "sources": _sources(description),
+        "opt_outs": _opt_outs(workspace, name, description, chain),
+        "contamination": _contamination(name, chain),
+        "private_data": _private_data(description, family, chain),
+        "quality": [_steps(store) for store in _of_stage(chain, "quality")] or NOT_LOOKED_FOR,
+        "refused": dict(description.refused),
+        "trained": trained_in_words(family),
+        "checks": [
+            {"store": store.manifest.label, "version": store.version, "check": name, "holds": result.passed, "says": result.summary}
+            for _, stores in chain
+            for store in stores
+            for name, result in (store.results or {}).items()
+        ],
+        "versions": _versions(description, chain),
+        "lineage": [{**_identity(store.manifest), "version": store.version} for _, stores in chain for store in stores],
+    }
+    content["eu_summary"] = _eu_summary(content, family)
+    sha256 = digest(content)
+    return {"attestation": content, "sha256": sha256, "signature": signature_of(sha256, key)}
+
+
+def text_of(document: Mapping[str, Any]) -> str:
+    """A document as it is written: JSON with sorted keys."""
+    return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def signed_by(signature: str) -> str:
+    """The whole key of a signature, for a reader who compares it with one that he was given."""
+    return f"signed by the ed25519 key {signature.split(':')[1]}" if signature else "not signed"
+
+
+def check(workspace: Workspace, path: Path, *, key: str = "") -> str:
+    """Verify the signature of a document, and that the store which it names is what it says, to the byte.
+
+    Args:
+        key: public keys that are trusted, in place of ``PREP_ASSETS_TRUSTED_KEYS``.
+
+    Returns:
+        What holds, in a sentence.
+
+    Raises:
+        StoreError: it is no attestation, unsigned, or altered; or the store is gone, another one, or damaged.
+    """
+    try:
+        document = loads(path.read_bytes())
+        content, signature = document["attestation"], str(document["signature"])
+        attested = content["store"]
+        asset, partition, sha256 = attested["asset"], attested["domain"], digest(content)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is no attestation ({type(error).__name__}: {error}). Write one with: prep-assets attest ASSET") from error
+    if sha256 != document.get("sha256"):
+        raise StoreError(
+            f"{path} was altered: what it says has the sha256 {sha256[:16]}…, and it names {str(document.get('sha256'))[:16]}…"
+        )
+    again = f"prep-assets attest {asset}" + (f" -p {partition}" if partition else "")
+    if not signature:
+        raise StoreError(f"{path} is not signed, so anybody may have written it. Write it with a key:\n  {again} --key KEY.pem")
+    if wrong := fault(sha256, signature, key):
+        raise StoreError(f"{path}: {wrong}. Ask who gave it to you, or write a new one:\n  {again}")
+    published = workspace.published(asset_named(asset, workspace).name, partition)
+    if published is None:
+        raise StoreError(f"{path} attests {attested['name']}, and {workspace.where} has no such store")
+    today = _identity(published.manifest)
+    differing = [
+        f"{name} is attested as {str(attested.get(name))[:16]}… and is {today[name][:16]}…"
+        for name in IDENTITY
+        if attested.get(name) != today[name]
+    ]
+    if differing:
+        raise StoreError(f"{path} attests another {attested['name']} than is current: {'; '.join(differing)}. Write a new one:\n  {again}")
+    published.verify()
+    return f"{attested['name']} is the store that {path.name} attests, {signed_by(signature) if key else described(signature)}"
+
+
+# What a document says.
+
+
+def _identity(manifest: Manifest) -> dict[str, str]:
+    return {
+        "store": manifest.label,
+        "content_hash": manifest.content_hash,
+        "build_key": manifest.build_key,
+        "manifest_hash": manifest.signed_digest,
+    }
+
+
+def _store(description: Description, published: Published) -> dict[str, Any]:
+    manifest = published.manifest
+    return {
+        **_identity(manifest),
+        "name": description.name,
+        "asset": description.asset,
+        "domain": manifest.partition,
+        "version": published.version,
+        "what": description.summary,
+        "signed": signed_by(manifest.signature),
+        "licence": ", ".join(description.licence) or NOT_SAID,
+        "counts": dict(description.counts),
+        "files": {name: {"bytes": size, "sha256": sha256} for name, (size, sha256) in description.files.items()},
+    }
+
+
+def _sources(description: Description) -> list[dict[str, Any]]:
+    return [
+        {
+            "domain": domain,
+            "licence": licence or NOT_SAID,
+            "addresses": list(description.addresses[domain]) or NO_ADDRESS,
+            "files": [
+                {"name": each.name, "bytes": each.bytes, "records": each.rows, "sha256": each.sha256, "held_out": each.held_out}
+                for each in description.sources
+                if each.domain == domain
+            ],
+        }
+        for domain, licence in description.licences.items()
+    ]
+
+
+def _opt_outs(workspace: Workspace, family: str, description: Description, chain: Chain) -> dict[str, Any] | str:
+    """What was forgotten, and the search that finds none of it."""
+    tombstones = [each for each in read_tombstones(workspace.configs) if each.family == family and each.domain in description.licences]
+    if not tombstones:
+        return "no record was forgotten"
+    search = forgotten_rows(workspace, tombstones, [store for asset, stores in chain for store in stores if asset.family == family])
+    if search.left:
+        left = "; ".join(f"{label}: {', '.join(ids[:5])}" for label, ids in search.left.items())
+        raise StoreError(f"{description.name} is not attested: what is forgotten, or the same text, is still in {left}. Forget those too")
+    return {
+        "forgotten": [{"domain": each.domain, "record": each.record, "digest": each.digest, "reason": each.reason} for each in tombstones],
+        "rows_in_sources": len(search.rows),
+        "searched": list(search.searched),
+        "found": 0,
+    }
+
+
+def _of_stage(chain: Chain, stage: str) -> list[Published]:
+    return [store for asset, stores in chain if asset.stage == stage for store in stores]
+
+
+def _of_domain(chain: Chain, family: str, domain: str) -> list[Published]:
+    return [store for asset, stores in chain if asset.family == family for store in stores if store.manifest.partition == domain]
+
+
+def _contamination(family: str, chain: Chain) -> list[dict[str, Any]] | str:
+    """Which held-out texts were searched for, by which rules, what was found, and what became of it."""
+    passages = next((stores[0].manifest for asset, stores in chain if asset.name == "eval_passages"), None)
+    rules, sets = (passages.recipe["rules"], passages.counts["by_set"]) if passages else ([], {})
+    verdicts: list[dict[str, Any]] = [
+        {
+            "domain": leaks.partition,
+            "benchmark": name,
+            "texts": texts,
+            "rules": list(rules),
+            "searched": leaks.counts["examples"],
+            "found": leaks.counts["by_set"].get(name, 0),
+            "policy": leaks.recipe["policy"],
+        }
+        for leaks in (store.manifest for store in _of_stage(chain, "leaks"))
+        for name, texts in sets.items()
+    ]
+    for raw in _of_stage(chain, "raw"):
+        domain = raw.manifest.partition
+        pinned = read_sources(raw).get("benchmarks") if raw.manifest.asset == f"{family}_raw" else None
+        verdicts += (
+            [
+                {
+                    "domain": domain,
+                    "benchmark": ", ".join(f"{file['name']} (sha256 {file['sha256']})" for file in pinned["files"]),
+                    "texts": "every text of these files",
+                    "rules": [f"{pinned['words']} words in a row"],
+                    "searched": raw.manifest.counts["kept"],
+                    "found": refused_counts(_of_domain(chain, family, domain)).get("decontaminate/contaminated", 0),
+                    "policy": "drop",
+                }
+            ]
+            if pinned
+            else []
+        )
+    return verdicts or NOT_LOOKED_FOR
+
+
+def _steps(store: Published) -> dict[str, Any]:
+    counts = store.manifest.counts
+    steps = [{"step": name, "action": how["action"], "options": how["options"]} for name, how in store.manifest.recipe["steps"]]
+    return {"store": store.manifest.label, "steps": steps, **{name: counts[name] for name in ("examples", "kept", "dropped", "found")}}
+
+
+def _private_data(description: Description, family: Family, chain: Chain) -> dict[str, Any]:
+    """Domain → what was replaced, what its stores say of that, and what the step `private_data` found."""
+    said: dict[str, Any] = {}
+    for domain in description.licences:
+        stores = _of_domain(chain, family_name(type(family)), domain)
+        results = [store.results["accounting"] for store in stores if store.results and "accounting" in store.results]
+        clean = [part for result in results for part in result.summary.split("; ") if part.startswith("no private data in ")]
+        judged = [_steps(store) for store in stores if store.manifest.asset == f"{family_name(type(family))}_quality"]
+        looked = [(step, each) for each in judged for step in each["steps"] if step["step"] == "private_data"]
+        replaced = list(family.domains[domain].redact)
+        said[domain] = {
+            "replaced": {"kinds": replaced, "then": clean} if replaced else NOT_LOOKED_FOR,
+            "looked for": [
+                {
+                    **step["options"],
+                    "action": step["action"],
+                    "examples": each["examples"],
+                    "found": {name: count for name, count in each["found"].items() if name.startswith("private_data/")},
+                }
+                for step, each in looked
+            ]
+            or NOT_LOOKED_FOR,
+        }
+    return said
+
+
+def _versions(description: Description, chain: Chain) -> dict[str, str]:
+    """Versions of what made the store; transformers is that of the machine that attests."""
+    recipes = [store.manifest.recipe for _, stores in chain for store in stores]
+    tokenizers = {recipe["tokenizer"]["tokenizers"] for recipe in recipes if isinstance(recipe.get("tokenizer"), Mapping)}
+    try:
+        transformers = version("transformers")
+    except PackageNotFoundError:
+        transformers = "not installed"
+    return {
+        "prep-assets": __version__,
+        "tokenizers": " ".join(sorted(tokenizers)) or "no token is made",
+        "transformers, where this was written": transformers,
+        "tokenizer": description.hashes.get("tokenizer", "none"),
+        "chat template": description.hashes.get("template", "none"),
+    }
+
+
+_STOPS = {
+    "turn": "The stop token after each trained turn is trained.",
+    "last": "Only the stop token after the last trained turn is trained.",
+    "all": "The stop token after every turn is trained.",
+    "none": "No stop token is trained.",
+}
+
+
+def trained_in_words(family: Family) -> list[str]:
+    """What a model is trained to write, by the options of a family, in sentences."""
+    weighed = [name for name, domain in family.domains.items() if domain.weigh]
+    own = (
+        [f"Weights of {', '.join(weighed)} are those of {', '.join(str(family.domains[name].weigh) for name in weighed)}."]
+        if weighed
+        else []
+    )
+    if isinstance(family, Pretrain):
+        end = "and the token that ends a document is trained too" if family.append_eod else "and no token ends a document"
+        return [f"Every token of a document is trained, unless its source gives it no weight, {end}.", *own]
+    if not isinstance(family, Sft):
+        what = "Responses are trained by their rewards" if isinstance(family, Rl) else "The trainer decides what is trained"
+        return [f"{what}; this family has no option of masks."]
+    trained = sorted(role for role, action in family.mask.items() if action == "train")
+    masked = sorted(role for role, action in family.mask.items() if action == "mask")
+    rest = "trained" if family.mask_default == "train" else "not trained"
+    parts = {
+        "reasoning": family.train_thinking,
+        "tool calls": family.train_tool_calls,
+        "what the template writes before them": family.train_headers,
+    }
+    return [
+        f"Trained are turns of the roles {', '.join(trained) or '(none)'}; not trained are {', '.join(masked) or '(none)'}; other roles are {rest}.",
+        "All of these turns are trained." if family.train_turns == "all" else "Of these turns only the last of a conversation is trained.",
+        _STOPS[family.train_on_eos],
+        *(f"In trained turns, {part} {'are' if part.endswith('s') else 'is'} {'' if on else 'not '}trained." for part, on in parts.items()),
+        "A weight that a row or its schema gives to a turn or a part of it goes before its role. Placeholders of images are never trained.",
+        *own,
+    ]
+
+
+# The public summary of training content, in the sections of the Commission's template of 24 July 2025 (AI Act, Article 53(1)(d)).
+
+_EU_TEMPLATE: Mapping[str, tuple[str, ...]] = {
+    "1.1 Provider": ("Name and contact details", "Authorised representative"),
+    "1.2 Model": ("Versioned model names", "Models it depends on", "Date of placement on the Union market"),
+    "1.3 Modalities, overall size and other characteristics": (
+        *(
+            "Modalities",
+            "Size of text",
+            "Size of images",
+            "Types of content",
+            "Latest date of acquisition",
+            "Languages",
+            "Other characteristics",
+        ),
+    ),
+    "2 List of data sources": ("Data sets", "Which sections of these they belong to"),
+    "2.1 Publicly available datasets": ("Description",),
+    "2.2 Private datasets of third parties: licensed commercially, or obtained otherwise": ("Description",),
+    "2.3 Data crawled and scraped from online sources": ("Crawlers, period and domain names",),
+    "2.4 User data": ("Services and products",),
+    "2.5 Synthetic data": ("Sums that prep-assets makes, by no model", "Models that made data"),
+    "2.6 Other sources": ("Description",),
+    "3.1 Respect of reservations of rights from text and data mining": ("Records forgotten", "Measures and protocols"),
+    "3.2 Removal of illegal content": ("Examples that quality steps dropped, for whatever reason", "Measures"),
+    "3.3 Other information": ("Further processing",),
+}
+_SIZES = (
+    (10**9, "less than 1 billion tokens"),
+    (10**13 + 1, "1 billion to 10 trillion tokens"),
+    (float("inf"), "more than 10 trillion tokens"),
+)
+
+
+def _eu_summary(content: Mapping[str, Any], family: Family) -> list[dict[str, Any]]:
+    counts, opt_outs, quality, images = (
+        content["store"]["counts"],
+        content["opt_outs"],
+        content["quality"],
+        bool(getattr(family, "image_token", None)),
+    )
+    tokens = counts.get("tokens")
+    size = "" if tokens is None else next(said for least, said in _SIZES if tokens < least)
+    data_sets = {
+        each[
+            "domain"
+        ]: f"licence {each['licence']}; {each['addresses'] if isinstance(each['addresses'], str) else ', '.join(each['addresses'])}"
+        for each in content["sources"]
+    }
+    stated = {
+        "Modalities": "text and images" if images else "text",
+        "Size of text": f"{size}: {tokens:,} in this store" if size else TO_STATE,
+        "Size of images": TO_STATE if images else "none",
+        "Data sets": data_sets or "none",
+        "Sums that prep-assets makes, by no model": f"{family.arithmetic.n:,}" if isinstance(family, Rl) and not data_sets else "none",
+        "Records forgotten": opt_outs if isinstance(opt_outs, str) else f"{len(opt_outs['forgotten']):,}; none of them is in the store",
+        "Examples that quality steps dropped, for whatever reason": quality
+        if isinstance(quality, str)
+        else f"{sum(each['dropped'] for each in quality):,}",
+    }
+    return [
+        {"section": section, "fields": {field: stated.get(field, TO_STATE) for field in fields}} for section, fields in _EU_TEMPLATE.items()
+    ]
