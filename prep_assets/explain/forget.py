@@ -208,9 +208,9 @@ def forgotten_rows(workspace: Workspace, tombstones: Sequence[Tombstone], stores
     rows: dict[str, list[tuple[str, ...]]] = {}
     for domain, record in sorted(names):
         with suppress(ConfigError):  # the file, or the row, is not there any more
-            [found] = [each for each in where(workspace, f"{domain}#{record}") if each.family == family]
-            if (domain, payload_digest(found.payload)) in digests:
-                rows[f"{domain}#{found.id}"] = needles_of(workspace, found)
+            for found in where(workspace, f"{domain}#{record}"):
+                if found.family == family and (domain, payload_digest(found.payload)) in digests:
+                    rows[f"{domain}#{found.id}"] = needles_of(workspace, found)
     left: dict[str, tuple[str, ...]] = {}
     for store in stores:
         by_id = [name for each in contents(workspace, store) if (name := f"{each.domain}#{each.id}") in rows] if has_records(store) else []

@@ -11,16 +11,16 @@ from typing import Any
 from prep_assets import __version__
 from prep_assets.config.family import Family
 from prep_assets.config.loading import read_tombstones
-from prep_assets.config.models import FAMILIES, Pretrain, Rl, Sft, family_name
+from prep_assets.config.models import FAMILIES, Eval, Pretrain, Rl, Sft
 from prep_assets.errors import StoreError
 from prep_assets.explain.forget import forgotten_rows
 from prep_assets.explain.report import made_from, refused_counts
 from prep_assets.graph.graph import asset_named
-from prep_assets.neighbours.description import Chain, Description, describe
+from prep_assets.neighbours.description import Chain, Description, describe, own_stores
 from prep_assets.pipeline.sources import read_sources
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.files import loads
-from prep_assets.stores.manifest import Manifest, described, digest, fault, signature_of
+from prep_assets.stores.manifest import Manifest, Result, described, digest, fault, signature_of
 from prep_assets.stores.version_folders import Published
 
 FORMAT = 1
@@ -49,24 +49,24 @@ def attest(workspace: Workspace, asset: str, partition: str = "", *, key: str = 
     workspace = workspace.plain
     description, published = describe(workspace, asset, partition)
     published.verify()
-    name = asset_named(asset, workspace).family
-    family = workspace.family(FAMILIES[name])
-    chain = made_from(workspace, [published])
+    kind = asset_named(asset, workspace).family
+    family, chain = workspace.family(FAMILIES[kind]), made_from(workspace, [published])
+    own = own_stores(chain, published, kind)
     content = {
         "format": FORMAT,
         "store": _store(description, published),
         "sources": _sources(description),
-        "opt_outs": _opt_outs(workspace, name, description, chain),
-        "contamination": _contamination(name, chain),
-        "private_data": _private_data(description, family, chain),
-        "quality": [_steps(store) for store in _of_stage(chain, "quality")] or NOT_LOOKED_FOR,
+        "opt_outs": _opt_outs(workspace, kind, description, own),
+        "contamination": _contamination(own, chain),
+        "private_data": _private_data(family, description, own),
+        "quality": [_steps(store) for store in _of_stage(own, "quality")] or NOT_LOOKED_FOR,
         "refused": dict(description.refused),
         "trained": trained_in_words(family),
         "checks": [
             {"store": store.manifest.label, "version": store.version, "check": name, "holds": result.passed, "says": result.summary}
             for _, stores in chain
             for store in stores
-            for name, result in (store.results or {}).items()
+            for name, result in (store.results or {"any": Result(False, NOT_LOOKED_FOR)}).items()
         ],
         "versions": _versions(description, chain),
         "lineage": [{**_identity(store.manifest), "version": store.version} for _, stores in chain for store in stores],
@@ -162,7 +162,7 @@ def _sources(description: Description) -> list[dict[str, Any]]:
         {
             "domain": domain,
             "licence": licence or NOT_SAID,
-            "addresses": list(description.addresses[domain]) or NO_ADDRESS,
+            "addresses": list(description.addresses[domain]) or [NO_ADDRESS],
             "files": [
                 {"name": each.name, "bytes": each.bytes, "records": each.rows, "sha256": each.sha256, "held_out": each.held_out}
                 for each in description.sources
@@ -173,12 +173,12 @@ def _sources(description: Description) -> list[dict[str, Any]]:
     ]
 
 
-def _opt_outs(workspace: Workspace, family: str, description: Description, chain: Chain) -> dict[str, Any] | str:
+def _opt_outs(workspace: Workspace, family: str, description: Description, own: Chain) -> dict[str, Any] | str:
     """What was forgotten, and the search that finds none of it."""
     tombstones = [each for each in read_tombstones(workspace.configs) if each.family == family and each.domain in description.licences]
     if not tombstones:
         return "no record was forgotten"
-    search = forgotten_rows(workspace, tombstones, [store for asset, stores in chain for store in stores if asset.family == family])
+    search = forgotten_rows(workspace, tombstones, [store for _, stores in own for store in stores])
     if search.left:
         left = "; ".join(f"{label}: {', '.join(ids[:5])}" for label, ids in search.left.items())
         raise StoreError(f"{description.name} is not attested: what is forgotten, or the same text, is still in {left}. Forget those too")
@@ -194,45 +194,36 @@ def _of_stage(chain: Chain, stage: str) -> list[Published]:
     return [store for asset, stores in chain if asset.stage == stage for store in stores]
 
 
-def _of_domain(chain: Chain, family: str, domain: str) -> list[Published]:
-    return [store for asset, stores in chain if asset.family == family for store in stores if store.manifest.partition == domain]
+def _of_domain(chain: Chain, domain: str) -> list[Published]:
+    return [store for _, stores in chain for store in stores if store.manifest.partition == domain]
 
 
-def _contamination(family: str, chain: Chain) -> list[dict[str, Any]] | str:
+def _contamination(own: Chain, chain: Chain) -> list[dict[str, Any]] | str:
     """Which held-out texts were searched for, by which rules, what was found, and what became of it."""
     passages = next((stores[0].manifest for asset, stores in chain if asset.name == "eval_passages"), None)
     rules, sets = (passages.recipe["rules"], passages.counts["by_set"]) if passages else ([], {})
-    verdicts: list[dict[str, Any]] = [
-        {
-            "domain": leaks.partition,
-            "benchmark": name,
-            "texts": texts,
-            "rules": list(rules),
-            "searched": leaks.counts["examples"],
-            "found": leaks.counts["by_set"].get(name, 0),
-            "policy": leaks.recipe["policy"],
-        }
-        for leaks in (store.manifest for store in _of_stage(chain, "leaks"))
-        for name, texts in sets.items()
-    ]
-    for raw in _of_stage(chain, "raw"):
-        domain = raw.manifest.partition
-        pinned = read_sources(raw).get("benchmarks") if raw.manifest.asset == f"{family}_raw" else None
-        verdicts += (
-            [
+    verdicts: list[dict[str, Any]] = []
+    for leaks in (store.manifest for store in _of_stage(own, "leaks")):
+        how = {"rules": list(rules), "searched": leaks.counts["examples"], "policy": leaks.recipe["policy"]}
+        found = leaks.counts["by_set"]
+        verdicts += [
+            {"domain": leaks.partition, "benchmark": name, "texts": texts, **how, "found": found.get(name, 0)}
+            for name, texts in sets.items()
+        ]
+    for raw in _of_stage(own, "raw"):
+        if pinned := read_sources(raw).get("benchmarks"):
+            domain = raw.manifest.partition
+            verdicts.append(
                 {
                     "domain": domain,
                     "benchmark": ", ".join(f"{file['name']} (sha256 {file['sha256']})" for file in pinned["files"]),
-                    "texts": "every text of these files",
+                    "texts": "all of these files",
                     "rules": [f"{pinned['words']} words in a row"],
                     "searched": raw.manifest.counts["kept"],
-                    "found": refused_counts(_of_domain(chain, family, domain)).get("decontaminate/contaminated", 0),
                     "policy": "drop",
+                    "found": refused_counts(_of_domain(own, domain)).get("decontaminate/contaminated", 0),
                 }
-            ]
-            if pinned
-            else []
-        )
+            )
     return verdicts or NOT_LOOKED_FOR
 
 
@@ -242,29 +233,27 @@ def _steps(store: Published) -> dict[str, Any]:
     return {"store": store.manifest.label, "steps": steps, **{name: counts[name] for name in ("examples", "kept", "dropped", "found")}}
 
 
-def _private_data(description: Description, family: Family, chain: Chain) -> dict[str, Any]:
+def _private_data(family: Family, description: Description, own: Chain) -> dict[str, Any]:
     """Domain → what was replaced, what its stores say of that, and what the step `private_data` found."""
     said: dict[str, Any] = {}
     for domain in description.licences:
-        stores = _of_domain(chain, family_name(type(family)), domain)
+        stores, replaced = _of_domain(own, domain), list(family.domains[domain].redact)
         results = [store.results["accounting"] for store in stores if store.results and "accounting" in store.results]
         clean = [part for result in results for part in result.summary.split("; ") if part.startswith("no private data in ")]
-        judged = [_steps(store) for store in stores if store.manifest.asset == f"{family_name(type(family))}_quality"]
-        looked = [(step, each) for each in judged for step in each["steps"] if step["step"] == "private_data"]
-        replaced = list(family.domains[domain].redact)
-        said[domain] = {
-            "replaced": {"kinds": replaced, "then": clean} if replaced else NOT_LOOKED_FOR,
-            "looked for": [
-                {
-                    **step["options"],
-                    "action": step["action"],
-                    "examples": each["examples"],
-                    "found": {name: count for name, count in each["found"].items() if name.startswith("private_data/")},
-                }
-                for step, each in looked
-            ]
-            or NOT_LOOKED_FOR,
-        }
+        judged = [_steps(store) for store in _of_stage(own, "quality") if store in stores]
+        looked = [
+            {
+                **step["options"],
+                "action": step["action"],
+                "examples": each["examples"],
+                "found": {name: count for name, count in each["found"].items() if name.startswith("private_data/")},
+            }
+            for each in judged
+            for step in each["steps"]
+            if step["step"] == "private_data"
+        ]
+        replacing = {"kinds": replaced, "then": clean} if replaced else NOT_LOOKED_FOR
+        said[domain] = {"replaced": replacing, "looked for": looked or NOT_LOOKED_FOR}
     return said
 
 
@@ -285,6 +274,7 @@ def _versions(description: Description, chain: Chain) -> dict[str, str]:
     }
 
 
+_IMAGES = "Placeholders of images are never trained."
 _STOPS = {
     "turn": "The stop token after each trained turn is trained.",
     "last": "Only the stop token after the last trained turn is trained.",
@@ -295,15 +285,12 @@ _STOPS = {
 
 def trained_in_words(family: Family) -> list[str]:
     """What a model is trained to write, by the options of a family, in sentences."""
-    weighed = [name for name, domain in family.domains.items() if domain.weigh]
-    own = (
-        [f"Weights of {', '.join(weighed)} are those of {', '.join(str(family.domains[name].weigh) for name in weighed)}."]
-        if weighed
-        else []
-    )
+    own = [f"Weights of {name} are those of {domain.weigh}." for name, domain in family.domains.items() if domain.weigh]
     if isinstance(family, Pretrain):
         end = "and the token that ends a document is trained too" if family.append_eod else "and no token ends a document"
-        return [f"Every token of a document is trained, unless its source gives it no weight, {end}.", *own]
+        return [f"Every token of a document is trained, unless its source gives it no weight, {end}.", _IMAGES, *own]
+    if isinstance(family, Eval):
+        return ["Nothing is trained: it is held out."]
     if not isinstance(family, Sft):
         what = "Responses are trained by their rewards" if isinstance(family, Rl) else "The trainer decides what is trained"
         return [f"{what}; this family has no option of masks."]
@@ -320,8 +307,8 @@ def trained_in_words(family: Family) -> list[str]:
         "All of these turns are trained." if family.train_turns == "all" else "Of these turns only the last of a conversation is trained.",
         _STOPS[family.train_on_eos],
         *(f"In trained turns, {part} {'are' if part.endswith('s') else 'is'} {'' if on else 'not '}trained." for part, on in parts.items()),
-        "A weight that a row or its schema gives to a turn or a part of it goes before its role. Placeholders of images are never trained.",
-        *own,
+        "A weight that a row or its schema gives to a turn or a part of it goes before its role.",
+        *(_IMAGES, *own),
     ]
 
 
@@ -331,15 +318,8 @@ _EU_TEMPLATE: Mapping[str, tuple[str, ...]] = {
     "1.1 Provider": ("Name and contact details", "Authorised representative"),
     "1.2 Model": ("Versioned model names", "Models it depends on", "Date of placement on the Union market"),
     "1.3 Modalities, overall size and other characteristics": (
-        *(
-            "Modalities",
-            "Size of text",
-            "Size of images",
-            "Types of content",
-            "Latest date of acquisition",
-            "Languages",
-            "Other characteristics",
-        ),
+        *("Modalities", "Size of text", "Size of images", "Types of content"),
+        *("Latest date of acquisition", "Languages", "Other characteristics"),
     ),
     "2 List of data sources": ("Data sets", "Which sections of these they belong to"),
     "2.1 Publicly available datasets": ("Description",),
@@ -352,38 +332,23 @@ _EU_TEMPLATE: Mapping[str, tuple[str, ...]] = {
     "3.2 Removal of illegal content": ("Examples that quality steps dropped, for whatever reason", "Measures"),
     "3.3 Other information": ("Further processing",),
 }
-_SIZES = (
-    (10**9, "less than 1 billion tokens"),
-    (10**13 + 1, "1 billion to 10 trillion tokens"),
-    (float("inf"), "more than 10 trillion tokens"),
-)
+_SIZES = {10**9: "less than 1 billion tokens", 10**13 + 1: "1 billion to 10 trillion tokens"}
 
 
 def _eu_summary(content: Mapping[str, Any], family: Family) -> list[dict[str, Any]]:
-    counts, opt_outs, quality, images = (
-        content["store"]["counts"],
-        content["opt_outs"],
-        content["quality"],
-        bool(getattr(family, "image_token", None)),
-    )
-    tokens = counts.get("tokens")
-    size = "" if tokens is None else next(said for least, said in _SIZES if tokens < least)
-    data_sets = {
-        each[
-            "domain"
-        ]: f"licence {each['licence']}; {each['addresses'] if isinstance(each['addresses'], str) else ', '.join(each['addresses'])}"
-        for each in content["sources"]
-    }
+    opt_outs, quality, images = content["opt_outs"], content["quality"], bool(getattr(family, "image_token", None))
+    tokens, sums = content["store"]["counts"].get("tokens"), any(each["store"].startswith("arithmetic_") for each in content["lineage"])
+    size = "" if tokens is None else next((said for least, said in _SIZES.items() if tokens < least), "more than 10 trillion tokens")
+    data_sets = {each["domain"]: f"licence {each['licence']}; {', '.join(each['addresses'])}" for each in content["sources"]}
+    dropped = quality if isinstance(quality, str) else f"{sum(each['dropped'] for each in quality):,}"
     stated = {
         "Modalities": "text and images" if images else "text",
         "Size of text": f"{size}: {tokens:,} in this store" if size else TO_STATE,
         "Size of images": TO_STATE if images else "none",
         "Data sets": data_sets or "none",
-        "Sums that prep-assets makes, by no model": f"{family.arithmetic.n:,}" if isinstance(family, Rl) and not data_sets else "none",
+        "Sums that prep-assets makes, by no model": f"{family.arithmetic.n:,}" if isinstance(family, Rl) and sums else "none",
         "Records forgotten": opt_outs if isinstance(opt_outs, str) else f"{len(opt_outs['forgotten']):,}; none of them is in the store",
-        "Examples that quality steps dropped, for whatever reason": quality
-        if isinstance(quality, str)
-        else f"{sum(each['dropped'] for each in quality):,}",
+        "Examples that quality steps dropped, for whatever reason": dropped,
     }
     return [
         {"section": section, "fields": {field: stated.get(field, TO_STATE) for field in fields}} for section, fields in _EU_TEMPLATE.items()

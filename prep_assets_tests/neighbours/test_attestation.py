@@ -126,6 +126,23 @@ def test_held_out_texts_are_no_sources(watched: Workspace) -> None:
     assert {source.domain for source in describe(watched, "sft_packed")[0].sources} == {"own", "dolly"}
 
 
+def test_one_domain_has_only_its_own_sources_and_refusals(tmp_path: Path) -> None:
+    two = {name: domain(jsonl(tmp_path / f"{name}.jsonl", ROWS), "prompt_completion") for name in ("one", "two")}
+    options = {
+        **shipped()["sft"],
+        "domains": two,
+        "mask": {"completion": "train"},
+        "quality": {"steps": {"near_duplicates": {"action": "note", "across": True}}},
+    }
+    workspace = workspace_in(tmp_path, {"sft": options})
+    build(workspace, "sft_tokens", partition="two")
+    said = attest(Workspace(workspace.configs, workspace.stores), "sft_tokens", "two")["attestation"]
+    assert {each["store"] for each in said["lineage"]} >= {"sft_quality[one]", "sft_quality[two]"}
+    assert [each["domain"] for each in said["sources"]] == ["two"]
+    assert [each["store"] for each in said["quality"]] == ["sft_quality[two]"]
+    assert list(said["private_data"]) == ["two"]
+
+
 def test_equal_stores_give_equal_documents(watched: Workspace, ours: Workspace) -> None:
     assert text_of(attest(ours, "sft_packed")) == text_of(attest(watched, "sft_packed"))
 
@@ -296,7 +313,8 @@ def test_what_is_trained(watched: Workspace) -> None:
         "In trained turns, reasoning is not trained.",
         "In trained turns, tool calls are trained.",
         "In trained turns, what the template writes before them is not trained.",
-        "A weight that a row or its schema gives to a turn or a part of it goes before its role. Placeholders of images are never trained.",
+        "A weight that a row or its schema gives to a turn or a part of it goes before its role.",
+        "Placeholders of images are never trained.",
     ]
 
 
