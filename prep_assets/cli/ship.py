@@ -243,13 +243,14 @@ def attest(
 
     if (asset is None) == (file is None):
         raise typer.BadParameter("say what to attest, or which file to --check: one of them", param_hint="ASSET")
-    workspace, console = terminal.opened(), terminal.out()
+    console = terminal.out()
     if file is not None:
-        console.print(check(workspace, file, key=key))
+        console.print(check(terminal.opened(), file, key=key))
         return
-    definition, domain = one_partition(workspace, str(asset), partition)
-    with terminal.reading(terminal.one_store(workspace, definition.name, domain)):
-        document = attest(workspace, definition.name, domain, key=key)
+    with terminal.working() as workspace:
+        definition, domain = one_partition(workspace, str(asset), partition)
+        with terminal.reading(terminal.one_store(workspace, definition.name, domain)):
+            document = attest(workspace, definition.name, domain, key=key)
     path = folder / f"{definition.name}{f'-{domain}' if domain else ''}.json"
     write_page(path, text_of(document))
     write_page(path.with_suffix(".html"), attestation_page(document, signed_by(document["signature"])))
