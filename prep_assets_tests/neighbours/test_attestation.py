@@ -30,7 +30,12 @@ from prep_assets_tests.stores.test_signing import pair
 
 PRIVATE = "Write to maria.lopez@correo.es, or call +34 612 345 678."
 ROWS = [{"prompt": f"Count up to {n} for me, please.", "completion": " ".join(map(str, range(n + 1)))} for n in range(20)]
-ROWS += [{"prompt": "Who knows?", "completion": PRIVATE}, ROWS[3], {"prompt": "Empty"}]
+ROWS += [
+    {"prompt": "Who knows?", "completion": PRIVATE},
+    {"prompt": f"Again: {ROWS[5]['prompt']}", "completion": ROWS[6]["completion"]},
+    ROWS[3],
+    {"prompt": "Empty"},
+]
 
 
 @pytest.fixture(scope="session")
@@ -201,6 +206,14 @@ def test_a_forgotten_record_is_said_and_searched_for(ours: Workspace) -> None:
         "sft_tokens[own]": ("own#own.jsonl:8",),
         "sft_packed": ("own#own.jsonl:8",),
     }
+
+
+def test_a_record_that_holds_what_is_forgotten_stops_it(ours: Workspace) -> None:
+    assert forget(ours, ["own#own.jsonl:5"]).left
+    with pytest.raises(
+        StoreError, match=r"^sft_packed is not attested: what is forgotten, or the same text, is still in .*own#own\.jsonl:21"
+    ):
+        attest(Workspace(ours.configs, ours.stores), "sft_packed")
 
 
 def test_a_page_of_the_same(watched: Workspace, keys: tuple[str, str]) -> None:
