@@ -35,6 +35,7 @@ ROWS += [
     {"prompt": f"Again: {ROWS[5]['prompt']}", "completion": ROWS[6]["completion"]},
     ROWS[3],
     {"prompt": "Empty"},
+    {"prompt": "Hi?", "completion": "Yes"},  # too short to be searched for by text
 ]
 
 
@@ -196,15 +197,15 @@ def test_a_forgotten_record_is_said_and_searched_for(ours: Workspace) -> None:
     assert {"sft_tokens[own]", "sft_packed"} <= set(said["opt_outs"]["searched"])
     assert said["refused"]["sft_tokens: records/forgotten"] == 1
     assert "asked to" in attestation_page(attest(workspace, "sft_packed"), "")
-    # a tombstone that a build did not read: the search alone can tell
-    line = {"family": "sft", "domain": "own", "record": "own.jsonl:8", "reason": ""}
-    line["digest"] = hashlib.sha256(json.dumps(ROWS[8], sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    path = ours.configs / "forgotten.jsonl"
-    path.write_text(path.read_text("utf-8") + json.dumps(line) + "\n", "utf-8")
+    # tombstones that no build has read: the search alone can tell
+    for row in (8, 24):
+        digest = hashlib.sha256(json.dumps(ROWS[row], sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        with (ours.configs / "forgotten.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"family": "sft", "domain": "own", "record": f"own.jsonl:{row}", "digest": digest}) + "\n")
     stores = [published for name, part in (("sft_tokens", "own"), ("sft_packed", "")) if (published := workspace.published(name, part))]
     assert forgotten_rows(workspace, read_tombstones(ours.configs), stores).left == {
-        "sft_tokens[own]": ("own#own.jsonl:8",),
-        "sft_packed": ("own#own.jsonl:8",),
+        "sft_tokens[own]": ("own#own.jsonl:8", "own#own.jsonl:24"),
+        "sft_packed": ("own#own.jsonl:8", "own#own.jsonl:24"),
     }
 
 
