@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-.PHONY: bench sim killpoints faults fulldisk memory powercut crashstates fuzz demo docs test soak test-extras test-readers test-ui test-cluster mutants grid setup lint ui clean
+.PHONY: bench sim killpoints faults fulldisk memory powercut crashstates fuzz demo docs test soak test-extras test-readers test-ui test-cluster mutants grid setup lint ui clean release-check pages-of-version
 demo: setup
 	@$(BIN)/prep-assets demo
 
@@ -78,6 +78,16 @@ docs: .venv-docs/.installed $(VENV)/.installed
 	@rm -rf build/pages && $(BIN)/python tools/site/pages.py build/pages
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
 	@echo "build/site/index.html"
+
+# the pages of this version beside those of earlier ones, on the branch gh-pages: PUSH=--push uploads it
+pages-of-version: .venv-docs/.installed $(VENV)/.installed
+	@.venv-docs/bin/pip --disable-pip-version-check install --quiet 'mike>=2.1,<3'
+	@rm -rf build/pages && $(BIN)/python tools/site/pages.py build/pages
+	@PATH="$(CURDIR)/.venv-docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mike deploy $(PUSH) --update-aliases "$$($(BIN)/python -c 'import prep_assets; print(prep_assets.__version__)')" latest
+
+# what a release uploads, built and tried in an empty environment; TAG=v1.0.0 also demands that all versions agree
+release-check:
+	@$(PYTHON) tools/release.py $(if $(TAG),--tag $(TAG))
 
 lint: $(VENV)/.installed-lint
 	@$(BIN)/ruff check .

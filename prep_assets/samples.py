@@ -203,11 +203,13 @@ class Sampled(Struct, frozen=True, gc=False):
         responses: ids of each response.
         prompt: ids of the prompt; `None` if they come from the template.
         logprobs: the log-probability of each token of each response; `None` if the source has none.
+        masks: 1 for each token that the model sampled, 0 for one that its environment wrote; `None` if all were sampled.
     """
 
     responses: tuple[tuple[int, ...], ...]
     prompt: tuple[int, ...] | None = None
     logprobs: tuple[tuple[float, ...], ...] | None = None
+    masks: tuple[tuple[int, ...], ...] | None = None
 
 
 class Group(Struct, frozen=True, gc=False):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ settings.load_profile("prep-assets")
 
 
 ROOT = Path(__file__).resolve().parent.parent
+zstd: Any = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 
 @pytest.fixture(scope="session")

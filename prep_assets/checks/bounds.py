@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from prep_assets.config.family import Limits
-from prep_assets.pipeline.asset import Store
+from prep_assets.pipeline.asset import Asset, Store, token_streams
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.stores.manifest import Manifest
+from prep_assets.stores.version_folders import Published
 
 
-def metrics_of(manifest: Manifest) -> dict[str, float]:
+def metrics_of(asset: Asset, published: Published) -> dict[str, float]:
     """Every metric of a store: its figures, and shares of them.
 
-    Beside counts and metrics of the manifest: `bytes`, `bytes_per_token`, `tokens_per_record`, `trained_share`, `refused_share`, and
-    ``refused.<stage>/<reason>``, the share of one reason.
+    Beside counts and metrics of the manifest: `bytes`, `bytes_per_token`, `tokens_per_record`, `trained_share`, `refused_share`,
+    ``refused.<stage>/<reason>``, the share of one reason; and of tokens a record `length_median`, `length_p99` and `length_longest`.
     """
+    manifest = published.manifest
     counts = manifest.counts
     metrics = {name: value for name, value in {**counts, **manifest.metrics}.items() if isinstance(value, int | float)}
     metrics["bytes"] = sum(entry["bytes"] for entry in manifest.files.values())
@@ -28,6 +31,9 @@ def metrics_of(manifest: Manifest) -> dict[str, float]:
     if read and refused is not None:
         metrics["refused_share"] = sum(refused.values()) / read
         metrics |= {f"refused.{reason}": count / read for reason, count in refused.items()}
+    if lengths := [stream.lengths for stream in token_streams(asset, published).values() if len(stream)]:
+        median, p99, longest = np.quantile(np.concatenate(lengths), (0.5, 0.99, 1), method="inverted_cdf").tolist()
+        metrics |= {"length_median": median, "length_p99": p99, "length_longest": longest}
     return metrics
 
 
@@ -37,8 +43,8 @@ def with_bounds(store: Store, verdict: Verdict) -> Verdict:
     own = {name.partition(".")[2]: bound for name, bound in bounds.items() if name.partition(".")[0] == store.asset.name}
     if not own or not verdict.passed:
         return verdict
-    metrics, last = metrics_of(store.manifest), _last_good(store)
-    known = metrics_of(last) if last else {}
+    metrics, last = metrics_of(store.asset, store.published), _last_good(store)
+    known = metrics_of(store.asset, last) if last else {}
     blocked, warned, numbers = list[str](), list[str](), dict(verdict.numbers)
     for name, bound in own.items():
         value = metrics.get(name, 0.0 if name.startswith("refused.") and "refused_share" in metrics else None)
@@ -69,7 +75,7 @@ def _broken(limits: Limits, name: str, value: float, last: Mapping[str, float]) 
         yield f"{name} was {last[name]:,.6g} in the last good build and is {value:,.6g}: a change of at most {limits.change:.1%} is wanted"
 
 
-def _last_good(store: Store) -> Manifest | None:
-    """The manifest of the version that is published: the last one whose checks held. `None` for the first one."""
+def _last_good(store: Store) -> Published | None:
+    """The version that is published: the last one whose checks held. `None` for the first one."""
     published = store.workspace.place(store.asset.name, store.partition).current()
-    return None if published is None or published.version == store.published.version else published.manifest
+    return None if published is None or published.version == store.published.version else published

@@ -1,4 +1,4 @@
-"""`prep-assets build`, `demo` and `status`."""
+"""`prep-assets build`, `accept`, `demo` and `status`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.stores.version_folders import Published
 
-# `prep-assets build`: bring assets up to date.
+# `prep-assets build`: bring assets up to date; `prep-assets accept`: publish what was left for review.
+
+WOULD_BUILD = 2
+"""Exit code of a dry run with something to build, if it is asked for; as `terraform plan -detailed-exitcode`."""
 
 
 def build(
@@ -38,9 +41,13 @@ def build(
         ),
     ] = None,
     publish: Annotated[bool, typer.Option("--publish", help="With --set: make the store current instead of a draft.")] = False,
+    review: Annotated[
+        bool, typer.Option("--review", help="Leave the assets named as drafts, which `prep-assets accept` makes current.")
+    ] = False,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, show_default=False, help="Processes that work at a time, if not as configured.")
     ] = None,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="With --dry-run: exit code 2 where something would be built.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan or the stores as JSON.")] = False,
 ) -> None:
     """Build assets and whatever they are made from, run the checks, and publish what passes. Exit code 1 when a store is refused.
@@ -54,11 +61,16 @@ def build(
     workspace = replace(terminal.opened(), workers=workers)
     names = _names(workspace, assets or [], everything)
     workspace = _with_options(workspace, names, options or [])
+    if exit_code and not dry_run:
+        raise ConfigError("--exit-code says what a dry run found: add --dry-run")
     if dry_run:
-        _show_plan(plan(workspace, stores_of(workspace, names, partition), force=force), as_json=as_json)
+        steps = plan(workspace, stores_of(workspace, names, partition), force=force)
+        _show_plan(workspace, steps, as_json=as_json)
+        if exit_code and any(step.why for step in steps):
+            raise typer.Exit(WOULD_BUILD)
         return
     with terminal.Live(terminal.err() if as_json else terminal.out()) as live:
-        built = bring_up_to_date(workspace, *names, partition=partition, force=force, publish=publish, tell=live)
+        built = bring_up_to_date(workspace, *names, partition=partition, force=force, publish=publish, review=review, tell=live)
     _show_built(built, as_json=as_json)
 
 
@@ -99,16 +111,36 @@ def put_option(options: dict[str, Any], word: str) -> None:
         raise ConfigError(f"--set {word}: the value is not YAML: {error}") from error
 
 
-def _show_plan(steps: list[Step], *, as_json: bool) -> None:
+def _show_plan(workspace: Workspace, steps: list[Step], *, as_json: bool) -> None:
+    from prep_assets.engine.forecast import forecasts, out_of_date_then
+
+    found = forecasts(workspace, steps)
+    following = list(out_of_date_then(workspace, steps))
     if as_json:
-        terminal.print_json(
-            [{"asset": s.asset.name, "partition": s.partition, "state": s.state, "why": s.why, "asked": s.requested} for s in steps]
-        )
+        known = {forecast.step: forecast for forecast in found}
+        entries = []
+        for step in steps:
+            entry = {"asset": step.asset.name, "partition": step.partition, "state": step.state, "why": step.why, "asked": step.requested}
+            if forecast := known.get(step):
+                changes = [{"key": change.key, "old": change.old, "new": change.new} for change in forecast.changes]
+                entry |= {"changes": changes, "holds": dict(forecast.figures), "seconds": forecast.seconds}
+            entries.append(entry)
+        terminal.print_json({"stores": entries, "out_of_date_then": following})
         return
-    wanted = [step for step in steps if step.why]
-    if wanted:
-        terminal.out().print(terminal.table("would be built", "because", rows=[(step.label, step.why) for step in wanted]))
-    terminal.out().print(f"{terminal.counted(len(wanted), 'store')} would be built, {len(steps) - len(wanted):,} up to date")
+    console = terminal.out()
+    if found:
+        table = terminal.table("would be built", "because", "holds", "took", numbers=("took",))
+        for forecast in found:
+            because = [f"{change.key}: {change.old or 'nothing'} → {change.new or 'nothing'}" for change in forecast.changes]
+            holds = [
+                f"{count:,} {name.replace('_', ' ')}" for name, count in forecast.figures.items() if name in ("rows", "kept", "tokens")
+            ]
+            took = "" if forecast.seconds is None else f"{forecast.seconds:.1f} s"
+            table.add_row(forecast.step.label, "\n".join(because) or forecast.step.why, ", ".join(holds), took)
+        console.print(table)
+    console.print(f"{terminal.counted(len(found), 'store')} would be built, {len(steps) - len(found):,} up to date")
+    if following:
+        console.print(f"out of date then: {', '.join(following)}", style="yellow")
 
 
 def _show_built(built: list[Built], *, as_json: bool) -> None:
@@ -130,12 +162,24 @@ def _show_built(built: list[Built], *, as_json: bool) -> None:
     console = terminal.out()
     for store in built:
         if store.draft:
-            console.print(
-                f"{store.published.manifest.label}: a draft with {', '.join(store.overrides)} in {terminal.near_url(store.published.where)}",
-                style="yellow",
-            )
+            given = f" with {', '.join(store.overrides)}" if store.overrides else ""
+            console.print(f"{store.published.manifest.label}: a draft{given} in {terminal.near_url(store.published.where)}", style="yellow")
     if any(store.draft for store in built):
-        console.print("current has not moved. Build again with --publish to make a draft current", style="dim")
+        console.print(
+            "current has not moved. `prep-assets diff ASSET draft` shows what changes, `prep-assets accept ASSET` makes a draft current",
+            style="dim",
+        )
+
+
+def accept(asset: terminal.AssetName, partition: terminal.Partition = None) -> None:
+    """Make the draft of an asset current, exactly as it is: what `build --review`, or `build --set`, left to be looked at.
+
+    Exit code 1 where it was not checked, is damaged, or the configuration or a source has changed since.
+    """
+    from prep_assets.engine.execute import accept as make_drafts_current
+
+    for draft in make_drafts_current(terminal.opened(), asset, partition):
+        terminal.out().print(f"{draft.manifest.label}: {draft.version} is current now", style="green")
 
 
 # `prep-assets demo`: from a fresh clone to a packed table and a look inside. `make demo` calls it.

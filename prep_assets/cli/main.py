@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from prep_assets import __version__
 from prep_assets.cli import terminal
-from prep_assets.cli.build import build, demo, status
+from prep_assets.cli.build import accept, build, demo, status
 from prep_assets.cli.data import AlsoModelLink, certify, dataset_info, doctor, migrate, preprocess, schemas, sniff
 from prep_assets.cli.keep import forget, prune
 from prep_assets.cli.look import inspect, leaks, quarantine, report, stats, view
@@ -68,7 +68,7 @@ def prep_assets(
 
 
 GROUPS = {
-    "Every day": (build, status, inspect, verify, report),
+    "Every day": (build, accept, status, inspect, verify, report),
     "Build: schemas, templates, pipelines": (init, demo, schemas, sniff, dataset_info, json_schema, certify, preprocess, migrate),
     "Look: figures, refused records, labels": (stats, view, quarantine, leaks, doctor),
     "Find: where rows come from, what changes": (trace, where, diff, compare, impact),

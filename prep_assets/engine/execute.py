@@ -19,10 +19,11 @@ from prep_assets.checks.sources_again import Part, Unsound, parts_of
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.tables import SHARD_BYTES
 from prep_assets.engine.events import Accepted, Candidate, Checked, Event, Planned, Progress, Refused, Skipped, Started, Written
+from prep_assets.engine.forecast import keep_seconds
 from prep_assets.engine.plan import Step, plan
 from prep_assets.engine.plan import Store as PlannedStore
 from prep_assets.engine.status import failures
-from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
 from prep_assets.graph.graph import EVERY, asset_and_partitions, holds, run_check, store_of, upstream_of
 from prep_assets.pipeline.asset import Asset, Check, Store
 from prep_assets.pipeline.examples import text_bytes
@@ -32,7 +33,7 @@ from prep_assets.proofs.reference_ids import keep_words
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.bucket import bucket_of
 from prep_assets.stores.files import in_words
-from prep_assets.stores.manifest import Result
+from prep_assets.stores.manifest import Result, build_key, differences
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import Pool, WorkerLost, portable
@@ -248,7 +249,13 @@ def _chain(task: Sequence[Step], folder: Path, *, workspace: Workspace, how: _Ho
 
 
 def run(
-    workspace: Workspace, steps: Iterable[Step], *, recheck: bool = False, publish: bool = False, hand_over: bool = False
+    workspace: Workspace,
+    steps: Iterable[Step],
+    *,
+    recheck: bool = False,
+    publish: bool = False,
+    review: bool = False,
+    hand_over: bool = False,
 ) -> Iterator[Event]:
     """Execute a plan. A blocked store stops what is made from it, and nothing else.
 
@@ -256,12 +263,13 @@ def run(
         workspace: with this run's options, which apply to the stores asked for.
         recheck: run the checks of stores that are current, too.
         publish: make what this run's options give current; else it is a draft.
+        review: leave the stores asked for as drafts, which `accept` makes current.
         hand_over: leave the stores asked for to the caller, who makes each `Candidate` current.
     """
     plan = tuple(steps)
     yield Planned(plan, frozenset(_domains(workspace, ((step.asset, step.partition) for step in plan))))
     with nullcontext(workspace.pool) if workspace.pool else Pool() as pool:
-        yield from _carried_out_steps(replace(workspace, pool=pool), plan, pool.effort, _How(recheck, publish, hand_over))
+        yield from _carried_out_steps(replace(workspace, pool=pool), plan, pool.effort, _How(recheck, publish, review, hand_over))
 
 
 def _carried_out_steps(workspace: Workspace, plan: Sequence[Step], effort: Effort, how: _How) -> Iterator[Event]:
@@ -336,6 +344,7 @@ class _How(Struct, frozen=True):
 
     recheck: bool
     publish: bool
+    review: bool
     hand_over: bool
 
 
@@ -367,7 +376,7 @@ class _Worker:
                 yield from self._check_inputs(workspace, step)
             before = replace(self._effort)
             build = step.asset.build(workspace, step.partition)
-            draft = bool(build.overrides) and not self.how.publish
+            draft = (bool(build.overrides) and not self.how.publish) or (self.how.review and step.requested)
             published = build.propose(draft=draft, again=step.again)
             if published.reused and failures(published):
                 # its files are what its manifest says, and yet a check did not hold: only what is written again is worth another look
@@ -381,7 +390,11 @@ class _Worker:
                 verdicts[name] = verdict
                 yield Checked(step, name, verdict)
             event = self._conclude(step, published, verdicts, build.overrides, draft=draft)
-            yield replace(event, effort=self._effort.since(before), seconds=monotonic() - began) if isinstance(event, Accepted) else event
+            if isinstance(event, Accepted):
+                event = replace(event, effort=self._effort.since(before), seconds=monotonic() - began)
+                if not published.reused:
+                    keep_seconds(workspace, step.asset.name, step.partition, event.seconds)
+            yield event
         except (PrepAssetsError, OSError) as fault:
             error = fault if isinstance(fault, PrepAssetsError) else StoreError(f"{step.label}: {in_words(fault, workspace.stores)}")
             text = str(error)
@@ -498,6 +511,7 @@ def build(
     force: bool = False,
     recheck: bool = False,
     publish: bool = False,
+    review: bool = False,
     tell: Tell = lambda event: None,
 ) -> list[Built]:
     """Bring assets up to date, with everything that they are made from: build, run the checks, accept or block.
@@ -509,6 +523,7 @@ def build(
         force: build those asked for even where they are current.
         recheck: run the checks of those that are current once more.
         publish: make what options of this run give current; else it is a draft.
+        review: leave the stores asked for as drafts, which `accept` makes current.
         tell: is given each event.
 
     Returns:
@@ -520,11 +535,13 @@ def build(
         ConfigError: no such asset or partition, or options that do not apply.
     """
     steps = plan(workspace, stores_of(workspace, assets, partition), force=force)
+    if review:
+        _check_review(workspace, steps, publish)
     reporting = replace(workspace, progress=lambda what, done, total: tell(Progress(what, done, total)))
     built: list[Built] = []
     refused: list[Refused] = []
     skipped: list[Skipped] = []
-    for event in run(reporting, steps, recheck=recheck, publish=publish):
+    for event in run(reporting, steps, recheck=recheck, publish=publish, review=review):
         tell(event)
         match event:
             case Accepted() if event.step.requested:
@@ -538,6 +555,45 @@ def build(
     if refused:
         raise BuildFailed(_reasons(refused, skipped))
     return built
+
+
+def _check_review(workspace: Workspace, steps: Sequence[Step], publish: bool) -> None:
+    """Raise where a draft would be made from what another draft replaces."""
+    if publish:
+        raise ConfigError("a store is published, or a draft for review: leave out one of them")
+    asked = {(step.asset.name, step.partition): step for step in steps if step.requested and step.why}
+    for step in asked.values():
+        for above, partition in upstream_of(workspace, step.asset, step.partition):
+            if (above.name, partition) in asked:
+                source = asked[above.name, partition].label
+                raise ConfigError(
+                    f"{step.label} is made from {source}, so both cannot be drafts. Review {source} first, or name only {step.asset.name}"
+                )
+
+
+def accept(workspace: Workspace, asset: str, partition: str | None = None) -> list[Published]:
+    """Make the drafts of an asset current, exactly as they are. They are not built again, and their files are compared with their manifests.
+
+    Raises:
+        ConfigError: no such asset, or no draft.
+        StoreError: a check of a draft failed or did not run, its files are damaged, or it is not what the configuration asks for any more.
+    """
+    drafts = [(declared, key, workspace.place(declared.name, key).draft()) for declared, key in stores_of(workspace, [asset], partition)]
+    found = [(declared, key, draft) for declared, key, draft in drafts if draft is not None]
+    if not found:
+        raise ConfigError(f"{asset} has no draft. Make one: prep-assets build {asset} --review")
+    for declared, key, draft in found:
+        results, label = draft.results or {}, draft.manifest.label
+        if faults := [check.name for check in declared.checks if check.name not in results or not results[check.name].passed]:
+            raise StoreError(f"{label}: the draft does not hold or was not checked: {', '.join(faults)}. Build it again")
+        recipe = declared.recipe(workspace.plain, key)
+        if draft.manifest.config_key != build_key(recipe):
+            changed = ", ".join(differences(draft.manifest.recipe, recipe)) or "another configuration"
+            raise StoreError(f"{label}: since the draft was made, something changed: {changed}. Build it again")
+        draft.verify()
+    for declared, key, draft in found:
+        workspace.place(declared.name, key).accept(draft, draft.results or {})
+    return [draft for _, _, draft in found]
 
 
 def stores_of(workspace: Workspace, assets: Iterable[str], partition: str | None = None) -> list[PlannedStore]:

@@ -66,7 +66,7 @@ def side_by_side(before: Workspace, after: Workspace, only: Sequence[str] = (), 
             if old is None and new is None:
                 continue
             found = True
-            figures = [metrics_of(store.manifest) if store else {} for store in (old, new)]
+            figures = [metrics_of(side[name], store) if store else {} for side, store in zip(sides, (old, new), strict=True)]
             differing = {
                 key: (figures[0].get(key), figures[1].get(key))
                 for key in {**figures[1], **figures[0]}

@@ -402,6 +402,9 @@ def groups(workspace: Workspace, name: str) -> Derive:
     vocabulary = workspace.vocabulary(family)
     convert, tokenize = converter(domain_of(family, name), Group), Tokenize(workspace, name)
     response_why = Why(True, "sampled", "a token that a model sampled; all of them are trained", "", None, ASSISTANT)
+    between_why = Why(
+        False, "sampled", "a token between the model's turns, which it did not sample; none of them is trained", "", None, USER
+    )
     prompt_why = Why(False, "sampled", "a token of the prompt as the source has it; prompts are not trained", "", None, USER)
 
     def derive(file: SourceFile, record: Record) -> list[TokenSequence]:
@@ -412,15 +415,16 @@ def groups(workspace: Workspace, name: str) -> Derive:
         if renders.group.sampled is None:
             assert prompt is not None
             return [prompt, *(rendered_sequence(tokenize.whole, response, binary=True).part(len(prompt)) for response in renders.whole)]
-        prompt_ids, responses = renders.group.sampled.prompt, renders.group.sampled.responses
-        head = prompt or _spelled(vocabulary, prompt_ids or (), prompt_why)
-        return [head, *(_spelled(vocabulary, ids, response_why) for ids in responses)]
+        prompt_ids, responses, masks = renders.group.sampled.prompt, renders.group.sampled.responses, renders.group.sampled.masks
+        head = prompt or _spelled(vocabulary, prompt_ids or (), [prompt_why] * len(prompt_ids or ()))
+        of_masks = [[response_why if value else between_why for value in mask] for mask in masks or [(1,) * len(ids) for ids in responses]]
+        return [head, *(_spelled(vocabulary, ids, whys) for ids, whys in zip(responses, of_masks, strict=True))]
 
     return derive
 
 
-def _spelled(vocabulary: Vocabulary, ids: tuple[int, ...], why: Why) -> TokenSequence:
-    return spelled(vocabulary, ids, np.full(len(ids), why.trained, np.float32), lambda token: why)
+def _spelled(vocabulary: Vocabulary, ids: tuple[int, ...], whys: Sequence[Why]) -> TokenSequence:
+    return spelled(vocabulary, ids, np.array([why.trained for why in whys], np.float32), lambda token: whys[token])
 
 
 def _as_json(row: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -274,7 +274,7 @@ RL_GROUPS_BY_DOMAIN = Asset(
         ),
         derived(
             "sampled_ids",
-            "Ids and log-probabilities that the source has as sampled are stored as they are, and every sampled token is trained.",
+            "Ids and log-probabilities that the source has as sampled are stored as they are, every sampled token is trained, and no other.",
             GROUP_SAMPLED,
         ),
     ),

@@ -87,7 +87,7 @@ def signed_by(signature: str) -> str:
 
 
 def check(workspace: Workspace, path: Path, *, key: str = "") -> str:
-    """Verify the signature of a document, and that the store which it names is what it says, to the byte.
+    """Verify the signature of a document, and that the store which it names and those above it are what it says, to the byte.
 
     Args:
         key: public keys that are trusted, in place of ``PREP_ASSETS_TRUSTED_KEYS``.
@@ -125,7 +125,15 @@ def check(workspace: Workspace, path: Path, *, key: str = "") -> str:
     ]
     if differing:
         raise StoreError(f"{path} attests another {attested['name']} than is current: {'; '.join(differing)}. Write a new one:\n  {again}")
-    published.verify()
+    for each in content["lineage"]:  # the store itself is the last of them
+        above, _, domain = each["store"].removesuffix("]").partition("[")
+        store = workspace.published(above, domain)
+        if store is None or store.manifest.signed_digest != each["manifest_hash"]:
+            now = "is not there" if store is None else f"has the manifest hash {store.manifest.signed_digest[:16]}…"
+            raise StoreError(
+                f"{path}: {each['store']}, of which {attested['name']} is made, {now}; attested is {each['manifest_hash'][:16]}…"
+            )
+        store.verify()
     return f"{attested['name']} is the store that {path.name} attests, {signed_by(signature) if key else described(signature)}"
 
 

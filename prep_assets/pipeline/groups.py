@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,11 @@ def scored_as_sampled(
         if limit is not None and len(prompt_ids) + len(ids) > limit:
             detail = f"response {number}: {len(prompt_ids) + len(ids):,} tokens, max_seq_len is {limit:,}"
             raise Refused("too_long", detail, stage="tokenize")
-        _check_text(vocabulary.decode(ids), turns, number)
-    masks = tuple(np.ones(len(ids), np.uint8) for ids in responses)
+        if sampled.masks is None:
+            _check_text(vocabulary.decode(ids), turns, number)
+        else:
+            _check_turns(ids, np.array(sampled.masks[number], np.uint8), turns, vocabulary, number)
+    masks = tuple(np.array(mask, np.uint8) for mask in sampled.masks or ((1,) * len(ids) for ids in responses))
     logprobs = None if sampled.logprobs is None else tuple(np.array(values, np.float64).astype(np.float32) for values in sampled.logprobs)
     return Scored(prompt_ids, responses, masks, rewards, 0, 0, row, logprobs, _retokenized(responses, vocabulary))
 
@@ -106,6 +110,32 @@ def _check_text(decoded: str, turns: Sequence[Turn], number: int) -> None:
             detail = f"response {number}: its ids decode to {decoded[:80]!r}, its text is {words[:80]!r}"
             raise Refused("ids_differ_from_text", detail, stage="tokenize")
         at = start + len(words)
+
+
+def _check_turns(ids: npt.NDArray[Any], mask: npt.NDArray[np.uint8], turns: Sequence[Turn], vocabulary: Vocabulary, number: int) -> None:
+    """Each stretch of sampled ids must hold the words of one assistant turn, and each stretch between two of them the words of the turns between.
+
+    A mask that is shifted, or of another response, cuts words of the one into the other, or the stop token off an answer.
+    """
+    said = [(role == ASSISTANT, list(run)) for role, run in groupby(turns, lambda turn: ASSISTANT if turn.role == ASSISTANT else "")]
+    borders = np.concatenate([[0], np.flatnonzero(mask[1:] != mask[:-1]) + 1, [len(mask)]]).tolist()
+    controls = {*vocabulary.control.values()}
+    for start in borders[1:-1]:
+        if not mask[start] and ids[start] in controls and ids[start - 1] not in controls:
+            stop = vocabulary.decode(ids[start : start + 1])
+            detail = f"response {number}: an answer ends before {stop!r} at token {start}, which the mask says was not sampled"
+            raise Refused("stop_not_sampled", detail, stage="tokenize")
+    runs = [(bool(mask[start]), vocabulary.decode(ids[start:end])) for start, end in pairwise(borders)]
+    if not said[0][0] or not runs[0][0]:
+        runs = runs[1:] if not runs[0][0] else runs  # what ends the prompt
+    if runs and not runs[-1][0] and said[-1][0]:
+        runs = runs[:-1]  # what the template writes behind the last turn
+    if [is_sampled for is_sampled, _ in runs] != [is_answer for is_answer, _ in said]:
+        sampled, answers = sum(is_sampled for is_sampled, _ in runs), sum(is_answer for is_answer, _ in said)
+        detail = f"response {number}: its mask has {sampled} stretches of sampled ids, its turns have {answers} answers"
+        raise Refused("mask_differs_from_turns", detail, stage="tokenize")
+    for (_, decoded), (_, run) in zip(runs, said, strict=True):
+        _check_text(decoded, run, number)
 
 
 def _retokenized(responses: Sequence[npt.NDArray[Any]], vocabulary: Vocabulary) -> int:
@@ -243,7 +273,7 @@ class Tokenize:
             raise ConfigError(f"{self._schema} with these options gives a {type(group).__name__}; rl_groups needs a Group: {item.id}")
         try:
             group = self._reasoning.read(group) if group.sampled is None else group
-            if group.sampled is not None:
+            if group.sampled is not None and group.sampled.masks is None:
                 reject_masked(group)
             samples = conversations(group) if group.sampled is None else ()
             brings_prompt = group.sampled is not None and group.sampled.prompt is not None

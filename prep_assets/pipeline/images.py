@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
@@ -139,7 +140,11 @@ class ImageFiles(Struct, frozen=True, dict=True):
             )
         file = self._place(path)
         try:
-            if not file.is_file():
+            try:
+                is_file = stat.S_ISREG(file.stat().st_mode)
+            except (FileNotFoundError, NotADirectoryError):
+                is_file = False
+            if not is_file:
                 raise Refused("missing_image", f"no file {str(file)[:400]}", stage="render")
             self._reject_escape(file)
             return self._digest(file)

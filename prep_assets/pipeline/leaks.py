@@ -9,24 +9,21 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import xxhash
 from msgspec import Struct
 
-from prep_assets.config.family import Chat, Domain, Family
-from prep_assets.config.models import FAMILIES, TRAINED, Eval, Pretrain, Sft
+from prep_assets.config.family import Domain
+from prep_assets.config.models import FAMILIES, TRAINED, Eval
 from prep_assets.data.files import record_id
 from prep_assets.data.quarantine import Quarantine
-from prep_assets.errors import ConfigError, Refused, SourceError
+from prep_assets.errors import ConfigError, SourceError
 from prep_assets.pipeline.asset import Target, holds_out
-from prep_assets.pipeline.documents import document_text
-from prep_assets.pipeline.examples import Item, Source, content_digest, held_out, reading_recipe
-from prep_assets.pipeline.lines import contrast_digest, prompt_digest
-from prep_assets.pipeline.quality import examples_of, form_of_domain, source_to_judge
-from prep_assets.pipeline.sources import domain_of, unrendered_reasoning
+from prep_assets.pipeline.examples import Source, reading_recipe
+from prep_assets.pipeline.quality import examples_of, form_of_domain, is_held_out, sides_recipe, source_to_judge
+from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import QUALITY, VERDICTS, drops_leaks, read_table
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.quality.overlap import RULES, Passages
-from prep_assets.samples import Contrast, Example, Group, Pair, Prompt, Sample
+from prep_assets.samples import Contrast, Group, Pair, Prompt, Sample
 from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.published import Draft
 from prep_assets.stores.verification import WrittenFile
@@ -87,26 +84,6 @@ def families_that_hold_out(workspace: Workspace) -> list[str]:
     return [family for family, options in families if holds_out(options, options.domains)]
 
 
-def _is_held_out(options: Family, item: Item, in_test: bool) -> bool | None:
-    """Whether an example is on the held-out side, as the assets of its family decide; `None` for one that they refuse, or that has images."""
-    fraction = getattr(options, "test_fraction", 0.0)
-    if in_test or not fraction or isinstance(options, Eval):
-        return in_test or isinstance(options, Eval)
-    if isinstance(options, Sft):
-        return held_out(content_digest(item.record), fraction)
-    try:
-        if isinstance(options, Pretrain):
-            return held_out(xxhash.xxh3_128_digest(document_text(item.example).encode()), fraction)
-        if isinstance(item.example, Contrast):
-            return held_out(contrast_digest(item.example), fraction)
-        example: Example = item.example
-        if isinstance(options, Chat) and not isinstance(example, Group):
-            example = unrendered_reasoning(options).read(example)
-        return held_out(prompt_digest(example), fraction)
-    except Refused:
-        return None
-
-
 # `eval_passages`.
 
 
@@ -115,7 +92,7 @@ def passages_recipe(workspace: Workspace, _: str) -> dict[str, Any]:
     options, sets = workspace.family(Eval), []
     for held in held_out_sets(workspace):
         family = workspace.family(FAMILIES[held.family])
-        shares = {} if held.family == "eval" else {"test_fraction": getattr(family, "test_fraction", 0.0)}
+        shares = {} if held.family == "eval" else sides_recipe(family)
         content = workspace.content(f"{held.family}_raw", held.name)
         sets.append([held.family, held.name, content, reading_recipe(domain_of(family, held.name)), shares])
     return {"rules": list(options.rules), "sets": sets}
@@ -145,9 +122,9 @@ class Texts:
             texts.append([])
         for examples, items, in_test in examples_of(source, "read held-out"):
             for item, parts in zip(items, examples.parts, strict=True):
-                is_held_out = _is_held_out(source.family, item, in_test)
-                self.unsure += is_held_out is None
-                if is_held_out:
+                held_back = is_held_out(source.family, item, in_test)
+                self.unsure += held_back is None
+                if held_back:
                     self.places.append((number, files[item.record.file], item.record.row))
                     for rule, texts in self._texts.items():
                         texts[-1].append(RULES[rule].text(parts))

@@ -10,19 +10,22 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
-from prep_assets.config.family import Family
-from prep_assets.config.models import FAMILIES, Rl, family_name
+from prep_assets.config.family import Chat, Family
+from prep_assets.config.models import FAMILIES, Eval, Pretrain, Rl, Sft, family_name
 from prep_assets.data.files import record_id
 from prep_assets.data.quarantine import Quarantine, Refusal
-from prep_assets.errors import ConfigError
-from prep_assets.pipeline.asset import Target
-from prep_assets.pipeline.examples import Item, Source, reading_recipe
-from prep_assets.pipeline.sources import domain_of
+from prep_assets.errors import ConfigError, Refused
+from prep_assets.pipeline.asset import REASONING, Target, holds_out
+from prep_assets.pipeline.documents import document_text
+from prep_assets.pipeline.examples import Item, Source, content_digest, held_out, reading_recipe
+from prep_assets.pipeline.lines import contrast_digest, prompt_digest
+from prep_assets.pipeline.sources import domain_of, unrendered_reasoning
 from prep_assets.pipeline.verdicts import VERDICTS
 from prep_assets.pipeline.workspace import Workspace, group_domains
-from prep_assets.quality.steps import AcrossDomains, Configured, Examples, Judged, KnowsGolds, configured_steps
-from prep_assets.samples import Group, Prompt, Sample
+from prep_assets.quality.steps import CLUSTER, AcrossDomains, Configured, Examples, Judged, KnowsGolds, configured_steps
+from prep_assets.samples import Contrast, Example, Group, Prompt, Sample
 from prep_assets.stores.arrays import save_array
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.published import Draft
@@ -35,6 +38,8 @@ LEFT = ".left.npy"
 """End of the names of files with what later domains are compared with."""
 MOST_SHARES = 100
 """Different texts of a note whose shares are metrics."""
+BOTH_SIDES = "alike_across_splits"
+"""Why an example to train on is dropped that is in a cluster with a held-out one."""
 
 
 def form_of_domain(options: Family, name: str) -> type:
@@ -72,7 +77,43 @@ def quality_recipe(family: str, workspace: Workspace, name: str) -> dict[str, An
         "steps": [[step.name, dict(step.recipe)] for step in steps_of(options, name)],
         **_left_before(family, workspace, name),
         **_golds_known(family, workspace, name),
+        **({"sides": sides_recipe(options)} if _compares_sides(options, name) else {}),
     }
+
+
+def _compares_sides(options: Family, name: str) -> bool:
+    """Whether examples that stay may be alike, and some of them are held out."""
+    return holds_out(options, [name]) and any(step.clusters and step.action == "note" for step in steps_of(options, name))
+
+
+def sides_recipe(options: Family) -> dict[str, Any]:
+    """What decides which examples of a family are held out, see `is_held_out`."""
+    reasoning = REASONING if isinstance(options, Chat) and not isinstance(options, Sft) else ()
+    return {name: getattr(options, name, 0.0) for name in ("test_fraction", *reasoning)}
+
+
+def is_held_out(options: Family, item: Item, in_test: bool) -> bool | None:
+    """Whether an example is on the held-out side, as the assets of its family decide; `None` for one that they refuse, or that has images.
+
+    Args:
+        in_test: whether its file is one of the domain's `test_files`.
+    """
+    fraction = getattr(options, "test_fraction", 0.0)
+    if in_test or not fraction or isinstance(options, Eval):
+        return in_test or isinstance(options, Eval)
+    if isinstance(options, Sft):
+        return held_out(content_digest(item.record), fraction)
+    try:
+        if isinstance(options, Pretrain):
+            return held_out(xxhash.xxh3_128_digest(document_text(item.example).encode()), fraction)
+        if isinstance(item.example, Contrast):
+            return held_out(contrast_digest(item.example), fraction)
+        example: Example = item.example
+        if isinstance(options, Chat) and not isinstance(example, Group):
+            example = unrendered_reasoning(options).read(example)
+        return held_out(prompt_digest(example), fraction)
+    except Refused:
+        return None
 
 
 def domains_with_golds(workspace: Workspace, options: Family, name: str) -> list[str]:
@@ -131,6 +172,7 @@ class Verdicts:
     def __init__(self, steps: Sequence[Configured]) -> None:
         self._steps = [(step, step.make()) for step in steps]
         self._places: list[npt.NDArray[np.int64]] = []
+        self._held_out: list[bool] = []
         self._notes: dict[str, list[Any]] = {}
         self.count = 0
         self.dropped: dict[int, tuple[str, str]] = {}
@@ -142,11 +184,16 @@ class Verdicts:
         """File and row of every example: int64[2, n]."""
         return np.concatenate([np.zeros((2, 0), np.int64), *self._places], axis=1)
 
-    def add(self, examples: Examples, files: Sequence[int], rows: Sequence[int]) -> None:
-        """Judge a block; `files` and `rows`: where its records stand."""
+    def add(self, examples: Examples, items: Sequence[Item], held_out: Sequence[bool]) -> None:
+        """Judge a block, with the records of its examples.
+
+        Args:
+            held_out: which of them are held out; empty where examples that are alike may stand on both sides.
+        """
         if not len(examples):
             return
-        self._places.append(np.array([files, rows], np.int64))
+        self._places.append(np.array([[item.record.file for item in items], [item.record.row for item in items]], np.int64))
+        self._held_out += held_out
         for step, at_work in self._steps:
             self._take(step, at_work.judge(examples), self.count)
         self.count += len(examples)
@@ -154,7 +201,26 @@ class Verdicts:
     def finish(self) -> None:
         """Let the steps judge the domain as a whole."""
         for step, at_work in self._steps:
-            self._take(step, at_work.finish(self._kept()), 0)
+            judged = at_work.finish(self._kept())
+            self._take(step, judged, 0)
+            if self._held_out and step.clusters and step.action == "note":
+                self._keep_on_one_side(step, np.asarray(judged.notes[CLUSTER], np.int64))
+
+    def _keep_on_one_side(self, step: Configured, cluster: npt.NDArray[np.int64]) -> None:
+        """Drop what is to be trained on of each cluster that has a held-out example.
+
+        Args:
+            cluster: int64[n], the first member of the cluster of each example; -1 for one that is alone.
+        """
+        takes_part, held = self._kept() & (cluster >= 0), np.array(self._held_out, bool)
+        tested = np.flatnonzero(takes_part & held)
+        of_cluster = dict(zip(cluster[tested][::-1].tolist(), tested[::-1].tolist(), strict=True))
+        for number in np.flatnonzero(takes_part & ~held & np.isin(cluster, cluster[tested])).tolist():
+            detail = f"is like example {of_cluster[int(cluster[number])]} of the domain, which is held out"
+            kind = (step.name, "drop", BOTH_SIDES)
+            self.found[kind] += 1
+            self.first.setdefault(kind, (number, detail))
+            self.dropped[number] = (BOTH_SIDES, f"{detail} ({step.name})")
 
     def _kept(self) -> npt.NDArray[np.bool_]:
         kept = np.ones(self.count, bool)
@@ -233,8 +299,9 @@ def judged_domain(source: Source) -> Verdicts:
     for domain in domains_with_golds(source.workspace, source.family, source.name):
         for examples, _, _ in examples_of(source_to_judge(source.workspace, "rl", domain), "read golds of"):
             verdicts.learn([example for example in examples.examples if isinstance(example, Prompt)])
-    for examples, items, _ in examples_of(source, "judge"):
-        verdicts.add(examples, [item.record.file for item in items], [item.record.row for item in items])
+    compares_sides = _compares_sides(source.family, source.name)
+    for examples, items, in_test in examples_of(source, "judge"):
+        verdicts.add(examples, items, [bool(is_held_out(source.family, item, in_test)) for item in items] if compares_sides else ())
     verdicts.finish()
     return verdicts
 

@@ -65,7 +65,7 @@ def _fault(group: Scores) -> str | None:
     return f"reward {wrong[0]} is {group.rewards[wrong[0]]:g}, the source says {group.source[wrong[0]]:g}" if len(wrong) else None
 
 
-# Groups with sampled ids: stored as sampled, all of them trained, each with its log-probability.
+# Groups with sampled ids: stored as sampled, all that the model sampled trained and nothing else, each with its log-probability.
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,12 @@ def _sampled_fault(group: Rollout) -> str | None:
     for number, (stored, ids) in enumerate(zip(group.responses, source.responses, strict=True)):
         if list(stored["tokens"]) != list(ids):
             return f"response {number}: {len(stored['tokens'])} ids differ from the {len(ids)} that were sampled"
-        if set(stored["loss_mask"]) != {1}:
-            return f"response {number}: {sum(not mask_value for mask_value in stored['loss_mask'])} sampled tokens are not trained"
+        mask = [1] * len(ids) if source.masks is None else source.masks[number]
+        if list(stored["loss_mask"]) != list(mask):
+            untrained = sum(wanted == 1 and not value for value, wanted in zip(stored["loss_mask"], mask, strict=True))
+            foreign = sum(wanted == 0 and value != 0 for value, wanted in zip(stored["loss_mask"], mask, strict=True))
+            also = f", {foreign} that were not sampled are" if foreign else ""
+            return f"response {number}: {untrained} sampled tokens are not trained{also}"
         if ("logprobs" in stored) != (source.logprobs is not None):
             return f"response {number}: log-probabilities are {'stored and not in' if 'logprobs' in stored else 'in and not stored of'} the source"
         if source.logprobs is not None and not np.allclose(stored["logprobs"], source.logprobs[number], **AS_FLOAT32):

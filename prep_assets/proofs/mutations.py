@@ -714,6 +714,8 @@ ROLLOUT_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a sampled id replaced", "sampled_ids", _mutate_first_response("tokens", lambda ids: [*ids[:-1], ids[-1] + 1])),
     Mutation("a sampled id lost", "sampled_ids", _mutate_first_response("tokens", lambda ids: list(ids[1:]))),
     Mutation("a sampled token not trained", "sampled_ids", _mutate_first_response("loss_mask", lambda mask: [0, *mask[1:]])),
+    Mutation("a token that was not sampled trained", "sampled_ids", _mutate_first_response("loss_mask", lambda mask: [1] * len(mask))),
+    Mutation("the mask of what was sampled shifted", "sampled_ids", _mutate_first_response("loss_mask", lambda mask: [0, *mask[:-1]])),
     Mutation(
         "log-probabilities shifted by one token", "sampled_ids", _mutate_first_response("logprobs", lambda values: [*values[1:], values[0]])
     ),

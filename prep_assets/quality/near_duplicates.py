@@ -11,7 +11,7 @@ import numpy.typing as npt
 import xxhash
 from pydantic import Field
 
-from prep_assets.quality.steps import AcrossDomains, Examples, Judged, Step, quality_step
+from prep_assets.quality.steps import CLUSTER, AcrossDomains, Examples, Judged, Step, quality_step
 from prep_assets.samples import document
 from prep_assets.stores.arrays import Spool, sorted_groups
 
@@ -79,7 +79,7 @@ class NearDuplicates(AcrossDomains):
             for number in wrong.tolist()
         }
         found |= {number: (REASON, f"is like an example of the domain {domain}, which comes before") for number, domain in foreign.items()}
-        return Judged(found, {"cluster": np.where(kept & (members[cluster] > 1), cluster, -1).tolist()})
+        return Judged(found, {CLUSTER: np.where(kept & (members[cluster] > 1), cluster, -1).tolist()})
 
 
 def band_digests(token_sets: Sequence[Sequence[str]], buckets: int, hashes: int) -> npt.NDArray[np.uint64]:
@@ -134,6 +134,7 @@ def _join(parent: npt.NDArray[np.int64], left: int, right: int) -> None:
     source="MinHash banding with datatrove's parameters (FineWeb): 5-grams of words, 14 buckets of 8 hashes",
     corrupted=((document(_TWIN), document(_TWIN.replace(" came", " finally came"))), REASON),
     libraries=("rensa",),
+    clusters=True,
 )
 def near_duplicates(
     *,

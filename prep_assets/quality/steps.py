@@ -31,6 +31,8 @@ from prep_assets.samples import IMAGE, Contrast, Example, Group, Pair, Prompt, S
 from prep_assets.schemas.registry import check_options, own_code_hash, own_function
 
 PROMPT, ANSWER, CHOSEN, REJECTED = "prompt", "answer", "chosen", "rejected"
+CLUSTER = "cluster"
+"""The note of steps that cluster examples: the number of the first member of the cluster of each, -1 for one that is alone."""
 Finding = tuple[str, str]
 """Reason, a slug that is the same for all examples with this fault; and detail, with the numbers of this one. No text of the example: what somebody has
 to forget must not stand in verdicts."""
@@ -185,6 +187,7 @@ class Registered(Struct, frozen=True):
         takes: the kinds of examples that it can judge.
         libraries: packages whose versions decide its verdicts.
         corrupted: an example that it must find wrong, and the reason; its `selftest`.
+        clusters: whether it notes `CLUSTER` at the end, so that no cluster stands on both sides of a split.
     """
 
     name: str
@@ -193,6 +196,7 @@ class Registered(Struct, frozen=True):
     takes: tuple[type, ...]
     libraries: tuple[str, ...]
     corrupted: tuple[Sequence[Example], str]
+    clusters: bool = False
 
     @property
     def options(self) -> Mapping[str, inspect.Parameter]:
@@ -215,11 +219,12 @@ def quality_step(
     corrupted: tuple[Sequence[Example], str],
     takes: tuple[type, ...] = (Sample, Pair, Prompt, Group, Contrast),
     libraries: tuple[str, ...] = (),
+    clusters: bool = False,
 ) -> Callable[[Factory], Factory]:
     """Register a step factory under `name`. The other arguments are those of `Registered`."""
 
     def register(factory: Factory) -> Factory:
-        _STEPS[name] = Registered(name, factory, source, takes, libraries, corrupted)
+        _STEPS[name] = Registered(name, factory, source, takes, libraries, corrupted, clusters)
         return factory
 
     return register
@@ -241,6 +246,7 @@ class Configured(Struct, frozen=True):
         recipe: what decides its verdicts: options, versions of libraries, the hash of user code.
         across: whether it also compares the domain with those before it; its option `across`.
         golds: whether it judges by the golds of the family rl, see `KnowsGolds`.
+        clusters: see `Registered`.
     """
 
     name: str
@@ -249,6 +255,7 @@ class Configured(Struct, frozen=True):
     recipe: Mapping[str, Any]
     across: bool = False
     golds: bool = False
+    clusters: bool = False
 
 
 def configured_steps(steps: Mapping[str, Mapping[str, Any]], form: type) -> list[Configured]:
@@ -289,9 +296,10 @@ def _configured(name: str, options: dict[str, Any], form: type) -> Configured:
     except PackageNotFoundError as error:
         raise ConfigError(f"quality step {name!r} needs the package {error.name}: pip install 'prep-assets[quality]'") from error
     filled = {option: parameter.default for option, parameter in step.options.items()} | options
-    recipe = {"action": action, "options": filled, "libraries": versions}
+    own = sorted({path for value in options.values() if isinstance(value, Mapping) for path in value.values() if ":" in str(path)})
+    recipe = {"action": action, "options": filled, "libraries": versions, **({"code": list(map(own_code_hash, own))} if own else {})}
     golds = isinstance(made := get_type_hints(step.factory)["return"], type) and issubclass(made, KnowsGolds)
-    return Configured(name, action, lambda: step.factory(**options), recipe, bool(filled.get("across")), golds)
+    return Configured(name, action, lambda: step.factory(**options), recipe, bool(filled.get("across")), golds, step.clusters)
 
 
 def tried_on_itself(step: Configured) -> list[tuple[str, bool]]:

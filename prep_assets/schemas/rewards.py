@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, Group, Prompt, Region, Sample, Sampled, Turn, turn
+from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, Group, Prompt, Region, Sample, Sampled, Turn, changed, turn
 from prep_assets.schemas.fields import Row, as_integer, as_list, as_number, as_text, needed, text_of, texts_of, value_at, wrong_type
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import ChatFormat, offered, require_answer, require_open_end, with_system_of
@@ -353,6 +353,7 @@ def group(
     token_ids_key: str | None = None,
     logprobs_key: str | None = None,
     prompt_ids_key: str | None = None,
+    sampled_mask_key: str | None = None,
 ) -> Convert:
     """One prompt, its responses, and one finite reward a response; none is dropped.
 
@@ -363,9 +364,13 @@ def group(
         token_ids_key: array of arrays: the token ids of each response as the model sampled them. They are stored as they are.
         logprobs_key: array of arrays: the log-probability of each of these tokens.
         prompt_ids_key: array: the token ids of the prompt; without it the chat template gives them.
+        sampled_mask_key: array of arrays: 1 for each of these tokens that the model sampled, 0 for those that tools, users or the template wrote between
+            its turns. Needed for responses of several turns.
     """
-    if token_ids_key is None and (logprobs_key or prompt_ids_key):
-        raise ConfigError("logprobs_key and prompt_ids_key go with token_ids_key: they are about tokens as they were sampled")
+    if token_ids_key is None and (logprobs_key or prompt_ids_key or sampled_mask_key):
+        raise ConfigError(
+            "logprobs_key, prompt_ids_key and sampled_mask_key go with token_ids_key: they are about tokens as they were sampled"
+        )
 
     def convert(row: Row) -> Group:
         prompt = with_system_of(row, prompt_turns(value_at(row, prompt_key), prompt_key))
@@ -373,6 +378,8 @@ def group(
         responses = tuple(_response(value, f"{responses_key}[{i}]") for i, value in enumerate(values))
         rewards = rewards_for(value_at(row, rewards_key), rewards_key, len(responses))
         sampled = _sampled(row, token_ids_key, logprobs_key, prompt_ids_key, len(responses)) if token_ids_key else None
+        if sampled is not None and sampled_mask_key:
+            sampled = changed(sampled, masks=_masks(row, sampled_mask_key, sampled.responses))
         return Group(prompt, responses, rewards, sampled=sampled, **offered(row))
 
     return convert
@@ -413,7 +420,28 @@ def _logprobs(row: Row, key: str, ids: Sequence[Sequence[int]]) -> tuple[tuple[f
         )
     if any(logprob > 0 for values in logprobs for logprob in values):
         raise Refused("positive_logprob", f"{key!r} holds a number above 0, which cannot be a log-probability")
+    if any(len(values) >= FEWEST_ZEROS and not any(values) for values in logprobs):
+        raise Refused(
+            "logprobs_all_zero",
+            f"{key!r} is 0 for each token of a response, which says that none of them could be another: they are missing",
+        )
     return logprobs
+
+
+FEWEST_ZEROS = 8
+"""Tokens of a response whose log-probabilities are all 0 that nobody samples."""
+
+
+def _masks(row: Row, key: str, ids: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    lists = as_list(value_at(row, key), key)
+    masks = tuple(tuple(as_integer(value, f"{key}[{i}]") for value in as_list(values, f"{key}[{i}]")) for i, values in enumerate(lists))
+    if [len(mask) for mask in masks] != [len(values) for values in ids]:
+        raise Refused(
+            "length_mismatch", f"{key!r} has lists of {[len(mask) for mask in masks]} for ids of {[len(values) for values in ids]}"
+        )
+    if any(value not in (0, 1) for mask in masks for value in mask):
+        raise Refused("bad_mask", f"{key!r} holds other numbers than 0 and 1")
+    return masks
 
 
 def _response(value: object, where: str) -> tuple[Turn, ...]:

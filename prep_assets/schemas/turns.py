@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import Any, TypedDict
 
 from msgspec import Struct, field
@@ -409,8 +409,8 @@ class ChatFormat(Struct, frozen=True):
     def turns(self, messages: object, where: str, images: Images | None = None) -> tuple[Turn, ...]:
         """One turn for each message. Without `images`, image marks in a text are plain text.
 
-        Rejects unknown roles and parts, an empty assistant message (``empty_answer``), an empty user message (``empty_turn``), and a tool result
-        without a call before it (``role_order``, ``unknown_tool_call``).
+        Rejects unknown roles and parts, an empty assistant message (``empty_answer``), an empty user message (``empty_turn``), a tool result
+        without a call before it (``role_order``, ``unknown_tool_call``), and a call without its result (``unanswered_tool_call``).
         """
         images = Images({}, "images", "<image>") if images is None else images
         listed = as_list(messages, where)
@@ -419,8 +419,7 @@ class ChatFormat(Struct, frozen=True):
         numbered, marks = enumerate(listed), images if images else None
         turns = tuple([self._plain_turn(turn, marks) or self._general_turn(turn, f"{where}[{at}]", images) for at, turn in numbered])
         require_calls_before_results(turns)
-        _require_known_call_ids(turns, where)
-        return turns
+        return _in_call_order(turns, where)
 
     def _plain_turn(self, message: Row, images: Images | None) -> Turn | None:
         """The turn of a message with only a role and a text, as most are; `None` for others."""
@@ -473,14 +472,37 @@ def _require_content(role: str, regions: Sequence[Region], where: str) -> None:
         raise Refused("empty_turn", f"{where!r} of the user is empty")
 
 
-def _require_known_call_ids(turns: Sequence[Turn], where: str) -> None:
-    """Check that each tool result answers an earlier call, where calls have ids."""
-    call_ids: list[str] = []
-    for number, turn in enumerate(turns) if {turn.tool_call_id for turn in turns} - {None} else ():
-        if turn.role == TOOL and turn.tool_call_id is not None and call_ids and turn.tool_call_id not in call_ids:
-            raise Refused("unknown_tool_call", f"{where}[{number}] answers call {turn.tool_call_id!r}; made so far: {', '.join(call_ids)}")
-        ids = [json.loads(region.text).get("id") for region in turn.regions if region.kind == TOOL_CALL and '"id":' in region.text]
-        call_ids += [call_id for call_id in ids if call_id is not None]
+def _in_call_order(turns: tuple[Turn, ...], where: str) -> tuple[Turn, ...]:
+    """`turns` with the results of parallel calls in the order of the calls, where both have ids: most templates write no id, so a model pairs them by position.
+
+    Rejects a result of a call that was never made (``unknown_tool_call``), and a call without a result beside calls that have one (``unanswered_tool_call``).
+    """
+    if all(turn.tool_call_id is None for turn in turns):
+        return turns
+    ordered: list[Turn] = []
+    made: list[str] = []
+    for is_result, run in groupby(enumerate(turns), lambda numbered: numbered[1].role == TOOL):
+        numbered = list(run)
+        if is_result:
+            for number, turn in numbered:
+                if turn.tool_call_id is not None and made and turn.tool_call_id not in made:
+                    detail = f"{where}[{number}] answers call {turn.tool_call_id!r}; made so far: {', '.join(made)}"
+                    raise Refused("unknown_tool_call", detail)
+            latest = _call_ids(ordered[-1]) if ordered else []
+            answered = [turn.tool_call_id for _, turn in numbered]
+            if None not in latest and None not in answered and not {*answered}.isdisjoint(latest):
+                if missing := [call_id for call_id in latest if call_id not in answered]:
+                    detail = f"{where} has no result of call {missing[0]!r} before message {numbered[-1][0] + 1}; others of the same turn have one"
+                    raise Refused("unanswered_tool_call", detail)
+                numbered.sort(key=lambda result: latest.index(result[1].tool_call_id) if result[1].tool_call_id in latest else -1)
+        ordered += [turn for _, turn in numbered]
+        made += [call_id for _, turn in numbered for call_id in _call_ids(turn) if call_id is not None]
+    return tuple(ordered)
+
+
+def _call_ids(turn: Turn) -> list[str | None]:
+    """The id of each call of `turn`, `None` where it has none."""
+    return [json.loads(region.text).get("id") if '"id":' in region.text else None for region in turn.regions if region.kind == TOOL_CALL]
 
 
 # Columns with one meaning in all schemas: system prompt, tools, documents, template variables, label, weight.

@@ -23,7 +23,7 @@ from prep_assets.text.ids import Engine, Flat
 # Python's disagree about it, or if Python does not know it: Unicode guarantees that composed text stays composed in later versions only if all of its
 # characters are assigned.
 
-TRIED = ((0, 0xD800), (0xE000, 0x14680), (0x16800, 0x1FC00), (0x20000, 0x323B0), (0xE0000, 0xE01F0))
+TRIED = ((0, 0xD800), (0xE000, 0x14680), (0x16100, 0x1FC00), (0x20000, 0x33480), (0xE0000, 0xE01F0))
 """Ranges of code points: all assigned ones up to Unicode 17, without surrogates."""
 _ALL = 0x110000
 _BLOCK = 64

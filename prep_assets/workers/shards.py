@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import xxhash
 
 import prep_assets
@@ -360,10 +361,20 @@ def key_of(work: Work) -> str:
     return xxhash.xxh3_64_hexdigest(_pickled(work))
 
 
+class _Pickler(pickle.Pickler):
+    """Writes arrays as their bytes and paths as their text: their own pickles depend on how they were made and on the version of Python."""
+
+    def reducer_override(self, value: object) -> Any:
+        """See `pickle.Pickler`."""
+        if isinstance(value, np.ndarray):
+            return np.ndarray, (value.shape, value.dtype.str, value.tobytes())
+        return (Path, (str(value),)) if isinstance(value, Path) else NotImplemented
+
+
 def _pickled(value: object) -> bytes:
     """Pickle without references, so equal values give equal bytes. Otherwise an object that occurs twice is a reference, and two objects after unpickling."""
     out = io.BytesIO()
-    pickler = pickle.Pickler(out, 5)
+    pickler = _Pickler(out, 5)
     pickler.fast = True  # no references
     pickler.dump(value)
     return out.getvalue()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -66,10 +67,94 @@ def test_a_dry_run_prints_the_plan_and_builds_nothing(empty: Any, run: Any) -> N
 
 
 def test_the_plan_as_json(mine: Any, run: Any) -> None:
+    """What changes, what the store holds, how long it took, and what follows; and exit code 2 where that is asked for."""
+    assert run("build", "sft_packed", "--dry-run", "--exit-code").exit_code == 0
+    run("build", "sft_packed", "--force")
     path = mine.configs / "sft.yaml"
     path.write_text(path.read_text("utf-8").replace("row_len: 256", "row_len: 128"), "utf-8")
-    [step] = json.loads(run("build", "sft_packed", "--dry-run", "--json").stdout)
-    assert step == {"asset": "sft_packed", "partition": "", "state": "stale", "why": "changed: packing.row_len", "asked": True}
+    result = run("build", "sft_packed", "--dry-run", "--json", "--exit-code")
+    assert result.exit_code == 2
+    told = json.loads(result.stdout)
+    [step] = told["stores"]
+    assert 0 <= step.pop("seconds") < 600
+    counts = mine.built("sft_packed").manifest.counts
+    assert step.pop("holds") == {name: counts[name] for name in ("rows", "tokens", "trained_tokens")}
+    assert step == {
+        "asset": "sft_packed",
+        "partition": "",
+        "state": "stale",
+        "why": "changed: packing.row_len",
+        "asked": True,
+        "changes": [{"key": "packing.row_len", "old": "256", "new": "128"}],
+    }
+    assert told["out_of_date_then"] == []
+
+
+def test_a_plan_says_what_follows_and_what_the_last_build_took(
+    mine: Any, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path / "cache"))
+    path = mine.configs / "sft.yaml"
+    for stop in ("mask", "train"):
+        text = path.read_text("utf-8")
+        path.write_text(
+            re.sub(r"\nmask: .*", "", text) + f"\nmask: {{system: mask, user: {stop}, assistant: train, completion: train}}\n", "utf-8"
+        )
+        if stop == "mask":
+            run("build", "sft_packed")
+    told = json.loads(run("build", "sft_tokens", "-p", "dolly", "--dry-run", "--json").stdout)
+    [step] = told["stores"]
+    assert step["changes"] == [{"key": "mask.user", "old": '"mask"', "new": '"train"'}]
+    assert 0 < step["seconds"] < 600 and step["holds"]["tokens"] > 0
+    assert told["out_of_date_then"] == ["sft_packed"]
+    shown = run("build", "sft_tokens", "-p", "dolly", "--dry-run").stdout
+    assert 'mask.user: "mask" → "train"' in shown and "out of date then: sft_packed" in shown
+
+
+def test_a_draft_is_left_for_review_and_accepted_as_it_is(mine: Any, run: Any) -> None:
+    before = mine.built("sft_packed").version
+    path = mine.configs / "sft.yaml"
+    configured = path.read_text("utf-8")
+    path.write_text(configured.replace("row_len: 256", "row_len: 128"), "utf-8")
+    result = run("build", "sft_packed", "--review")
+    assert result.exit_code == 0 and "sft_packed: a draft in" in result.stdout and "prep-assets accept" in result.stdout
+    draft = mine.place("sft_packed").draft()
+    assert (mine.built("sft_packed").version, mine.built("sft_packed").version != draft.version) == (before, True)
+    assert "there is a draft" in run("status").stdout
+    path.write_text(configured.replace("row_len: 256", "row_len: 64"), "utf-8")
+    stale = run("accept", "sft_packed")
+    assert stale.exit_code == 1 and "something changed: packing.row_len. Build it again" in stale.stderr
+    path.write_text(configured.replace("row_len: 256", "row_len: 128"), "utf-8")
+    assert run("accept", "sft_packed").stdout == f"sft_packed: {draft.version} is current now\n"
+    assert mine.built("sft_packed").version == draft.version and mine.place("sft_packed").draft() is None
+    assert run("build", "sft_packed").stdout == "✓ sft_packed is up to date: nothing to do\n"
+    again = run("accept", "sft_packed")
+    assert again.exit_code == 1 and "sft_packed has no draft" in again.stderr
+
+
+def test_a_damaged_draft_is_not_accepted(mine: Any, run: Any) -> None:
+    path = mine.configs / "sft.yaml"
+    path.write_text(path.read_text("utf-8").replace("row_len: 256", "row_len: 128"), "utf-8")
+    run("build", "sft_packed", "--review")
+    draft = mine.place("sft_packed").draft()
+    name = max(draft.manifest.files, key=lambda each: draft.manifest.files[each]["bytes"])
+    file = draft.directory / name
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.chmod(0o644)
+    file.write_bytes(content)
+    result = run("accept", "sft_packed")
+    assert result.exit_code == 1 and name in result.stderr
+    assert mine.built("sft_packed").version != draft.version
+
+
+def test_a_draft_of_a_draft_is_an_error(mine: Any, run: Any) -> None:
+    path = mine.configs / "sft.yaml"
+    path.write_text(path.read_text("utf-8") + "\nmask: {user: train}\n", "utf-8")
+    result = run("build", "sft_tokens", "sft_packed", "--review")
+    assert result.exit_code == 1 and "is made from sft_tokens[" in result.stderr and "both cannot be drafts" in result.stderr
+    assert "leave out one of them" in run("build", "sft_packed", "--review", "--publish").stderr
+    assert "add --dry-run" in run("build", "sft_packed", "--exit-code").stderr
 
 
 def test_stores_as_json_with_nothing_else_on_stdout(mine: Any, run: Any) -> None:

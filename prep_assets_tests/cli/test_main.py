@@ -38,7 +38,7 @@ def test_help_lists_every_command_in_one_panel(run: Any, monkeypatch: pytest.Mon
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     assert sorted(name for panel in shown.values() for name in panel) == sorted(commands)
     assert [title.partition(":")[0] for title in shown] == ["Options", "Every day", "Build", "Look", "Find", "Ship", "Keep"]
-    assert shown["Every day"] == ["build", "status", "inspect", "verify", "report"]
+    assert shown["Every day"] == ["build", "accept", "status", "inspect", "verify", "report"]
     for command in commands:
         assert run(command, "--help").exit_code == 0
 

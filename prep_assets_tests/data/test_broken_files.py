@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -14,13 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from backports import zstd
 from pyarrow import ipc
 
 from prep_assets.data import read as json_list
 from prep_assets.data.files import find_files
 from prep_assets.data.read import read_blocks
 from prep_assets.errors import SourceError
+from prep_assets_tests.conftest import zstd
 from prep_assets_tests.data.conftest import table_bytes
 
 Read = Callable[..., tuple[list[Any], list[Any]]]
@@ -202,7 +203,8 @@ def test_bad_values_in_well_formed_json_are_refused_too(source: Source, read: Re
 def test_an_element_nested_too_deeply_is_one_refused_row(source: Source, read: Read) -> None:
     records, refused = read(source("a.json", b"[{}, " + b"[" * 5000 + b"]" * 5000 + b", {}]"))
     assert [r.row for r in records] == [0, 2]
-    assert [(u.row, u.reason, u.length) for u in refused] == [(1, "invalid_json", 10_000)]
+    reason = "not_an_object" if sys.version_info >= (3, 14) else "invalid_json"  # newer Pythons parse what is as deep
+    assert [(u.row, u.reason, u.length) for u in refused] == [(1, reason, 10_000)]
 
 
 def test_one_bad_object_is_one_refused_row(source: Source, read: Read) -> None:

@@ -478,6 +478,74 @@ def test_what_is_refused(tmp_path: Path, reason: str) -> None:
     assert published.manifest.counts["kept"] == 1
 
 
+# Rollouts of several turns: what the model sampled is trained, what its environment wrote between is not.
+
+SEVERAL = {**KEYS, "sampled_mask_key": "mask"}
+
+
+def turns_sampled(*texts: str, tail: str = "") -> tuple[list[dict[str, str]], list[int], list[int]]:
+    """Messages, ids and mask of a rollout whose answers and tool results alternate."""
+    messages, ids, mask = list[dict[str, str]](), list[int](), list[int]()
+    for at, text in enumerate(texts):
+        messages.append({"role": "user" if at % 2 else "assistant", "content": text})
+        part = canonical(text) if at % 2 == 0 else encoded(f"\n<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n")
+        ids += part
+        mask += [1 - at % 2] * len(part)
+    return messages, [*ids, *encoded(tail)], [*mask, *[0] * len(encoded(tail))]
+
+
+def encoded(text: str) -> list[int]:
+    return BACKEND.encode(text, add_special_tokens=False).ids
+
+
+def run_of(number: int, *, tail: str = "", **more: Any) -> dict[str, Any]:
+    several, ids, mask = turns_sampled(f"I ask {number}.", "the tool says 4", f"It is {number}.", tail=tail)
+    single = canonical("No idea at all.")
+    logprobs = [[-0.5 * value for value in mask], [-0.25] * len(single)]
+    row = {"prompt": f"What is {number}?", "responses": [several, "No idea at all."], "token_ids": [ids, single], "logprobs": logprobs}
+    return {**row, "mask": [mask, [1] * len(single)], "rewards": [1, 0], **more}
+
+
+@pytest.mark.parametrize("tail", ["", "\n"], ids=["ends with its stop", "ends with the template's line break"])
+def test_of_several_turns_only_what_was_sampled_is_trained(tmp_path: Path, tail: str) -> None:
+    rows = [run_of(number, tail=tail) for number in range(4)]
+    workspace, published = built(tmp_path, rows, SEVERAL)
+    store = open_groups(published.directory)
+    for number, row in enumerate(rows):
+        for at, record in enumerate(store.responses_of(number)):
+            assert store.responses.record(record, "tokens").tolist() == row["token_ids"][at]
+            assert store.responses.record(record, "loss_mask").tolist() == row["mask"][at]
+            assert store.responses.record(record, "logprobs").tolist() == row["logprobs"][at]
+    assert failing(workspace, published) == [] and refusals(published) == []
+    trials = [trial for trial in selftest(workspace, published) if trial.check == "sampled_ids" and trial.mutation]
+    assert [trial for trial in trials if trial.tried != trial.caught] == []
+    assert [trial.mutation for trial in trials if not trial.caught] == ["another prompt than was sampled from"]
+
+
+def shifted(row: dict[str, Any], by: int) -> dict[str, Any]:
+    mask = row["mask"][0]
+    return {"mask": [[*mask[by:], *mask[:by]], row["mask"][1]]}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda row: shifted(row, -1), "tokenize/stop_not_sampled"),
+        (lambda row: shifted(row, -3), "tokenize/ids_differ_from_text"),
+        (lambda row: shifted(row, 1), "tokenize/stop_not_sampled"),
+        (lambda row: {"mask": [[1] * len(row["mask"][0]), row["mask"][1]]}, "tokenize/mask_differs_from_turns"),
+        (lambda row: {"mask": [row["mask"][0][:-1], row["mask"][1]]}, "schema/length_mismatch"),
+        (lambda row: {"mask": [[2 * value for value in row["mask"][0]], row["mask"][1]]}, "schema/bad_mask"),
+        (lambda row: {"responses": [row["responses"][0][:1], row["responses"][1]]}, "tokenize/mask_differs_from_turns"),
+        (lambda row: {"logprobs": [[0.0] * len(each) for each in row["logprobs"]]}, "schema/logprobs_all_zero"),
+    ],
+    ids=["one late", "late", "one early", "trains the tool", "too short", "no mask", "turns lost", "no log-probabilities"],
+)
+def test_a_mask_that_is_not_of_these_turns_is_refused(tmp_path: Path, change: Any, reason: str) -> None:
+    _, published = built(tmp_path, [run_of(1) | change(run_of(1)), run_of(2)], SEVERAL)
+    assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == [reason]
+
+
 def test_log_probabilities_are_in_all_domains_or_in_none(tmp_path: Path) -> None:
     source = jsonl(tmp_path / "rows.jsonl", [rollout(1)])
     domains = {"a": domain(source, "group", options=KEYS), "b": domain(source, "group", options={"token_ids_key": "token_ids"})}
@@ -505,4 +573,5 @@ def test_every_corruption_of_sampled_ids_is_caught(tmp_path: Path) -> None:
     trials = [trial for trial in selftest(workspace, published) if trial.check == "sampled_ids" and trial.mutation]
     assert {trial.mutation for trial in trials} == {mutation.name for mutation in ROLLOUT_MUTATIONS}
     assert [trial for trial in trials if not trial.passed or trial.tried != trial.caught] == []
-    assert [trial.mutation for trial in trials if not trial.caught] == ["another prompt than was sampled from"]
+    untried = ["a token that was not sampled trained", "another prompt than was sampled from"]
+    assert [trial.mutation for trial in trials if not trial.caught] == untried, "of one turn, and without ids of the prompt"

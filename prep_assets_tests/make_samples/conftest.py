@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backports import zstd
+
+from prep_assets_tests.conftest import zstd
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 

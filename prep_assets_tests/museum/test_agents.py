@@ -420,3 +420,30 @@ def test_77_special_tokens_decoded_away(tmp_path: Path) -> None:
     keys = {"token_ids_key": "token_ids"}
     stand = stand_of(tmp_path, "rl", "group", rows, "rl_raw", "rl_groups_by_domain", read_with=keys, arithmetic={"n": 5})
     assert [each.reason for each in refusals(stand.published)] == ["ids_differ_from_text", "sampled_ids_without_mask"]
+
+
+def test_78_results_paired_by_position(tmp_path: Path) -> None:
+    """Results of parallel calls came back in another order. The template writes no ids, so each result stood below the other's call.
+
+    Year: 2026
+    Hit: ms-swift PR#10174
+    Cost: Every such turn teaches that a call returns what another call asked for.
+    Stopped by: results are put in the order of their calls, by id; a call without a result is refused; `tokenization_identity`
+    """
+    calls = [{**CALL, "id": "a"}, {**CALL, "id": "b"}]
+    results = [said("tool", "four", tool_call_id="a"), said("tool", "vier", tool_call_id="b")]
+
+    def row(answers: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"messages": [CALLED[0], said(ASSISTANT, "", tool_calls=calls), *answers, CALLED[3]], "tools": [TOOL]}
+
+    rows = [row(results), row(results[::-1]), row(results[1:])]
+    right = chats(tmp_path, rows, template="qwen3")
+    assert [refusal.reason for refusal in refusals(right.published)] == ["unanswered_tool_call"]
+    first, second = right.rows()
+    assert np.array_equal(first.ids, second.ids)
+    text = right.text(first.ids)
+    exchanged = text.replace("four", "@").replace("vier", "four").replace("@", "vier")
+    backend = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
+    ids = np.array(backend.encode(exchanged, add_special_tokens=False).ids, first.ids.dtype)
+    assert len(ids) == len(first.ids)
+    right.caught("tokenization_identity", lambda _: [Row(ids, first.mask), second])

@@ -316,6 +316,24 @@ def test_a_store_that_is_another_one_or_damaged_is_found(ours: Workspace, keys: 
         check(Workspace(ours.configs, ours.stores), path, key=keys[1])
 
 
+def test_a_store_above_that_is_another_one_or_damaged_is_found(ours: Workspace, keys: tuple[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text_of(attest(ours, "sft_packed", key=keys[0])), "utf-8")
+    published = ours.published("sft_quality", "own")
+    assert published is not None
+    file = published.folder / "verdicts.parquet"
+    content = file.read_bytes()
+    file.chmod(0o644)
+    file.write_bytes(content + b"\0")
+    with pytest.raises(StoreError, match=r"sft_quality/own/.* is not what its manifest says"):
+        check(ours, path, key=keys[1])
+    file.write_bytes(content)
+    check(ours, path, key=keys[1])
+    shutil.rmtree(ours.stores / "sft_quality" / "own")
+    with pytest.raises(StoreError, match=r"sft_quality\[own\], of which sft_packed is made, is not there; attested is [0-9a-f]{16}…"):
+        check(Workspace(ours.configs, ours.stores), path, key=keys[1])
+
+
 def test_what_is_trained(watched: Workspace) -> None:
     family = watched.family(Sft).model_copy(
         update={"mask": {}, "mask_default": "train", "train_turns": "last", "train_on_eos": "none", "train_thinking": False}

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from backports import zstd
 
 from prep_assets.checks import of_documents as pretrain
 from prep_assets.checks import sources_again as parts
@@ -30,6 +29,7 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import Pool
 from prep_assets.workers.shards import Plan, ShardResult, Work, carry_out
+from prep_assets_tests.conftest import zstd
 from prep_assets_tests.effort import SOAK
 from prep_assets_tests.graph.pictures import TOKEN, pictures_in, tokenizer_in
 from prep_assets_tests.graph.shard_inputs import chats, hidden

@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from backports import zstd
 
 from prep_assets.graph.graph import CHECKS, run_check
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.version_folders import Published
+from prep_assets_tests.conftest import zstd
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, jsonl, resealed, workspace_in
 from prep_assets_tests.proofs import corruption
 from prep_assets_tests.proofs.conftest import spoilable

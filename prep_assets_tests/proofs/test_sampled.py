@@ -13,6 +13,8 @@ from prep_assets.samples import Sampled
 
 SOURCE = Sampled(((5, 6), (7,)), (1, 2), ((-0.5, -0.25), (-1.0,)))
 
+MASKED = Sampled(SOURCE.responses, SOURCE.prompt, SOURCE.logprobs, ((1, 0), (1,)))
+
 
 def response(tokens: list[int], logprobs: list[float] | None = None, mask: list[float] | None = None) -> Mapping[str, Any]:
     made: dict[str, Any] = {"tokens": tokens, "loss_mask": [1] * len(tokens) if mask is None else mask}
@@ -30,6 +32,10 @@ def test_groups_as_they_were_sampled() -> None:
     assert check_sampled([many] * 1000).summary == "2,000,000 ids of 1,000 responses are stored as they were sampled"
 
 
+def test_of_several_turns_the_mask_is_that_of_the_source() -> None:
+    assert check_sampled([Rollout("a", (1, 2), (response([5, 6], [-0.5, -0.25], [1, 0]), SECOND), MASKED)]).passed
+
+
 def test_no_group_was_sampled() -> None:
     numbers = {"groups_checked": 0, "responses_checked": 0, "tokens_checked": 0}
     assert check_sampled([]) == Verdict(True, "no group has sampled ids: texts were tokenized", numbers)
@@ -45,6 +51,14 @@ def test_no_group_was_sampled() -> None:
         ((1, 2), (FIRST, response([7], [-1.0], [0])), SOURCE, "response 1: 1 sampled tokens are not trained"),
         ((1, 2), (response([5, 6], [-0.5, -0.25], [1, 0]), SECOND), SOURCE, "response 0: 1 sampled tokens are not trained"),
         ((1, 2), (FIRST, response([7], [-1.0], [0.5])), SOURCE, "response 1: 0 sampled tokens are not trained"),
+        ((1, 2), (FIRST, SECOND), MASKED, "response 0: 0 sampled tokens are not trained, 1 that were not sampled are"),
+        (
+            (1, 2),
+            (response([5, 6], [-0.5, -0.25], [0, 1]), SECOND),
+            MASKED,
+            "response 0: 1 sampled tokens are not trained, 1 that were not sampled are",
+        ),
+        ((1, 2), (response([5, 6], [-0.5, -0.25], [0, 0]), SECOND), MASKED, "response 0: 1 sampled tokens are not trained"),
         ((1, 2), (response([5, 6]), SECOND), SOURCE, "response 0: log-probabilities are in and not stored of the source"),
         (
             (1, 2),

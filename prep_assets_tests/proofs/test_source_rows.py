@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from backports import zstd
 
 from prep_assets.data.files import SourceFile
 from prep_assets.data.read import read_blocks
 from prep_assets.proofs import second_reading as source_rows
 from prep_assets.proofs.second_reading import DEPTH, Unsupported, objects_of, read_rows
+from prep_assets_tests.conftest import zstd
 
 
 def by_project(folder: Path, data: bytes, format: str, txt: Any = "line") -> list[tuple[int, Any]]:

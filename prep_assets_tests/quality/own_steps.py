@@ -26,3 +26,8 @@ def too_few(examples: Examples) -> Sequence[str | None]:
 def fails(examples: Examples) -> Sequence[str | None]:
     """Takes examples for rows."""
     return [{"text": example}["prompt"] for example in examples.texts]
+
+
+def says_yes(answer: str, gold: str) -> float:
+    """A verifier of one's own: it wants the word yes in both."""
+    return float("yes" in answer and "yes" in gold)

@@ -18,6 +18,8 @@ from prep_assets.errors import CheckFailed, ConfigError
 from prep_assets.graph.graph import EVERY, assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import Manifest
+from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, verdicts, workspace_in
 
 TOKENS = "sft_tokens.tokens"
@@ -97,6 +99,7 @@ def test_bounds_of_every_kind_of_metric(tmp_path: Path) -> None:
         "sft_raw.read": {"block": {"min": 24}},
         "sft_tokens.trained_share": {"block": {"min": 0.1, "max": 0.9}},
         "sft_tokens.refused.quality/language": {"block": {"max": 0.0}},
+        "sft_tokens.length_p99": {"block": {"min": 10, "max": 2048}},
         "sft_tokens.refused_share": {"block": {"max": 0.0}},
         "sft_quality.language.language.en": {"block": {"min": 0.5}},
         "sft_packed.fill_rate": {"block": {"min": 0.01}},
@@ -128,10 +131,15 @@ def test_a_bound_that_means_nothing_is_an_error(tmp_path: Path, bounds: dict[str
         assets_of(of(tmp_path, 3, bounds))
 
 
-def test_metrics_are_those_of_the_manifest() -> None:
+def test_metrics_are_figures_of_the_manifest_and_of_lengths(tmp_path: Path) -> None:
+    workspace = of(tmp_path, 40, {}, steps={"language": {"keep": ["en"], "action": "note"}}, max_refused={"*": 1.0})
+    published = build(workspace, "sft_tokens", "rows")
     counts = {"read": 10, "kept": 8, "tokens": 80, "trained_tokens": 20, "refused": {"a/b": 2}, "found": {}}
     manifest = Manifest("a", "", "", "", {}, counts, {"fill_rate": 0.5, "note": "x"}, {"x": {"bytes": 160}, "y": {"bytes": 160}})
-    found = metrics_of(manifest)
+    found = metrics_of(EVERY["sft_tokens"], Published(tmp_path, manifest))
     shares = {"bytes": 320, "bytes_per_token": 4, "tokens_per_record": 10, "trained_share": 0.25, "refused_share": 0.2, "refused.a/b": 0.2}
     assert found == {"read": 10, "kept": 8, "tokens": 80, "trained_tokens": 20, "fill_rate": 0.5, **shares}
     assert Sft.model_fields["quality"].default.bounds == {}
+    lengths = sorted(len(open_tokens(published.directory, "train").record(n, "tokens")) for n in range(40))
+    found = metrics_of(EVERY["sft_tokens"], published)
+    assert (found["length_median"], found["length_p99"], found["length_longest"]) == (lengths[19], lengths[39], lengths[39])

@@ -7,10 +7,12 @@ import random
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +24,9 @@ from prep_assets.quality.pairs import pair_answers
 from prep_assets.quality.private_data import FORMS, luhn, mod_97, private_data, private_values
 from prep_assets.quality.rl_golds import equal_answers, final_answer, rl_golds
 from prep_assets.quality.steps import Examples, Step, configured_steps, quality_steps, tried_on_itself
-from prep_assets.samples import Pair, Prompt, Sample, document, turn
+from prep_assets.quality.swapped_labels import swapped_labels
+from prep_assets.quality.tool_calls import tool_calls
+from prep_assets.samples import TOOL_CALL, Pair, Prompt, Region, Sample, Turn, document, turn
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.exports.readers import reader
 
@@ -90,16 +94,8 @@ def test_clusters_are_the_components_of_shared_digests() -> None:
 
 
 def test_planted_twins_are_found_and_others_are_not() -> None:
-    """2,000 texts, each fifth with a twin in which few words differ; overlaps are computed exactly here."""
-    chance = random.Random(11)
-    vocabulary = [f"w{number}" for number in range(5000)]
-    texts: list[str] = []
-    for _ in range(1000):
-        words = chance.choices(vocabulary, k=200)
-        texts.append(" ".join(words))
-        for place in chance.sample(range(200), chance.choice((1, 2, 3, 30, 60))):
-            words[place] = chance.choice(vocabulary)
-        texts.append(" ".join(words))
+    """Overlaps are computed exactly here."""
+    texts = twins()
     step = near_duplicates()
     for half in (texts[:500], texts[500:]):
         step.judge(of(half))
@@ -112,6 +108,58 @@ def test_planted_twins_are_found_and_others_are_not() -> None:
     assert not set(far) & set(judged.found)
     assert all(number % 2 for number in judged.found), "the first of two stays"
     assert all(judged.notes["cluster"][number] == judged.notes["cluster"][number - 1] == number - 1 for number in judged.found)
+
+
+def twins() -> list[str]:
+    """2,000 texts, each second one like the one before but for 1 to 60 of its 200 words."""
+    chance = random.Random(11)
+    vocabulary, texts = ["".join(chr(97 + int(digit)) for digit in f"{number:04}") for number in range(5000)], list[str]()
+    for _ in range(1000):
+        words = chance.choices(vocabulary, k=200)
+        texts.append(" ".join(words))
+        for place in chance.sample(range(200), chance.choice((1, 2, 3, 30, 60))):
+            words[place] = chance.choice(vocabulary)
+        texts.append(" ".join(words))
+    return texts
+
+
+@pytest.mark.readers
+def test_clusters_are_those_of_datatrove_by_its_signatures(tmp_path: Path) -> None:
+    """Its first three stages, as they are published but for the words, which are cut at white space; and what our own hash finds beside that."""
+    minhash, document_of, texts = reader("datatrove.pipeline.dedup.minhash"), reader("datatrove.data").Document, twins()
+    hashing = reader("datatrove.utils.hashing").HashConfig(hash_fc="sha1", precision=64)
+    config = minhash.MinhashConfig(n_grams=5, num_buckets=14, hashes_per_bucket=8, hash_config=hashing)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(minhash, "load_word_tokenizer", lambda language: SimpleNamespace(word_tokenize=str.split))
+        signatures = minhash.MinhashDedupSignature(str(tmp_path / "signatures"), config)
+    folders = [str(tmp_path / name) for name in ("signatures", "buckets", "clusters")]
+    signatures.run([document_of(text=text, id=str(number)) for number, text in enumerate(texts)])
+    for bucket in range(14):
+        minhash.MinhashDedupBuckets(folders[0], folders[1], config=config).run(rank=bucket, world_size=14)
+    minhash.MinhashDedupCluster(folders[1], folders[2], config, save_cluster_id=True).run()
+    pairs = np.fromfile(tmp_path / "clusters" / "000000.clusters", "<u4").reshape(-1, 2).tolist()
+    theirs = dict[int, set[int]]()
+    for number, cluster in pairs:
+        theirs.setdefault(cluster, set()).add(number)
+
+    bands = np.array(
+        [
+            [xxhash.xxh3_64_intdigest(str(band).encode()) for band in signatures.get_signature(signatures.get_shingles(text))]
+            for text in texts
+        ],
+        np.uint64,
+    )
+    ours = dict[int, set[int]]()
+    for number, first in enumerate(clusters(bands, np.ones(len(texts), bool)).tolist()):
+        ours.setdefault(first, set()).add(number)
+    assert sorted(map(sorted, theirs.values())) == sorted(sorted(members) for members in ours.values() if len(members) > 1)
+
+    step = near_duplicates()
+    step.judge(of(texts))
+    found = {number // 2 for number in step.finish(np.ones(len(texts), bool)).found}
+    removed = {number // 2 for number in np.fromfile(tmp_path / "clusters" / "000000.remove", "<u4").tolist()}
+    overlaps = [jaccard(texts[2 * pair], texts[2 * pair + 1]) for pair in found ^ removed]
+    assert len(overlaps) < 100 and all(0.3 < overlap < 0.9 for overlap in overlaps), "another hash decides at the threshold"
 
 
 def jaccard(left: str, right: str) -> float:
@@ -128,6 +176,76 @@ def test_one_of_a_cluster_stays_the_first_or_the_longest_of_those_that_are_left(
         step.judge(of(texts))
         assert set(step.finish(np.array(kept, bool)).found) == expected
     assert near_duplicates().finish(np.zeros(0, bool)).found == {}
+
+
+@pytest.mark.parametrize("count", [400, 3000])
+def test_swapped_labels_are_found_where_answers_can_be_told_apart(count: int) -> None:
+    """One in twenty pairs is swapped; among pairs that nobody can tell apart nothing is found."""
+    chance = random.Random(11)
+    good, bad = [f"good{n}" for n in range(9)], [f"bad{n}" for n in range(9)]
+
+    def judged(share: int) -> tuple[set[int], set[int]]:
+        pairs, planted = [], set(range(0, count, 20))
+        for number in range(count):
+            sides = [" ".join(chance.choices(good, k=30 - bad_words) + chance.choices(bad, k=bad_words)) for bad_words in (5, share)]
+            answers = [(turn("assistant", text),) for text in (sides[::-1] if number in planted else sides)]
+            pairs.append(Pair((turn("user", "Q"),), *answers))
+        step = swapped_labels()
+        for half in (pairs[: count // 3], pairs[count // 3 :]):
+            step.judge(Examples([f"r:{number}" for number in range(len(half))], half))
+        judged = step.finish(np.ones(count, bool))
+        assert len(judged.notes["probability"]) == count
+        return set(judged.found), planted
+
+    found, planted = judged(20)
+    assert found == planted
+    assert judged(5)[0] == set()
+
+
+def test_pairs_that_are_dropped_teach_nothing_and_few_pairs_say_nothing() -> None:
+    pairs = [Pair((turn("user", "Q"),), (turn("assistant", f"yes {n}"),), (turn("assistant", f"no {n}"),)) for n in range(80)]
+    pairs[7] = Pair(pairs[7].prompt, pairs[7].rejected, pairs[7].chosen)
+    for kept, expected in ((range(80), {7}), (range(8), set()), ([n for n in range(80) if n != 7], set())):
+        step = swapped_labels()
+        step.judge(Examples([f"r:{number}" for number in range(80)], pairs))
+        assert set(step.finish(np.isin(np.arange(80), list(kept))).found) == expected
+
+
+SEARCH = {
+    "name": "search",
+    "parameters": {"type": "object", "properties": {"q": {"type": "string"}, "n": {"type": "integer"}}, "required": ["q"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ({"name": "search", "arguments": {"q": "x"}}, ""),
+        ({"name": "serach", "arguments": {"q": "x"}}, "unknown_tool"),
+        ({"name": "search", "arguments": {"n": 1}}, "wrong_arguments"),
+        ({"name": "search", "arguments": {"q": "x", "m": 1}}, "wrong_arguments"),
+        ({"name": "search", "arguments": {"q": "x", "n": "one"}}, "wrong_arguments"),
+        ({"name": "any", "arguments": {"whatever": 1}}, ""),
+        ({"name": "odd", "arguments": {"x": 1}}, ""),
+        ({"name": "odd", "arguments": {"y": 1}}, "wrong_arguments"),
+        ({"name": "open", "arguments": {"x": 1, "y": 2}}, ""),
+        ({"name": "far", "arguments": {}}, ""),
+    ],
+)
+def test_calls_are_held_to_the_tools_on_offer(call: dict[str, Any], reason: str) -> None:
+    tools = (
+        {"type": "function", "function": SEARCH},
+        {"type": "function", "function": {"name": "any"}},
+        {"type": "function", "function": {"name": "odd", "parameters": {"type": "dict", "properties": {"x": {}}}}},
+        {"name": "open", "parameters": {"type": "object", "properties": {"x": {}}, "additionalProperties": True}},
+        {"name": "far", "parameters": {"$ref": "https://example.com/schema.json"}},
+        {"type": "web_search"},
+    )
+    called = Turn("assistant", (Region(TOOL_CALL, json.dumps(call)),))
+    samples = [Sample((turn("user", "Q"), called), tools=offered) for offered in (tools, ())]
+    found = tool_calls().judge(Examples(["r:0", "r:1"], samples)).found
+    assert {number: about[0] for number, about in found.items()} == ({0: reason} if reason else {})
+    assert all("x" not in about[1].split() for about in found.values()), "no text of the example stands in a verdict"
 
 
 # -- golds and pairs ----------------------------------------------------------------------------------------------------------------------
@@ -221,6 +339,30 @@ def test_corrupted_golds_of_gsm8k_are_found_by_the_golds_of_rl(real_data: Path) 
         golds = [int(row["answer"].rpartition("#### ")[2].replace(",", "")) + change for row in rows]
         step.learn([Prompt((turn("user", f" {row['question'].upper()}"),), str(gold)) for row, gold in zip(rows, golds, strict=True)])
         assert len(step.judge(examples).found) == change * len(rows)
+
+
+@pytest.mark.parametrize(
+    ("gold", "verifier", "reason"),
+    [
+        ("\\frac{3}{4}", "math", ""),
+        ("3/4", "math", ""),
+        ("$x^2 + 1$", "math", ""),
+        ("three quarters", "math", "gold_rejected"),
+        ("", "model", ""),
+        ("12", "number", ""),
+        ("12", "maths", "unknown_verifier"),
+        ("oh yes", "mine", ""),
+        ("oh no", "mine", "gold_rejected"),
+        ("whatever", "later", ""),
+    ],
+)
+def test_golds_must_pass_their_own_verifier(gold: str, verifier: str, reason: str) -> None:
+    verifiers = {"mine": "prep_assets_tests.quality.own_steps:says_yes", "later": "none"}
+    [step] = configured_steps({"verified_golds": {"verifiers": verifiers}}, Prompt)
+    judged = step.make().judge(Examples(["r:0"], [Prompt((turn("user", "Q"),), gold, verifier)]))
+    assert (judged.found[0][0] if judged.found else "") == reason
+    assert len(step.recipe["code"]) == 1, "of one's own function"
+    assert "code" not in configured_steps({"verified_golds": {}}, Prompt)[0].recipe
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from prep_assets.pipeline.verdicts import VERDICTS, Dropped, dropped_rows, read_
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.selection import DROPPED, GOOD, reason_fault
 from prep_assets.stores.guards import Guards, load_array
+from prep_assets.stores.tokens import open_tokens
 from prep_assets.workers.pool import Pool
 from prep_assets_tests.graph.workspaces import (
     build,
@@ -122,6 +123,59 @@ def test_twins_in_two_domains_leave_one_in_the_first(tmp_path: Path, monkeypatch
     assert len(left) == 2 * 14, "of the examples that stay"
     monkeypatch.setattr(of_quality, "load_array", lambda path, guards: load_array(path, guards)[::-1])
     assert failing(workspace, judged) == ["verdicts_again"]
+
+
+TWINS = [{"prompt": "Tell a story.", "completion": STORY.format(100 + n // 10) + f" {n}"} for n in range(40)]
+"""Four tales of ten versions, all alike."""
+ALONE = [{"prompt": f"What is {n}?", "completion": f"It is {n}, " + f"{n} " * 20} for n in range(20)]
+
+
+@pytest.mark.parametrize("test_files", [False, True], ids=["by hash", "by file"])
+def test_no_cluster_stands_on_both_sides_of_a_split(tmp_path: Path, test_files: bool) -> None:
+    """Which records are held out is read from the store that is built without the step."""
+    held = {"test_files": [str(jsonl(tmp_path / "held.jsonl", [{**TWINS[0], "prompt": "Tell it again."}]))]} if test_files else {}
+    source = {**domain(jsonl(tmp_path / "rows.jsonl", TWINS + ALONE), "prompt_completion"), **held}
+
+    def sides(name: str, steps: dict[str, Any]) -> tuple[Workspace, dict[str, set[str]]]:
+        fraction = 0.0 if test_files else 0.4
+        folder = tmp_path / name
+        folder.mkdir()
+        workspace = workspace_in(
+            folder, minimal("sft", {"rows": source}, template="chatml", quality={"steps": steps}, test_fraction=fraction)
+        )
+        published = build(workspace, "sft_tokens", "rows")
+        assert failing(workspace, published) == []
+        return workspace, {stem: ids_in(published, stem) for stem in ("train", "dev")}
+
+    _, before = sides("before", {})
+    workspace, after = sides("after", {"near_duplicates": {"action": "note"}})
+    twins = {f"rows.jsonl:{n}" for n in range(40)} | {"held.jsonl:0"}
+    assert before["train"] & twins and before["dev"] & twins
+    assert after["dev"] == before["dev"], "what is held out stays"
+    assert after["train"] == before["train"] - twins
+    judged = workspace.built("sft_quality", "rows")
+    assert failing(workspace, judged) == []
+    assert judged.manifest.counts["found"]["near_duplicates/alike_across_splits (drop)"] == len(before["train"] & twins)
+    refused = refusals(workspace.built("sft_tokens", "rows"))
+    assert {(each.stage, each.reason) for each in refused} == {("quality", "alike_across_splits")}
+    assert "which is held out (near_duplicates)" in refused[0].detail
+
+
+def ids_in(published: Any, stem: str) -> set[str]:
+    """Ids of the records of a stream of tokens; the domain has one file to train on, and one to test with."""
+    store = open_tokens(published.directory, stem)
+    return {f"{('rows', 'held')[file]}.jsonl:{row}" for file, row in zip(store.file.tolist(), store.row.tolist(), strict=True)}
+
+
+def test_another_share_held_out_judges_again_where_alike_examples_stay(tmp_path: Path) -> None:
+    def stale(action: str) -> list[str]:
+        workspace = of(tmp_path, {"near_duplicates": {"action": action}}, test_fraction=0.1)
+        build(workspace, "sft_quality", "rows")
+        changed = of(tmp_path, {"near_duplicates": {"action": action}}, test_fraction=0.3)
+        return [asset.name for asset, _, _ in out_of_date(changed, EVERY["sft_tokens"], "rows")]
+
+    assert stale("drop") == []
+    assert stale("note") == ["sft_quality"]
 
 
 def test_a_change_of_the_first_domain_judges_the_second_again_and_not_the_other_way_round(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ Unfit = tuple[Mapping[str, Any], str] | tuple[Mapping[str, Any], str, Mapping[st
 
 NAN, MASKED_CHAT = float("nan"), [USER, {**ANSWER, "weight": 0}]
 CALLED = said("assistant", None, tool_calls=[CALL])
+CALLED_TWICE = said("assistant", None, tool_calls=[{**CALL, "id": "c1"}, {**CALL, "id": "c2"}])
 ALPACA_ROW = {key: text.strip() for key, text in sound.ALPACA.items()}
 Q, C, R = typed("user", {"text": "q"}), typed("chosen", {"text": "c"}), typed("rejected", {"text": "r"})
 PLAIN_PAIR = {"prompt": "q", "chosen": "good", "rejected": "bad"}
@@ -117,6 +118,8 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             (chat(said(["user"], "q"), ANSWER), "wrong_type"),  # type: ignore[arg-type]
             (chat(USER, {**ANSWER, "name": 5}), "wrong_type"),
             (chat(USER, CALLED, said("tool", "4", tool_call_id="c2")), "unknown_tool_call"),
+            (chat(USER, CALLED_TWICE, said("tool", "4", tool_call_id="c2"), ANSWER), "unanswered_tool_call"),
+            (chat(USER, CALLED_TWICE, said("tool", "4", tool_call_id="c1")), "unanswered_tool_call"),
             (chat(USER, USER, ANSWER), "role_order", {"order": "alternate"}),
             (chat(USER, ANSWER, USER), "role_order", {"order": "alternate"}),
             (chat(USER, {**ANSWER, "reasoning": "oh", "reasoning_content": "hm"}), "conflicting_reasoning"),

@@ -14,7 +14,7 @@ from prep_assets.stores.bucket import Bucket
 from prep_assets.stores.bucket_backend import ShardDepot
 from prep_assets.workers import shards as hello
 from prep_assets.workers.pool import Pool
-from prep_assets.workers.shards import NotDeterministic, Plan, Shard, VersionsDiffer, Work, carried_out, carry_out, finished
+from prep_assets.workers.shards import NotDeterministic, Plan, Shard, VersionsDiffer, Work, carried_out, carry_out, finished, key_of
 from prep_assets_tests.workers import works
 
 
@@ -42,6 +42,16 @@ def test_a_shard_that_is_done_twice_with_the_same_bytes_is_there_once(tmp_path):
     assert one == two
     assert sorted(path.name for path in one.folder.iterdir()) == ["receipt.json", "square.txt"]
     assert [path.name for path in planned.staging.iterdir()] == [one.folder.parent.name]
+
+
+def test_equal_work_has_one_name_however_its_arrays_and_paths_were_made():
+    paths = Path("/a/b/c"), Path("/a", "b", "c"), Path("/a/b") / "c", Path("/a//b/./c")
+    assert len({key_of(partial(works.square, place=path)) for path in paths}) == 1
+    table = np.arange(40, dtype=np.int64).reshape(10, 4)
+    alike = table, np.asfortranarray(table), np.repeat(table, 2, axis=0)[::2], np.frombuffer(table.tobytes(), np.int64).reshape(10, 4)
+    assert len({key_of(partial(works.square, tables=[array, array])) for array in alike}) == 1
+    others = table[:9], table.T, table.astype(np.int32), table + 1
+    assert len({key_of(partial(works.square, tables=[array, array])) for array in (table, *others)}) == 5
 
 
 def test_two_executions_that_differ_stop_the_build_and_the_next_one_begins_the_shard_again(tmp_path):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from backports import zstd
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 from make_samples.chats import chats
 from make_samples.documents import documents, notes

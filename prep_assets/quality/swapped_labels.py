@@ -1,0 +1,149 @@
+"""Pairs whose labels look swapped: a cheap scorer, which learned from the other pairs, prefers the rejected answer."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import pairwise
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+from pydantic import Field
+
+from prep_assets.quality.steps import CHOSEN, REJECTED, Examples, Judged, Step, quality_step
+from prep_assets.samples import Pair, turn
+from prep_assets.stores.arrays import Spool
+
+REASON = "swapped_labels"
+COLUMNS = 1 << 16
+"""Columns that words and pairs of neighbouring words are hashed into."""
+FEWEST = 50
+"""Pairs that a scorer can learn from."""
+_WORD = re.compile(r"\w+|[^\w\s]")
+_MOST_WORDS, _FOLDS, _STEPS = 300, 5, 40
+
+Floats = npt.NDArray[np.float64]
+
+
+class Differences:
+    """What the chosen answer of each pair has more of than the rejected one, as rows of a sparse matrix of unit length."""
+
+    def __init__(self) -> None:
+        self._columns, self._values, self._sizes = Spool(np.int32), Spool(np.float32), Spool(np.int64)
+
+    def add(self, chosen: str, rejected: str) -> None:
+        """Append a pair."""
+        more = Counter(_features(chosen))
+        more.subtract(_features(rejected))
+        columns = np.array([column for column, count in more.items() if count], np.int32)
+        counts = np.array([count for count in more.values() if count], np.float32)
+        values = np.sign(counts) * np.log1p(np.abs(counts))
+        self._columns.append(columns)
+        self._values.append(values / max(1e-6, float(np.sqrt(values @ values))))
+        self._sizes.append(np.array([len(columns)], np.int64))
+
+    def scores(self, kept: npt.NDArray[np.bool_]) -> Floats:
+        """float64[n], how much the chosen answer of each pair is preferred by logistic regressions that learned from the kept pairs of the other folds."""
+        columns, values, sizes = self._columns.array(), self._values.array(), np.asarray(self._sizes.array())
+        row, scores = np.repeat(np.arange(len(sizes)), sizes), np.zeros(len(sizes))
+        fold = np.arange(len(sizes)) % _FOLDS
+        for number in range(_FOLDS):
+            learned_from = kept & (fold != number)
+            mine = learned_from[row]
+            weights = _learned(np.asarray(columns[mine]), np.asarray(values[mine], np.float64), row[mine], learned_from)
+            judged = fold[row] == number
+            scores += np.bincount(row[judged], weights[columns[judged]] * values[judged], len(sizes))
+        return scores
+
+
+def _features(answer: str) -> list[int]:
+    words = _WORD.findall(answer.casefold())[:_MOST_WORDS]
+    pairs = (f"{first} {second}" for first, second in pairwise(words))
+    return [xxhash.xxh3_64_intdigest(text.encode()) % COLUMNS for text in (*words, *pairs)]
+
+
+def _learned(columns: npt.NDArray[np.int32], values: Floats, row: npt.NDArray[np.int64], takes_part: npt.NDArray[np.bool_]) -> Floats:
+    """The weights of a logistic regression without intercept, all of whose labels are "chosen": accelerated gradient descent.
+
+    Rows have length 1, so the mean loss curves by a quarter at most, and a step of 4 converges.
+    """
+    weights = ahead = np.zeros(COLUMNS)
+    count, decay = max(1, int(takes_part.sum())), 1 / max(1, int(takes_part.sum()))
+    for step in range(_STEPS):
+        margins = np.bincount(row, ahead[columns] * values, len(takes_part))
+        doubt = 1 / (1 + np.exp(margins))
+        gradient = np.bincount(columns, doubt[row] * values, COLUMNS) / count - decay * ahead
+        before, weights = weights, ahead + 4 * gradient
+        ahead = weights + step / (step + 3) * (weights - before)
+    return weights
+
+
+def swapped_probability(scores: Floats) -> Floats:
+    """float64[n], how probable it is that the labels of each pair are swapped.
+
+    Scores of right labels are taken as a normal distribution around a mean, those of swapped ones as its mirror image around minus that mean; mean, deviation
+    and the share of swapped pairs are those that make the scores most probable (expectation maximization).
+    """
+    share, mean, variance = 0.05, max(1e-9, float(np.mean(scores))), max(1e-12, float(np.var(scores)))
+    swapped = np.zeros(len(scores))
+    for _ in range(200):
+        odds = np.log((1 - share) / share) + 2 * mean * scores / variance
+        swapped = 1 / (1 + np.exp(np.clip(odds, -500, 500)))
+        turned = scores * (1 - 2 * swapped)
+        share = float(np.clip(np.mean(swapped), 1e-6, 0.5))
+        mean = max(1e-9, float(np.mean(turned)))
+        variance = max(1e-12, float(np.mean((1 - swapped) * (scores - mean) ** 2 + swapped * (scores + mean) ** 2)))
+    return swapped
+
+
+class SwappedLabels(Step):
+    """Notes in what the answers of each pair differ; scores all pairs at the end."""
+
+    def __init__(self, at_least: float) -> None:
+        self._at_least, self._differences, self._count = at_least, Differences(), 0
+
+    def judge(self, examples: Examples) -> Judged:
+        """Note the pairs."""
+        for parts in examples.parts:
+            chosen, rejected = ("".join(text for role, text in parts if role == side) for side in (CHOSEN, REJECTED))
+            self._differences.add(chosen, rejected)
+        self._count += len(examples)
+        return Judged()
+
+    def finish(self, kept: npt.NDArray[np.bool_]) -> Judged:
+        """Find the kept pairs whose labels are probably swapped."""
+        probability = np.zeros(self._count)
+        if kept.sum() >= FEWEST:
+            probability[kept] = swapped_probability(self._differences.scores(kept)[kept])
+        found = {
+            number: (REASON, f"the rejected answer is preferred: swapped with a probability of {probability[number]:.3f}")
+            for number in np.flatnonzero(probability >= self._at_least).tolist()
+        }
+        return Judged(found, {"probability": [round(value, 3) for value in probability.tolist()]})
+
+
+_GOOD = [
+    Pair(
+        (turn("user", f"What is {n}?"),),
+        (turn("assistant", f"It is the number {n}, clearly."),),
+        (turn("assistant", f"No idea about {n}!"),),
+    )
+    for n in range(60)
+]
+
+
+@quality_step(
+    "swapped_labels",
+    source="our own: a logistic regression on words, cross-fitted, after confident learning (Northcutt et al., 2021)",
+    corrupted=([*_GOOD, Pair(_GOOD[0].prompt, _GOOD[0].rejected, _GOOD[0].chosen)], REASON),
+    takes=(Pair,),
+)
+def swapped_labels(*, at_least: Annotated[float, Field(ge=0.5, lt=1)] = 0.99) -> Step:
+    """Pairs whose labels look swapped: by what all other pairs teach, the rejected answer is the better one.
+
+    Args:
+        at_least: how probable it must be.
+    """
+    return SwappedLabels(at_least)
