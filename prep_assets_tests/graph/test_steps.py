@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,27 @@ def test_the_published_forms(tmp_path: Path, name: str) -> None:
     assert [reward for _, reward in found] == rewards
     assert found[0][0].strip().endswith("3 * 4 is 12.") and "15" in found[1][0]
     assert failing(workspace, published) == []
+
+
+def test_one_file_of_scored_responses_feeds_three_families(tmp_path: Path) -> None:
+    rows = [{"prompt": f"What is {n}?", "responses": ["no", f"It is {n}.", f"Maybe {n}"], "rewards": [-1.0, 2.0, 0.5]} for n in range(9)]
+    rows += [{"prompt": "Equal?", "responses": ["a", "b"], "rewards": [1, 1]}]
+    source = {"scored": domain(jsonl(tmp_path / "rows.jsonl", rows), "group")}
+    base = {"tokenizer": TOKENIZER, "domains": source}
+    families = {
+        "sft": {**base, "mask": {"assistant": "train"}},
+        "preference": {**base, "test_fraction": 0.0},
+        "rl": {**base, "test_fraction": 0.0},
+    }
+    workspace = workspace_in(tmp_path, families)
+    pairs = build(workspace, "preferences_by_domain", "scored")
+    assert [each.reason for each in refusals(pairs)] == ["equal_rewards"]
+    [line, *_] = (pairs.directory / "preferences.jsonl").read_text("utf-8").splitlines()
+    assert {key: json.loads(line)[key] for key in ("chosen", "rejected")} == {"chosen": "It is 0.", "rejected": "no"}
+    assert build(workspace, "sft_tokens", "scored").manifest.counts["kept"] == 10
+    assert build(workspace, "rl_groups_by_domain", "scored").manifest.counts["responses"] == 29
+    for asset in ("preferences_by_domain", "sft_tokens", "rl_groups_by_domain"):
+        assert failing(workspace, workspace.built(asset, "scored")) == []
 
 
 PRM = schemas()["prm800k"].example
