@@ -99,7 +99,7 @@ def gallery(further: Sequence[Path]) -> str:
             shown, left_out = marked_chat(template, tokenizer_for(source.read_text("utf-8"), Path(folder) / "tokenizer"))
         said = f" Without {' and '.join(left_out)}, for which it has no place." if left_out else ""
         parts.append(
-            f"## {name}\n\n<pre>{shown}</pre>{said}"
+            f"## {name}\n\n<pre style='white-space: pre-wrap'>{shown}</pre>{said}"
             if shown
             else f"## {name}\n\nIts render does not show where texts stand, so a build stops."
         )
