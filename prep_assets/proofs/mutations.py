@@ -710,10 +710,6 @@ def _other_prompt(group: Rollout) -> Rollout | None:
     return None if group.source.prompt is None else replace(group, prompt=[*group.prompt, 0])
 
 
-def _steps(change: Callable[[Stepwise], Stepwise | None]) -> Change:
-    return _mutate_alone(change)
-
-
 def _one_token_early(response: Stepwise) -> Stepwise | None:
     return replace(response, texts=[text[:-1] for text in response.texts])
 
@@ -723,20 +719,24 @@ def _rewards_exchanged(response: Stepwise) -> Stepwise | None:
     return None if turned == list(response.rewards) else replace(response, rewards=turned)
 
 
+def _end_lost(response: Stepwise) -> Stepwise:
+    return replace(response, texts=response.texts[:-1], rewards=response.rewards[:-1])
+
+
+def _reward_between(response: Stepwise) -> Stepwise:
+    return replace(response, elsewhere=1)
+
+
+def _rewards_negated(response: Stepwise) -> Stepwise:
+    return replace(response, rewards=[1.5 - reward for reward in response.rewards])
+
+
 STEP_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("ends of steps before their last characters", "step_rewards", _steps(_one_token_early)),
-    Mutation("rewards of steps exchanged", "step_rewards", _steps(_rewards_exchanged)),
-    Mutation(
-        "the end of a step lost",
-        "step_rewards",
-        _steps(lambda response: replace(response, texts=response.texts[:-1], rewards=response.rewards[:-1])),
-    ),
-    Mutation("a reward between steps", "step_rewards", _steps(lambda response: replace(response, elsewhere=1))),
-    Mutation(
-        "rewards of steps negated",
-        "step_rewards",
-        _steps(lambda response: replace(response, rewards=[1.5 - one for one in response.rewards])),
-    ),
+    Mutation("ends of steps before their last characters", "step_rewards", _mutate_alone(_one_token_early)),
+    Mutation("rewards of steps exchanged", "step_rewards", _mutate_alone(_rewards_exchanged)),
+    Mutation("the end of a step lost", "step_rewards", _mutate_alone(_end_lost)),
+    Mutation("a reward between steps", "step_rewards", _mutate_alone(_reward_between)),
+    Mutation("rewards of steps negated", "step_rewards", _mutate_alone(_rewards_negated)),
 )
 """Corruptions of rewards of steps; the check `step_rewards` must catch each."""
 

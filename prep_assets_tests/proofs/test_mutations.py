@@ -12,7 +12,7 @@ import pytest
 
 from prep_assets.proofs import mutations as imported
 from prep_assets.proofs.documents import MaskedDocument
-from prep_assets.proofs.groups import Rollout, Scores, check_rewards, check_sampled
+from prep_assets.proofs.groups import Rollout, Scores, Stepwise, check_rewards, check_sampled, check_steps
 from prep_assets.proofs.mask import Row
 from prep_assets.proofs.merged import MergedRows
 from prep_assets.proofs.rows import Line
@@ -571,3 +571,23 @@ def test_rollouts(kit: Any, name: str, full: Any, bare: Any) -> None:
         assert found == wanted and (found is None or not check_sampled(found).passed)
     longer = replace(FULL, responses=(ONE, TWO, ONE))
     assert name != "a response lost" or changes(kit.ROLLOUT_MUTATIONS, name, [longer], 1)[0][0].responses == (ONE, TWO)
+
+
+JUDGED = Stepwise("a", ("One.", "One.Two."), (1.0, 0.0), 0, (("One.", 1.0), ("Two.", 0.0)))
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("ends of steps before their last characters", replace(JUDGED, texts=["One", "One.Two"])),
+        ("rewards of steps exchanged", replace(JUDGED, rewards=[0.0, 1.0])),
+        ("the end of a step lost", replace(JUDGED, texts=("One.",), rewards=(1.0,))),
+        ("a reward between steps", replace(JUDGED, elsewhere=1)),
+        ("rewards of steps negated", replace(JUDGED, rewards=[0.5, 1.5])),
+    ],
+)
+def test_rewards_of_steps(kit: Any, name: str, wanted: Stepwise) -> None:
+    assert check_steps([JUDGED]).passed and not check_steps([wanted]).passed
+    assert changes(kit.STEP_MUTATIONS, name, [JUDGED, JUDGED], 2)[1] == [wanted]
+    same = replace(JUDGED, rewards=(1.0, 1.0))
+    assert name != "rewards of steps exchanged" or changes(kit.STEP_MUTATIONS, name, [same], 1) == [None]
