@@ -9,11 +9,7 @@ import pytest
 from prep_assets_tests.conftest import ROOT
 
 PAGE = (ROOT / "prep_assets_tests" / "harness" / "findings.md").read_text("utf-8")
-ROWS = [
-    [cell.strip() for cell in line.strip("| ").split(" | ")]
-    for line in PAGE.splitlines()
-    if re.match(r"\| (F|R|Design )\d", line)
-]
+ROWS = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in PAGE.splitlines() if re.match(r"\| (F|R|Design )\d", line)]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].split(" ")[0] + row[0].split(" ")[1])
