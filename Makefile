@@ -75,14 +75,14 @@ test-cluster: $(CLUSTER)/.installed
 	@touch $@
 
 docs: .venv-docs/.installed $(VENV)/.installed
-	@rm -rf build/pages && $(BIN)/python tools/site/pages.py build/pages
+	@rm -rf build/pages && $(BIN)/python tools/site/pages.py build/pages $(TEMPLATES)
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
 	@echo "build/site/index.html"
 
 # the pages of this version beside those of earlier ones, on the branch gh-pages: PUSH=--push uploads it
 pages-of-version: .venv-docs/.installed $(VENV)/.installed
 	@.venv-docs/bin/pip --disable-pip-version-check install --quiet 'mike>=2.1,<3'
-	@rm -rf build/pages && $(BIN)/python tools/site/pages.py build/pages
+	@rm -rf build/pages && $(BIN)/python tools/site/pages.py build/pages $(TEMPLATES)
 	@PATH="$(CURDIR)/.venv-docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mike deploy $(PUSH) --update-aliases "$$($(BIN)/python -c 'import prep_assets; print(prep_assets.__version__)')" latest
 
 # what a release uploads, built and tried in an empty environment; TAG=v1.0.0 also demands that all versions agree

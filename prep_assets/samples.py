@@ -217,6 +217,7 @@ class Group(Struct, frozen=True, gc=False):
 
     Attributes:
         sampled: the token ids of a rollout, stored unchanged; `None` if the texts are to be tokenized.
+        steps: of each response, its steps with a reward each; their texts, end to end, are that of its one turn. Empty where responses are judged as a whole.
         tools, documents, template_options: as of a `Sample`.
     """
 
@@ -227,6 +228,7 @@ class Group(Struct, frozen=True, gc=False):
     documents: tuple[Mapping[str, Any], ...] = ()
     template_options: Mapping[str, Any] = field(default_factory=dict)
     sampled: Sampled | None = None
+    steps: tuple[tuple[tuple[str, float], ...], ...] = ()
 
 
 class Contrast(Struct, frozen=True, gc=False):

@@ -34,7 +34,7 @@ from prep_assets.pipeline.groups import conversation_of, conversations, splits
 from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answer_chat, answers_derivation
 from prep_assets.proofs.derive import MaskOptions, derive, examples_again
-from prep_assets.proofs.groups import Rollout, Scores, check_rewards, check_sampled
+from prep_assets.proofs.groups import Rollout, Scores, Stepwise, check_rewards, check_sampled, check_steps
 from prep_assets.proofs.mask import Conversation, IdentityProof, Left, MaskProof, Row, Truncation, left_of, prove_identity, prove_masks
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.second_reading import MessageRows, Messages, group_again, read_again, utf8_of
@@ -44,7 +44,7 @@ from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.samples import ASSISTANT, USER, Group, PlainChat, Sample, changed
 from prep_assets.schemas.reader import PlainMessages
 from prep_assets.stores.arrays import compress, equals, in_arrow, take
-from prep_assets.stores.groups import GroupStore, open_groups
+from prep_assets.stores.groups import STEP_ENDS, STEP_REWARDS, GroupStore, open_groups
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.chats import Chat, ChatColumns, outlined, plain_chat
 from prep_assets.text.conversation import control_pattern, treat
@@ -502,6 +502,17 @@ def group_samples(store: Store, folder: Path, blocks: Iterator[Selected] | None 
             yield Rollout(identity, stored.prompts.record(number, "tokens").tolist(), rollout, group.sampled)
 
 
+def group_steps(store: Store, folder: Path, blocks: Iterator[Selected] | None = None) -> Iterator[Stepwise]:
+    """Yield each response that is judged step by step, with what stands at the ends of its steps."""
+    stored = open_groups(folder)
+    for number, identity, group in _groups(store, stored, blocks):
+        for at, (record, steps) in enumerate(zip(stored.responses_of(number), group.steps, strict=False)):
+            ids, ends, rewards = (stored.responses.record(record, key) for key in ("tokens", STEP_ENDS, STEP_REWARDS))
+            marked = np.flatnonzero(ends)
+            texts = [store.vocabulary.decode(ids[: end + 1]) for end in marked]
+            yield Stepwise(f"{identity}, response {at}", texts, rewards[marked].tolist(), int(np.count_nonzero(rewards[ends == 0])), steps)
+
+
 def _group_integrity(store: Store) -> Verdict:
     """Check the rows of prompts and responses."""
     size, groups = store.vocabulary.size, [open_groups(folder) for folder in splits(store.directory).values()]
@@ -529,6 +540,7 @@ def _identity_readers(store: Store) -> Sequence[Reader]:
 GROUP_MASKS = proof("mask_alignment", _by_split(lambda store, folder, rows: prove_masks(group_rows(store, folder, rows), store.vocabulary)))
 GROUP_IDENTITY = proof("tokenization_identity", _identity_readers)
 GROUP_REWARDS = proof("rewards", _by_split(lambda store, folder, rows: check_rewards(group_scores(store, folder, rows))))
+GROUP_STEPS = proof("step_rewards", _by_split(lambda store, folder, rows: check_steps(group_steps(store, folder, rows))))
 GROUP_SAMPLED = proof("sampled_ids", _by_split(lambda store, folder, rows: check_sampled(group_samples(store, folder, rows))))
 
 

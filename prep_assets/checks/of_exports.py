@@ -17,7 +17,7 @@ from prep_assets.errors import StoreError
 from prep_assets.exports.readable import Pairs, Readable, Source, Tokens
 from prep_assets.exports.registry import reader
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.stores.groups import LOGPROBS, GroupStore
+from prep_assets.stores.groups import FURTHER, GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import ATTENTION, TokenStore
@@ -86,8 +86,10 @@ def _row(source: PackedStore | TokenStore | Pairs | GroupStore, row: int) -> tup
     if isinstance(source, GroupStore):
         numbers, rewards = source.responses_of(row), Tokens(source.rewards.record(row, "rewards"))
         responses = [_answer(source.responses, number) for number in numbers]
-        logprobs = [Tokens(source.responses.record(number, LOGPROBS)) for number in numbers] if LOGPROBS in source.responses.arrays else []
-        return (Tokens(source.prompts.record(row, "tokens").astype(np.int64)), *responses, rewards, *logprobs)
+        further = [
+            Tokens(source.responses.record(number, name)) for name in FURTHER if name in source.responses.arrays for number in numbers
+        ]
+        return (Tokens(source.prompts.record(row, "tokens").astype(np.int64)), *responses, rewards, *further)
     if isinstance(source, Pairs):
         return (_record(source.chosen, row), _record(source.rejected, row))
     if isinstance(source, TokenStore):

@@ -23,6 +23,7 @@ from prep_assets.checks.of_conversations import (
     group_rows,
     group_samples,
     group_scores,
+    group_steps,
     prompt_conversations,
 )
 from prep_assets.checks.of_documents import document_texts, masked_documents, prove_document_masks
@@ -34,7 +35,7 @@ from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.groups import splits
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.documents import Text, documents_begin_with, prove_texts
-from prep_assets.proofs.groups import check_rewards, check_sampled
+from prep_assets.proofs.groups import check_rewards, check_sampled, check_steps
 from prep_assets.proofs.mask import Conversation, Row, prove_identity, prove_masks
 from prep_assets.proofs.merged import MergedRows, check_merged_lines
 from prep_assets.proofs.mutations import (
@@ -53,6 +54,7 @@ from prep_assets.proofs.mutations import (
     RECORD_MUTATIONS,
     REWARD_MUTATIONS,
     ROLLOUT_MUTATIONS,
+    STEP_MUTATIONS,
     UNENDED_MUTATIONS,
     Mutation,
     Records,
@@ -222,6 +224,8 @@ def group_trials(store: Store) -> list[Trial]:
             trials.append(clean("every check of groups", [identity(prompts), check_rewards(scores)]))
             trials += trials_of(prompts, len(prompts), (moved,), {IDENTITY: identity})[1:]
             trials += trials_of(scores, len(scores), REWARD_MUTATIONS, {"rewards": check_rewards})[1:]
+        stepwise = first(group_steps(store, folder), TRIES)
+        trials += trials_of(stepwise, len(stepwise), STEP_MUTATIONS, {"step_rewards": check_steps}, what="step_rewards") if stepwise else []
         groups = first(group_samples(store, folder), TRIES)
         trials += trials_of(groups, len(groups), ROLLOUT_MUTATIONS, {"sampled_ids": check_sampled}, what="sampled_ids")
     return trials

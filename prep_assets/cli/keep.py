@@ -128,10 +128,12 @@ def forget(
 
     Tombstones are lines of forgotten.jsonl in the configuration folder; no refresh undoes them. Exit code 1 where a store still holds a record.
     """
+    from prep_assets.engine.events import Progress
     from prep_assets.explain.forget import forget as forget_records
+    from prep_assets.pipeline.workspace import Workspace
 
-    workspace = terminal.opened()
     with terminal.Live(terminal.err() if as_json else terminal.out()) as live:
+        workspace = Workspace.open(progress=lambda what, done, total: live(Progress(what, done, total)))
         outcome = forget_records(workspace, records, reason=reason, prune=prune, tell=live)
     if as_json:
         terminal.print_json(_as_json(outcome))

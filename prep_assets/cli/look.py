@@ -419,23 +419,25 @@ def report(
     """
     from prep_assets.explain.report import INDEX, write_page, write_site
     from prep_assets.explain.report import report as page
-    from prep_assets.pipeline.workspace import Workspace
 
-    workspace = Workspace.open()
     if asset is None:
         if candidate:
             raise typer.BadParameter("say of which asset: prep-assets report ASSET --candidate", param_hint="--candidate")
         if partition is not None:
             raise typer.BadParameter("say of which asset: prep-assets report ASSET --partition P", param_hint="--partition")
-        folder = out or PAGES
-        write_site(workspace, terminal.built(workspace), folder, rows=rows, written=_print_place)
+        folder, pages = out or PAGES, list[Path]()
+        with terminal.working() as workspace:
+            write_site(workspace, terminal.built(workspace), folder, rows=rows, written=pages.append)
+        for written in pages:
+            _print_place(written)
         typer.echo(terminal.near(folder.absolute() / INDEX))
         return
-    stores, missing = (_candidates if candidate else terminal.stores_of)(workspace, asset, partition)
     path = out or PAGES / f"{asset}{f'-{partition}' if partition else ''}.html"
     path = path / f"{asset}.html" if path.is_dir() else path
-    with terminal.reading(stores[0]):
-        write_page(path, page(workspace, stores, rows=rows, candidate=candidate))
+    with terminal.working() as workspace:
+        stores, missing = (_candidates if candidate else terminal.stores_of)(workspace, asset, partition)
+        with terminal.reading(stores[0]):
+            write_page(path, page(workspace, stores, rows=rows, candidate=candidate))
     for name in missing:
         terminal.err().print(f"not built, and not on the page: {name}", style="yellow")
     _print_place(path)

@@ -1,4 +1,4 @@
-"""`prep-assets export`, `describe`, `release`, `push`, `path` and `launch-snippet`."""
+"""`prep-assets export`, `describe`, `attest`, `release`, `push`, `path` and `launch-snippet`."""
 
 from __future__ import annotations
 
@@ -164,35 +164,6 @@ def push(
     console.print(pushed.url)
 
 
-def attest(
-    asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset, e.g. sft_packed.")] = None,
-    partition: terminal.Partition = None,
-    out: Annotated[Path, typer.Option("--out", help="The folder for the JSON and the page.")] = Path("attestations"),
-    check: Annotated[
-        Path | None,
-        typer.Option("--check", metavar="FILE", help="Compare an attestation's JSON with its signature and the stores instead."),
-    ] = None,
-) -> None:
-    """Write what a store is made of, what was looked for in it and what its checks say, as JSON and as a page, signed if there is a key.
-
-    With --check: exit code 1 where the file was edited, its signature does not hold, or a store is not the one that it attests.
-    """
-    from prep_assets.graph.graph import one_partition
-    from prep_assets.neighbours.attestation import attestation, faults_of, write_attestation
-
-    if (asset is None) == (check is None):
-        raise ConfigError("attest what? Name an asset, e.g. prep-assets attest sft_packed, or a file with --check")
-    workspace, console = terminal.opened(), terminal.out()
-    if check is not None:
-        if faults := faults_of(workspace, check):
-            raise StoreError("\n".join(f"{check}: {fault}" for fault in faults))
-        console.print(f"{check} holds", style="green")
-        return
-    definition, key = one_partition(workspace, str(asset), partition)
-    for path in write_attestation(out, attestation(workspace, definition.name, key)):
-        console.print(terminal.near(path.resolve()))
-
-
 def _release(asset: str, partition: str | None) -> Release:
     from prep_assets.graph.graph import one_partition
     from prep_assets.neighbours.hub import release_of
@@ -246,6 +217,46 @@ def describe(
             except ImportError as error:
                 raise ConfigError("--as openlineage needs a package: pip install 'prep-assets[openlineage]'") from error
     typer.echo(text.removesuffix("\n"))
+
+
+def attest(
+    asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset, e.g. sft_packed.")] = None,
+    partition: terminal.Partition = None,
+    folder: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where to: the folder of both files.")] = Path("attestations"),
+    key: Annotated[
+        str,
+        typer.Option(
+            "--key", metavar="FILE", help="The private key to sign with; with --check, the public keys to trust.", show_default=False
+        ),
+    ] = "",
+    file: Annotated[
+        Path | None, typer.Option("--check", metavar="FILE", help="An attestation to verify, against the store as it is.")
+    ] = None,
+) -> None:
+    """Write what a store is made of and what was looked for in it, as signed JSON and as a page, or verify such a file.
+
+    Without --key, PREP_ASSETS_SIGNING_KEY and PREP_ASSETS_TRUSTED_KEYS count. Exit code 1 where the file was altered, or the store is another one.
+    """
+    from prep_assets.explain.report import attestation_page, write_page
+    from prep_assets.graph.graph import one_partition
+    from prep_assets.neighbours.attestation import attest, check, signed_by, text_of
+
+    if (asset is None) == (file is None):
+        raise typer.BadParameter("say what to attest, or which file to --check: one of them", param_hint="ASSET")
+    console = terminal.out()
+    if file is not None:
+        console.print(check(terminal.opened(), file, key=key))
+        return
+    with terminal.working() as workspace:
+        definition, domain = one_partition(workspace, str(asset), partition)
+        with terminal.reading(terminal.one_store(workspace, definition.name, domain)):
+            document = attest(workspace, definition.name, domain, key=key)
+    path = folder / f"{definition.name}{f'-{domain}' if domain else ''}.json"
+    write_page(path, text_of(document))
+    write_page(path.with_suffix(".html"), attestation_page(document, signed_by(document["signature"])))
+    console.print(f"{terminal.near(path.absolute())}, {path.with_suffix('.html').name}: {signed_by(document['signature'])}")
+    if not document["signature"]:
+        terminal.err().print("to sign it, give a key: --key FILE, or PREP_ASSETS_SIGNING_KEY", style="yellow")
 
 
 # `prep-assets path` and `launch-snippet`: the folder of a store, and the configuration of a trainer that reads it.

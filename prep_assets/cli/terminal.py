@@ -122,15 +122,34 @@ def near_url(url: str) -> str:
 
 
 def bar(*columns: ProgressColumn) -> Progress:
-    """A progress bar on stderr with extra columns; hidden where stderr is not a terminal."""
+    """A progress bar on stderr with extra columns, and the time that is left; hidden where a stream is not a terminal, and where ``CI`` is set."""
     return _bar(err(), *columns)
 
 
 def _bar(console: Console, *extra_columns: ProgressColumn) -> Progress:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *extra_columns, TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *extra_columns, TimeElapsedColumn(), TimeRemainingColumn())
+    seen = console.is_terminal and out().is_terminal and not os.environ.get("CI")
+    return Progress(*columns, console=console, transient=True, disable=not seen)
+
+
+@contextmanager
+def working() -> Iterator[Workspace]:
+    """The workspace of `opened`, with a bar on stderr for what takes long in it."""
+    from rich.progress import TaskProgressColumn
+
+    from prep_assets.pipeline.workspace import Workspace
+
+    with bar(TaskProgressColumn()) as shown:
+        task = shown.add_task("", total=None, visible=False)
+
+        def show(what: str, done: int, total: int) -> None:
+            if what != shown.tasks[0].description:  # the time that is left is that of one piece of work
+                shown.reset(task, description=what)
+            shown.update(task, completed=done, total=total or None, visible=True)
+
+        yield Workspace.open(progress=show)
 
 
 class Live:

@@ -256,9 +256,9 @@ def diff(
     from prep_assets.explain.changes import diff as compare_versions
     from prep_assets.graph.graph import one_partition
 
-    workspace = terminal.opened()
-    definition, key = one_partition(workspace, asset, partition)
-    difference = compare_versions(workspace, definition.name, version, partition=key, examples=count)
+    with terminal.working() as workspace:
+        definition, key = one_partition(workspace, asset, partition)
+        difference = compare_versions(workspace, definition.name, version, partition=key, examples=count)
     if as_json:
         terminal.print_json(difference_as_json(difference))
     else:
@@ -283,12 +283,15 @@ def compare(
     """Compare two folders of stores: figures, refusals, leaks, and records that only one has. The exit code is 1 where anything differs."""
     from prep_assets.explain import side_by_side
 
-    workspace = terminal.opened()
-    sides = (replace(workspace, configs=configs or workspace.configs, stores=before), replace(workspace, stores=after or workspace.stores))
-    for side in sides:
-        if not side.stores.is_dir():
-            raise ConfigError(f"{side.stores}: there is no such folder of stores")
-    pairs = list(side_by_side.side_by_side(*sides, assets or (), examples=count))
+    with terminal.working() as workspace:
+        sides = (
+            replace(workspace, configs=configs or workspace.configs, stores=before),
+            replace(workspace, stores=after or workspace.stores),
+        )
+        for side in sides:
+            if not side.stores.is_dir():
+                raise ConfigError(f"{side.stores}: there is no such folder of stores")
+        pairs = list(side_by_side.side_by_side(*sides, assets or (), examples=count))
     if as_json:
         shown = [side_by_side.as_json(pair, pair.difference and difference_as_json(pair.difference)) for pair in pairs]
         terminal.print_json(shown)

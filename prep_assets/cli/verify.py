@@ -169,8 +169,8 @@ def scrub(
     from prep_assets.engine import build
     from prep_assets.engine.scrub import scrub as read_again
 
-    workspace = terminal.opened()
-    result = read_again(workspace, _bytes(budget), remote=remote)
+    with terminal.working() as workspace:
+        result = read_again(workspace, _bytes(budget), remote=remote)
     console = terminal.err() if as_json else terminal.out()
     if as_json:
         terminal.print_json(to_builtins(result))

@@ -111,11 +111,13 @@ def scrub(workspace: Workspace, budget: int = BYTES, seconds: float = float("inf
     state = _state(workspace)
     first = bisect_left([file.key for file in files], state.get("file", ""))
     read, ends, damaged, unreached = 0, time.monotonic() + seconds, list[Damage](), list[str]()
-    key, at = "", 0
+    key, at, total = "", 0, sum(file.size for file in files)
     for file in [*files[first:], *files[:first]]:
         key, at = file.key, int(state.get("at", 0)) if file.key == state.get("file") and not read else 0
         if read >= budget or time.monotonic() > ends:
             break
+        if workspace.progress:
+            workspace.progress("scrub", read, min(budget, total))
         try:
             done, fault = _compare(file, at, budget - read, ends)
         except (SourceUnavailable, Unanswered) as error:
@@ -132,7 +134,7 @@ def scrub(workspace: Workspace, budget: int = BYTES, seconds: float = float("inf
     temporary = workspace.stores / f"{STATE}-{os.getpid()}"
     write_json(temporary, {"file": key, "at": at})
     temporary.replace(workspace.stores / STATE)
-    return Scrubbed(read, sum(file.size for file in files), tuple(damaged), tuple(unreached))
+    return Scrubbed(read, total, tuple(damaged), tuple(unreached))
 
 
 def _state(workspace: Workspace) -> Mapping[str, str]:

@@ -219,7 +219,8 @@ def impact(workspace: Workspace, changed: Workspace, *, examples: int = 3, sampl
         trial = _Trial(workspace.plain, changed, Overlay(workspace.stores, Path(folder)), examples, sample, long)
         for asset in assets_of(changed).values():
             for partition in asset.partitions(changed):
-                yield trial.effect(asset, partition)
+                trial.effect(asset, partition)
+        yield from trial.outcomes.values()
         for asset in assets_of(workspace.plain).values():
             for partition in asset.partitions(workspace.plain):
                 if (asset.name, partition) not in trial.outcomes and workspace.place(asset.name, partition).exists:
@@ -234,13 +235,14 @@ class _Trial:
         self.outcomes: dict[tuple[str, str], Effect] = {}
 
     def effect(self, asset: Asset, partition: str) -> Effect:
-        """The effect on one store, which is then in the overlay, unless it fails or waits."""
-        effect = self._effect(asset, partition)
-        self.outcomes[asset.name, partition] = effect
-        return effect
+        """The effect on one store, which is then in the overlay, unless it fails or waits. Those on stores upstream, of other families too, come first."""
+        if (known := self.outcomes.get((asset.name, partition))) is None:
+            known = self._effect(asset, partition)
+            self.outcomes[asset.name, partition] = known
+        return known
 
     def _effect(self, asset: Asset, partition: str) -> Effect:
-        inputs = [self.outcomes[upstream.name, key] for upstream, key in upstream_of(self._then, asset, partition)]
+        inputs = [self.effect(upstream, key) for upstream, key in upstream_of(self._then, asset, partition)]
         for upstream in inputs:
             if (follows := _FOLLOWS.get(upstream.outcome)) is not None:
                 return Effect(asset.name, partition, follows, f"it is made from {upstream.label}")

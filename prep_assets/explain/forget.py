@@ -180,6 +180,46 @@ class _Search(Struct, frozen=True):
         return None if asset.name in EVERY else self.workspace.content(asset.inputs[0][1].name, place.partition)
 
 
+class Search(Struct, frozen=True):
+    """The outcome of `forgotten_rows`.
+
+    Attributes:
+        rows: ``DOMAIN#RECORD`` of the rows of the sources that tombstones name, wherever they stand now.
+        searched: labels of the stores that were searched.
+        left: label → ids of records that are such a row, or hold its text.
+    """
+
+    rows: tuple[str, ...]
+    searched: tuple[str, ...]
+    left: Mapping[str, tuple[str, ...]]
+
+
+def forgotten_rows(workspace: Workspace, tombstones: Sequence[Tombstone], stores: Sequence[Published]) -> Search:
+    """Search stores of one family for the rows that tombstones name, by id and by text. A row that moved in its file is found where builds refused it.
+
+    Raises:
+        SourceError: a source changed since it was pinned.
+    """
+    names = {(each.domain, each.record) for each in tombstones}
+    for store in stores:
+        rejections = read_quarantine(store.quarantine) if store.quarantine else ()
+        names |= {(store.manifest.partition, each.id) for each in rejections if each.reason == FORGOTTEN}
+    family, digests = tombstones[0].family, {(each.domain, each.digest) for each in tombstones}
+    rows: dict[str, list[tuple[str, ...]]] = {}
+    for domain, record in sorted(names):
+        with suppress(ConfigError):  # the file, or the row, is not there any more
+            for found in where(workspace, f"{domain}#{record}"):
+                if found.family == family and (domain, payload_digest(found.payload)) in digests:
+                    rows[f"{domain}#{found.id}"] = needles_of(workspace, found)
+    left: dict[str, tuple[str, ...]] = {}
+    for store in stores:
+        by_id = [name for each in contents(workspace, store) if (name := f"{each.domain}#{each.id}") in rows] if has_records(store) else []
+        by_text = records_with(workspace, store, [needles for sets in rows.values() for needles in sets])
+        if held := dict.fromkeys((*by_id, *by_text)):
+            left[store.manifest.label] = tuple(held)
+    return Search(tuple(rows), tuple(store.manifest.label for store in stores), left)
+
+
 def needles_of(workspace: Workspace, location: Whereabouts) -> list[tuple[str, ...]]:
     """Sets of texts of a record; a store that contains all texts of one set holds it. One set has the strings of the raw row, as in lines and
     quarantines; the others have the turns as they are rendered, a prompt with one answer per set."""

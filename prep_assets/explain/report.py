@@ -299,6 +299,11 @@ def trace_page(title: str, shown: str) -> str:
     return rendered_page("trace", title=title, shown=escape(shown))
 
 
+def attestation_page(document: Mapping[str, Any], signer: str) -> str:
+    """The page of a document of `prep_assets.neighbours.attestation`; `signer` says whose signature it has."""
+    return rendered_page("attestation", signer=signer, sha256=document["sha256"], **document["attestation"])
+
+
 def first_page(assets: Mapping[str, Sequence[Published]], link: str = "{}.html") -> str:
     """The index page; `link` is a format string for the address of an asset's page."""
     return rendered_page("index", lines=[_asset_line(name, stores, link) for name, stores in assets.items() if stores])

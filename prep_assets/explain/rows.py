@@ -366,6 +366,8 @@ def proofs(
         try:
             for number, row in _mask_rows(workspace, published, domain, stream, [origin.record for origin in records]):
                 by_origin[Origin(domain, stream, number)] = prove(row, vocabulary)
+                if workspace.progress:
+                    workspace.progress(f"derive masks of {published.manifest.label}", len(by_origin), len(sorted_origins))
         except (PrepAssetsError, LookupError, OSError) as error:
             missing.append(f"{domain or stream}: {error}")
     return by_origin, missing

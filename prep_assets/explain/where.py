@@ -81,12 +81,29 @@ def has_records(published: Published) -> bool:
     return published.manifest.asset in WITH_ROWS
 
 
+TOLD_EVERY = 1024
+"""Records between two calls of a workspace's `progress`."""
+
+
 def contents(workspace: Workspace, published: Published) -> Iterator[StoredRecord]:
     """Yield every record of a version, held-out ones included, in stored order.
 
     Raises:
         ConfigError: the store has no records of its own, as an export.
     """
+    manifest = published.manifest
+    records, counts = _contents(workspace, published), manifest.counts
+    if (progress := workspace.progress) is None:
+        yield from records
+        return
+    total = counts.get("records", counts.get("kept", 0)) + counts.get("dev_records", counts.get("kept_dev", 0))
+    for number, record in enumerate(records):
+        if number % TOLD_EVERY == 0:
+            progress(f"read {manifest.label}", min(number, total), total)
+        yield record
+
+
+def _contents(workspace: Workspace, published: Published) -> Iterator[StoredRecord]:
     manifest = published.manifest
     if not has_records(published):
         source = manifest.recipe.get("from")

@@ -29,7 +29,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.exports.readable import SIDES, Pairs, has_unattended
 from prep_assets.exports.registry import Progress
 from prep_assets.packing.strategies import within
-from prep_assets.stores.groups import LOGPROBS, GroupStore
+from prep_assets.stores.groups import FURTHER, GroupStore
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore, unsigned
 from prep_assets.workers.pool import require_memory
@@ -173,7 +173,7 @@ def pair_blocks(source: Pairs, progress: Progress) -> Iterator[dict[str, Block]]
 def group_blocks(source: GroupStore, progress: Progress) -> Iterator[dict[str, tuple[npt.NDArray[Any], Ints]]]:
     """Yield blocks of scored groups: name → (values end to end, length of each).
 
-    ``prompts`` per group; ``responses``, ``masks`` (bool) and, if stored, ``logprobs`` per response; ``rewards`` per group, one for each
+    ``prompts`` per group; ``responses``, ``masks`` (bool) and, if stored, the columns of `FURTHER` per response; ``rewards`` per group, one for each
     response. A response continues its prompt, so its first token keeps its mask, unlike that of a document.
     """
     for start in range(0, len(source), RECORDS):
@@ -184,7 +184,7 @@ def group_blocks(source: GroupStore, progress: Progress) -> Iterator[dict[str, t
             "prompts": _read_values(source.prompts, start, stop, "tokens"),
             "responses": _read_values(source.responses, *responses, "tokens"),
             "masks": (masks != 0, lengths),
-            **({LOGPROBS: _read_values(source.responses, *responses, LOGPROBS)} if LOGPROBS in source.responses.arrays else {}),
+            **{name: _read_values(source.responses, *responses, name) for name in FURTHER if name in source.responses.arrays},
             "rewards": _read_values(source.rewards, start, stop, "rewards"),
         }
         progress(stop, len(source))

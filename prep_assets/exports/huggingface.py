@@ -22,7 +22,7 @@ from prep_assets.exports.arrow import add_shard_counts, ragged, save_splits, sav
 from prep_assets.exports.blocks import IGNORE, Block, Ints, document_blocks, group_blocks, pair_blocks, row_blocks
 from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, labelled, parquet_table, without_nulls
 from prep_assets.exports.registry import Count, FileName, Progress, Split, TokenId, exporter, reads
-from prep_assets.stores.groups import GroupStore
+from prep_assets.stores.groups import FURTHER, GroupStore
 from prep_assets.stores.images import Images
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
@@ -225,11 +225,11 @@ def _neat_packed_columns(block: Block, width: int, pad_id: int) -> dict[str, Any
 
 
 def _group_columns(block: dict[str, tuple[Any, Ints]]) -> dict[str, Any]:
-    """Scored groups: ``prompt_ids``, lists of lists ``responses, masks`` (and ``logprobs`` if stored), and ``rewards`` as float32."""
+    """Scored groups: ``prompt_ids``, lists of lists ``responses, masks`` (and those of `FURTHER` if stored), and ``rewards`` as float32."""
     import pyarrow as pa
 
     borders = np.concatenate([[0], np.cumsum(block["rewards"][1])]).astype(np.int32)
-    dtypes = {"responses": "int32", "masks": "int8", "logprobs": "float32"}
+    dtypes = {"responses": "int32", "masks": "int8", **FURTHER}
     return {
         "prompt_ids": ragged(*block["prompts"], "int32"),
         **{key: pa.ListArray.from_arrays(borders, ragged(*block[key], dtype)) for key, dtype in dtypes.items() if key in block},
@@ -275,8 +275,8 @@ def _read_row(row: dict[str, Any], image_dir: str | None = None) -> Any:
         return tuple(Tokens(np.array(row[f"{side}_ids"])) for side in SIDES)
     if "prompt_ids" in row:
         responses = [Tokens(np.array(ids), np.array(mask) != 0) for ids, mask in zip(row["responses"], row["masks"], strict=True)]
-        logprobs = [Tokens(np.array(values, np.float32)) for values in row.get("logprobs") or ()]
-        return (Tokens(np.array(row["prompt_ids"])), *responses, Tokens(np.array(row["rewards"], np.float32)), *logprobs)
+        further = [Tokens(np.array(values, dtype)) for name, dtype in FURTHER.items() for values in row.get(name) or ()]
+        return (Tokens(np.array(row["prompt_ids"])), *responses, Tokens(np.array(row["rewards"], np.float32)), *further)
     if "chosen_input_ids" in row:
         return tuple(labelled(row[f"{side}_input_ids"], row[f"{side}_labels"]) for side in SIDES)
     if "input_ids" not in row:

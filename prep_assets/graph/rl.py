@@ -14,6 +14,7 @@ from prep_assets.checks.of_conversations import (
     GROUP_REWARDS,
     GROUP_ROWS,
     GROUP_SAMPLED,
+    GROUP_STEPS,
     IDENTITY,
     PROMPT_IDENTITY,
 )
@@ -276,6 +277,11 @@ RL_GROUPS_BY_DOMAIN = Asset(
             "sampled_ids",
             "Ids and log-probabilities that the source has as sampled are stored as they are, every sampled token is trained, and no other.",
             GROUP_SAMPLED,
+        ),
+        derived(
+            "step_rewards",
+            "Where responses are judged step by step, each reward stands at the token with which the text of its step ends.",
+            GROUP_STEPS,
         ),
     ),
     preview=group_preview,

@@ -1,248 +1,363 @@
-"""An attestation: what a store is made of and what was looked for in it, as JSON that can be signed, and as a page for people."""
+"""`attest`: what a data set is made of and what was looked for in it, as a signed document, and whether a store still is what one says."""
 
 from __future__ import annotations
 
 import json
-import platform
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from prep_assets import __version__
+from prep_assets.config.family import Family
 from prep_assets.config.loading import read_tombstones
-from prep_assets.config.models import FAMILIES, Eval
-from prep_assets.engine import Statuses
+from prep_assets.config.models import FAMILIES, Eval, Pretrain, Rl, Sft
 from prep_assets.errors import StoreError
-from prep_assets.explain.report import made_from, rendered_page
-from prep_assets.explain.where import contents, has_records
-from prep_assets.graph.graph import assets_of
-from prep_assets.neighbours.description import Chain, Description, describe
+from prep_assets.explain.forget import forgotten_rows
+from prep_assets.explain.report import made_from, refused_counts
+from prep_assets.graph.graph import asset_named
+from prep_assets.neighbours.description import Chain, Description, describe, own_stores
+from prep_assets.pipeline.sources import read_sources
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.files import loads
-from prep_assets.stores.manifest import described, digest, fault, signature_of
+from prep_assets.stores.manifest import Manifest, Result, described, digest, fault, signature_of
 from prep_assets.stores.version_folders import Published
 
 FORMAT = 1
-PROVIDER = "to be stated by the provider"
-"""Stands where only a person knows the answer."""
+"""Version of the document."""
 NOT_LOOKED_FOR = "not looked for"
-PACKAGES = ("tokenizers", "transformers", "numpy", "pyarrow")
-SIZES = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
+NOT_SAID = "not said in the configuration"
+NO_ADDRESS = f"local files; where they came from is {NOT_SAID}"
+TO_STATE = "to be stated by the provider"
+"""What stands where nobody knows: a person fills in the last one."""
+IDENTITY = ("content_hash", "build_key", "manifest_hash")
+"""What `check` compares with the store of today."""
 
 
-def attestation(workspace: Workspace, asset: str, partition: str = "") -> dict[str, Any]:
-    """What is known of a store that is current and whose checks hold, signed if there is a key.
+def attest(workspace: Workspace, asset: str, partition: str = "", *, key: str = "") -> dict[str, Any]:
+    """Attest the current store of an asset.
+
+    Args:
+        key: a private key, its file or its PEM text, in place of ``PREP_ASSETS_SIGNING_KEY``.
+
+    Returns:
+        ``attestation``, its ``sha256``, and the ``signature`` of that, ``""`` where there is no key. Equal stores and configurations give equal documents.
 
     Raises:
-        StoreError: there is no store; it is out of date; or its checks do not hold.
+        StoreError: there is no store, it is out of date or not what its manifest says, one of its checks does not hold, or it holds what is forgotten.
     """
+    workspace = workspace.plain
     description, published = describe(workspace, asset, partition)
-    chain = made_from(workspace, [published])
-    family, judged = workspace.family(FAMILIES[chain[-1][0].family]), _judgements(workspace, chain, "quality")
-    body: dict[str, Any] = {
+    published.verify()
+    kind = asset_named(asset, workspace).family
+    family, chain = workspace.family(FAMILIES[kind]), made_from(workspace, [published])
+    own = own_stores(chain, published, kind)
+    content = {
         "format": FORMAT,
-        "date": datetime.now(UTC).date().isoformat(),
-        "asset": published.manifest.asset,
-        "partition": published.manifest.partition,
-        "store": {
-            **description.hashes,
-            "bytes": description.bytes,
-            "counts": dict(description.counts),
-            "metrics": {name: round(value, 6) for name, value in description.metrics.items()},
-        },
-        "domains": [
-            {
-                "name": name,
-                "licence": licence or family.licence or PROVIDER,
-                "addresses": list(description.addresses[name]),
-                "redacted": list(family.domains[name].redact),
-            }
-            for name, licence in description.licences.items()
-        ],
-        "sources": [
-            {"domain": one.domain, "file": one.name, "rows": one.rows, "bytes": one.bytes, "sha256": one.sha256, "held_out": one.held_out}
-            for one in description.sources
-        ],
-        "forgotten": _forgotten(workspace, chain),
-        "held_out_texts": list(_leaks(workspace, _judgements(workspace, chain, "leaks"))) or NOT_LOOKED_FOR,
-        "private_data": list(_quality(judged, "private_data")) or NOT_LOOKED_FOR,
-        "quality": list(_quality(judged)) or NOT_LOOKED_FOR,
+        "store": _store(description, published),
+        "sources": _sources(description),
+        "opt_outs": _opt_outs(workspace, kind, description, own),
+        "contamination": _contamination(own, chain),
+        "private_data": _private_data(family, description, own),
+        "quality": [_steps(store) for store in _of_stage(own, "quality")] or NOT_LOOKED_FOR,
         "refused": dict(description.refused),
-        "trained": list(masks_in_words(chain)),
+        "trained": trained_in_words(family),
         "checks": [
-            {"store": store.manifest.label, "check": name, "holds": result.passed, "says": result.summary}
+            {"store": store.manifest.label, "version": store.version, "check": name, "holds": result.passed, "says": result.summary}
             for _, stores in chain
             for store in stores
-            for name, result in (store.results or {}).items()
+            for name, result in (store.results or {"any": Result(False, NOT_LOOKED_FOR)}).items()
         ],
-        "made_from": dict(description.made_from),
-        "made_with": {
-            "prep-assets": __version__,
-            "python": platform.python_version(),
-            **{package: version(package) for package in PACKAGES},
-        },
+        "versions": _versions(description, chain),
+        "lineage": [{**_identity(store.manifest), "version": store.version} for _, stores in chain for store in stores],
     }
-    body["public_summary"] = [
-        {"section": section, "field": field, "text": text} for section, field, text in public_summary(body, description)
-    ]
-    return {**body, "digest": digest(body), "signature": signature_of(digest(body))}
+    content["eu_summary"] = _eu_summary(content, family)
+    sha256 = digest(content)
+    return {"attestation": content, "sha256": sha256, "signature": signature_of(sha256, key)}
 
 
-def _forgotten(workspace: Workspace, chain: Chain) -> dict[str, Any]:
-    """What was forgotten, and how many of these records the stores still hold by id; each is searched whole."""
-    families = {asset.family for asset, _ in chain}
-    stones = [stone for stone in read_tombstones(workspace.configs) if stone.family in families]
-    wanted, left, searched = {(stone.domain, stone.record) for stone in stones}, 0, 0
-    for _, stores in chain if stones else ():
-        for store in filter(has_records, stores):
-            searched += 1
-            left += sum((record.domain or store.manifest.partition, record.id) in wanted for record in contents(workspace, store))
-    records = [{"domain": stone.domain, "record": stone.record, "sha256": stone.digest, "reason": stone.reason} for stone in stones]
-    return {"records": records, "stores_searched": searched, "still_held": left}
+def text_of(document: Mapping[str, Any]) -> str:
+    """A document as it is written: JSON with sorted keys."""
+    return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _judgements(workspace: Workspace, chain: Chain, stage: str) -> list[Published]:
-    """The stores of quality steps, or of the search for held-out texts, on each domain that a store is made of.
-
-    Raises:
-        StoreError: one is out of date.
-    """
-    statuses, stores = Statuses(workspace), list[Published]()
-    own = chain[-1][0].family
-    for asset, raw in chain:
-        judging = assets_of(workspace).get(f"{asset.family}_{stage}")
-        for store in raw if judging and asset.name == f"{own}_raw" else ():
-            assert judging is not None
-            status = statuses.at(judging, store.manifest.partition)
-            label = workspace.place(judging.name, store.manifest.partition).label
-            if status.published is None or status.state != "current":
-                raise StoreError(f"{label} is {status.state}: {status.why}. Build it:\n  prep-assets build {judging.name}")
-            stores.append(status.published)
-    return stores
+def signed_by(signature: str) -> str:
+    """The whole key of a signature, for a reader who compares it with one that he was given."""
+    return f"signed by the ed25519 key {signature.split(':')[1]}" if signature else "not signed"
 
 
-def _quality(stores: Sequence[Published], step: str = "") -> Iterator[dict[str, Any]]:
-    """What a step, or each of them, found in each store that it judged."""
-    for store in stores:
-        steps = [name for name, _ in store.manifest.recipe["steps"] if name.startswith(step)]
-        found = {
-            what: count for what, count in store.manifest.counts["found"].items() if what.startswith(tuple(f"{name}/" for name in steps))
-        }
-        for what, count in (found or {f"{', '.join(steps)}: nothing": 0}).items() if steps else ():
-            yield {"store": store.manifest.label, "examples": store.manifest.counts["examples"], "what": what, "found": count}
+def check(workspace: Workspace, path: Path, *, key: str = "") -> str:
+    """Verify the signature of a document, and that the store which it names and those above it are what it says, to the byte.
 
+    Args:
+        key: public keys that are trusted, in place of ``PREP_ASSETS_TRUSTED_KEYS``.
 
-def _leaks(workspace: Workspace, stores: Sequence[Published]) -> Iterator[dict[str, Any]]:
-    """How many examples hold texts of which held-out data set, in each store that was searched."""
-    rules = ", ".join(workspace.family(Eval).rules) if stores else ""
-    for store in stores:
-        counts, policy = store.manifest.counts, store.manifest.recipe["policy"]
-        for name, count in counts["by_set"].items() or {"nothing": 0}.items():
-            yield {
-                "store": store.manifest.label,
-                "examples": counts["examples"],
-                "what": f"{name} (rules {rules}; policy {policy})",
-                "found": count,
-            }
-
-
-def masks_in_words(chain: Chain) -> Iterator[str]:
-    """Which tokens are trained, in sentences, of each store with a mask policy."""
-    for _, stores in chain:
-        for store in stores:
-            recipe, counts = store.manifest.recipe, store.manifest.counts
-            if "mask" in recipe:
-                of_roles = recipe["mask"]
-                trained, masked = ([role for role, what in of_roles.items() if what == action] for action in ("train", "mask"))
-                default = "trained" if recipe["mask_default"] == "train" else "not trained"
-                parts = [f"turns of {', '.join(trained) or 'nobody'} are trained", f"those of {', '.join(masked) or 'nobody'} are not"]
-                parts.append(f"any other role is {default}")
-                parts += [
-                    f"{what} {'is' if recipe[key] else 'is not'} trained"
-                    for key, what in (
-                        ("train_thinking", "reasoning"),
-                        ("train_tool_calls", "a tool call"),
-                        ("train_headers", "a turn's header"),
-                    )
-                    if key in recipe
-                ]
-                yield f"{store.manifest.label}: {'; '.join(parts)}"
-            if "trained_tokens" in counts and counts.get("tokens"):
-                share = counts["trained_tokens"] / counts["tokens"]
-                yield f"{store.manifest.label}: {counts['trained_tokens']:,} of {counts['tokens']:,} tokens are trained ({share:.1%})"
-
-
-def public_summary(body: Mapping[str, Any], description: Description) -> Iterator[tuple[str, str, str]]:
-    """Section, field and text of the European Commission's template for the public summary of training content (AI Act, article 53(1)(d); July 2025), as
-    far as a configuration knows them."""
-    tokens = description.counts.get("tokens")
-    size = next((name for most, name in SIZES if tokens < most), "more than 10 trillion tokens") if tokens else PROVIDER
-    public = [
-        f"{domain['name']}: {', '.join(domain['addresses'])} ({domain['licence']})" for domain in body["domains"] if domain["addresses"]
-    ]
-    local = [domain["name"] for domain in body["domains"] if not domain["addresses"]]
-    redacted = [f"{domain['name']}: {', '.join(domain['redacted'])} replaced" for domain in body["domains"] if domain["redacted"]]
-    steps = [f"{one['store']}: {one['what']}: {one['found']:,}" for one in body["quality"]] if isinstance(body["quality"], list) else []
-    forgotten = len(body["forgotten"]["records"])
-    yield "1.1 Provider", "name, contact, representative", PROVIDER
-    yield "1.2 Model", "names, dates, dependencies", PROVIDER
-    yield "1.3 Modalities", "text", f"{tokens:,} tokens in this data set: {size}" if tokens else PROVIDER
-    yield "1.3 Modalities", "latest date of acquisition, languages, characteristics", PROVIDER
-    yield "2.1 Publicly available data sets", "names and links", "; ".join(public) or "none is named in the configuration"
-    yield "2.2 Private data sets of third parties", "licensed, or obtained otherwise", PROVIDER
-    yield "2.3 Data crawled and scraped", "crawlers, period, domains", PROVIDER
-    yield "2.4 User data", "services and modalities", PROVIDER
-    yield "2.5 Synthetic data", "models that generated it", PROVIDER
-    yield "2.6 Other sources", "to be assigned to 2.1 to 2.5", f"files on the provider's machines: {', '.join(local)}" if local else "none"
-    yield "3.1 Reservations of rights", "measures", f"{forgotten:,} records were taken out for good; others: {PROVIDER}"
-    yield "3.2 Removal of illegal content", "measures", "; ".join(steps) or NOT_LOOKED_FOR
-    yield "3.3 Other processing", "private data", "; ".join(redacted) or "none is replaced"
-
-
-def write_attestation(folder: Path, body: Mapping[str, Any]) -> list[Path]:
-    """Write an attestation as JSON and as a page; return their paths."""
-    name = "-".join(filter(None, (body["asset"], body["partition"])))
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.attestation.{suffix}" for suffix in ("json", "html")]
-    signed = described(body["signature"]) if body["signature"] else "not signed: PREP_ASSETS_SIGNING_KEY names no key"
-    texts = json.dumps(body, indent=1, ensure_ascii=False) + "\n", rendered_page("attestation", body=body, signed=signed, provider=PROVIDER)
-    for path, text in zip(paths, texts, strict=True):
-        path.write_text(text, "utf-8")
-    return paths
-
-
-def faults_of(workspace: Workspace, path: Path) -> list[str]:
-    """What is wrong with an attestation, and what of it the stores do not say any more; empty if it holds.
+    Returns:
+        What holds, in a sentence.
 
     Raises:
-        StoreError: the file is no attestation.
+        StoreError: it is no attestation, unsigned, or altered; or the store is gone, another one, or damaged.
     """
     try:
-        body: dict[str, Any] = loads(path.read_bytes())
-        claimed, signature = body.pop("digest"), body.pop("signature")
-        content, label = body["store"]["content"], (body["asset"], body["partition"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"{path} is no attestation: {error}") from error
-    if (actual := digest(body)) != claimed:
-        return [f"what it says has the digest {actual[:16]}…, it claims {str(claimed)[:16]}…: it was edited"]
-    faults = [wrong] if (wrong := fault(actual, signature)) else []
-    stores: Sequence[tuple[tuple[str, str], str]] = [(label, content), *((_named(name), sha) for name, sha in body["made_from"].items())]
-    for (asset, partition), expected in stores:
-        try:
-            published = workspace.place(asset, partition).current()
-            if published is None:
-                raise StoreError("it has no store")
-            if (holds := published.manifest.content_hash) != expected:
-                raise StoreError(f"it holds {holds[:16]}…, {expected[:16]}… is attested")
-            published.verify()
-        except StoreError as error:
-            faults.append(f"{workspace.place(asset, partition).label}: {error}")
-    return faults
+        document = loads(path.read_bytes())
+        content, signature = document["attestation"], str(document["signature"])
+        attested = content["store"]
+        asset, partition, sha256 = attested["asset"], attested["domain"], digest(content)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is no attestation ({type(error).__name__}: {error}). Write one with: prep-assets attest ASSET") from error
+    if sha256 != document.get("sha256"):
+        raise StoreError(
+            f"{path} was altered: what it says has the sha256 {sha256[:16]}…, and it names {str(document.get('sha256'))[:16]}…"
+        )
+    again = f"prep-assets attest {asset}" + (f" -p {partition}" if partition else "")
+    if not signature:
+        raise StoreError(f"{path} is not signed, so anybody may have written it. Write it with a key:\n  {again} --key KEY.pem")
+    if wrong := fault(sha256, signature, key):
+        raise StoreError(f"{path}: {wrong}. Ask who gave it to you, or write a new one:\n  {again}")
+    published = workspace.published(asset_named(asset, workspace).name, partition)
+    if published is None:
+        raise StoreError(f"{path} attests {attested['name']}, and {workspace.where} has no such store")
+    today = _identity(published.manifest)
+    differing = [
+        f"{name} is attested as {str(attested.get(name))[:16]}… and is {today[name][:16]}…"
+        for name in IDENTITY
+        if attested.get(name) != today[name]
+    ]
+    if differing:
+        raise StoreError(f"{path} attests another {attested['name']} than is current: {'; '.join(differing)}. Write a new one:\n  {again}")
+    for each in content["lineage"]:  # the store itself is the last of them
+        above, _, domain = each["store"].removesuffix("]").partition("[")
+        store = workspace.published(above, domain)
+        if store is None or store.manifest.signed_digest != each["manifest_hash"]:
+            now = "is not there" if store is None else f"has the manifest hash {store.manifest.signed_digest[:16]}…"
+            raise StoreError(
+                f"{path}: {each['store']}, of which {attested['name']} is made, {now}; attested is {each['manifest_hash'][:16]}…"
+            )
+        store.verify()
+    return f"{attested['name']} is the store that {path.name} attests, {signed_by(signature) if key else described(signature)}"
 
 
-def _named(label: str) -> tuple[str, str]:
-    """Asset and partition of ``sft_tokens[chats]``."""
-    asset, _, partition = label.removesuffix("]").partition("[")
-    return asset, partition
+# What a document says.
+
+
+def _identity(manifest: Manifest) -> dict[str, str]:
+    return {
+        "store": manifest.label,
+        "content_hash": manifest.content_hash,
+        "build_key": manifest.build_key,
+        "manifest_hash": manifest.signed_digest,
+    }
+
+
+def _store(description: Description, published: Published) -> dict[str, Any]:
+    manifest = published.manifest
+    return {
+        **_identity(manifest),
+        "name": description.name,
+        "asset": description.asset,
+        "domain": manifest.partition,
+        "version": published.version,
+        "what": description.summary,
+        "signed": signed_by(manifest.signature),
+        "licence": ", ".join(description.licence) or NOT_SAID,
+        "counts": dict(description.counts),
+        "files": {name: {"bytes": size, "sha256": sha256} for name, (size, sha256) in description.files.items()},
+    }
+
+
+def _sources(description: Description) -> list[dict[str, Any]]:
+    return [
+        {
+            "domain": domain,
+            "licence": licence or NOT_SAID,
+            "addresses": list(description.addresses[domain]) or [NO_ADDRESS],
+            "files": [
+                {"name": each.name, "bytes": each.bytes, "records": each.rows, "sha256": each.sha256, "held_out": each.held_out}
+                for each in description.sources
+                if each.domain == domain
+            ],
+        }
+        for domain, licence in description.licences.items()
+    ]
+
+
+def _opt_outs(workspace: Workspace, family: str, description: Description, own: Chain) -> dict[str, Any] | str:
+    """What was forgotten, and the search that finds none of it."""
+    tombstones = [each for each in read_tombstones(workspace.configs) if each.family == family and each.domain in description.licences]
+    if not tombstones:
+        return "no record was forgotten"
+    search = forgotten_rows(workspace, tombstones, [store for _, stores in own for store in stores])
+    if search.left:
+        left = "; ".join(f"{label}: {', '.join(ids[:5])}" for label, ids in search.left.items())
+        raise StoreError(f"{description.name} is not attested: what is forgotten, or the same text, is still in {left}. Forget those too")
+    return {
+        "forgotten": [{"domain": each.domain, "record": each.record, "digest": each.digest, "reason": each.reason} for each in tombstones],
+        "rows_in_sources": len(search.rows),
+        "searched": list(search.searched),
+        "found": 0,
+    }
+
+
+def _of_stage(chain: Chain, stage: str) -> list[Published]:
+    return [store for asset, stores in chain if asset.stage == stage for store in stores]
+
+
+def _of_domain(chain: Chain, domain: str) -> list[Published]:
+    return [store for _, stores in chain for store in stores if store.manifest.partition == domain]
+
+
+def _contamination(own: Chain, chain: Chain) -> list[dict[str, Any]] | str:
+    """Which held-out texts were searched for, by which rules, what was found, and what became of it."""
+    passages = next((stores[0].manifest for asset, stores in chain if asset.name == "eval_passages"), None)
+    rules, sets = (passages.recipe["rules"], passages.counts["by_set"]) if passages else ([], {})
+    verdicts: list[dict[str, Any]] = []
+    for leaks in (store.manifest for store in _of_stage(own, "leaks")):
+        how = {"rules": list(rules), "searched": leaks.counts["examples"], "policy": leaks.recipe["policy"]}
+        found = leaks.counts["by_set"]
+        verdicts += [
+            {"domain": leaks.partition, "benchmark": name, "texts": texts, **how, "found": found.get(name, 0)}
+            for name, texts in sets.items()
+        ]
+    for raw in _of_stage(own, "raw"):
+        if pinned := read_sources(raw).get("benchmarks"):
+            domain = raw.manifest.partition
+            verdicts.append(
+                {
+                    "domain": domain,
+                    "benchmark": ", ".join(f"{file['name']} (sha256 {file['sha256']})" for file in pinned["files"]),
+                    "texts": "all of these files",
+                    "rules": [f"{pinned['words']} words in a row"],
+                    "searched": raw.manifest.counts["kept"],
+                    "policy": "drop",
+                    "found": refused_counts(_of_domain(own, domain)).get("decontaminate/contaminated", 0),
+                }
+            )
+    return verdicts or NOT_LOOKED_FOR
+
+
+def _steps(store: Published) -> dict[str, Any]:
+    counts = store.manifest.counts
+    steps = [{"step": name, "action": how["action"], "options": how["options"]} for name, how in store.manifest.recipe["steps"]]
+    return {"store": store.manifest.label, "steps": steps, **{name: counts[name] for name in ("examples", "kept", "dropped", "found")}}
+
+
+def _private_data(family: Family, description: Description, own: Chain) -> dict[str, Any]:
+    """Domain → what was replaced, what its stores say of that, and what the step `private_data` found."""
+    said: dict[str, Any] = {}
+    for domain in description.licences:
+        stores, replaced = _of_domain(own, domain), list(family.domains[domain].redact)
+        results = [store.results["accounting"] for store in stores if store.results and "accounting" in store.results]
+        clean = [part for result in results for part in result.summary.split("; ") if part.startswith("no private data in ")]
+        judged = [_steps(store) for store in _of_stage(own, "quality") if store in stores]
+        looked = [
+            {
+                **step["options"],
+                "action": step["action"],
+                "examples": each["examples"],
+                "found": {name: count for name, count in each["found"].items() if name.startswith("private_data/")},
+            }
+            for each in judged
+            for step in each["steps"]
+            if step["step"] == "private_data"
+        ]
+        replacing = {"kinds": replaced, "then": clean} if replaced else NOT_LOOKED_FOR
+        said[domain] = {"replaced": replacing, "looked for": looked or NOT_LOOKED_FOR}
+    return said
+
+
+def _versions(description: Description, chain: Chain) -> dict[str, str]:
+    """Versions of what made the store; transformers is that of the machine that attests."""
+    recipes = [store.manifest.recipe for _, stores in chain for store in stores]
+    tokenizers = {recipe["tokenizer"]["tokenizers"] for recipe in recipes if isinstance(recipe.get("tokenizer"), Mapping)}
+    try:
+        transformers = version("transformers")
+    except PackageNotFoundError:
+        transformers = "not installed"
+    return {
+        "prep-assets": __version__,
+        "tokenizers": " ".join(sorted(tokenizers)) or "no token is made",
+        "transformers, where this was written": transformers,
+        "tokenizer": description.hashes.get("tokenizer", "none"),
+        "chat template": description.hashes.get("template", "none"),
+    }
+
+
+_IMAGES = "Placeholders of images are never trained."
+_STOPS = {
+    "turn": "The stop token after each trained turn is trained.",
+    "last": "Only the stop token after the last trained turn is trained.",
+    "all": "The stop token after every turn is trained.",
+    "none": "No stop token is trained.",
+}
+
+
+def trained_in_words(family: Family) -> list[str]:
+    """What a model is trained to write, by the options of a family, in sentences."""
+    own = [f"Weights of {name} are those of {domain.weigh}." for name, domain in family.domains.items() if domain.weigh]
+    if isinstance(family, Pretrain):
+        end = "and the token that ends a document is trained too" if family.append_eod else "and no token ends a document"
+        return [f"Every token of a document is trained, unless its source gives it no weight, {end}.", _IMAGES, *own]
+    if isinstance(family, Eval):
+        return ["Nothing is trained: it is held out."]
+    if not isinstance(family, Sft):
+        what = "Responses are trained by their rewards" if isinstance(family, Rl) else "The trainer decides what is trained"
+        return [f"{what}; this family has no option of masks."]
+    trained = sorted(role for role, action in family.mask.items() if action == "train")
+    masked = sorted(role for role, action in family.mask.items() if action == "mask")
+    rest = "trained" if family.mask_default == "train" else "not trained"
+    parts = {
+        "reasoning": family.train_thinking,
+        "tool calls": family.train_tool_calls,
+        "what the template writes before them": family.train_headers,
+    }
+    return [
+        f"Trained are turns of the roles {', '.join(trained) or '(none)'}; not trained are {', '.join(masked) or '(none)'}; other roles are {rest}.",
+        "All of these turns are trained." if family.train_turns == "all" else "Of these turns only the last of a conversation is trained.",
+        _STOPS[family.train_on_eos],
+        *(f"In trained turns, {part} {'are' if part.endswith('s') else 'is'} {'' if on else 'not '}trained." for part, on in parts.items()),
+        "A weight that a row or its schema gives to a turn or a part of it goes before its role.",
+        *(_IMAGES, *own),
+    ]
+
+
+# The public summary of training content, in the sections of the Commission's template of 24 July 2025 (AI Act, Article 53(1)(d)).
+
+_EU_TEMPLATE: Mapping[str, tuple[str, ...]] = {
+    "1.1 Provider": ("Name and contact details", "Authorised representative"),
+    "1.2 Model": ("Versioned model names", "Models it depends on", "Date of placement on the Union market"),
+    "1.3 Modalities, overall size and other characteristics": (
+        *("Modalities", "Size of text", "Size of images", "Types of content"),
+        *("Latest date of acquisition", "Languages", "Other characteristics"),
+    ),
+    "2 List of data sources": ("Data sets", "Which sections of these they belong to"),
+    "2.1 Publicly available datasets": ("Description",),
+    "2.2 Private datasets of third parties: licensed commercially, or obtained otherwise": ("Description",),
+    "2.3 Data crawled and scraped from online sources": ("Crawlers, period and domain names",),
+    "2.4 User data": ("Services and products",),
+    "2.5 Synthetic data": ("Sums that prep-assets makes, by no model", "Models that made data"),
+    "2.6 Other sources": ("Description",),
+    "3.1 Respect of reservations of rights from text and data mining": ("Records forgotten", "Measures and protocols"),
+    "3.2 Removal of illegal content": ("Examples that quality steps dropped, for whatever reason", "Measures"),
+    "3.3 Other information": ("Further processing",),
+}
+_SIZES = {10**9: "less than 1 billion tokens", 10**13 + 1: "1 billion to 10 trillion tokens"}
+
+
+def _eu_summary(content: Mapping[str, Any], family: Family) -> list[dict[str, Any]]:
+    opt_outs, quality, images = content["opt_outs"], content["quality"], bool(getattr(family, "image_token", None))
+    tokens, sums = content["store"]["counts"].get("tokens"), any(each["store"].startswith("arithmetic_") for each in content["lineage"])
+    size = "" if tokens is None else next((said for least, said in _SIZES.items() if tokens < least), "more than 10 trillion tokens")
+    data_sets = {each["domain"]: f"licence {each['licence']}; {', '.join(each['addresses'])}" for each in content["sources"]}
+    dropped = quality if isinstance(quality, str) else f"{sum(each['dropped'] for each in quality):,}"
+    stated = {
+        "Modalities": "text and images" if images else "text",
+        "Size of text": f"{size}: {tokens:,} in this store" if size else TO_STATE,
+        "Size of images": TO_STATE if images else "none",
+        "Data sets": data_sets or "none",
+        "Sums that prep-assets makes, by no model": f"{family.arithmetic.n:,}" if isinstance(family, Rl) and sums else "none",
+        "Records forgotten": opt_outs if isinstance(opt_outs, str) else f"{len(opt_outs['forgotten']):,}; none of them is in the store",
+        "Examples that quality steps dropped, for whatever reason": dropped,
+    }
+    return [
+        {"section": section, "fields": {field: stated.get(field, TO_STATE) for field in fields}} for section, fields in _EU_TEMPLATE.items()
+    ]

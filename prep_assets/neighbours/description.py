@@ -200,7 +200,8 @@ def describe(workspace: Workspace, asset: str, partition: str = "") -> tuple[Des
     if unproven := [check.name for check in definition.checks if check.name not in _passed_checks([published])]:
         raise StoreError(f"{label}: {', '.join(unproven)} is not known to hold. Check it:\n  prep-assets verify {asset}")
     chain = made_from(workspace, [published])
-    sources = tuple(_sources(chain, definition.family))
+    own = own_stores(chain, published, definition.family)
+    sources = tuple(_sources(own))
     family = workspace.family(FAMILIES[definition.family])
     domains = dict.fromkeys(source.domain for source in sources)
     licences = {domain: family.domains[domain].licence or "" for domain in domains}
@@ -213,7 +214,7 @@ def describe(workspace: Workspace, asset: str, partition: str = "") -> tuple[Des
         addresses={name: tuple(_public_addresses(family.domains[name])) for name in domains},
         licences=licences,
         licence=(family.licence,) if family.licence else () if "" in distinct else distinct,
-        refused={step: count for kind, step, count in accounting(chain) if kind == "refused"},
+        refused={step: count for kind, step, count in accounting(own) if kind == "refused"},
         proofs={upstream.name: passed for upstream, stores in chain if (passed := _passed_checks(stores))},
     )
     return description, published
@@ -252,10 +253,16 @@ def _passed_checks(stores: Sequence[Published]) -> tuple[str, ...]:
     return tuple(name for name in stores[0].results or {} if all(name in names for names in passed))
 
 
-def _sources(chain: Chain, family: str) -> Iterator[Source]:
-    """The files that a store is made of. What other families only judge them by, such as benchmarks and golds, is in no store."""
+def own_stores(chain: Chain, published: Published, family: str) -> list[tuple[Asset, list[Published]]]:
+    """The part of a chain whose records a store may hold. Held-out texts, golds and, for one domain, other domains are only compared with them."""
+    domains = {"", published.manifest.partition} if published.manifest.partition else None
+    own = [(asset, [store for store in stores if domains is None or store.manifest.partition in domains]) for asset, stores in chain]
+    return [(asset, stores) for asset, stores in own if asset.family == family and stores]
+
+
+def _sources(chain: Chain) -> Iterator[Source]:
     for asset, stores in chain:
-        for published in stores if asset.name == f"{family}_raw" else ():
+        for published in stores if asset.name == f"{asset.family}_raw" else ():
             pinned = read_sources(published)
             for group in ("files", "test_files"):
                 for entry in pinned[group]:

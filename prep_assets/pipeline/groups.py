@@ -25,9 +25,10 @@ from prep_assets.pipeline.pairs import answer_policy
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.tokens import add, audit_stream
 from prep_assets.pipeline.workspace import Workspace, group_domains
-from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, Group, Sample, Turn, changed
+from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, Group, Region, Sample, Turn, changed
+from prep_assets.schemas.steps import STEPWISE
 from prep_assets.stores.arrays import stretches
-from prep_assets.stores.groups import PROMPTS, RESPONSES, GroupWriter, Scored, open_groups
+from prep_assets.stores.groups import LOGPROBS, PROMPTS, RESPONSES, STEP_ENDS, STEP_REWARDS, GroupWriter, Scored, open_groups
 from prep_assets.stores.published import Draft
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.render import render
@@ -48,19 +49,21 @@ from prep_assets.text.vocabulary import Vocabulary
 # trained, and how many texts would have been tokenized otherwise is counted.
 
 
-def stores_logprobs(family: Rl) -> bool:
-    """Whether responses are stored with log-probabilities, which the schema's option ``logprobs_key`` asks for.
+def further_columns(family: Rl) -> tuple[str, ...]:
+    """Which columns of `FURTHER` responses are stored with: log-probabilities where the schema's option ``logprobs_key`` asks for them, rewards of steps where
+    the schema judges steps.
 
     Raises:
         ConfigError: some domains have them and others do not.
     """
-    having = {name: bool(family.domains[name].options.get("logprobs_key")) for name in group_domains(family)}
-    if len(set(having.values())) > 1:
-        lacking = sorted(name for name, has in having.items() if not has)
-        raise ConfigError(
-            f"domains {', '.join(lacking)} have no logprobs_key, others have: a store of groups has log-probabilities or has none"
-        )
-    return any(having.values())
+    domains = {name: family.domains[name] for name in group_domains(family)}
+    logprobs = {name: bool(domain.options.get("logprobs_key")) for name, domain in domains.items()}
+    steps = {name: domain.schema_name in STEPWISE for name, domain in domains.items()}
+    for having, said, what in ((logprobs, "no logprobs_key", "log-probabilities"), (steps, "no steps", "rewards of steps")):
+        if len(set(having.values())) > 1:
+            lacking = ", ".join(sorted(name for name, has in having.items() if not has))
+            raise ConfigError(f"domains {lacking} have {said}, others have: a store of groups has {what} or has none")
+    return (*([LOGPROBS] if any(logprobs.values()) else []), *([STEP_ENDS, STEP_REWARDS] if any(steps.values()) else []))
 
 
 def scored_as_sampled(
@@ -146,6 +149,51 @@ def _retokenized(responses: Sequence[npt.NDArray[Any]], vocabulary: Vocabulary) 
     return sum(encoding.ids != ids.tolist() for encoding, ids in zip(encodings, responses, strict=True))
 
 
+# Groups whose responses are judged step by step. Each step is a region of its response, with a weight of its own, by which the mask says whose each token
+# is. So borders of steps are found as borders of all regions are, in one render and one tokenization.
+
+_FIRST_STEP = 2.0
+"""The weight of the first step. Those of other trained tokens, such as stops, are 1."""
+
+
+def require_steps(group: Group) -> None:
+    """Raises:
+    Refused: a response is not the text of its steps any more, since its reasoning was taken out.
+    """
+    for number, (turns, steps) in enumerate(zip(group.responses, group.steps, strict=True)):
+        if len(turns) != 1 or len(turns[0].regions) != 1 or turns[0].text != "".join(text for text, _ in steps):
+            raise Refused("steps_with_reasoning", f"response {number} has reasoning of its own, which its steps do not name", stage="group")
+
+
+def with_steps(sample: Sample, steps: Sequence[tuple[str, float]]) -> Sample:
+    """A conversation whose last turn has a region for each step, numbered by its weight."""
+    regions = tuple(Region(TEXT, text, _FIRST_STEP + number) for number, (text, _) in enumerate(steps))
+    return changed(sample, turns=(*sample.turns[:-1], changed(sample.turns[-1], regions=regions)))
+
+
+def _step_columns(
+    ids: npt.NDArray[Any], weights: npt.NDArray[np.float32], steps: Sequence[tuple[str, float]], vocabulary: Vocabulary, number: int
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
+    """1 at the last token of each step, and its reward there.
+
+    Raises:
+        Refused: a token holds the end of one step and the beginning of the next, so neither has a token of its own to be judged at.
+    """
+    ends, rewards, controls = np.zeros(len(ids), np.uint8), np.zeros(len(ids), np.float32), {*vocabulary.control.values()}
+    for at, (text, reward) in enumerate(steps):
+        of_step = np.flatnonzero(weights == _FIRST_STEP + at)
+        while len(of_step) and at == len(steps) - 1 and ids[of_step[-1]] in controls:  # the stop has the weight of what it ends
+            of_step = of_step[:-1]
+        said = vocabulary.decode(ids[of_step]).strip() if len(of_step) else ""
+        # before the first one stands what a template writes there, such as an empty block of reasoning
+        if said != text.strip() and not (at == 0 and said.endswith(text.strip())):
+            raise Refused(
+                "step_inside_token", f"response {number}: step {at} does not begin and end with tokens of its own", stage="tokenize"
+            )
+        ends[of_step[-1]], rewards[of_step[-1]] = 1, reward
+    return ends, rewards
+
+
 def reject_masked(group: Group) -> None:
     """Raises:
     Refused: a response holds turns or weights that sampled ids do not tell apart, such as results of tools.
@@ -225,7 +273,7 @@ class Tokenize:
         self._schema = f"domain {name}: schema {family.domains[name].schema_name!r}"
         self._template: ChatTemplate = workspace.template(family)
         self._reasoning = inline_reasoning(workspace, family)
-        self._logprobs = stores_logprobs(family)
+        self._further = further_columns(family)
         self.prompts = Encoder(vocabulary, engines, MaskPolicy({}, "mask", "none"), None, trains=False)
         self.whole = Encoder(vocabulary, engines, answer_policy(), family.preprocessing.max_seq_len)
         self._proven = Proven(self._template, self.whole)
@@ -253,16 +301,25 @@ class Tokenize:
         if isinstance(prompt, Refused):
             raise prompt
         sampled = renders.group.sampled
-        if self._logprobs != (sampled is not None and sampled.logprobs is not None):
+        needs_logprobs = LOGPROBS in self._further
+        if needs_logprobs != (sampled is not None and sampled.logprobs is not None):
             detail = (
                 "its responses need log-probabilities"
-                if self._logprobs
+                if needs_logprobs
                 else "its log-probabilities are not stored: only the schema group has them"
             )
             raise Refused("logprobs", detail, stage="group")
+        if bool(renders.group.steps) != (STEP_ENDS in self._further):
+            raise Refused("steps", f"rewards of steps are stored for the schemas {', '.join(STEPWISE)}", stage="group")
         if sampled is None:
             assert prompt is not None
-            return _scored(prompt, answers, renders.rewards, row)
+            scored = _scored(prompt, answers, renders.rewards, row)
+            if not renders.group.steps:
+                return scored
+            weights = [answer[2][len(prompt[0]) :] for answer in answers if not isinstance(answer, Refused)]
+            parts = zip(scored.responses, weights, renders.group.steps, strict=True)
+            columns = [_step_columns(*part, self.whole.vocabulary, number) for number, part in enumerate(parts)]
+            return replace(scored, step_ends=tuple(ends for ends, _ in columns), step_rewards=tuple(rewards for _, rewards in columns))
         prompt_ids = None if prompt is None else prompt[0]
         return scored_as_sampled(renders.group, prompt_ids, renders.rewards, self.whole.vocabulary, self.whole.max_seq_len, row)
 
@@ -276,6 +333,9 @@ class Tokenize:
             if group.sampled is not None and group.sampled.masks is None:
                 reject_masked(group)
             samples = conversations(group) if group.sampled is None else ()
+            if group.steps:
+                require_steps(group)
+                samples = tuple(map(with_steps, samples, group.steps))
             brings_prompt = group.sampled is not None and group.sampled.prompt is not None
             prompt = None if brings_prompt else render(conversation_of(group, group.prompt), self._template, generation_prompt=True)
             return Renders(prompt, tuple(map(self._proven.render, samples)), rewards_of(group), group)
@@ -283,16 +343,16 @@ class Tokenize:
             return refusal
 
 
-_Tokens = tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]
+_Tokens = tuple[npt.NDArray[Any], npt.NDArray[np.uint8], npt.NDArray[np.float32]]
 
 
 def _parts(encoded: Encoded) -> list[_Tokens | Refused]:
-    """Ids and mask of every example of a batch, or its rejection."""
+    """Ids, mask and weights of every example of a batch, or its rejection."""
     parts: list[_Tokens | Refused | None] = [None] * (len(encoded.kept) + len(encoded.refused))
     mask = (encoded.loss != 0).view(np.uint8)
     for number, position in enumerate(encoded.kept.tolist()):
         part = slice(int(encoded.offsets[number]), int(encoded.offsets[number + 1]))
-        parts[position] = encoded.ids[part], mask[part]
+        parts[position] = encoded.ids[part], mask[part], encoded.loss[part]
     for position, refusal in encoded.refused:
         parts[position] = refusal
     return [record_part for record_part in parts if record_part is not None]
@@ -304,7 +364,7 @@ def _scored(prompt: _Tokens, answers: Sequence[_Tokens | Refused], rewards: npt.
     for number, answer in enumerate(answers):
         if isinstance(answer, Refused):
             raise Refused(answer.reason, f"response {number}: {answer.detail}", stage=answer.stage)
-        ids, mask = answer
+        ids, mask, _ = answer
         if not np.array_equal(ids[:start], prompt[0]) or mask[:start].any() or len(ids) == start:
             detail = f"response {number}: its conversation does not begin with the {start} tokens of the prompt and its generation prompt"
             raise Refused("prompt_differs", detail, stage="tokenize")
@@ -325,7 +385,7 @@ def group_writer(target: Target, folder: Path, names: Sequence[str], storage: St
     """What writes groups of some domains to a folder. Those of one domain are always `bin`, as `sft_tokens` is."""
     family = target.family
     dtype, shard = ids_dtype(family, target.vocabulary), family.output.max_tokens_per_shard
-    return GroupWriter(storage, folder, dtype, names, max_tokens_per_shard=shard, logprobs=stores_logprobs(family))
+    return GroupWriter(storage, folder, dtype, names, max_tokens_per_shard=shard, further=further_columns(family))
 
 
 def write_groups(target: Target, quarantine: Quarantine) -> Draft:

@@ -290,14 +290,25 @@ class Benchmarks:
 
     @classmethod
     def read(cls, files: Iterable[SourceFile], words: int) -> Benchmarks:
-        """The passages of all strings in all rows of benchmark files, in any source format."""
+        """The passages of all strings in all rows of benchmark files, in any source format.
+
+        Raises:
+            SourceError: a row cannot be read, or no text of a file is long enough, so that nothing of it could be found.
+        """
         benchmarks = cls(words)
         for number, file in enumerate(files):
+            added = 0
             for block in read_blocks(file, number):
                 benchmarks._require_memory()
+                for row in block.unreadable:
+                    fault = f"{record_id(file, row.row)} cannot be read ({row.reason}: {row.detail})"
+                    raise SourceError(f"decontaminate: {fault}, so that nothing of it could be found. Correct the file")
                 for record in block.records:
-                    for text in strings_in(record.payload):
-                        benchmarks._add(text, record_id(file, record.row))
+                    added += sum(benchmarks._add(text, record_id(file, record.row)) for text in strings_in(record.payload))
+            if not added:
+                raise SourceError(
+                    f"decontaminate: {file.name} has no text of {SHORTEST} words, so that nothing of it could be found. Leave it out"
+                )
         return benchmarks
 
     def _require_memory(self) -> None:
@@ -308,13 +319,15 @@ class Benchmarks:
         count = sum(map(len, self.passages.values()))
         require_memory(2 * needed, f"the {count:,} passages of benchmarks so far, and as many more,", "Give `decontaminate` fewer files")
 
-    def _add(self, text: str, source: str) -> None:
+    def _add(self, text: str, source: str) -> bool:
+        """Note the passages of a text; return whether it is long enough to have one."""
         numbered = tuple(self.numbers.setdefault(word, len(self.numbers)) for word in _words(text))
         size = min(self.words, len(numbered))
         if size >= SHORTEST:
             known = self.passages.setdefault(size, {})
             for start in range(len(numbered) - size + 1):
                 known.setdefault(numbered[start : start + size], source)
+        return size >= SHORTEST
 
     def refusal(self, payload: Mapping[str, Any]) -> Refused | None:
         """The rejection of a row that holds a passage, with the passage and where it is from; `None` if it holds none."""

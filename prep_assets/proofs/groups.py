@@ -65,6 +65,60 @@ def _fault(group: Scores) -> str | None:
     return f"reward {wrong[0]} is {group.rewards[wrong[0]]:g}, the source says {group.source[wrong[0]]:g}" if len(wrong) else None
 
 
+# Groups whose responses are judged step by step: each reward stands where the text of its step ends.
+
+
+@dataclass(frozen=True, slots=True)
+class Stepwise:
+    """One response.
+
+    Attributes:
+        id: of its record, with its number.
+        texts: what its tokens up to each marked one decode to, the marked one included.
+        rewards: stored rewards of the marked tokens; `elsewhere`: how many other tokens have one.
+        source: text and reward of each step in the source, read again.
+    """
+
+    id: str
+    texts: Sequence[str]
+    rewards: Sequence[float]
+    elsewhere: int
+    source: Sequence[tuple[str, float]]
+
+
+def check_steps(responses: Iterable[Stepwise]) -> Verdict:
+    """Check every response; the verdict shows the first that fails."""
+    numbers = {"responses_checked": 0, "steps_checked": 0}
+    for response in responses:
+        fault = _step_fault(response)
+        numbers["responses_checked"] += 1
+        numbers["steps_checked"] += len(response.source)
+        if fault is not None:
+            return fails(response.id, fault, numbers)
+    if not numbers["responses_checked"]:
+        return Verdict(True, "no response is judged step by step", numbers)
+    held = f"{numbers['steps_checked']:,} rewards of {numbers['responses_checked']:,} responses stand where their steps end"
+    return Verdict(True, held, numbers)
+
+
+def _step_fault(response: Stepwise) -> str | None:
+    if len(response.texts) != len(response.source):
+        return f"{len(response.texts)} ends of steps are stored, the source has {len(response.source)}"
+    if response.elsewhere:
+        return f"{response.elsewhere} tokens that end no step have a reward"
+    said, head = "", None
+    for number, (stored, reward, (text, wanted)) in enumerate(zip(response.texts, response.rewards, response.source, strict=True)):
+        said += text
+        # what the template writes before an answer is the same before each of its steps; it may take white space at its ends away
+        written, expected = stored.rstrip(), said.strip()
+        if not written.endswith(expected) or (head is not None and written != head + expected):
+            return f"the tokens up to the end of step {number} end {written[-40:]!r}, its text {expected[-40:]!r}"
+        head = written.removesuffix(expected)
+        if not np.isclose(reward, wanted, **AS_FLOAT32):
+            return f"the reward of step {number} is {reward:g}, the source says {wanted:g}"
+    return None
+
+
 # Groups with sampled ids: stored as sampled, all that the model sampled trained and nothing else, each with its log-probability.
 
 

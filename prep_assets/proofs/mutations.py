@@ -12,7 +12,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.proofs.documents import MaskedDocument
-from prep_assets.proofs.groups import Rollout, Scores
+from prep_assets.proofs.groups import Rollout, Scores, Stepwise
 from prep_assets.proofs.mask import Row
 from prep_assets.proofs.merged import MergedRows
 from prep_assets.proofs.rows import Line
@@ -709,6 +709,36 @@ def _without_logprobs(group: Rollout) -> Rollout | None:
 def _other_prompt(group: Rollout) -> Rollout | None:
     return None if group.source.prompt is None else replace(group, prompt=[*group.prompt, 0])
 
+
+def _steps(change: Callable[[Stepwise], Stepwise | None]) -> Change:
+    return _mutate_alone(change)
+
+
+def _one_token_early(response: Stepwise) -> Stepwise | None:
+    return replace(response, texts=[text[:-1] for text in response.texts])
+
+
+def _rewards_exchanged(response: Stepwise) -> Stepwise | None:
+    turned = list(reversed(response.rewards))
+    return None if turned == list(response.rewards) else replace(response, rewards=turned)
+
+
+STEP_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("ends of steps before their last characters", "step_rewards", _steps(_one_token_early)),
+    Mutation("rewards of steps exchanged", "step_rewards", _steps(_rewards_exchanged)),
+    Mutation(
+        "the end of a step lost",
+        "step_rewards",
+        _steps(lambda response: replace(response, texts=response.texts[:-1], rewards=response.rewards[:-1])),
+    ),
+    Mutation("a reward between steps", "step_rewards", _steps(lambda response: replace(response, elsewhere=1))),
+    Mutation(
+        "rewards of steps negated",
+        "step_rewards",
+        _steps(lambda response: replace(response, rewards=[1.5 - one for one in response.rewards])),
+    ),
+)
+"""Corruptions of rewards of steps; the check `step_rewards` must catch each."""
 
 ROLLOUT_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a sampled id replaced", "sampled_ids", _mutate_first_response("tokens", lambda ids: [*ids[:-1], ids[-1] + 1])),

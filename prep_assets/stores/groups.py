@@ -1,7 +1,7 @@
 """Scored groups on disk: prompts, responses, and a reward per response, as three streams (see `stores/tokens.py`).
 
     prompts     tokens               a record per group
-    responses   tokens, loss_mask    a record per response, those of a group one after another; with logprobs, float32, where the source has them
+    responses   tokens, loss_mask    a record per response, those of a group one after another; with `FURTHER` columns, where the source has them
     rewards     rewards, float32     a record per group, of one value per response: its ends say which group a response belongs to
 
 ``prompts.index`` also holds the domain of each group: ``source.npy``, an index into ``sources.json``. `open_store` reads the three streams as
@@ -10,7 +10,7 @@ AstrAI's keys prompts, responses, masks and rewards.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,9 @@ from prep_assets.stores.tokens import StorageFormat, TokenStore, append_store, o
 from prep_assets.stores.verification import write_json
 
 PROMPTS, RESPONSES, REWARDS = STREAMS = ("prompts", "responses", "rewards")
-LOGPROBS = "logprobs"
+LOGPROBS, STEP_ENDS, STEP_REWARDS = "logprobs", "step_ends", "step_rewards"
+FURTHER: Mapping[str, str] = {LOGPROBS: "float32", STEP_ENDS: "uint8", STEP_REWARDS: "float32"}
+"""Columns that responses may have, and their dtypes: the log-probability of each token; 1 where a step ends, and its reward there, 0 elsewhere."""
 AT_ONCE = 1 << 20
 """Elements concatenated per write. A longer record is written alone, without a copy."""
 
@@ -42,6 +44,7 @@ class Scored:
         rewards: float32[G].
         source, file, row: numbers of its domain, of the file in the domain, and of the row in the file.
         logprobs: of each response, float32 per token; `None` if the source has none.
+        step_ends, step_rewards: of each response, as `FURTHER` says; `None` if it is judged as a whole.
         retokenized: number of sampled responses whose ids change when they are decoded and encoded again; `None` where texts were tokenized.
     """
 
@@ -54,6 +57,8 @@ class Scored:
     row: int
     logprobs: tuple[npt.NDArray[np.float32], ...] | None = None
     retokenized: int | None = None
+    step_ends: tuple[npt.NDArray[np.uint8], ...] | None = None
+    step_rewards: tuple[npt.NDArray[np.float32], ...] | None = None
 
 
 class GroupWriter(AbstractContextManager["GroupWriter"]):
@@ -67,11 +72,11 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
         sources: Sequence[str],
         *,
         max_tokens_per_shard: int = 100_000_000,
-        logprobs: bool = False,
+        further: Sequence[str] = (),
     ) -> None:
-        response_dtypes = {"tokens": dtype, "loss_mask": "uint8", **({LOGPROBS: "float32"} if logprobs else {})}
+        response_dtypes = {"tokens": dtype, "loss_mask": "uint8", **{name: FURTHER[name] for name in further}}
         dtypes = {PROMPTS: {"tokens": dtype}, RESPONSES: response_dtypes, REWARDS: {REWARDS: "float32"}}
-        self._response_fields = {"tokens": "responses", "loss_mask": "masks", **({LOGPROBS: LOGPROBS} if logprobs else {})}
+        self._response_fields = {"tokens": "responses", "loss_mask": "masks", **{name: name for name in further}}
         directory.mkdir(parents=True, exist_ok=True)
         self._writers = {
             name: record_writer(storage, directory, name, stream_dtypes, max_tokens_per_shard=max_tokens_per_shard)

@@ -27,15 +27,15 @@ _SCHEME = "ed25519"
 _SHOWN = 16
 
 
-def signature_of(digest: str) -> str:
-    """Sign a digest: ``<scheme>:<public key>:<signature>``, or ``""`` if no key is configured."""
-    key = _signing_key(os.environ.get(SIGNING, ""))
+def signature_of(digest: str, configured: str = "") -> str:
+    """Sign a digest: ``<scheme>:<public key>:<signature>``, or ``""`` if no key is configured. `configured`: the key, in place of the variable's."""
+    key = _signing_key(configured or os.environ.get(SIGNING, ""))
     return "" if key is None else f"{_SCHEME}:{_public_hex(key.public_key())}:{key.sign(digest.encode()).hex()}"
 
 
-def fault(digest: str, signature: str) -> str:
-    """Return what is wrong with a signature, or ``""``. A missing signature is wrong if keys are trusted."""
-    trusted = _trusted_keys()
+def fault(digest: str, signature: str, configured: str = "") -> str:
+    """Return what is wrong with a signature, or ``""``. A missing signature is wrong if keys are trusted. `configured`: those, in place of the variable's."""
+    trusted = _public_keys(configured) if configured else _trusted_keys()
     if not signature:
         return (
             f"it is not signed, and {TRUSTED} or {SIGNING} asks for a signature: somebody else wrote it, or it is older" if trusted else ""
@@ -45,7 +45,7 @@ def fault(digest: str, signature: str) -> str:
     if scheme != _SCHEME or not _is_valid(public, signed_hex, digest):
         return f"it is forged: what it says is not what the key {public[:_SHOWN]}… signed"
     if trusted and public not in trusted:
-        return f"it is signed by the key {public[:_SHOWN]}…, which {TRUSTED} does not have"
+        return f"it is signed by the key {public[:_SHOWN]}…, which {configured or TRUSTED} does not have"
     return ""
 
 

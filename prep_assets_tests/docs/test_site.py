@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +16,7 @@ import yaml
 
 from prep_assets.cli.main import app
 from prep_assets.graph.graph import CHECKS
+from prep_assets.text.load_template import named_templates
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, PAGES, read
 from prep_assets_tests.docs.test_links import LINK, anchors
@@ -51,6 +54,19 @@ def test_each_check_has_a_page_with_what_it_holds_and_the_stores_that_have_it(pa
         assert len(page.partition("\n\n")[2].partition("## ")[0]) > 120, name
         assert all(f"`{asset}`" in page for asset, checks in CHECKS.items() if name in {check.name for check in checks})
     assert "- a record used again" in pages["checks/mixture.md"]
+
+
+def test_the_gallery_marks_what_each_template_trains(pages: Mapping[str, str]) -> None:
+    """Of every shipped template: both answers and their stops, and nothing of the questions."""
+    shown = dict(part.split("\n", 1) for part in pages["templates/gallery.md"].split("\n\n## ")[1:])
+    assert set(shown) == set(named_templates())
+    for name, page in shown.items():
+        marked, text = re.findall("<mark>(.*?)</mark>", page, re.DOTALL), re.sub("</?mark>", "", page)
+        assert "What is 3 * 4?" in text, name
+        assert sum("It is 12." in part or "Then it is 14." in part for part in marked) == 2, name
+        assert not any("What is" in part or "2 more" in part for part in marked), name
+        assert html.unescape(marked[-1]).strip().startswith(("<", "[")), f"{name}: its last stop is trained"
+    assert "<mark>It is 12.</mark><mark>&lt;|eot_id|&gt;</mark>" in shown["llama3"]
 
 
 def test_their_links_resolve(pages: Mapping[str, str]) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
+from prep_assets.engine.execute import build
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.explain.changes import STALE, Difference, Effect, diff, impact
 from prep_assets.explain.where import contents
@@ -21,7 +22,7 @@ from prep_assets.stores.manifest import build_key
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import open_tokens
 from prep_assets_tests.explain.conftest import Command, built_in, entry
-from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, tree
+from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, tree, workspace_in
 
 
 def chat(question: str, answer: str) -> dict[str, Any]:
@@ -284,6 +285,18 @@ def test_a_change_that_cannot_be_built_says_so(little: Workspace, run: Command) 
     assert said.exit_code == 1 and "not built" in said.stdout, (
         said.output
     )  # the table had no style for it, and the command ended with a KeyError
+
+
+def test_held_out_texts_of_another_family_are_upstream(tmp_path: Path) -> None:
+    own, bench = (domain(jsonl(tmp_path / f"{name}.jsonl", OLD[:count]), "messages") for name, count in (("own", 8), ("bench", 2)))
+    families = {**minimal("sft", {"own": own}, packing={"row_len": 40}), "eval": {"domains": {"bench": bench}, "policy": "report"}}
+    workspace = workspace_in(tmp_path / "w", families)
+    build(workspace, "sft_packed")
+    effects = changing(Workspace(workspace.configs, workspace.stores), "sft", {"packing": {"row_len": 50}})
+    assert one(effects, "sft_packed").outcome == "changed"
+    labels = [each.label for each in effects]
+    assert labels.index("eval_passages") < labels.index("sft_leaks[own]") < labels.index("sft_tokens[own]") < labels.index("sft_packed")
+    assert len(labels) == len(set(labels))
 
 
 def test_long_domains_are_tried_on_a_sample(little: Workspace) -> None:

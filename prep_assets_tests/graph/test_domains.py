@@ -471,7 +471,7 @@ def test_another_benchmark_makes_the_store_stale(tmp_path: Path) -> None:
     options = {"decontaminate": {"files": [str(tmp_path / "bench.jsonl")]}, "engine": "reference"}
     workspace = workspace_in(tmp_path, minimal("sft", {"a": domain(source, "alpaca")}, **options))
     before = build(workspace, "sft_raw", "a").manifest.build_key
-    jsonl(tmp_path / "bench.jsonl", [{"question": "something else"}])
+    jsonl(tmp_path / "bench.jsonl", [{"question": "something else " * 4}])
     with pytest.raises(SourceError, match="benchmarks"):
         build(workspace, "sft_tokens", "a")
     assert build(workspace, "sft_raw", "a").manifest.build_key != before
@@ -479,7 +479,7 @@ def test_another_benchmark_makes_the_store_stale(tmp_path: Path) -> None:
 
 def test_a_contaminated_row_that_is_kept_fails_the_check(tmp_path: Path) -> None:
     """The same sources, with a benchmark that the store knows nothing of: the second reading finds what it holds."""
-    benchmark = jsonl(tmp_path / "bench.jsonl", [{"question": "nothing of the kind"}])
+    benchmark = jsonl(tmp_path / "bench.jsonl", [{"question": "nothing of the kind " * 2}])
     source = jsonl(tmp_path / "a.jsonl", rows("sft"))
     options = {"decontaminate": {"files": [str(benchmark)]}, "engine": "reference"}
     workspace = workspace_in(tmp_path, minimal("sft", {"a": domain(source, "alpaca")}, **options))
@@ -489,6 +489,23 @@ def test_a_contaminated_row_that_is_kept_fails_the_check(tmp_path: Path) -> None
     again = workspace_in(tmp_path, minimal("sft", {"a": domain(source, "alpaca")}, **options))
     build(again, "sft_raw", "a")
     assert "selection" in failing(again, kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("bench.json", [QUESTION], "bench.json:0 cannot be read .not_an_object"),
+        ("bench.jsonl", [{"question": "too short"}], "bench.jsonl has no text of 8 words"),
+        ("bench.jsonl", ["not an object"], "bench.jsonl:0 cannot be read"),
+    ],
+)
+def test_a_benchmark_that_guards_nothing_stops_the_build(tmp_path: Path, name: str, content: list[Any], fault: str) -> None:
+    path = tmp_path / name
+    path.write_text(json.dumps(content) if name.endswith(".json") else "".join(json.dumps(row) + "\n" for row in content))
+    source = jsonl(tmp_path / "a.jsonl", rows("sft"))
+    workspace = workspace_in(tmp_path, minimal("sft", {"a": domain(source, "alpaca")}, decontaminate={"files": [str(path)]}))
+    with pytest.raises(SourceError, match=f"decontaminate: {fault}"):
+        build(workspace, "sft_tokens", "a")
 
 
 WORDS = st.lists(st.sampled_from(["a", "b", "C", "d"]), max_size=30)

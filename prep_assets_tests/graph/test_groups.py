@@ -175,6 +175,7 @@ def test_every_check_holds_and_looks_at_everything(made: Workspace) -> None:
         "tokenization_identity",
         "rewards",
         "sampled_ids",
+        "step_rewards",
     }
     assert set(found) == expected
     assert [name for name, verdict in found.items() if not verdict.passed] == []
@@ -564,7 +565,7 @@ def test_exports_carry_them_or_refuse(tmp_path: Path) -> None:
     found = make(workspace, arrow)
     (file,) = found.directory.rglob("*.arrow")
     assert pa.ipc.open_stream(file.read_bytes()).read_all()["logprobs"].to_pylist() == [row["logprobs"] for row in rows]
-    with pytest.raises(PrepAssetsError, match="no place for log-probabilities"):
+    with pytest.raises(PrepAssetsError, match="no place for logprobs"):
         make(workspace, astrai)
 
 

@@ -89,7 +89,8 @@ def test_which_check_catches_each(kit: Any) -> None:
         "LINE_MUTATIONS": {"merged": 6},
         "RECORD_MUTATIONS": {"merged": 9},
         "REWARD_MUTATIONS": {"rewards": 7},
-        "ROLLOUT_MUTATIONS": {"sampled_ids": 9},
+        "STEP_MUTATIONS": {"step_rewards": 5},
+        "ROLLOUT_MUTATIONS": {"sampled_ids": 11},
     }
 
 

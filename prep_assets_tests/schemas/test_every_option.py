@@ -35,7 +35,15 @@ ALPACA = {
     "chosen": " 3",
     "rejected": "4",
 }
-SAMPLED = {"prompt": "1 + 2?", "responses": ["3", "4"], "rewards": [1, 0], "t": [[5], [6, 7]], "l": [[-1.0], [-0.5, -2.0]], "p": [1, 2]}
+SAMPLED = {
+    "prompt": "1 + 2?",
+    "responses": ["3", "4"],
+    "rewards": [1, 0],
+    "t": [[5], [6, 7]],
+    "l": [[-1.0], [-0.5, -2.0]],
+    "p": [1, 2],
+    "m": [[1], [1, 1]],
+}
 SIDES = {"chosen": "\n\nHuman: 1 + 2?\n\nAssistant: 3", "rejected": "\n\nHuman: 1 + 2?\n\nAssistant: 4"}
 OTHER_PROMPT = {"chosen": SIDES["chosen"], "rejected": SIDES["rejected"].replace("1 +", "2 +")}
 LONG_CHAT = {side: "\n\nHuman: Hi\n\nAssistant: Hello" + text for side, text in SIDES.items()}
@@ -136,6 +144,12 @@ OTHER: Mapping[tuple[str, str], tuple[Any, Mapping[str, Any]]] = {
     ("group", "logprobs_key"): ("l", {"token_ids_key": "t"}),
     ("group", "prompt_ids_key"): ("p", {"token_ids_key": "t"}),
     ("group", "sampled_mask_key"): ("m", {"token_ids_key": "t"}),
+    ("group_pair", "min_margin"): (5.0, {}),
+    ("group_pair", "margin"): (True, {}),
+    ("group_best", "at_least"): (5.0, {}),
+    ("math_shepherd", "tag"): ("<step>", {}),
+    ("stepwise", "separator"): ("\n\n", {}),
+    ("prm800k", "separator"): ("\n\n", {}),
     ("gsm8k", "thinking"): (True, {}),
     ("hh", "prompt_check"): ("chosen", {}),
     ("hh", "split_turns"): (True, {}),

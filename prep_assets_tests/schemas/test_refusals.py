@@ -99,6 +99,22 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
         ],
     ),
     "nlg_read_hook": ({"completion": "c"}, [({"context": [1, 2]}, "wrong_type"), ({"context": {}}, "wrong_type")]),
+    "group_pair": (
+        {},
+        [
+            ({"prompt": "q", "responses": ["a", "b"], "rewards": [1, 1]}, "equal_rewards"),
+            ({"prompt": "q", "responses": ["a", "b"], "rewards": [1, 0.5]}, "small_margin", {"min_margin": 0.6}),
+            ({"prompt": "q", "responses": ["a", "a"], "rewards": [1, 0]}, "equal_answers"),
+            ({"prompt": "q", "responses": ["a", "b"], "rewards": [1]}, "length_mismatch"),
+        ],
+    ),
+    "group_best": (
+        {},
+        [
+            ({"prompt": "q", "responses": ["a", "b"], "rewards": [0.2, 0.1]}, "low_reward", {"at_least": 0.5}),
+            ({"prompt": "q", "responses": [], "rewards": []}, "length_mismatch"),
+        ],
+    ),
     "messages": (
         {},
         [

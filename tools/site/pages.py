@@ -1,29 +1,41 @@
-"""The pages of the site that are in no file: one for each command and each check, made from the code and from what other pages say of them.
+"""The pages of the site that are in no file: one for each command and each check, made from the code and from what other
+pages say of them; and a gallery of masks.
 
-python tools/site/pages.py FOLDER
+python tools/site/pages.py FOLDER [TEMPLATES]
+
+TEMPLATES is a folder of further chat templates for the gallery, ``NAME.jinja`` each.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import typer
+from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
+from prep_assets.api import render
 from prep_assets.cli.main import app
+from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.graph.exports import Exporting, export_asset
 from prep_assets.graph.graph import CHECKS, EVERY
+from prep_assets.text.load_template import named_templates
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 WIDTH = 80  # as wide as a page of the site
 _LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(#[^)\s]*)?\)")
-_ROW = re.compile(r"^\| `(\w+)` \| ([^|`]+) \|$", re.MULTILINE)
+_ROW = re.compile(r"^\| `(\w+)` \| ([^|]+) \|$", re.MULTILINE)
+_CONTROL = re.compile(r"<[|｜][^<>{}'\"\s]{1,40}>|<[a-z_]{1,20}\|>|</?s>|<(?:start|end)_of_[a-z]+>|\[/?[A-Z_]{2,20}\]")
+NAMED = DOCS.parent / "prep_assets" / "text" / "named"
 
 
 @dataclass(frozen=True)
@@ -41,8 +53,8 @@ class Example:
         return f"[{self.title}](../{self.page}#{self.anchor})"
 
 
-def pages() -> dict[str, str]:
-    """Path → Markdown of every such page."""
+def pages(templates: Path | None = None) -> dict[str, str]:
+    """Path → Markdown of every such page. `templates`: a folder of further ones for the gallery."""
     commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     shown = list(examples())
     found = {f"commands/{name}.md": command_page(name, command, shown) for name, command in sorted(commands.items())}
@@ -57,7 +69,74 @@ def pages() -> dict[str, str]:
     found |= {f"checks/{name}.md": check_page(name, says) for name, says in sorted(told.items())}
     intro = "Together, with tables of corruptions: [Checks](../checks.md)."
     found["checks/index.md"] = index("Checks, one by one", intro, told, lambda name: next(iter(told[name].values())))
+    found["templates/gallery.md"] = gallery(sorted(templates.glob("*.jinja")) if templates else [])
     return found
+
+
+CHAT = [
+    {"role": "system", "content": "Answer in one sentence."},
+    {"role": "user", "content": "What is 3 * 4?"},
+    {"role": "assistant", "reasoning_content": "Three fours.", "content": "It is 12."},
+    {"role": "user", "content": "And 2 more?"},
+    {"role": "assistant", "reasoning_content": "12 + 2.", "content": "Then it is 14."},
+]
+"""What each template of the gallery writes; without reasoning or the system prompt where it has no place for them."""
+
+
+def gallery(further: Sequence[Path]) -> str:
+    """The same chat by every template, with what is trained marked."""
+    named = {name: name for name in named_templates()}
+    named |= {path.stem: str(path) for path in further}
+    parts = [
+        "# Gallery of masks",
+        "One chat by each template, made by `tools/site/pages.py`: what is marked is trained, stop tokens included. "
+        + str(len(named))
+        + " templates.",
+    ]
+    for name, template in sorted(named.items()):
+        source = Path(template) if template.endswith(".jinja") else NAMED / f"{template}.jinja"
+        with TemporaryDirectory() as folder:
+            shown, left_out = marked_chat(template, tokenizer_for(source.read_text("utf-8"), Path(folder) / "tokenizer"))
+        said = f" Without {' and '.join(left_out)}, for which it has no place." if left_out else ""
+        parts.append(
+            f"## {name}\n\n<pre style='white-space: pre-wrap'>{shown}</pre>{said}"
+            if shown
+            else f"## {name}\n\nIts render does not show where texts stand, so a build stops."
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def tokenizer_for(source: str, folder: Path) -> Path:
+    """The shipped tokenizer, with the control tokens that a template names: what ends a turn is one."""
+    shutil.copytree(DOCS.parent / "configs" / "tokenizer", folder)
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.add_special_tokens(sorted({*_CONTROL.findall(source)}))
+    backend.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def marked_chat(template: str, tokenizer: Path) -> tuple[str, list[str]]:
+    """The chat as HTML, and what was left out of it; nothing where the template is refused."""
+    plain = [{key: value for key, value in message.items() if key != "reasoning_content"} for message in CHAT]
+    for chat, left_out in (
+        (CHAT, []),
+        (plain, ["reasoning"]),
+        (CHAT[1:], ["a system prompt"]),
+        (plain[1:], ["reasoning", "a system prompt"]),
+    ):
+        try:
+            rendered = render(chat, tokenizer=tokenizer, template=template)
+        except (Refused, PrepAssetsError):
+            continue
+        trained = [(span.start, span.end) for span in rendered.spans if span.role == "assistant"]
+        answers = {span.turn for span in rendered.spans if span.role == "assistant"}
+        trained += [(stop.start, stop.end) for stop in rendered.stops if stop.turn in answers]
+        html, at = "", 0
+        for start, end in sorted(trained):
+            html += escape(rendered.text[at:start]) + f"<mark>{escape(rendered.text[start:end])}</mark>"
+            at = end
+        return html + escape(rendered.text[at:]), left_out
+    return "", []
 
 
 def index(title: str, intro: str, names: Any, says: Any) -> str:
@@ -135,6 +214,6 @@ def examples() -> Iterator[Example]:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    for name, text in pages().items():
+    for name, text in pages(Path(sys.argv[2]) if len(sys.argv) > 2 else None).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, "utf-8")
