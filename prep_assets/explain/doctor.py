@@ -185,6 +185,8 @@ RULES: Mapping[str, tuple[str, Rule]] = {
     "torchtune": ("torchtune, train_on_input: false", torchtune),
     "open-instruct": ("open-instruct, sft_tulu_tokenize_and_truncate", open_instruct),
     "verl": ("verl, MultiTurnSFTDataset", verl),
+    # for templates of which it knows nothing special it does what verl does
+    "slime": ("slime, MultiTurnLossMaskGenerator with loss_mask_type: qwen", verl),
 }
 """Trainer → its description and rule."""
 

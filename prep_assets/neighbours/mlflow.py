@@ -1,66 +1,14 @@
-"""A version of a store as a data set and a dataset source of MLflow.
-
-MLflow loads this module by its entry point when ``mlflow.data`` is imported; nothing may import it earlier.
-"""
+"""A version of a store as a data set of MLflow, for the input of a run."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from mlflow.data.dataset import Dataset
-from mlflow.data.dataset_source import DatasetSource
+from mlflow.data.dataset import Dataset  # which loads `mlflow_source` by its entry point
 
-from prep_assets.errors import StoreError
 from prep_assets.neighbours.description import Description, Kind
-from prep_assets.stores.manifest import Manifest
-
-
-@dataclass(frozen=True)
-class StoreSource(DatasetSource):  # type: ignore[misc]
-    """A version of a store."""
-
-    where: str
-    content_hash: str
-    build_key: str
-    command: str
-
-    @staticmethod
-    def _get_source_type() -> str:
-        return "prep_assets"
-
-    @staticmethod
-    def _can_resolve(raw_source: Any) -> bool:
-        return False
-
-    @classmethod
-    def _resolve(cls, raw_source: Any) -> StoreSource:
-        raise NotImplementedError
-
-    def load(self) -> Path:
-        """The folder of the version.
-
-        Raises:
-            StoreError: the folder holds no store, or another version.
-        """
-        folder = Path(self.where)
-        if (content := Manifest.read(folder).content_hash) != self.content_hash:
-            raise StoreError(
-                f"{folder} has the content {content[:12]}…, the run was made with {self.content_hash[:12]}…:\n  {self.command}"
-            )
-        return folder
-
-    def to_dict(self) -> dict[str, Any]:
-        """Its fields."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, source_dict: dict[Any, Any]) -> StoreSource:
-        """The inverse of `to_dict`."""
-        return cls(**source_dict)
-
+from prep_assets.neighbours.mlflow_source import StoreSource
 
 # A store as the input of a run, so that a model records its training data.
 #

@@ -44,6 +44,7 @@ TRAINED = {
     "torchtune": ["<|im_start|>assistant\nFour.<|im_end|>\n", "<|im_start|>assistant\nSeven.<|im_end|>\n"],
     "open-instruct": ["Four.<|im_end|>\n", "Seven.<|im_end|>\n"],
     "verl": ["Four.<|im_end|>\n", "Seven.<|im_end|>\n"],
+    "slime": ["Four.<|im_end|>\n", "Seven.<|im_end|>\n"],
 }
 
 

@@ -36,7 +36,8 @@ def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_mlflow_remembers_the_data_of_a_run(mlflow: Any, said: dict[str, Description]) -> None:
     from mlflow.data.dataset_source_registry import register_dataset_source
 
-    from prep_assets.neighbours.mlflow import MlflowDataset, StoreSource
+    from prep_assets.neighbours.mlflow import MlflowDataset
+    from prep_assets.neighbours.mlflow_source import StoreSource
 
     told = said["sft_export_hub"]
     with mlflow.start_run() as run:
