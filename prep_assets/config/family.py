@@ -73,8 +73,8 @@ class Domain(Model):
     )
     speaker_names: Literal["keep", "leave_out", "write"] = Field(
         default="keep",
-        description="The `name` of a message, unless a tool's: keep gives it to the template, and refuses a row whose template does not show it; "
-        "leave_out leaves it out, counted; write puts it in front of the text, `ann: …`.",
+        description="The `name` of a message, unless a tool's: keep gives it to the template, and refuses a row whose template does not "
+        "show it; leave_out drops and counts it; write puts it in front of the text, `ann: …`.",
     )
     redact: tuple[PrivateKind, ...] = Field(
         default=(),
@@ -653,8 +653,8 @@ class Family(Model):
     )
     workers: Workers = Field(
         default="auto",
-        description="How many processes work at a time, on the parts of a large store or each on a small domain; "
-        "auto: as many as there are processors, and memory for. It changes no byte.",
+        description="Processes at a time, on the parts of a large store or each on a small domain; auto: as many as there are "
+        "processors and memory for. It changes no byte.",
     )
     cluster: Cluster = Cluster()
     licence: Licence | None = Field(
@@ -683,8 +683,8 @@ class Images(Model):
     image_patches: int = Field(default=1, ge=1, le=MOST_PATCHES, description="How many of these tokens stand for one image.")
     image_tokens: ImageTokens | None = Field(
         default=None,
-        description="The rule of the model's processor for how many tokens stand for an image, by its resolution, e.g. {rule: processor}: as the "
-        "preprocessor_config.json beside the tokenizer says. null: image_patches.",
+        description="The processor's rule for how many tokens stand for an image, e.g. {rule: processor}: as preprocessor_config.json "
+        "beside the tokenizer says. null: image_patches.",
     )
 
 
@@ -698,8 +698,8 @@ class Chat(Family):
     template_options: dict[str, Any] = Field(default={}, description="Further variables for the template, e.g. {enable_thinking: false}.")
     training_template: str | None = Field(
         default=None,
-        description="A .jinja file: the template with {% generation %} tags, as TRL keeps it for most model families. Wherever it renders the same, what it "
-        "marks is a third derivation of masks. null: tags of the template's own, if it has any.",
+        description="A .jinja file with {% generation %} tags, as TRL keeps it for most model families: where it renders the same, its "
+        "tags are a third derivation of masks. null: the template's own tags, if any.",
     )
     reasoning: Literal["auto", "inline", "field"] = Field(
         default="auto",

@@ -35,13 +35,12 @@ class Pretrain(Images, Family):
     blend: WindowBlend | None = Field(default=None, description="In which order a trainer sees windows of all domains: pretrain_blend.")
     append_eod: bool = Field(
         default=True,
-        description="Whether documents end with the end-of-text token. false: ids do not say where a document ends, so trainers that read windows "
-        "take two for one, and exports that keep no borders are refused.",
+        description="Whether documents end with the end-of-text token; false: windows run from one into the next, and exports without borders are refused.",
     )
     split_sentences: str | None = Field(
         default=None,
-        description="Language of nltk's Punkt model, e.g. english: documents are cut into sentences, each is tokenized for itself, and their borders "
-        "are kept. null: whole documents.",
+        description="Language of nltk's Punkt model, e.g. english: sentences are tokenized one by one, and their borders kept. null: "
+        "whole documents.",
     )
     bos: Bos = Field(
         default="auto", description="Whether documents begin with the begin-of-text token; auto: where the tokenizer itself writes it."
@@ -51,8 +50,8 @@ class Pretrain(Images, Family):
 Form = Literal["auto", "text", "messages"]
 FORM: Form = Field(
     default="auto",
-    description="text: prompts and answers are strings, and rows that do not fit are refused; messages: lists of {role, content}, with reasoning, "
-    "tool calls and tools; auto: strings where all rows of a store fit in them, else messages.",
+    description="text: strings, and rows that do not fit are refused; messages: lists of {role, content}, with reasoning, tool calls and tools; "
+    "auto: strings where all rows of a store fit, else messages.",
 )
 
 
@@ -79,8 +78,7 @@ class Sft(Images, Chat):
     train_turns: Literal["all", "last"] = Field(default="all", description="Train all turns that `mask` says, or only the last of them.")
     expand: Literal["none", "turns"] = Field(
         default="none",
-        description="turns: a record whose reasoning the template leaves out of history becomes one example for each answer, history as the model "
-        "sees it.",
+        description="turns: a record whose reasoning the template leaves out of history becomes one example for each answer.",
     )
     train_thinking: bool = Field(default=True, description="Train reasoning inside a trained turn.")
     train_tool_calls: bool = Field(default=True, description="Train tool calls inside a trained turn.")
@@ -117,8 +115,8 @@ class Preference(Chat):
     shuffle: bool = Field(default=True, description="Shuffle the training file.")
     truncation: Literal["drop", "end"] = Field(
         default="drop",
-        description="A side of a pair longer than max_seq_len: refuse the pair, or cut the side's end off; refused where no answer is left, or "
-        "both are left equal.",
+        description="A side longer than max_seq_len: refuse the pair, or cut the side's end off; refused where no answer is left, or "
+        "both are equal.",
     )
     form: Form = FORM
 

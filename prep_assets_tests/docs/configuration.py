@@ -64,7 +64,10 @@ def table(model: type[BaseModel]) -> str:
 
 
 def _row(key: str, field: FieldInfo) -> str:
-    cells = [f"`{key}`", _kind(field.annotation, field.metadata), _default(field), field.description or _first_line(field.annotation)]
+    kind = _kind(field.annotation, field.metadata)
+    if field.default is None:
+        kind = kind.removesuffix(", or null")
+    cells = [f"`{key}`", kind, _default(field), field.description or _first_line(field.annotation)]
     return "| " + " | ".join(cell.replace("|", "\\|").replace("<", "\\<") for cell in cells) + " |"
 
 
@@ -116,6 +119,10 @@ def _plural(annotation: Any) -> str:
 
 
 def _bounds(metadata: list[Any]) -> Iterator[str]:
+    ends = {kind: getattr(bound, kind.__name__.lower()) for bound in metadata for kind in (Ge, Le) if isinstance(bound, kind)}
+    if len(ends) == 2:
+        yield f"{ends[Ge]}..{ends[Le]}"
+        return
     for bound in metadata:
         for kind, sign in ((Ge, "≥"), (Gt, ">"), (Le, "≤"), (Lt, "<")):
             if isinstance(bound, kind):

@@ -1,5 +1,5 @@
 """What the first audit found wrong and silent, accepted and ignored, or not caught, and the test that failed on each of them then; and what README and the
-page about masks claim, with the test that shows it.
+pages about masks and checks claim, with the test that shows it.
 
 A place is a file of the tests and a text in it. Whoever changes a claim looks whether its tests still show it.
 """
@@ -133,6 +133,24 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "proofs/test_mutations.py::def test_conversations",
         ),
     },
+    "docs/checks.md": {
+        "decode to exactly the texts that must be trained": ("proofs/test_mask.py::def test_wrong_masks",),
+        "the reference library's ids for a fresh render of its source": (
+            "tokenization/test_load.py::Audit W14:",
+            "proofs/test_ids_again.py::def test_one_other_id_of_any_document_is_found",
+        ),
+        "every row of the sources is stored once, on its side of the split": (f"{MISPLACED}::def test_a_misplaced_row_is_seen",),
+        "pieces fill each row from its start without gap or overlap": ("proofs/test_rows.py::def test_a_table_that_is_not_sound",),
+        "each is under `ignore` or has a": (
+            "graph/test_schemas.py::Audit W11",
+            "proofs/test_accounting.py::def test_fields_are_counted_again",
+        ),
+        "every gold equals a second reading": ("proofs/test_gold.py::def test_golds_that_no_other_code_finds_are_counted_apart",),
+        "no training prompt is held out": ("proofs/test_pairs.py::def test_a_prompt_on_both_sides",),
+        "every file has the size and sha256 of the manifest": (
+            "proofs/test_integrity_and_quarantine.py::def test_harm_to_any_file_is_seen_and_named",
+        ),
+    },
     "README.md": {
         "rebuilt byte for byte": ("graph/test_builds.py::def test_whole_trees_are_equal_to_the_byte",),
         "traced back to their source records": ("explain/test_trace.py::def test_the_source_alone_gives_every_token",),
@@ -151,20 +169,6 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "where they make a draft": ("engine/test_build.py::def test_a_draft_that_is_published",),
         "a store that fails one is not published": ("engine/test_build.py::def test_a_store_that_fails_a_check_is_not_published",),
         "shows that each is caught": ("proofs/test_selftest.py::def test_every_corruption_is_caught",),
-        "the trained tokens decode to exactly the texts": ("proofs/test_mask.py::def test_wrong_masks",),
-        "ids are the published tokenizer's": (
-            "tokenization/test_load.py::Audit W14:",
-            "proofs/test_ids_again.py::def test_one_other_id_of_any_document_is_found",
-        ),
-        "every row of the sources, read a second time": (f"{MISPLACED}::def test_a_misplaced_row_is_seen",),
-        "lengths, dtypes, ids, document borders": ("proofs/test_rows.py::def test_a_table_that_is_not_sound",),
-        "every field of a row was read": (
-            "graph/test_schemas.py::Audit W11",
-            "proofs/test_accounting.py::def test_fields_are_counted_again",
-        ),
-        "every gold equals a second reading": ("proofs/test_gold.py::def test_golds_that_no_other_code_finds_are_counted_apart",),
-        "no prompt in both train and test": ("proofs/test_pairs.py::def test_a_prompt_on_both_sides",),
-        "every file is what its manifest says": ("proofs/test_integrity_and_quarantine.py::def test_harm_to_any_file_is_seen_and_named",),
         "leaves nothing that can be read": ("stores/test_crashes.py::def test_a_killed_build_leaves_the_old_store",),
         "whatever the worker, the folder, the hash seed": (
             "graph/test_workers.py::def test_a_worker_that_is_killed_in_the_middle_changes_no_byte",

@@ -1,4 +1,4 @@
-"""What attacks found: each row of the table in docs/reliability.md names files of the package and tests that are there."""
+"""What attacks found: each row of the table in harness/findings.md names files of the package and tests that are there."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ import pytest
 
 from prep_assets_tests.conftest import ROOT
 
-PAGE = (ROOT / "docs" / "reliability.md").read_text("utf-8")
-ROWS = [
-    [cell.strip() for cell in line.strip("| ").split(" | ")]
-    for line in PAGE.partition("## What attacks found")[2].partition("\n## ")[0].splitlines()
-    if re.match(r"\| (F|R|Design )\d", line)
-]
+PAGE = (ROOT / "prep_assets_tests" / "harness" / "findings.md").read_text("utf-8")
+ROWS = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in PAGE.splitlines() if re.match(r"\| (F|R|Design )\d", line)]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].split(" ")[0] + row[0].split(" ")[1])

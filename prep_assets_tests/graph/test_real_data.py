@@ -293,7 +293,7 @@ def test_token_counts_by_the_tokenizers_library_alone(real_data: Path) -> None:
 
 
 SECTION = re.compile(r"(<!-- measured: reasoning -->\n).*?(<!-- end of measured -->)", re.DOTALL)
-REAL_REASONING_HEAD = "| template | file | read | kept | refused |\n|---|---|---|---|---|\n"
+REAL_REASONING_HEAD = "| file | read | kept | refused | templates |\n|---|---|---|---|---|\n"
 TEMPLATES = (
     *("deepseekv3", "diffusion_gemma", "glm4moe_training", "gptoss", "nemotron_3_nano"),
     *("qwen3", "qwen3_5_think", "qwen3_6", "qwen3_training"),
@@ -302,7 +302,7 @@ REASONING = "llama_factory/reason_tool_use_demo_50.jsonl"
 
 
 def measured(real_data: Path, name: str, folder: Path) -> tuple[list[str], list[str]]:
-    """Lines of the table, and checks that do not hold."""
+    """What becomes of each file, as cells of the table, and checks that do not hold."""
     domains: dict[str, Any] = {
         "gsm8k": {"files": [str(real_data / "gsm8k" / "train.jsonl")], "schema": "gsm8k", "max_items": 200},
         "tools": {"files": [str(real_data / REASONING)], "schema": "messages"},
@@ -317,20 +317,22 @@ def measured(real_data: Path, name: str, folder: Path) -> tuple[list[str], list[
         except PrepAssetsError as error:
             found = re.search(r"all ([\d,]+) records were refused \((.*?)\)\.", str(error))
             assert found is not None, error
-            lines.append(f"| {name} | {each} | {found[1]} | 0 | {found[2]} |\n")
+            lines.append(f"{each} | {found[1]} | 0 | {found[2]}")
             continue
         counts, why = published.manifest.counts, Counter(f"`{refusal.reason}`" for refusal in refusals(published))
-        lines.append(
-            f"| {name} | {each} | {counts['read']} | {counts['kept']} | {', '.join(f'{r} {n}' for r, n in sorted(why.items()))} |\n"
-        )
+        lines.append(f"{each} | {counts['read']} | {counts['kept']} | {', '.join(f'{r} {n}' for r, n in sorted(why.items()))}")
         faults += [f"{name}/{each}: {check}" for check in failing(workspace, published)]
     return lines, faults
 
 
 @pytest.fixture(scope="module")
 def found(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], list[str]]:
-    every = [measured(real_data, name, tmp_path_factory.mktemp(name)) for name in TEMPLATES]
-    return [line for lines, _ in every for line in lines], [fault for _, faults in every for fault in faults]
+    every = {name: measured(real_data, name, tmp_path_factory.mktemp(name)) for name in TEMPLATES}
+    rows: dict[str, list[str]] = {}
+    for name, (lines, _) in every.items():
+        for line in lines:
+            rows.setdefault(line, []).append(name)
+    return [f"| {line} | {', '.join(names)} |\n" for line, names in rows.items()], [each for _, faults in every.values() for each in faults]
 
 
 def test_every_check_holds(found: tuple[list[str], list[str]]) -> None:

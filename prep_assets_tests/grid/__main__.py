@@ -93,17 +93,18 @@ def _line(found: Found) -> str:
 
 
 def by_template(done: Sequence[Found]) -> str:
-    """What all units found, and a line for each template, over its tokenizers and data sets."""
-    lines = []
+    """What all units found, and a line for templates of equal figures, over their tokenizers and data sets."""
+    lines = defaultdict[str, list[str]](list)
     for name, shipped in dict.fromkeys((found["unit"][0], found["unit"][1]) for found in sorted(done, key=lambda found: found["unit"][:2])):
         mine = [found for found in done if found["unit"][:2] == [name, shipped]]
         refused = ", ".join(f"`{reason}` {count:,}" for reason, count in sorted(_reasons(mine).items()))
         read, kept, tagged = _sums(mine)
-        lines.append(f"| {name}{' (shipped)' * shipped} | {read:,} | {kept:,} | {tagged:,} | {refused} |\n")
+        lines[f"{read:,} | {kept:,} | {tagged:,} | {refused}"].append(f"{name}{' (shipped)' * shipped}")
     read, kept, tagged = _sums(done)
     faults = sum(len(cell["faults"]) for found in done for cell in found["cells"].values())
     said = f"{len(done)} units: {read:,} rows read, {kept:,} kept, {tagged:,} of them by tags too, {faults} faults.\n\n"
-    return f"{said}| template | read | kept | of them by tags too | refused |\n|---|---|---|---|---|\n{''.join(lines)}"
+    rows = "".join(f"| {', '.join(names)} | {figures} |\n" for figures, names in lines.items())
+    return f"{said}| templates | read of each | kept | of them by tags too | refused |\n|---|---|---|---|---|\n{rows}"
 
 
 def _sums(done: Sequence[Found]) -> tuple[int, int, int]:

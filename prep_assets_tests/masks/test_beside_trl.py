@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from prep_assets.text.vocabulary import load_vocabulary
 from prep_assets_tests.masks.trl import as_read, names, rows, runs, tokenizer_folder, trl_labels
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "masks.md"
-HEAD = "| family | rows compared | labels equal | TRL also trains | we also train |\n|---|---|---|---|---|\n"
+HEAD = "| families | rows compared | labels equal | TRL also trains | we also train |\n|---|---|---|---|---|\n"
 SECTION = re.compile(r"(<!-- measured: beside trl -->\n).*?(<!-- end of measured -->)", re.DOTALL)
 
 
@@ -39,10 +39,10 @@ class Beside:
     theirs: Counter[str] = field(default_factory=Counter)
     ours: Counter[str] = field(default_factory=Counter)
 
-    def line(self, family: str) -> str:
-        return (
-            f"| {family} | {self.compared} of {self.compared + self.refused} | {self.equal} | {_said(self.theirs)} | {_said(self.ours)} |\n"
-        )
+    @property
+    def said(self) -> str:
+        """The cells behind the family's."""
+        return f"{self.compared} of {self.compared + self.refused} | {self.equal} | {_said(self.theirs)} | {_said(self.ours)}"
 
 
 def _said(found: Counter[str]) -> str:
@@ -90,7 +90,10 @@ def beside(real_data: Path, name: str, folder: Path) -> Beside:
 @pytest.fixture(scope="module")
 def table(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     found = {name: beside(real_data, name, tmp_path_factory.mktemp(name)) for name in names(real_data)}
-    return HEAD + "".join(each.line(name.removesuffix("_training").replace("_", "-")) for name, each in found.items())
+    rows = defaultdict[str, list[str]](list)
+    for name, each in found.items():
+        rows[each.said].append(name.removesuffix("_training").replace("_", "-"))
+    return HEAD + "".join(f"| {', '.join(families)} | {said} |\n" for said, families in rows.items())
 
 
 def test_the_page_says_how_our_labels_differ_from_those_of_trl(table: str) -> None:

@@ -76,17 +76,18 @@ def page() -> str:
     parts = [
         "# The museum of silent bugs",
         "",
-        f"{sum(map(len, rooms.values()))} incidents in which public projects trained on wrong data and nothing raised. Each is a test in "
-        "`prep_assets_tests/museum/`: the smallest input, the historical wrong output built on purpose, the check that fails on it, and "
-        "our own build, which passes. In the pictures trained tokens are green and underlined.",
+        f"Look up whether a silent bug can happen to you: {sum(map(len, rooms.values()))} incidents in which public projects trained on wrong data "
+        "and nothing raised. Each is a test in `prep_assets_tests/museum/`: the smallest input, the wrong output built on purpose, the check that "
+        "fails on it, and our own build, which passes. In the pictures trained tokens are green and underlined.",
         "",
     ]
     for room, exhibits in rooms.items():
-        parts += [f"## {room}", "", *(line for label in exhibits for line in _entry(label))]
+        parts += [f"## {room}", "", f"Tests: `{ROOMS[room]}`.", "", *(line for label in exhibits for line in _entry(label))]
     return "\n".join(parts).rstrip() + "\n"
 
 
 def _entry(label: Label) -> list[str]:
-    shown = [f"![{label.title}](images/museum/{label.number:02}.svg)", ""] if label.picture.is_file() else []
-    rows = [f"- **{field}**: {label.fields[field]}" for field in FIELDS]
-    return [f"### {label.number}. {label.title}", "", *rows, f"- **Test**: `{label.test}`", "", *shown]
+    shown = [f"![Exhibit {label.number}](images/museum/{label.number:02}.svg)", ""] if label.picture.is_file() else []
+    year, hit, cost, stopped = (label.fields[field] for field in FIELDS)
+    told = f"{year.replace(' – ', '–')}: {hit}. {cost} **Stopped by:** {stopped.rstrip('.')} (`{label.test.partition('::')[2]}`)."
+    return [f"### {label.number}. {label.title}", "", told, "", *shown]

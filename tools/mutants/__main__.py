@@ -1,7 +1,7 @@
 """``python -m mutants MODULE…``: change the proofs one place at a time, and see whether their direct tests fail.
 
 Modules are files of the room of proofs: all of them if none is named, and with the name ``changed`` those that differ from what the page measured.
-A survivor that `docs/mutants.md` does not list makes the run fail. PREP_ASSETS_WRITE_DOCS=1 writes the figures there.
+A survivor that `survivors.md` beside this file does not list makes the run fail. PREP_ASSETS_WRITE_DOCS=1 writes the figures to `docs/mutants.md`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from mutants.changed import Changed
-from mutants.page import PAGE, Figure, figures, written
+from mutants.page import PAGE, SURVIVORS, Figure, figures, written
 from mutants.session import Session
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ def main() -> int:
         if noticed and os.environ.get("PREP_ASSETS_WRITE_DOCS"):
             PAGE.write_text(written({key: figure for key, figure in (figures() | {name: found[name]}).items() if key in sources}), "utf-8")
     noticed, tried = (sum(getattr(figure, field) for figure in found.values()) for field in ("noticed", "tried"))
-    print(f"{noticed:,} of {tried:,} changes are noticed; {unlisted:,} of the others are not listed in {PAGE.relative_to(ROOT)}")
+    print(f"{noticed:,} of {tried:,} changes are noticed; {unlisted:,} of the others are not listed in {SURVIVORS.relative_to(ROOT)}")
     return int(unlisted > 0)
 
 
@@ -64,7 +64,7 @@ def tests_of(name: str) -> list[Path]:
 
 
 def module(name: str) -> tuple[int, int, int]:
-    """Try all changes of one module: how many were noticed, how many there are, and how many of the others the page does not list."""
+    """Try all changes of one module: how many were noticed, how many there are, and how many of the others the list of survivors lacks."""
     whole = f"prep_assets.{ROOM}.{name}"
     tests = tests_of(name)
     changed = Changed.of(whole, ROOT / "prep_assets" / ROOM / f"{name}.py")
@@ -87,7 +87,7 @@ def module(name: str) -> tuple[int, int, int]:
     left = {mutant: fate for mutant, fate in session.fates.items() if fate in ("survived", "no tests")}
     print(f"{name}: {len(mutants) - len(left):,} of {len(mutants):,}", flush=True)
     unlisted = 0
-    listed = PAGE.read_text("utf-8").partition(f"\n## `{name}`\n")[2].partition("\n## ")[0]
+    listed = SURVIVORS.read_text("utf-8").partition(f"\n## `{name}`\n")[2].partition("\n## ")[0]
     for mutant, fate in left.items():
         before, after = changed.difference(mutant)
         known = f"\n- `{after}`" in listed

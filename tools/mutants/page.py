@@ -1,4 +1,4 @@
-"""The page of figures: read, and written again."""
+"""The page of figures: read, and written again; and the list of survivors that mean nothing."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mutants.md"
+SURVIVORS = Path(__file__).with_name("survivors.md")
 _ROW = re.compile(r"^\| `(\w+)` \| ([\d,]+) \| ([\d,]+) \| [^|]+ \| `(\w+)` \|$", re.MULTILINE)
-_TABLE = re.compile(r"Of [\d,]+ changes in .*?(?=\n\n## |\Z)", re.DOTALL)
+_TABLE = re.compile(r"Of [\d,]+ changes in .*(?=\n\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ from prep_assets.text.load_template import named_templates
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 WIDTH = 80  # as wide as a page of the site
 _LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(#[^)\s]*)?\)")
+_ROW = re.compile(r"^\| `(\w+)` \| ([^|]+) \|$", re.MULTILINE)
 _CONTROL = re.compile(r"<[|｜][^<>{}'\"\s]{1,40}>|<[a-z_]{1,20}\|>|</?s>|<(?:start|end)_of_[a-z]+>|\[/?[A-Z_]{2,20}\]")
 NAMED = DOCS.parent / "prep_assets" / "text" / "named"
-_ROW = re.compile(r"^\| ([^|]+) \| `(\w+)` \|$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,8 @@ def check_page(name: str, says: dict[str, str]) -> str:
     """A check: its part of the page of checks, the corruptions that it must catch, and the stores that have it with what it says of each."""
     page = (DOCS / "checks.md").read_text("utf-8")
     body = re.split(r"^## ", page.partition(f"\n## `{name}`\n")[2], maxsplit=1, flags=re.MULTILINE)[0].strip()
-    corruptions = [what for what, by in _ROW.findall(page) if by == name]
+    table = page.partition("## The selftest")[2]
+    corruptions = [what for by, listed in _ROW.findall(table) if by == name for what in listed.split("; ")]
     parts = [f"# Check `{name}`", moved(body, "checks.md")]
     if corruptions:
         listed = "\n".join(f"- {what}" for what in corruptions)
