@@ -9,17 +9,17 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from prep_assets.engine.execute import seconds_of
 from prep_assets.engine.plan import Step
 from prep_assets.errors import PrepAssetsError
 from prep_assets.graph.graph import assets_of, upstream_of
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.files import Kept, dumps, loads
-from prep_assets.stores.manifest import differences, digest
+from prep_assets.stores.files import dumps
+from prep_assets.stores.manifest import differences
 
 SHOWN = 40
 """Characters of a value."""
 FIGURES = ("read", "kept", "rows", "tokens", "trained_tokens")
-_TOOK = Kept("took", 4096)
 _HASH = re.compile(r'"([0-9a-f]{8})[0-9a-f]{24,}"')
 
 
@@ -86,18 +86,3 @@ def out_of_date_then(workspace: Workspace, steps: Sequence[Step]) -> Iterator[st
             if key not in planned and inputs & changing and workspace.place(*key).exists:
                 changing.add(key)
                 yield workspace.place(*key).label
-
-
-def keep_seconds(workspace: Workspace, asset: str, partition: str, seconds: float) -> None:
-    """Note how long a build and its checks took."""
-    _TOOK.keep(_key(workspace, asset, partition), dumps(round(seconds, 3)).encode())
-
-
-def seconds_of(workspace: Workspace, asset: str, partition: str) -> float | None:
-    """How long the last build and its checks took on this machine; `None` if that is not known."""
-    stored = _TOOK.find(_key(workspace, asset, partition))
-    return None if stored is None else float(loads(stored))
-
-
-def _key(workspace: Workspace, asset: str, partition: str) -> str:
-    return digest([str(workspace.where), asset, partition])
