@@ -59,7 +59,7 @@ WRONG = [
     ("preference", "rl_prompt", "Pair"),
     ("sft", "preference", "Sample"),
     ("sft", "gsm8k_prompt", "Sample"),
-    ("pretrain", "group", "Sample"),
+    ("pretrain", "stepwise", "Sample"),
     ("rl", "messages", "Prompt"),
 ]
 
