@@ -573,21 +573,21 @@ def test_rollouts(kit: Any, name: str, full: Any, bare: Any) -> None:
     assert name != "a response lost" or changes(kit.ROLLOUT_MUTATIONS, name, [longer], 1)[0][0].responses == (ONE, TWO)
 
 
-JUDGED = Stepwise("a", ("One.", "One.Two."), (1.0, 0.0), 0, (("One.", 1.0), ("Two.", 0.0)))
+JUDGED = Stepwise("a", ("One.", "One.Two.", "One.Two.Three."), (1.0, 0.0, 0.5), 0, (("One.", 1.0), ("Two.", 0.0), ("Three.", 0.5)))
 
 
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [
-        ("ends of steps before their last characters", replace(JUDGED, texts=["One", "One.Two"])),
-        ("rewards of steps exchanged", replace(JUDGED, rewards=[0.0, 1.0])),
-        ("the end of a step lost", replace(JUDGED, texts=("One.",), rewards=(1.0,))),
+        ("ends of steps before their last characters", replace(JUDGED, texts=["One", "One.Two", "One.Two.Three"])),
+        ("rewards of steps exchanged", replace(JUDGED, rewards=[0.5, 0.0, 1.0])),
+        ("the end of a step lost", replace(JUDGED, texts=("One.", "One.Two."), rewards=(1.0, 0.0))),
         ("a reward between steps", replace(JUDGED, elsewhere=1)),
-        ("rewards of steps negated", replace(JUDGED, rewards=[0.5, 1.5])),
+        ("rewards of steps negated", replace(JUDGED, rewards=[0.5, 1.5, 1.0])),
     ],
 )
 def test_rewards_of_steps(kit: Any, name: str, wanted: Stepwise) -> None:
     assert check_steps([JUDGED]).passed and not check_steps([wanted]).passed
     assert changes(kit.STEP_MUTATIONS, name, [JUDGED, JUDGED], 2)[1] == [wanted]
-    same = replace(JUDGED, rewards=(1.0, 1.0))
+    same = replace(JUDGED, rewards=(1.0, 1.0, 1.0))
     assert name != "rewards of steps exchanged" or changes(kit.STEP_MUTATIONS, name, [same], 1) == [None]
