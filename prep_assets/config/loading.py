@@ -101,10 +101,15 @@ def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
+DEEPEST = 100
+"""Levels of a configuration's values, as many as JSON of strangers may have."""
+
+
 @bounded_cache("configurations", 64)
 def _parse_family(name: str, text: str, path: Path) -> Family:
     """The model of a file's text. It is frozen, so callers with the same text share one."""
     try:
+        _require_shallow(text)
         values = yaml.load(text, Loader=_UniqueKeys)
     except (
         yaml.YAMLError,
@@ -118,6 +123,15 @@ def _parse_family(name: str, text: str, path: Path) -> Family:
         )
     family: Family = parse(FAMILIES[name], values, str(path))
     return family
+
+
+def _require_shallow(text: str) -> None:
+    """Raise on values nested deeper than `DEEPEST`: the loader, which is C, recurses into them until its stack ends with the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise yaml.YAMLError(f"line {event.start_mark.line + 1 if event.start_mark else '?'} is nested more than {DEEPEST} deep")
 
 
 def parse(model: type[Any], values: Mapping[str, Any], where: str) -> Any:

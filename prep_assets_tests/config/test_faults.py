@@ -142,3 +142,11 @@ def test_a_file_that_is_no_utf8_not_there_or_a_folder(tmp_path: Path) -> None:
     (tmp_path / "rl.yaml").mkdir()
     with pytest.raises(ConfigError, match=r"rl\.yaml cannot be read"):
         load_family("rl", tmp_path)
+
+
+@pytest.mark.parametrize("text", ["a: " + '{"a":' * 200_000, "a: " + "[" * 200_000, "".join(" " * depth + "a:\n" for depth in range(300))])
+def test_what_is_nested_too_deeply_is_an_error_and_not_the_end_of_the_process(tmp_path: Path, text: str) -> None:
+    """The loader of libyaml recurses in C, where nothing ends but the process."""
+    (tmp_path / "sft.yaml").write_text(text)
+    with pytest.raises(ConfigError, match="is nested more than 100 deep"):
+        load_family("sft", tmp_path)
