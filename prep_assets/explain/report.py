@@ -291,22 +291,22 @@ def render(page: Mapping[str, Any], data: Mapping[str, Any], chunks: Iterable[An
     script = _file("page.js")
     packed_data = {name: packed(value) for name, value in (*data.items(), *((f"rows-{at}", chunk) for at, chunk in enumerate(chunks)))}
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return rendered_page("page", page={**page, "served": served}, data=packed_data, script=Markup(script), script_hash=digest)
+    return _render_template("page", page={**page, "served": served}, data=packed_data, script=Markup(script), script_hash=digest)
 
 
 def trace_page(title: str, shown: str) -> str:
     """The page of a trace, given as visible text."""
-    return rendered_page("trace", title=title, shown=escape(shown))
+    return _render_template("trace", title=title, shown=escape(shown))
 
 
 def attestation_page(document: Mapping[str, Any], signer: str) -> str:
     """The page of a document of `prep_assets.neighbours.attestation`; `signer` says whose signature it has."""
-    return rendered_page("attestation", signer=signer, sha256=document["sha256"], **document["attestation"])
+    return _render_template("attestation", signer=signer, sha256=document["sha256"], **document["attestation"])
 
 
 def first_page(assets: Mapping[str, Sequence[Published]], link: str = "{}.html") -> str:
     """The index page; `link` is a format string for the address of an asset's page."""
-    return rendered_page("index", lines=[_asset_line(name, stores, link) for name, stores in assets.items() if stores])
+    return _render_template("index", lines=[_asset_line(name, stores, link) for name, stores in assets.items() if stores])
 
 
 def _asset_line(name: str, stores: Sequence[Published], link: str) -> dict[str, Any]:
@@ -327,8 +327,7 @@ def _asset_line(name: str, stores: Sequence[Published], link: str) -> dict[str, 
     }
 
 
-def rendered_page(name: str, **values: Any) -> str:
-    """A page from the template of its name."""
+def _render_template(name: str, **values: Any) -> str:
     template = _environment().get_template(f"{name}.html.jinja")
     return str(template.render(**values, style=Markup(_file("page.css")), version=__version__))
 
@@ -348,18 +347,12 @@ def _environment() -> Any:
     environment.filters["number"] = _number
     environment.filters["percent"] = lambda value: "" if value is None else f"{value:.1%}"
     environment.filters["size"] = _size
-    environment.filters["fields"] = lambda entries, *names: [[_cell(entry[name]) for name in names] for entry in entries]
     return environment
 
 
 def _make_visible(value: Any) -> Any:
     """Make what a template writes visible, before jinja2 escapes it."""
     return value if isinstance(value, Markup) else one_line(str(value))
-
-
-def _cell(value: Any) -> Any:
-    """A value in words."""
-    return ("yes" if value else "no") if isinstance(value, bool) else ", ".join(value) if isinstance(value, list) else value
 
 
 def _file(name: str) -> str:

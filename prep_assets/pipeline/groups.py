@@ -129,8 +129,8 @@ def _check_turns(ids: npt.NDArray[Any], mask: npt.NDArray[np.uint8], turns: Sequ
             detail = f"response {number}: an answer ends before {stop!r} at token {start}, which the mask says was not sampled"
             raise Refused("stop_not_sampled", detail, stage="tokenize")
     runs = [(bool(mask[start]), vocabulary.decode(ids[start:end])) for start, end in pairwise(borders)]
-    if not said[0][0] or not runs[0][0]:
-        runs = runs[1:] if not runs[0][0] else runs  # what ends the prompt
+    if not runs[0][0]:
+        runs = runs[1:]  # what ends the prompt: a response begins with an answer
     if runs and not runs[-1][0] and said[-1][0]:
         runs = runs[:-1]  # what the template writes behind the last turn
     if [is_sampled for is_sampled, _ in runs] != [is_answer for is_answer, _ in said]:

@@ -140,11 +140,10 @@ class ImageFiles(Struct, frozen=True, dict=True):
             )
         file = self._place(path)
         try:
-            try:
-                is_file = stat.S_ISREG(file.stat().st_mode)
-            except (FileNotFoundError, NotADirectoryError):
-                is_file = False
-            if not is_file:
+            mode = 0
+            with suppress(FileNotFoundError, NotADirectoryError):  # other errors are of files that are there
+                mode = file.stat().st_mode
+            if not stat.S_ISREG(mode):
                 raise Refused("missing_image", f"no file {str(file)[:400]}", stage="render")
             self._reject_escape(file)
             return self._digest(file)

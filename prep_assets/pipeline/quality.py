@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import xxhash
+from msgspec import structs
 
 from prep_assets.config.family import Chat, Family
 from prep_assets.config.models import FAMILIES, Eval, Pretrain, Rl, Sft, family_name
@@ -215,12 +216,9 @@ class Verdicts:
         takes_part, held = self._kept() & (cluster >= 0), np.array(self._held_out, bool)
         tested = np.flatnonzero(takes_part & held)
         of_cluster = dict(zip(cluster[tested][::-1].tolist(), tested[::-1].tolist(), strict=True))
-        for number in np.flatnonzero(takes_part & ~held & np.isin(cluster, cluster[tested])).tolist():
-            detail = f"is like example {of_cluster[int(cluster[number])]} of the domain, which is held out"
-            kind = (step.name, "drop", BOTH_SIDES)
-            self.found[kind] += 1
-            self.first.setdefault(kind, (number, detail))
-            self.dropped[number] = (BOTH_SIDES, f"{detail} ({step.name})")
+        alike = np.flatnonzero(takes_part & ~held & np.isin(cluster, cluster[tested])).tolist()
+        details = {number: f"is like example {of_cluster[int(cluster[number])]} of the domain, which is held out" for number in alike}
+        self._take(structs.replace(step, action="drop"), Judged({number: (BOTH_SIDES, detail) for number, detail in details.items()}), 0)
 
     def _kept(self) -> npt.NDArray[np.bool_]:
         kept = np.ones(self.count, bool)

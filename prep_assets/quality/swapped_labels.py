@@ -70,11 +70,11 @@ def _learned(columns: npt.NDArray[np.int32], values: Floats, row: npt.NDArray[np
     Rows have length 1, so the mean loss curves by a quarter at most, and a step of 4 converges.
     """
     weights = ahead = np.zeros(COLUMNS)
-    count, decay = max(1, int(takes_part.sum())), 1 / max(1, int(takes_part.sum()))
+    count = max(1, int(takes_part.sum()))
     for step in range(_STEPS):
         margins = np.bincount(row, ahead[columns] * values, len(takes_part))
         doubt = 1 / (1 + np.exp(margins))
-        gradient = np.bincount(columns, doubt[row] * values, COLUMNS) / count - decay * ahead
+        gradient = np.bincount(columns, doubt[row] * values, COLUMNS) / count - ahead / count
         before, weights = weights, ahead + 4 * gradient
         ahead = weights + step / (step + 3) * (weights - before)
     return weights

@@ -49,10 +49,8 @@ def judged(published: Published, record: int = 0) -> list[tuple[str, float]]:
     ]
 
 
-@pytest.mark.parametrize("template", ["tokenizer", "chatml", "qwen3", "llama3"])
+@pytest.mark.parametrize("template", ["tokenizer", "chatml", "qwen", "qwen3"])
 def test_each_reward_stands_where_its_step_ends(tmp_path: Path, template: str) -> None:
-    if template == "llama3":
-        pytest.skip("its control tokens are not those of the shipped tokenizer") if "<|eot_id|>" not in BACKEND.get_vocab() else None
     workspace, published = built(tmp_path, [ROW, {**ROW, "labels": [True, False, True]}], template=template)
     found = judged(published)
     assert [text.split("</think>")[-1].strip() for text, _ in found] == [text for text, _ in STEPS]
@@ -129,24 +127,16 @@ def test_what_cannot_be_judged_is_refused(tmp_path: Path, schema: str, row: dict
 
 
 def test_a_step_that_ends_inside_a_token_is_refused(tmp_path: Path) -> None:
-    """A separator that is no border of tokens: two halves of one word."""
-    folder = tmp_path / "a"
-    folder.mkdir()
-    domains = {
-        "solutions": {**domain(jsonl(folder / "rows.jsonl", [{**ROW, "completions": ["the num", "ber is", "14"]}, ROW]), "stepwise")}
-    }
-    workspace = workspace_in(folder, {"rl": {"tokenizer": TOKENIZER, "domains": domains}})
-    published = build(workspace, "rl_groups_by_domain", "solutions")
-    assert refusals(published) == [], "a line break stands between"
-    with pytest.raises(ConfigError, match="separator is empty"):
-        schemas()["stepwise"].factory(separator="")
-    with_space = {**domain(str(folder / "rows.jsonl"), "stepwise"), "options": {"separator": "-"}}
-    jsonl(
-        folder / "rows.jsonl",
-        [{**ROW, "completions": ["It is a -", "- - number", "14"]}, {**ROW, "completions": ["one two", "three", "four"]}],
-    )
-    workspace = workspace_in(folder / "b", {"rl": {"tokenizer": TOKENIZER, "domains": {"solutions": with_space}}})
+    rows = [{**ROW, "completions": ["It is a -", "- - number", "14"]}, {**ROW, "completions": ["one two", "three", "four"]}]
+    source = {**domain(jsonl(tmp_path / "rows.jsonl", rows), "stepwise"), "options": {"separator": "-"}}
+    workspace = workspace_in(tmp_path, {"rl": {"tokenizer": TOKENIZER, "domains": {"solutions": source}}})
     assert [each.reason for each in refusals(build(workspace, "rl_groups_by_domain", "solutions"))] == ["mask_border_inside_token"]
+
+
+def test_an_empty_separator_is_an_error() -> None:
+    for name in ("stepwise", "prm800k"):
+        with pytest.raises(ConfigError, match="separator is empty"):
+            schemas()[name].factory(separator="")
 
 
 @pytest.mark.parametrize("key", ["step_ends", "step_rewards"])
