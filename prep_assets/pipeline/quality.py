@@ -52,9 +52,16 @@ def steps_of(options: Family, name: str) -> list[Configured]:
     """The steps that judge a domain.
 
     Raises:
-        ConfigError: a step or an option that does not exist, or does not fit the domain.
+        ConfigError: a step or an option that does not exist, or does not fit the domain; or examples that are alike may stand on two sides of a split.
     """
-    return configured_steps(options.quality.steps, form_of_domain(options, name))
+    steps = configured_steps(options.quality.steps, form_of_domain(options, name))
+    for step in steps:
+        if step.across and step.clusters and step.action == "note" and len(options.domains) > 1 and holds_out(options, options.domains):
+            raise ConfigError(
+                f"quality step {step.name!r} with `across: true` and `action: note` keeps examples of two domains that are alike, and the family "
+                "holds examples out, so one of them may be trained on and the other tested. Use `action: drop`, or leave `across` out"
+            )
+    return steps
 
 
 def domains_before(family: str, workspace: Workspace, name: str) -> tuple[str, ...]:

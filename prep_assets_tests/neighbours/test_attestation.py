@@ -138,6 +138,7 @@ def test_one_domain_has_only_its_own_sources_and_refusals(tmp_path: Path) -> Non
         **shipped()["sft"],
         "domains": two,
         "mask": {"completion": "train"},
+        "test_fraction": 0.0,
         "quality": {"steps": {"near_duplicates": {"action": "note", "across": True}}},
     }
     workspace = workspace_in(tmp_path, {"sft": options})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,13 @@ def test_twins_in_two_domains_leave_one_in_the_first(tmp_path: Path, monkeypatch
     assert len(left) == 2 * 14, "of the examples that stay"
     monkeypatch.setattr(of_quality, "load_array", lambda path, guards: load_array(path, guards)[::-1])
     assert failing(workspace, judged) == ["verdicts_again"]
+
+
+@pytest.mark.parametrize(("fraction", "action"), [(0.2, "note"), (0.2, "drop"), (0.0, "note")])
+def test_noted_twins_of_two_domains_are_an_error_where_some_are_held_out(tmp_path: Path, fraction: float, action: str) -> None:
+    workspace = across(tmp_path, [1, 100], [3, 101], action=action).overriding("pretrain", {"test_fraction": fraction})
+    with pytest.raises(ConfigError, match="one of them may be trained on") if (fraction, action) == (0.2, "note") else nullcontext():
+        build(workspace, "pretrain_tokens", "second")
 
 
 TWINS = [{"prompt": "Tell a story.", "completion": STORY.format(100 + n // 10) + f" {n}"} for n in range(40)]
