@@ -1,8 +1,9 @@
-"""train-llm-from-scratch's own loaders on our `tlfs` exports."""
+"""train-llm-from-scratch's own loaders on our `tlfs` exports, and its training on our table beside the one that it makes itself."""
 
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 import types
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 
 from prep_assets.exports import export
 from prep_assets_tests.exports.conftest import PAD, ROW_LEN, Stream, Table, some, write_lines
+from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.peers.checkouts import checkout
 
 END = 50_256
@@ -35,7 +37,7 @@ def loaders(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setitem(sys.modules, "tiktoken", tiktoken)
     monkeypatch.syspath_prepend(str(folder))
     yield lambda name: importlib.import_module(f"data_loader.{name}")
-    for name in [name for name in sys.modules if name.split(".")[0] in ("data_loader", "src")]:
+    for name in [name for name in sys.modules if name.split(".")[0] in ("data_loader", "scripts", "src")]:
         del sys.modules[name]
 
 
@@ -97,3 +99,52 @@ def test_rl_prompts(loaders: Any, tmp_path: Path) -> None:
     folder = export(write_lines(tmp_path / "l", "rl_prompts_train", rows), "tlfs", tmp_path / "out")
     prompts = loaders("prompt_dataset").get_prompt_iterator(str(folder / "rl_prompts_train.jsonl"), 10, shuffle=False)
     assert [row for batch in islice(prompts, 13) for row in batch] == rows
+
+
+STEPS, CONTEXT = 10, 256
+
+
+def losses(loaders: Any, table: Path) -> list[float]:
+    """Its model, optimizer and loss on the rows of a file, two at a time."""
+    import torch
+
+    torch.manual_seed(0)
+    trained = importlib.import_module("src.models.transformer").Transformer(2, 32, CONTEXT, 50_304, 2)
+    optimizer = importlib.import_module("src.post_training.optim").configure_optimizer(trained, 1e-2, 0.1)
+    found = []
+    for tokens, mask, _ in islice(loaders("sft_dataset").get_sft_batch_iterator(str(table), 2, shuffle=False), STEPS):
+        logits, _ = trained(tokens)
+        loss = importlib.import_module("src.post_training.sft").sft_loss(logits, tokens, mask)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+def test_ten_steps_on_our_table_and_on_its_own(loaders: Any, real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of GSM8K through its own script and through ours. GPT-2's tokenizer is the one of the data here, as tiktoken would fetch it."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(real_data / "tokenizers/gpt2/tokenizer.json"))
+    encoding = types.SimpleNamespace(encode_ordinary=lambda text: tokenizer.encode(text).ids)
+    monkeypatch.setattr(sys.modules["tiktoken"], "get_encoding", lambda name: encoding)
+    script = importlib.import_module("scripts.prepare_sft_data")
+    rows = [json.loads(line) for line in (real_data / "gsm8k/train.jsonl").read_text("utf-8").splitlines()[:80]]
+    examples = [script.encode_chat(script.gsm8k_to_messages(row["question"], row["answer"])) for row in rows]
+    assert script.write_packed(examples, CONTEXT, str(tmp_path / "theirs.h5")) > 2 * STEPS
+    family = minimal(
+        "sft",
+        {"gsm8k": domain(jsonl(tmp_path / "gsm8k.jsonl", rows), "gsm8k")},
+        tokenizer=str(real_data / "tokenizers/gpt2"),
+        template="plain",
+        packing={"strategy": "concat", "row_len": CONTEXT, "shuffle": False, "tail": "drop"},
+    )
+    packed = build(workspace_in(tmp_path, family), "sft_packed")
+    ours = export(packed.directory, "tlfs", tmp_path / "ours") / "sft_packed.h5"
+    on_ours = losses(loaders, ours)
+    assert on_ours == pytest.approx(losses(loaders, tmp_path / "theirs.h5"), rel=1e-6)
+    assert on_ours[-1] < on_ours[0]
+    with h5py.File(ours, "r+") as file:
+        file["loss_mask"][:] = np.roll(file["loss_mask"][:], 1, axis=1)
+    assert losses(loaders, ours) != pytest.approx(on_ours, rel=1e-3)
