@@ -6,6 +6,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Literal
 
@@ -171,6 +172,24 @@ def verl(chat: Chat, messages: Messages, tools: Any) -> Labelled:
     return ids, labels
 
 
+def nemo_rl(chat: Chat, messages: Messages, tools: Any) -> Labelled:
+    """`sft_processor`: a message is what the growing render has beyond the one before, and an answer is trained whole, header included."""
+    begin, end = chat.tokenizer.bos_token, chat.tokenizer.eos_token
+    before, ids, labels = "", list[int](), list[bool]()
+    for number, message in enumerate(messages):
+        text = chat.text(messages[: number + 1], tools)
+        added = text[len(commonprefix([before, text])) :]
+        if number == 0 and begin and not added.startswith(begin):
+            added = begin + added
+        if number == len(messages) - 1 and end and not added.rstrip("\n").endswith(end):
+            added += end
+        message_ids = chat.ids(added)
+        ids += message_ids
+        labels += [message["role"] == "assistant"] * len(message_ids)
+        before = text
+    return ids, labels
+
+
 def _system_prompt(chat: Chat) -> list[int]:
     """The ids that the template writes before a single message: its render without what a second message adds."""
     probe = {"role": "user", "content": ""}
@@ -185,6 +204,7 @@ RULES: Mapping[str, tuple[str, Rule]] = {
     "torchtune": ("torchtune, train_on_input: false", torchtune),
     "open-instruct": ("open-instruct, sft_tulu_tokenize_and_truncate", open_instruct),
     "verl": ("verl, MultiTurnSFTDataset", verl),
+    "nemo-rl": ("NeMo RL, sft_processor with add_bos, add_eos and no generation prompt, as in its example", nemo_rl),
     # for templates of which it knows nothing special it does what verl does
     "slime": ("slime, MultiTurnLossMaskGenerator with loss_mask_type: qwen", verl),
 }

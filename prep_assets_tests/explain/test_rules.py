@@ -45,6 +45,7 @@ TRAINED = {
     "open-instruct": ["Four.<|im_end|>\n", "Seven.<|im_end|>\n"],
     "verl": ["Four.<|im_end|>\n", "Seven.<|im_end|>\n"],
     "slime": ["Four.<|im_end|>\n", "Seven.<|im_end|>\n"],
+    "nemo-rl": ["<|im_start|>assistant\nFour.<|im_end|>\n", "<|im_start|>assistant\nSeven.<|im_end|>\n"],
 }
 
 
@@ -54,7 +55,7 @@ def tokenizer() -> Any:
     from transformers import PreTrainedTokenizerFast
 
     opened = PreTrainedTokenizerFast.from_pretrained(TOKENIZER)
-    opened.eos_token = "<|im_end|>"
+    opened.bos_token, opened.eos_token = None, "<|im_end|>"
     return opened
 
 
@@ -93,6 +94,14 @@ def test_trl_trains_what_the_tags_enclose(tokenizer: Any, ours: Ours) -> None:
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     with pytest.raises(Stops, match="generation"):
         RULES["trl"][1](Chat(tokenizer), CHAT, None)
+
+
+def test_nemo_rl_adds_begin_and_end_and_trains_what_a_template_rewrites_again(tokenizer: Any) -> None:
+    tokenizer.bos_token, tokenizer.eos_token = "<|endoftext|>", "!"
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content if loop.last else m.content[:2] }} {% endfor %}"
+    ids, labels = RULES["nemo-rl"][1](Chat(tokenizer), CHAT[1:], None)
+    assert tokenizer.decode(ids) == "<|endoftext|>Two plus two?  Four.  And three?  Seven. !", "each as if it were the last one"
+    assert _trained(tokenizer, ids, labels) == [" Four. ", " Seven. !"]
 
 
 def _diagnosed(ours: Ours, tokenizer: Any, trainer: str, messages: list[dict[str, str]] = CHAT) -> Diagnosis:
