@@ -6,7 +6,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Literal
 
@@ -178,7 +177,8 @@ def nemo_rl(chat: Chat, messages: Messages, tools: Any) -> Labelled:
     before, ids, labels = "", list[int](), list[bool]()
     for number, message in enumerate(messages):
         text = chat.text(messages[: number + 1], tools)
-        added = text[len(commonprefix([before, text])) :]
+        apart = (at for at, (old, new) in enumerate(zip(before, text, strict=False)) if old != new)
+        added = text[next(apart, min(len(before), len(text))) :]
         if number == 0 and begin and not added.startswith(begin):
             added = begin + added
         if number == len(messages) - 1 and end and not added.rstrip("\n").endswith(end):
