@@ -43,7 +43,7 @@ Pixels = Annotated[int, Field(ge=1, le=MOST)]
 class FromProcessor(Model):
     """The rule that the processor's files beside the tokenizer say."""
 
-    rule: Literal["processor"] = Field(description="As processor_config.json and preprocessor_config.json beside the tokenizer say.")
+    rule: Literal["processor"] = Field(description="As processor_config.json and preprocessor_config.json in the tokenizer's folder say.")
 
 
 class Fixed(Model):
@@ -61,7 +61,7 @@ class Qwen2VL(Model):
 
     rule: Literal["qwen2_vl"] = Field(description="Patches of the resized image; merge_size squared of them are one token.")
     patch_size: Side = Field(description="Side of a patch in pixels.")
-    merge_size: Side = Field(description="How many patches are merged along each side.")
+    merge_size: Side = Field(description="Patches merged along each side.")
     min_pixels: Pixels = Field(description="Fewest pixels of the resized image.")
     max_pixels: Pixels = Field(description="Most pixels of the resized image.")
 
@@ -82,9 +82,9 @@ class LlavaNext(Model):
         min_length=1, max_length=1024, description="Height and width of each grid of tiles."
     )
     num_additional_image_tokens: Annotated[int, Field(ge=0, le=MOST_PATCHES)] = Field(
-        description="Tokens of the encoder beside patches: 1, its CLS."
+        description="Further tokens of the encoder: 1, its CLS."
     )
-    vision_feature_select_strategy: Literal["default", "full"] = Field(description="default leaves the first token out; full keeps it.")
+    vision_feature_select_strategy: Literal["default", "full"] = Field(description="default drops the first token; full keeps it.")
 
 
 class InternVL(Model):
@@ -115,7 +115,7 @@ class Idefics3(Model):
     tile: Side = Field(description="Side of a tile in pixels: max_image_size of the processor.")
     do_image_splitting: bool = Field(default=True, description="false: every image is one tile.")
     fake_image_token: str = Field(default="<fake_token_around_image>", description="Token before each tile and after the last.")
-    global_image_token: str = Field(default="<global-img>", description="Token that says that the whole image follows.")
+    global_image_token: str = Field(default="<global-img>", description="Token before the whole image.")
 
 
 LARGEST_SIDE = 4096

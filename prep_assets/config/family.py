@@ -45,52 +45,46 @@ PrivateKind = Literal["email", "phone", "ip", "card", "iban", "secret"]
 class Domain(Model):
     """One data set."""
 
-    files: tuple[str, ...] = Field(description="Files, folders, globs or URLs, relative to this config file.", min_length=1)
-    schema_name: str = Field(alias="schema", description="How a row becomes an example: a schema's name, or 'package.module:function'.")
+    files: tuple[str, ...] = Field(description="Files, folders, globs or URLs, relative to this file.", min_length=1)
+    schema_name: str = Field(alias="schema", description="A schema's name, or 'package.module:function'.")
     options: dict[str, Any] = Field(default={}, description="Options of the schema.")
-    test_files: tuple[str, ...] = Field(default=(), description="Files that are held out for testing.")
-    format: str | None = Field(default=None, description="File format, where the file's name does not say it.")
-    txt: Literal["line", "file"] = Field(default="line", description="Whether a line or a whole .txt file is one document.")
-    domain_key: str | None = Field(default=None, description="A field that says which domain a row of a shared source belongs to.")
-    domain_value: str | None = Field(default=None, description="What `domain_key` holds in this domain's rows; null: the domain's name.")
-    domains: Literal["auto"] | None = Field(
-        default=None, description="auto: a domain for each value that `domain_key` holds in these files, in the place of this one."
-    )
-    max_domains: int = Field(
-        default=100, ge=1, le=MOST_DOMAINS, description="Most domains that `domains: auto` makes; more stop the build."
-    )
+    test_files: tuple[str, ...] = Field(default=(), description="Held-out files.")
+    format: str | None = Field(default=None, description="File format, if not that of the suffix.")
+    txt: Literal["line", "file"] = Field(default="line", description="What one document of a .txt file is.")
+    domain_key: str | None = Field(default=None, description="Field with the domain of a row.")
+    domain_value: str | None = Field(default=None, description="Value of `domain_key` in this domain's rows. null: its name.")
+    domains: Literal["auto"] | None = Field(default=None, description="auto: a domain for each value of `domain_key`, instead of this one.")
+    max_domains: int = Field(default=100, ge=1, le=MOST_DOMAINS, description="Most domains of `domains: auto`; more stop the build.")
     image_dir: str | None = Field(
         default=None,
-        description="Folder of the images, relative to this config file; paths in the data are relative to it. null: only URLs are accepted.",
+        description="Folder of the images, relative to this file. null: only URLs are accepted.",
     )
-    where: dict[str, Any] = Field(default={}, description="Only rows that match, e.g. {language: en}; others are counted as refused.")
-    max_items: int | None = Field(
-        default=None, ge=1, le=MOST, description="Use at most this many records, the first ones that pass `where`."
-    )
+    where: dict[str, Any] = Field(default={}, description="Only rows that match, e.g. {language: en}; others count as rejected.")
+    max_items: int | None = Field(default=None, ge=1, le=MOST, description="Use only so many records, the first that pass `where`.")
     ignore: tuple[str, ...] = Field(
         default=(),
-        description="Fields that are left out before a row is read, dotted inside others, e.g. [category, messages.score]; they are counted.",
+        description="Fields to leave out, with dots for nested ones, e.g. [category, messages.score]; counted.",
     )
     speaker_names: Literal["keep", "leave_out", "write"] = Field(
         default="keep",
-        description="The `name` of a message, unless a tool's: keep gives it to the template, and refuses a row whose template does not "
-        "show it; leave_out drops and counts it; write puts it in front of the text, `ann: …`.",
+        description="The `name` of a message, unless a tool's: keep passes it to the template, which must show it; leave_out drops "
+        "and counts it; write puts it before the text, `ann: …`.",
     )
     redact: tuple[PrivateKind, ...] = Field(
         default=(),
-        description="Private data to replace by a placeholder such as <EMAIL_ADDRESS>, in every text of a row, before anything reads it.",
+        description="Private data to replace by placeholders such as <EMAIL_ADDRESS>, in every text of a row.",
     )
     weigh: str | None = Field(
         default=None,
-        description="A function 'package.module:function' of your own, from the Sample of a row to the loss weights of its turns or regions.",
+        description="Your function 'package.module:function', from a Sample to the loss weights of its turns or regions.",
     )
     tokenized_by: str | None = Field(
         default=None,
-        description="Which tokenizer made the token ids that rows bring: its folder, relative to this config file, or sha256:HEX of its "
-        "tokenizer.json. It is compared with the family's.",
+        description="The tokenizer of token ids in rows, compared with the family's: its folder, relative to this file, or "
+        "sha256:HEX of its tokenizer.json.",
     )
     licence: Licence | None = Field(
-        default=None, description="Its licence, as the Hugging Face Hub calls it: mit, cc-by-4.0, other. null: unknown. It changes no byte."
+        default=None, description="Licence in the Hugging Face Hub's terms: mit, cc-by-4.0, other. null: unknown. Changes no byte."
     )
 
     @property
@@ -145,29 +139,27 @@ class Preprocessing(Model):
     """What happens to records on their way to tokens."""
 
     max_seq_len: int | None = Field(
-        default=2048, ge=1, le=LONGEST, description="Longest example in tokens; a longer one is refused and counted. null: no limit."
+        default=2048, ge=1, le=LONGEST, description="Longest example in tokens; longer ones are rejected. null: no limit."
     )
-    deduplicate: bool = Field(default=True, description="Refuse a record that equals an earlier one of its domain in every field.")
+    deduplicate: bool = Field(default=True, description="Reject a record that equals an earlier one of its domain.")
 
 
 class Fim(Model):
     """Fill-in-the-middle: a share of the documents is cut in three and written with the middle at the end."""
 
-    rate: float = Field(default=0.0, ge=0, le=1, description="Share of documents that are cut; 0: none.")
-    spm_rate: float = Field(
-        default=0.5, ge=0, le=1, description="Share of cut documents whose end is written first (SPM); the others are PSM."
-    )
+    rate: float = Field(default=0.0, ge=0, le=1, description="Share of documents that are cut.")
+    spm_rate: float = Field(default=0.5, ge=0, le=1, description="Share of these in SPM order (end first); the others are PSM.")
     prefix_token: str = Field(default="<|fim_prefix|>", description="The tokenizer's token before the beginning of the document.")
     suffix_token: str = Field(default="<|fim_suffix|>", description="The one before its end.")
     middle_token: str = Field(default="<|fim_middle|>", description="The one before its middle.")
-    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=0, description="With the id of a record, decides whether and where it is cut.")
+    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=0, description="Decides, with the record's id, whether and where to cut.")
 
 
 class Documents(Preprocessing):
     """What happens to documents on their way to tokens: `preprocessing` of the pretrain family."""
 
     max_seq_len: int | None = Field(
-        default=None, ge=1, le=LONGEST, description="Longest document in tokens; a longer one is refused and counted. null: no limit."
+        default=None, ge=1, le=LONGEST, description="Longest document in tokens; longer ones are rejected. null: no limit."
     )
     min_chars: int = Field(default=1, ge=0, le=MOST, description="Shortest document in characters.")
     max_chars: int | None = Field(default=None, ge=1, le=MOST, description="Longest document in characters.")
@@ -178,21 +170,17 @@ class Decontaminate(Model):
     """Benchmarks that no record may hold a passage of."""
 
     files: tuple[str, ...] = Field(
-        default=(), description="Files, folders, globs or URLs of benchmarks, relative to this config file; every string in them counts."
+        default=(), description="Files, folders, globs or URLs of benchmarks, relative to this file; every string in them counts."
     )
-    words: int = Field(
-        default=13, ge=8, le=1000, description="Words of a passage; a shorter text of a benchmark, of 8 words or more, counts whole."
-    )
+    words: int = Field(default=13, ge=8, le=1000, description="Words of a passage; shorter texts, of 8 words or more, count whole.")
 
 
 class Limits(Model):
     """What a metric may be."""
 
-    min: float | None = Field(default=None, ge=-MOST, le=MOST, description="At least so much.")
-    max: float | None = Field(default=None, ge=-MOST, le=MOST, description="At most so much.")
-    change: float | None = Field(
-        default=None, ge=0, le=MOST, description="Changed by at most this share of what it was in the last good build."
-    )
+    min: float | None = Field(default=None, ge=-MOST, le=MOST, description="Smallest value.")
+    max: float | None = Field(default=None, ge=-MOST, le=MOST, description="Largest value.")
+    change: float | None = Field(default=None, ge=0, le=MOST, description="Largest change against the last good build, as a share.")
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -204,8 +192,8 @@ class Limits(Model):
 class Bound(Model):
     """The bounds of one metric."""
 
-    warn: Limits | None = Field(default=None, description="Outside of these the check accounting warns.")
-    block: Limits | None = Field(default=None, description="Outside of these it fails, and nothing is published.")
+    warn: Limits | None = Field(default=None, description="Limits outside of which the check warns.")
+    block: Limits | None = Field(default=None, description="Limits outside of which it fails, and nothing is published.")
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -219,17 +207,17 @@ class Quality(Model):
 
     steps: dict[str, dict[str, Any]] = Field(
         default={},
-        description="Quality steps in order: a step's name, or 'package.module:function', and its options, among them action: drop (refuse what it "
-        "finds, the default), note (keep and count it) or block (publish nothing).",
+        description="Quality steps in order: a name or 'package.module:function', and options, among them action: drop (reject "
+        "what it finds, the default), note (count it) or block (publish nothing).",
     )
     max_refused: dict[Annotated[str, Field(pattern=r"^(\*|[^/\s]+/[^/\s]+)$")], Annotated[float, Field(ge=0, le=1)]] = Field(
         default={},
-        description="Largest share of a domain's records that may be refused, by stage/reason, * for all reasons together, e.g. {'*': 0.1, "
-        "tokenize/too_long: 0.02}; a store that refuses more is not published. It changes no byte.",
+        description="Largest share of rejected records, by stage/reason, or * for all, e.g. {'*': 0.1, tokenize/too_long: 0.02}; "
+        "beyond it nothing is published. Changes no byte.",
     )
     bounds: dict[Annotated[str, Field(pattern=r"^\w+\.\S+$")], Bound] = Field(
         default={},
-        description="Bounds of metrics, by asset.metric, e.g. {sft_tokens.tokens: {warn: {change: 0.1}, block: {min: 1000}}}. They change no byte.",
+        description="Bounds by asset.metric, e.g. {sft_tokens.tokens: {warn: {change: 0.1}, block: {min: 1000}}}. They change no byte.",
     )
 
 
@@ -238,11 +226,9 @@ class Output(Model):
 
     storage_format: StorageFormat = Field(default="h5", description="h5 (HDF5) or bin (memory-mapped files with a meta.json).")
     dtype: Literal["auto", "uint16", "uint32", "int32", "int64"] = Field(
-        default="int32", description="Integer type of token ids; auto is the smallest that holds the vocabulary."
+        default="int32", description="Integer type of token ids. auto: the smallest that fits the vocabulary."
     )
-    max_tokens_per_shard: int = Field(
-        default=100_000_000, ge=1, le=MOST, description="Most tokens in one shard of a bin store; a packed table's shards hold whole rows."
-    )
+    max_tokens_per_shard: int = Field(default=100_000_000, ge=1, le=MOST, description="Most tokens in a shard of a bin store.")
 
 
 class Packing(Model):
@@ -253,20 +239,18 @@ class Packing(Model):
     )
     row_len: int = Field(default=1024, ge=2, le=LONGEST, description="Tokens in a row.")
     seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=42, description="Seed of the shuffle over all domains.")
-    shuffle: bool = Field(default=True, description="Shuffle documents before packing; false keeps domains and files in order.")
-    tail: Literal["pad", "drop"] = Field(default="pad", description="concat: pad the last short row, or leave its tokens out (counted).")
+    shuffle: bool = Field(default=True, description="Shuffle documents before packing. false: the order of domains and files.")
+    tail: Literal["pad", "drop"] = Field(default="pad", description="concat: pad the short last row, or drop it (counted).")
     overlong: Literal["raise", "truncate", "drop", "split"] = Field(
         default="raise", description="A document longer than a row, of simple, ffd and bfd."
     )
     weights: dict[str, Annotated[float, Field(ge=0, le=MOST)]] | None = Field(
-        default=None, description="Share of tokens of each domain in the mixture; null: everything once."
+        default=None, description="Share of tokens by domain. null: everything once."
     )
     epochs: dict[str, Annotated[float, Field(ge=0, le=MOST_EPOCHS)]] | None = Field(
-        default=None, description="How often each domain is used; fractions take a part."
+        default=None, description="Passes over each domain; fractions take a part."
     )
-    max_items: dict[str, Annotated[int, Field(ge=1, le=MOST)]] | None = Field(
-        default=None, description="Most records of each domain in the mixture."
-    )
+    max_items: dict[str, Annotated[int, Field(ge=1, le=MOST)]] | None = Field(default=None, description="Most records by domain.")
 
 
 Weights = dict[str, Annotated[float, Field(ge=0, le=MOST)]]
@@ -278,24 +262,24 @@ class Phase(Model):
     """A part of training."""
 
     tokens: int = Field(ge=1, le=MOST_TOKENS, description="Its tokens.")
-    weights: Weights = Field(description="Share of these of each domain.")
+    weights: Weights = Field(description="Share of tokens by domain.")
 
 
 class Blend(Model):
     """In which order, and how often, a trainer sees the items of all domains."""
 
-    weights: Weights | None = Field(default=None, description="Share of tokens of each domain; null: as much of each as it has.")
+    weights: Weights | None = Field(default=None, description="Share of tokens by domain. null: all of each.")
     tokens: int | None = Field(
-        default=None, ge=1, le=MOST_TOKENS, description="Tokens in all; null: until a domain has no item left for its share."
+        default=None, ge=1, le=MOST_TOKENS, description="Total tokens. null: until a domain has no item left for its share."
     )
     schedule: tuple[Phase, ...] | None = Field(
-        default=None, min_length=1, max_length=1000, description="Parts of training, one after another, in place of weights and tokens."
+        default=None, min_length=1, max_length=1000, description="Consecutive parts of training, instead of weights and tokens."
     )
     epochs: dict[str, Annotated[float, Field(ge=0, le=MOST_EPOCHS)]] | None = Field(
-        default=None, description="The most passes over each domain, 1 where none are given; fractions take a part."
+        default=None, description="Most passes over each domain, by default 1; fractions take a part."
     )
     seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=42, description="Seed of the order.")
-    shuffle: bool = Field(default=True, description="Shuffle the items of a domain, anew for each pass; false keeps them in their order.")
+    shuffle: bool = Field(default=True, description="Shuffle the items of a domain, anew for each pass.")
 
     @model_validator(mode="after")
     def _one_or_the_other(self) -> Self:
@@ -307,17 +291,15 @@ class Blend(Model):
 class WindowBlend(Blend):
     """A blend of windows of documents."""
 
-    window: int = Field(
-        ge=1, le=LONGEST, description="Tokens of an item, which are predicted from those before; the trainer's sequence length."
-    )
+    window: int = Field(ge=1, le=LONGEST, description="Predicted tokens of an item: the trainer's sequence length.")
 
 
 class Export(Model):
     """Files for a trainer, kept as an asset of their own. What the names mean is checked in `prep_assets.graph.exports`."""
 
-    source: str = Field(alias="from", description="The asset that is exported, one of this family.")
+    source: str = Field(alias="from", description="Asset of this family to export.")
     to: str = Field(description="The format, e.g. hf_arrow; `prep-assets export --list` shows all.")
-    stream: str | None = Field(default=None, description="Which stream or file of the asset, where it has several; null: the training one.")
+    stream: str | None = Field(default=None, description="One of several streams of the asset. null: the training one.")
     options: dict[str, Any] = Field(default={}, description="Options of the format.")
 
 
@@ -330,7 +312,7 @@ class Refresh(Model):
         default=None,
         gt=0,
         le=24 * 366,
-        description="Hours after which the UI shows an asset that no run has brought up to date as stale. null: never.",
+        description="Hours after which the UI shows an asset that no run brought up to date as stale. null: never.",
     )
 
 
@@ -339,15 +321,15 @@ class Cluster(Model):
 
     kind: Literal["local", "ray"] = Field(
         default="local",
-        description="local: processes on this machine; ray: tasks on a Ray cluster whose nodes share configuration, sources and stores.",
+        description="local: processes on this machine; ray: a Ray cluster whose nodes share configuration, sources and stores.",
     )
     address: str = Field(
         default="auto",
-        description="Of the Ray cluster: host:6379, ray://host:10001, or auto: RAY_ADDRESS, or the one this machine belongs to.",
+        description="Ray cluster: host:6379, ray://host:10001, or auto: RAY_ADDRESS, or this machine's.",
     )
     shards: Annotated[int, Field(ge=1, le=MOST)] | Literal["auto"] = Field(
         default="auto",
-        description="Into about how many shards a domain is cut, for local workers as well, each of 4 MB of text or more; auto: 4,096 at most.",
+        description="About how many shards to cut a domain into, each of 4 MB of text or more. auto: at most 4,096.",
     )
 
 
@@ -617,49 +599,42 @@ class Family(Model):
 
     form_of_rows: ClassVar[type] = Sample
 
-    tokenizer: str = Field(description="A directory relative to this config file, or a hub id.")
+    tokenizer: str = Field(description="A directory relative to this file, or a hub id.")
     tokenizer_revision: str | None = Field(default=None, description="Commit of the hub repository; needed for a hub id.")
     tokenizer_loader: Literal["auto", "file", "transformers", "code"] = Field(
         default="auto",
-        description="auto: the published tokenizer.json, and stop where AutoTokenizer gives other ids; file, transformers: one of the two; code: run "
-        "tokenizer_class.",
+        description="auto: the published tokenizer.json, or stop if AutoTokenizer gives other ids; file, transformers: one of the "
+        "two; code: run tokenizer_class.",
     )
     tokenizer_class: str | None = Field(
         default=None,
         pattern=r"^[\w.]+:\w+$",
-        description="A class 'package.module:Class' of your own that tokenizes, given the folder `tokenizer`; tokenizer_loader: code allows it to run.",
+        description="Your class 'package.module:Class', given the folder `tokenizer`; needs tokenizer_loader: code.",
     )
     pad_vocab_to: int | None = Field(
         default=None,
         ge=1,
         le=LONGEST,
-        description="Vocabulary size of the model where it is padded, e.g. 50304 for GPT-2's 50,257 tokens; the type of ids and exports go by it. "
+        description="Padded vocabulary size of the model, e.g. 50304 for GPT-2's 50,257 tokens, for the type of ids and exports. "
         "null: the tokenizer's.",
     )
-    domains: dict[DomainName, Domain] = Field(description="The data sets, by name. Each is a partition.", min_length=1)
+    domains: dict[DomainName, Domain] = Field(description="Data sets by name; each is a partition.", min_length=1)
     preprocessing: Preprocessing = Preprocessing()
     decontaminate: Decontaminate = Decontaminate()
     quality: Quality = Quality()
     output: Output = Output()
     refresh: Refresh = Refresh()
-    exports: dict[ExportName, Export] = Field(
-        default={}, description="Files for trainers, by name: each is an asset <family>_export_<name>."
-    )
+    exports: dict[ExportName, Export] = Field(default={}, description="Files for trainers, by name: assets <family>_export_<name>.")
     on_missing: Literal["build", "fail"] = Field(
-        default="build", description="When what an asset is made from is missing or out of date: build it first, or stop and say how."
+        default="build", description="When something upstream is missing or stale: build it first, or stop and say how."
     )
-    engine: Literal["auto", "reference"] = Field(
-        default="auto", description="auto: the fastest engine that is exact; reference: tokenizers."
-    )
+    engine: Literal["auto", "reference"] = Field(default="auto", description="auto: the fastest exact engine; reference: tokenizers.")
     workers: Workers = Field(
         default="auto",
-        description="Processes at a time, on the parts of a large store or each on a small domain; auto: as many as there are "
-        "processors and memory for. It changes no byte.",
+        description="Processes, on parts of a large store or each on a small domain. auto: as many as fit. Changes no byte.",
     )
     cluster: Cluster = Cluster()
-    licence: Licence | None = Field(
-        default=None, description="Licence of what is published of the family. null: those of its domains. It changes no byte."
-    )
+    licence: Licence | None = Field(default=None, description="Licence of what is published. null: those of the domains. Changes no byte.")
 
     @property
     def finds_domains(self) -> bool:
@@ -678,13 +653,13 @@ class Images(Model):
     """What families have whose records may hold images."""
 
     image_token: str | None = Field(
-        default=None, description="Control token of the tokenizer that stands for an image; null: records with images are refused."
+        default=None, description="Control token that stands for an image. null: records with images are rejected."
     )
-    image_patches: int = Field(default=1, ge=1, le=MOST_PATCHES, description="How many of these tokens stand for one image.")
+    image_patches: int = Field(default=1, ge=1, le=MOST_PATCHES, description="Number of these tokens per image.")
     image_tokens: ImageTokens | None = Field(
         default=None,
-        description="The processor's rule for how many tokens stand for an image, e.g. {rule: processor}: as preprocessor_config.json "
-        "beside the tokenizer says. null: image_patches.",
+        description="The processor's rule for the number of tokens, e.g. {rule: processor}, from preprocessor_config.json. null: "
+        "image_patches.",
     )
 
 
@@ -693,22 +668,20 @@ class Chat(Family):
 
     template: str = Field(
         default="tokenizer",
-        description="tokenizer (its own chat template; tokenizer:NAME where it has several), a shipped one, prompt_type:NAME, or a path to a .jinja file.",
+        description="tokenizer (its own; tokenizer:NAME of several), a shipped one, prompt_type:NAME, or a .jinja file.",
     )
-    template_options: dict[str, Any] = Field(default={}, description="Further variables for the template, e.g. {enable_thinking: false}.")
+    template_options: dict[str, Any] = Field(default={}, description="Variables for the template, e.g. {enable_thinking: false}.")
     training_template: str | None = Field(
         default=None,
-        description="A .jinja file with {% generation %} tags, as TRL keeps it for most model families: where it renders the same, its "
-        "tags are a third derivation of masks. null: the template's own tags, if any.",
+        description="A .jinja file with {% generation %} tags, such as TRL's: a third derivation of masks where it renders the "
+        "same. null: the template's own tags, if any.",
     )
     reasoning: Literal["auto", "inline", "field"] = Field(
         default="auto",
-        description="A block such as <think>…</think> at the beginning of an answer's text: auto reads it as reasoning where the template writes "
-        "reasoning; inline leaves it as text; field refuses it.",
+        description="A block such as <think>…</think> at the beginning of an answer: auto takes it for reasoning if the template "
+        "writes reasoning; inline leaves it as text; field rejects it.",
     )
-    reasoning_tags: tuple[tuple[str, str], ...] = Field(
-        default=REASONING_TAGS, description="Opening and closing tag of each spelling of such a block."
-    )
+    reasoning_tags: tuple[tuple[str, str], ...] = Field(default=REASONING_TAGS, description="Opening and closing tags of such blocks.")
 
     @field_validator("reasoning_tags")
     @classmethod

@@ -28,42 +28,38 @@ Bos = Annotated[
 class Pretrain(Images, Family):
     """`configs/pretrain.yaml`: documents → flat token streams."""
 
-    test_fraction: float = Field(
-        default=0.0, ge=0, lt=1, description="Share of documents held out for the dev stream, by hash of their text."
-    )
+    test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of documents held out for the dev stream, by hash.")
     preprocessing: Documents = Documents()
-    blend: WindowBlend | None = Field(default=None, description="In which order a trainer sees windows of all domains: pretrain_blend.")
+    blend: WindowBlend | None = Field(default=None, description="Order of the windows of all domains: pretrain_blend.")
     append_eod: bool = Field(
         default=True,
-        description="Whether documents end with the end-of-text token; false: windows run from one into the next, and exports without borders are refused.",
+        description="End documents with the end-of-text token. false: windows run into the next document, and exports without "
+        "borders are errors.",
     )
     split_sentences: str | None = Field(
         default=None,
-        description="Language of nltk's Punkt model, e.g. english: sentences are tokenized one by one, and their borders kept. null: "
-        "whole documents.",
+        description="Language of nltk's Punkt, e.g. english: tokenize sentences one by one, and keep their borders. null: whole documents.",
     )
-    bos: Bos = Field(
-        default="auto", description="Whether documents begin with the begin-of-text token; auto: where the tokenizer itself writes it."
-    )
+    bos: Bos = Field(default="auto", description="Begin documents with the begin-of-text token. auto: if the tokenizer writes it.")
 
 
 Form = Literal["auto", "text", "messages"]
 FORM: Form = Field(
     default="auto",
-    description="text: strings, and rows that do not fit are refused; messages: lists of {role, content}, with reasoning, tool calls and tools; "
-    "auto: strings where all rows of a store fit, else messages.",
+    description="text: strings, rejecting other rows; messages: {role, content} with reasoning, tool calls and tools; auto: "
+    "strings if all rows fit, else messages.",
 )
 
 
 class Keep(Model):
     """What `truncation: prompt` leaves of each untrained text of a role."""
 
-    part: Literal["start", "end"] = Field(default="start", description="Which part of the text stays: its start, or its end.")
+    part: Literal["start", "end"] = Field(default="start", description="Which part of the text stays.")
     least: int = Field(
         default=1,
         ge=1,
         le=LONGEST,
-        description="Tokens of the text that stay at least, Cerebras' max_turn_length; a text that has fewer stays whole.",
+        description="Fewest tokens that stay (Cerebras' max_turn_length); shorter texts stay whole.",
     )
 
 
@@ -71,35 +67,33 @@ class Sft(Images, Chat):
     """`configs/sft.yaml`: instructions and chats → tokens with a loss mask → packed rows."""
 
     mask: dict[str, Action] = Field(default={"assistant": "train", "completion": "train"}, description="What is trained, by role.")
-    mask_default: Action = Field(default="mask", description="What happens to a role that `mask` does not list.")
+    mask_default: Action = Field(default="mask", description="The same for roles that `mask` does not list.")
     train_on_eos: Literal["turn", "last", "all", "none"] = Field(
-        default="turn", description="Which stop tokens are trained: after trained turns, after the last of them, after every turn, or none."
+        default="turn", description="Which stop tokens are trained: after trained turns, the last of them, every turn, or none."
     )
-    train_turns: Literal["all", "last"] = Field(default="all", description="Train all turns that `mask` says, or only the last of them.")
+    train_turns: Literal["all", "last"] = Field(default="all", description="Train all turns of `mask`, or only the last.")
     expand: Literal["none", "turns"] = Field(
         default="none",
-        description="turns: a record whose reasoning the template leaves out of history becomes one example for each answer.",
+        description="turns: one example for each answer, if the template leaves reasoning out of history.",
     )
     train_thinking: bool = Field(default=True, description="Train reasoning inside a trained turn.")
     train_tool_calls: bool = Field(default=True, description="Train tool calls inside a trained turn.")
-    train_headers: bool = Field(default=False, description="Train what the template writes before a trained turn, e.g. its role header.")
+    train_headers: bool = Field(default=False, description="Train what the template writes before a trained turn, e.g. the role header.")
     special_in_content: Literal["text", "strip", "refuse", "allow"] = Field(
         default="text",
-        description="A control token that is typed in content: encode it as plain text, take it out, refuse the record, or let it be the token.",
+        description="A control token typed in content: encode it as text, remove it, reject the record, or let it be the token.",
     )
     truncation: Literal["drop", "start", "end", "turns", "prompt"] = Field(
         default="drop",
-        description="An example longer than max_seq_len: refuse it, cut its start or end, drop its oldest rounds, or shorten its prompts.",
+        description="An example longer than max_seq_len: reject it, cut its start or end, drop its oldest rounds, or shorten its prompts.",
     )
-    truncation_keeps_stop: bool = Field(
-        default=False, description="Where `end` cuts an answer off, end it with the stop token all the same."
-    )
+    truncation_keeps_stop: bool = Field(default=False, description="End an answer that `end` cuts with the stop token.")
     truncation_keeps: dict[str, Keep] = Field(
-        default={}, description="What `prompt` leaves of the untrained texts of a role; of the others: their start, one token at least."
+        default={}, description="What `prompt` leaves of untrained texts, by role. Default: their start, one token at least."
     )
     packing: Packing = Packing()
-    blend: Blend | None = Field(default=None, description="In which order a trainer sees the conversations of all domains: sft_blend.")
-    test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of records that go to sft_dev_packed, by hash of the record.")
+    blend: Blend | None = Field(default=None, description="Order of the conversations of all domains: sft_blend.")
+    test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of records held out in sft_dev_packed, by hash.")
 
 
 class Preference(Chat):
@@ -107,16 +101,14 @@ class Preference(Chat):
 
     form_of_rows: ClassVar[type] = Pair
 
-    max_per_source: int | None = Field(
-        default=None, ge=1, le=MOST, description="Use at most this many records of each domain, the first ones."
-    )
-    test_fraction: float = Field(default=0.05, ge=0, lt=1, description="Share of prompts held out, by hash of the prompt.")
-    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=0, description="Seed of the shuffle of the training file.")
+    max_per_source: int | None = Field(default=None, ge=1, le=MOST, description="Use only so many records of each domain, the first.")
+    test_fraction: float = Field(default=0.05, ge=0, lt=1, description="Share of prompts held out, by hash.")
+    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=0, description="Seed of the shuffle.")
     shuffle: bool = Field(default=True, description="Shuffle the training file.")
     truncation: Literal["drop", "end"] = Field(
         default="drop",
-        description="A side longer than max_seq_len: refuse the pair, or cut the side's end off; refused where no answer is left, or "
-        "both are equal.",
+        description="A side longer than max_seq_len: reject the pair, or cut the side's end, unless no answer is left or both "
+        "become equal.",
     )
     form: Form = FORM
 
@@ -127,7 +119,7 @@ class Arithmetic(Model):
     n: int = Field(default=5000, ge=1, le=100_000_000, description="Number of questions.")
     largest: int = Field(default=20, ge=1, le=MOST, description="Largest operand.")
     seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=0, description="Seed of the generator.")
-    levels: tuple[str, ...] | None = Field(default=None, description="Named levels in order; null: train-llm-from-scratch's one level.")
+    levels: tuple[str, ...] | None = Field(default=None, description="Named levels in order. null: train-llm-from-scratch's one level.")
     unique: bool = Field(default=False, description="Never ask the same question twice.")
 
 
@@ -138,7 +130,7 @@ class Rl(Chat):
 
     form: Form = FORM
 
-    test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of prompts held out, by hash of the prompt.")
+    test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of prompts held out, by hash.")
     arithmetic: Arithmetic = Arithmetic()
 
 
@@ -149,7 +141,7 @@ class Contrasts(Preprocessing):
         default=None,
         ge=1,
         le=LONGEST,
-        description="Longest text in tokens of the embedding model, its special tokens counted; a row with a longer one is refused. null: no limit.",
+        description="Longest text in tokens, special tokens included; longer ones reject the row. null: no limit.",
     )
 
 
@@ -159,7 +151,7 @@ class Contrastive(Family):
     form_of_rows: ClassVar[type] = Contrast
 
     preprocessing: Contrasts = Contrasts()
-    test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of queries held out, by hash of the query.")
+    test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of queries held out, by hash.")
 
 
 class Eval(Family):
@@ -167,15 +159,15 @@ class Eval(Family):
 
     tokenizer: str = Field(default="", description="Leave it out: nothing is tokenized.")
     rules: tuple[Literal["gpt3", "open_r1", "open_instruct", "dolma", "answers"], ...] = Field(
-        default=("gpt3",), min_length=1, description="The rules by which a training example holds a held-out text: one of them is enough."
+        default=("gpt3",), min_length=1, description="Rules by which an example contains a held-out text; one is enough."
     )
     policy: Literal["block", "drop", "report"] = Field(
         default="block",
-        description="An example that holds a held-out text: publish nothing that is made of its domain, refuse the example, or count it and keep it.",
+        description="An example with a held-out text: publish nothing made of its domain, reject it, or count and keep it.",
     )
     splits: bool = Field(
         default=True,
-        description="Whether what other domains of all families hold out, by test_files or test_fraction, is searched for as well.",
+        description="Also search for what other domains hold out, by test_files or test_fraction.",
     )
 
 
