@@ -183,9 +183,10 @@ class Prompt(Struct, frozen=True, gc=False):
     """An RL prompt with its gold answer and verifier.
 
     Attributes:
-        gold: the answer as an exact string (a decimal for numbers, never a float); ``""`` if a reward model judges.
+        gold: the answer as an exact string (a decimal for numbers, never a float); ``""`` if the row has none.
         verifier: name of the verifier that compares answers with `gold`.
         tools, documents, template_options: as of a `Sample`.
+        arguments: what the verifier is told beside the answer, such as tests of code, as JSON; ``""`` for nothing.
     """
 
     prompt: tuple[Turn, ...]
@@ -194,6 +195,7 @@ class Prompt(Struct, frozen=True, gc=False):
     tools: tuple[Mapping[str, Any], ...] = ()
     documents: tuple[Mapping[str, Any], ...] = ()
     template_options: Mapping[str, Any] = field(default_factory=dict)
+    arguments: str = ""
 
 
 class Sampled(Struct, frozen=True, gc=False):

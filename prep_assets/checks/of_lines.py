@@ -40,6 +40,7 @@ from prep_assets.proofs.rows import (
     check_golds,
     check_lines,
     compared,
+    is_told,
     lines_verdict,
     second_reading,
     stands_in,
@@ -230,20 +231,22 @@ class Golds(OfLines):
     def _second_gold(self, payload: Row, content: Row) -> tuple[str, object, Fraction | Converted | None]:
         prompt = content["prompt"] if isinstance(content["prompt"], str) else str(content["prompt"])
         gold = content["gold"] if "verifier" not in content else as_number(content["gold"])
-        answers = [value for value in payload.values() if isinstance(value, str) and "####" in value]
-        if answers:
-            return prompt, gold, second_reading(answers[0])
-        arithmetic = worked_out(prompt)
-        if arithmetic is not None:
-            return prompt, gold, arithmetic
-        if stands_in(content["gold"], payload):
-            return prompt, 1, Fraction(1)
-        # the user's own schema computes it: the only check left is that it gives the same gold again
+        if "arguments" not in content or is_told(content["arguments"], payload):
+            answers = [value for value in payload.values() if isinstance(value, str) and "####" in value]
+            if answers:
+                return prompt, gold, second_reading(answers[0])
+            arithmetic = worked_out(prompt)
+            if arithmetic is not None:
+                return prompt, gold, arithmetic
+            if stands_in(content["gold"], payload):
+                return prompt, 1, Fraction(1)
+        # the user's own schema computes it: the only check left is that it gives the same gold and arguments again
         try:
             example = apply(self.convert, payload)
         except Refused:
             return prompt, content["gold"], None
-        same = isinstance(example, Prompt) and prompt_row(example, "messages")["gold"] == content["gold"]
+        made = prompt_row(example, "messages") if isinstance(example, Prompt) else {}
+        same = all(made.get(name) == content.get(name) for name in ("gold", "arguments"))
         return prompt, content["gold"], CONVERTED if same else None
 
 

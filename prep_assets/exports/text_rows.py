@@ -1,7 +1,8 @@
 """Rows of text for trainers that tokenize by themselves: verl, FlagEmbedding, sentence-transformers.
 
 verl                    Parquet; RL: ``data_source`` (selects the reward function: each row's verifier), ``prompt`` list of {role, content}, ``ability``,
-                        ``reward_model`` {style, ground_truth}, ``extra_info`` {split, index}. SFT: ``messages`` list of {role, content}
+                        ``reward_model`` {style, ground_truth}, ``extra_info`` {split, index}, and in it ``answer`` or ``arguments`` where the verifier is
+                        told something. SFT: ``messages`` list of {role, content}
 flag_embedding          JSON lines ``{query, pos, neg}``, with ``pos_scores, neg_scores`` and ``prompt`` where a row has them
 sentence_transformers   Parquet ``anchor, positive``, then ``negative``, or ``negative_1`` to ``negative_n``; one row for each positive of a query
 """
@@ -20,6 +21,7 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.arrow import save_parquet
 from prep_assets.exports.readable import Options, Readable, Source, parquet_table, without_nulls
 from prep_assets.exports.registry import FileName, Progress, exporter, reads
+from prep_assets.schemas.verifiers import FORMS
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.verification import WrittenFile
 
@@ -71,7 +73,8 @@ def verl(
             if sft:
                 yield _sft_row(row, location)
             else:
-                extra = {"ability": ability, "reward_model": _reward_model(row, location), "extra_info": {"split": split, "index": index}}
+                reward_model, beside = _reward_model(row, location)
+                extra = {"ability": ability, "reward_model": reward_model, "extra_info": {"split": split, "index": index, **beside}}
                 prompt = [{"role": "user", "content": row["prompt"]}] if isinstance(row["prompt"], str) else row["prompt"]
                 yield {"data_source": _data_source(row, data_source, location), "prompt": prompt, **extra}
 
@@ -84,20 +87,37 @@ def _sft_row(row: dict[str, Any], location: str) -> dict[str, Any]:
     return {key: row[key] for key in ("messages", "tools", "enable_thinking") if key in row}
 
 
-def _reward_model(row: dict[str, Any], location: str) -> dict[str, str]:
-    """The column ``reward_model``; gold as the text that verl's reward functions compare, whole numbers without ``.0``."""
+def _reward_model(row: dict[str, Any], location: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The column ``reward_model``, and what ``extra_info`` has beside it. Verifiers that judge by what they are told find it as the ground truth, as
+    verl's own for code do, and the gold as the answer; others find it beside the gold."""
     if not {"prompt", "gold"} <= set(row):
         raise ConfigError(f"{location} has the fields {sorted(row)}; verl needs messages (SFT), or prompt and gold (RL), in every line")
+    require_no_tools(
+        row,
+        location,
+        "verl takes both from its own configuration (multi_turn.tool_config_path, data.apply_chat_template_kwargs), not from rows",
+    )
+    style = "model" if row.get("verifier") == _MODEL else "rule"
+    gold, told = gold_text(row, location), row.get("arguments", "")
+    if told and (row.get("verifier") in FORMS or not gold):
+        return {"style": style, "ground_truth": told}, {"answer": gold} if gold else {}
+    return {"style": style, "ground_truth": gold}, {"arguments": told} if told else {}
+
+
+def require_no_tools(row: Mapping[str, Any], location: str, why: str) -> None:
+    """Raises:
+    ConfigError: the row has tools or variables of a chat template, for which the trainer's rows have no place.
+    """
     if not {"tools", "chat_template_kwargs"}.isdisjoint(row):
-        raise ConfigError(
-            f"{location} has tools or variables of a chat template. verl takes both from its own configuration "
-            "(multi_turn.tool_config_path, data.apply_chat_template_kwargs), not from rows; keep such rows in a family of their own"
-        )
+        raise ConfigError(f"{location} has tools or variables of a chat template. {why}; keep such rows in a family of their own")
+
+
+def gold_text(row: Mapping[str, Any], location: str) -> str:
+    """The gold of a row as the text that reward functions compare, whole numbers without ``.0``."""
     gold = row["gold"]
     if isinstance(gold, bool) or not isinstance(gold, str | int | float):
-        raise ConfigError(f"{location}: the gold is {gold!r:.80}, verl compares text or numbers")
-    text = gold if isinstance(gold, str) else str(int(gold)) if float(gold).is_integer() else repr(gold)
-    return {"style": "model" if row.get("verifier") == _MODEL else "rule", "ground_truth": text}
+        raise ConfigError(f"{location}: the gold is {gold!r:.80}, trainers compare text or numbers")
+    return gold if isinstance(gold, str) else str(int(gold)) if float(gold).is_integer() else repr(gold)
 
 
 def _data_source(row: dict[str, Any], data_source: str | Mapping[str, str] | None, location: str) -> str:
@@ -130,12 +150,17 @@ def read_verl(folder: Path, source: Source, options: Options) -> Readable:
         elif verifier not in (None, "number"):
             data_source = verifier
         ground_truth = f"{gold:.0f}" if isinstance(gold, int | float) and gold == round(gold) else str(gold)
+        told, beside = line.get("arguments"), {}
+        if told and (verifier in ("code", "ifeval", "rubric") or gold == ""):
+            ground_truth, beside = told, {"answer": ground_truth} if ground_truth else {}
+        elif told:
+            beside = {"arguments": told}
         return {
             "data_source": data_source,
             "prompt": [{"content": prompt, "role": "user"}] if isinstance(prompt, str) else without_nulls(prompt),
             "ability": options["ability"],
             "reward_model": {"ground_truth": ground_truth, "style": {"model": "model"}.get(verifier or "", "rule")},
-            "extra_info": {"index": number, "split": options["split"]},
+            "extra_info": {"index": number, "split": options["split"], **beside},
         }
 
     return Readable(len(table), lambda number: without_nulls(table.slice(number, 1).to_pylist()[0]), expected=expected)

@@ -292,7 +292,7 @@ def prompt_of(example: object) -> Prompt:
 
 def prompt_row(example: Prompt, form: RowForm) -> dict[str, Any]:
     """``{prompt, gold}``: the gold of a number verifier is a JSON number, as train-llm-from-scratch writes it; of any other verifier it is text, with the
-    verifier's name.
+    verifier's name. What the verifier is told is JSON text, as tools are.
 
     Raises:
         Refused: the prompt is empty, or does not fit the form.
@@ -301,6 +301,8 @@ def prompt_row(example: Prompt, form: RowForm) -> dict[str, Any]:
     prompt = written(example.prompt, form, columns, "prompt")
     if not says_something(prompt):
         raise Refused("empty_prompt", "the prompt is empty", stage="prompt")
+    if example.arguments:
+        columns = {"arguments": example.arguments, **columns}
     if example.verifier == "number":
         return {"prompt": prompt, "gold": gold_as_json_number(example.gold), **columns}
     return {"prompt": prompt, "gold": example.gold, "verifier": example.verifier, **columns}

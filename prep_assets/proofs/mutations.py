@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -389,6 +390,12 @@ def _gold(change: Callable[[float], Any]) -> Change:
     return _field("gold", lambda gold: change(gold) if isinstance(gold, float) else gold)
 
 
+def _one_less(told: str) -> str:
+    """What a verifier is told, without its last test, constraint or criterion."""
+    value = json.loads(told)
+    return json.dumps(value[:-1] if isinstance(value, list) else dict(list(value.items())[:-1]))
+
+
 _row_lost = _mutate_one(lambda line: replace(line, made=None))
 """The row of a line no longer gives a line."""
 SANITY, GOLD, CONTRASTS = "pair_sanity", "gold_answers", "contrast_sanity"
@@ -427,6 +434,9 @@ PROMPT_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a gold of the other sign", GOLD, _gold(lambda gold: -gold)),
     Mutation("a gold tenfold", GOLD, _gold(lambda gold: gold * 10)),
     Mutation("a gold that is no number", GOLD, _gold(lambda gold: float("nan"))),
+    Mutation("what the next verifier is told", MATCH, _of_next_line("arguments")),
+    Mutation("a verifier that is not told its last test", MATCH, _field("arguments", _one_less)),
+    Mutation("a verifier that is told nothing", MATCH, _without("arguments")),
 )
 """Corruptions of RL prompts and of generated questions."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -344,6 +346,28 @@ def stands_in(gold: object, row: object) -> bool:
         return True
     number = _fraction(str(row).strip().replace(",", ""))
     return number is not None and number == _fraction(str(gold))
+
+
+def is_told(arguments: str, row: object) -> bool:
+    """Whether what a verifier is told stands in a row: as a value, as a text with it, or, where it is an object, field by field."""
+    told, values = json.loads(arguments), set(_values(row))
+    fields = told.values() if isinstance(told, dict) else ()
+    return _sorted(told) in values or (bool(fields) and all(_sorted(value) in values for value in fields))
+
+
+_sorted = json.JSONEncoder(sort_keys=True, default=str).encode
+
+
+def _values(value: object) -> Iterator[str]:
+    """Yield the values of an object as JSON, and those of objects in it; each text also as what it says in JSON or in Python's notation."""
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield _sorted(inner)
+            yield from _values(inner)
+    elif isinstance(value, str):
+        for read in (json.loads, ast.literal_eval):
+            with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+                yield _sorted(read(value))
 
 
 def as_number(text: object) -> Fraction | None:

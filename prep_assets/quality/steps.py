@@ -81,7 +81,7 @@ def _parts(example: Example) -> list[tuple[str, str]]:
             answers = ((CHOSEN, example.chosen), (REJECTED, example.rejected))
             return [*_of_turns(example.prompt), *((role, _text(turn)) for role, turns in answers for turn in turns)]
         case Prompt():
-            return [*_of_turns(example.prompt), *([(ANSWER, example.gold)] if example.gold else [])]
+            return [*_of_turns(example.prompt), *((ANSWER, text) for text in (example.gold, example.arguments) if text)]
         case Group():
             return [*_of_turns(example.prompt), *((ANSWER, _text(turn)) for response in example.responses for turn in response)]
         case Contrast():

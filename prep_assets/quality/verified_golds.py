@@ -1,22 +1,27 @@
-"""Golds that their own verifier rejects: no answer to such a prompt ever earns a reward."""
+"""Golds that their own verifier rejects: no answer to such a prompt ever earns a reward. What verifiers are told is proven as well."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
-from prep_assets.errors import PrepAssetsError
+from msgspec import Struct
+
+from prep_assets.errors import ConfigError, PrepAssetsError, Refused
 from prep_assets.limits import limited
+from prep_assets.quality.constraints import CONSTRAINTS, keeps, misfit
 from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
+from prep_assets.quality.verified_code import TooSlow, failure
 from prep_assets.samples import USER, Prompt, turn
 from prep_assets.schemas.registry import own_function
 from prep_assets.schemas.rewards import JUDGED, NUMBER
+from prep_assets.schemas.verifiers import BAD, CODE, IFEVAL, RUBRIC, code_tests, constraints, criteria
 
 REJECTED, UNKNOWN = "gold_rejected", "unknown_verifier"
 MATH, NONE = "math", "none"
-_Verify = Callable[[str, str], Any]
+STEP = "quality step 'verified_golds'"
 
 
 def passes_math(answer: str, gold: str) -> bool:
@@ -29,41 +34,121 @@ def passes_math(answer: str, gold: str) -> bool:
         return bool(expected) and bool(verify(expected, found, timeout_seconds=None))
 
 
-def _finding(prompt: Prompt, verifiers: Mapping[str, _Verify | None]) -> Finding | None:
+_Try = Callable[[Prompt, str], str]
+"""A prompt and the id of its record → why its gold fails; ``""`` if it passes, or there is none to try."""
+
+
+def _by_answer(verify: Callable[..., Any], *, tells: bool = False) -> _Try:
+    """A verifier of an answer, a gold and, if it `tells` it, arguments. It is tried with its gold as the answer, boxed and bare."""
+
+    def failing(prompt: Prompt, where: str) -> str:
+        told = (json.loads(prompt.arguments),) if tells and prompt.arguments else ()
+        if any(verify(answer, prompt.gold, *told) for answer in (f"The answer is \\boxed{{{prompt.gold}}}.", prompt.gold)):
+            return ""
+        return f"the verifier {prompt.verifier} gives its own gold of {len(prompt.gold)} characters no reward"
+
+    return failing
+
+
+def _passes_tests(seconds: float | None) -> _Try:
+    def failing(prompt: Prompt, where: str) -> str:
+        tests = code_tests(json.loads(prompt.arguments))
+        if not prompt.gold:
+            return ""
+        if seconds is None:
+            raise ConfigError(
+                f"{STEP}: {where} has a program and its tests, and no code of rows is run unless code_seconds says for how long. It runs with the rights of "
+                f"this user, in no sandbox. Set code_seconds: 10, or verifiers: {{{prompt.verifier}: none}}"
+            )
+        try:
+            why = failure(prompt.gold, tests, seconds)
+            return why and f"the gold does not pass its tests: {why}"
+        except TooSlow:
+            raise PrepAssetsError(
+                f"{STEP}: the tests of {where} take more than {seconds:g} seconds. Raise code_seconds, or leave the row out by `where`"
+            ) from None
+
+    return failing
+
+
+def _keeps_constraints(prompt: Prompt, where: str) -> str:
+    asked = constraints(json.loads(prompt.arguments))
+    if unknown := sorted({each.name for each in asked} - set(CONSTRAINTS)):
+        raise ConfigError(
+            f"{STEP}: {where} has the constraint {unknown[0]!r}, which is not known here. Known: {', '.join(CONSTRAINTS)}. Name a function of your own "
+            f"for it, verifiers: {{{prompt.verifier}: package.module:function}}, or none"
+        )
+    if misfits := [said for each in asked if (said := misfit(each))]:
+        raise Refused(BAD, misfits[0])
+    with limited(lambda said, _: PrepAssetsError(f"{STEP}: a constraint of {where} {said}. Leave the row out by `where`")):
+        missed = [each.name for each in asked if not keeps(prompt.gold, each)]
+    return f"the gold does not keep {', '.join(missed)}" if missed and prompt.gold else ""
+
+
+def _reads_rubric(prompt: Prompt, where: str) -> str:
+    criteria(json.loads(prompt.arguments))
+    return ""
+
+
+class _Known(Struct, frozen=True):
+    """A verifier: what tries golds with it, and whether it must be told something."""
+
+    failing: _Try
+    told: bool = False
+
+
+def _finding(prompt: Prompt, where: str, verifiers: Mapping[str, _Known | None]) -> Finding | None:
     if prompt.verifier not in verifiers:
         return UNKNOWN, f"no verifier of this name is configured; there are {', '.join(sorted(verifiers))}"
-    verify = verifiers[prompt.verifier]
-    if verify is None:
+    known = verifiers[prompt.verifier]
+    if known is None:
         return None
-    if not any(verify(answer, prompt.gold) for answer in (f"The answer is \\boxed{{{prompt.gold}}}.", prompt.gold)):
-        return REJECTED, f"the verifier {prompt.verifier} gives its own gold of {len(prompt.gold)} characters no reward"
-    return None
+    if known.told and not prompt.arguments:
+        return BAD, f"the verifier {prompt.verifier} is told nothing: rl_prompt's option arguments_key names the field"
+    try:
+        why = known.failing(prompt, where)
+    except Refused as refused:
+        return refused.reason, f"what the verifier {prompt.verifier} is told: {refused.detail}"
+    return (REJECTED, why) if why else None
 
 
 @quality_step(
     "verified_golds",
-    source="our own; math-verify as TRL, open-r1 and verl judge answers",
+    source="our own; math-verify as TRL, open-r1 and verl judge answers; IFEval's constraints",
     corrupted=((Prompt((turn(USER, "What is a half?"),), "a half, of course", MATH),), REJECTED),
     takes=(Prompt,),
     libraries=("math-verify",),
 )
-def verified_golds(*, verifiers: Mapping[str, str] | None = None) -> Step:
-    """Prompts whose gold its own verifier rejects, or whose verifier has a name that nobody knows.
+def verified_golds(*, verifiers: Mapping[str, str] | None = None, code_seconds: float | None = None) -> Step:
+    """Prompts whose gold its own verifier rejects, whose verifier has a name that nobody knows, or is told what it cannot read.
 
     Args:
-        verifiers: name of a verifier in the rows → `math` (math-verify), `none` (not tried), or ``module:function`` of an answer and a gold, which
-            returns true or a reward above 0. Beside them `math` is known; `number` and `model` are not tried, as schemas read the golds of the one and
-            the other has none.
+        verifiers: name of a verifier in the rows → `math` (math-verify), `code` (the gold passes its tests), `ifeval` (it keeps its constraints), `rubric`
+            (criteria are read, no answer is graded), `none` (not tried), or ``module:function`` of an answer, a gold and, where the row has some, the
+            arguments, which returns true or a reward above 0. Beside them the first four are known by these names; `number` and `model` are not tried, as
+            schemas read the golds of the one and the other has none.
+        code_seconds: how long the tests of one gold may take together; null, and no code is run.
     """
-    functions: dict[str, _Verify | None] = {MATH: passes_math, NUMBER: None, JUDGED: None}
+    if code_seconds is not None and not 0 < code_seconds < float("inf"):
+        raise ConfigError(f"{STEP}, option 'code_seconds' = {code_seconds}: needs a number above 0")
+    built_in = {
+        MATH: _Known(_by_answer(passes_math)),
+        CODE: _Known(_passes_tests(code_seconds), told=True),
+        IFEVAL: _Known(_keeps_constraints, told=True),
+        RUBRIC: _Known(_reads_rubric, told=True),
+    }
+    functions: dict[str, _Known | None] = {**built_in, NUMBER: None, JUDGED: None}
     for name, how in (verifiers or {}).items():
-        functions[name] = passes_math if how == MATH else None if how == NONE else own_function("quality step 'verified_golds'", how)
-    finding = partial(_finding, verifiers=functions)
+        functions[name] = None if how == NONE else built_in.get(how) or _Known(_by_answer(own_function(STEP, how), tells=True))
 
     def judge(examples: Examples) -> Judged:
         prompts = enumerate(examples.examples)
         return Judged(
-            {number: found for number, prompt in prompts if isinstance(prompt, Prompt) and (found := finding(prompt)) is not None}
+            {
+                number: found
+                for number, prompt in prompts
+                if isinstance(prompt, Prompt) and (found := _finding(prompt, examples.ids[number], functions)) is not None
+            }
         )
 
     return by_block(judge)

@@ -13,9 +13,20 @@ from msgspec import Struct
 
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, Group, Pair, Prompt, Region, Sample, Sampled, Turn, changed, turn
-from prep_assets.schemas.fields import Row, as_integer, as_list, as_number, as_text, needed, text_of, texts_of, value_at, wrong_type
+from prep_assets.schemas.fields import Row, as_integer, as_list, as_number, as_text, needed, text_of, texts_of, value_at, whole, wrong_type
 from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.turns import ChatFormat, chat_sample, offered, pair_of, require_answer, require_open_end, with_system_of
+from prep_assets.schemas.turns import (
+    ChatFormat,
+    chat_sample,
+    offered,
+    pair_of,
+    require_answer,
+    require_json,
+    require_open_end,
+    with_system_of,
+)
+from prep_assets.schemas.verifiers import BAD, FORMS, json_of
+from prep_assets.stores.files import loads
 
 # Gold answers: numbers as exact decimal strings.
 #
@@ -149,6 +160,7 @@ def rl_prompt(
     gold_key: str | None = "gold",
     verifier: str = NUMBER,
     verifier_key: str | None = None,
+    arguments_key: str | list[str] | None = None,
     system: str | None = None,
     tools_key: str = "tools",
 ) -> Callable[[Row], Prompt]:
@@ -157,9 +169,11 @@ def rl_prompt(
     Options:
         prompt_key: field with the prompt, a string or an array of messages.
         gold_key: field with the ground truth, dots for nested ones: ``reward_model.ground_truth`` reads verl's rows. null where a reward model
-            judges and there is none.
+            judges, or the arguments say all, and there is none.
         verifier: name of the verifier; with ``number`` the gold must be one plain number.
         verifier_key: field with the verifier's name, for rows that differ in it; null to use `verifier` for all.
+        arguments_key: field with what the verifier is told, such as tests: JSON, or text with JSON; dots for nested ones. Several fields are kept as one
+            object.
         system: a system prompt put before prompts that have none.
         tools_key: column with the tools on offer.
     """
@@ -175,7 +189,8 @@ def rl_prompt(
             turns = (turn(SYSTEM, system), *turns)
         verifier_name = verifier if verifier_key is None else as_text(value_at(row, verifier_key), verifier_key)
         gold = "" if gold_key is None else _gold(nested(row, gold_key), gold_key, verifier_name)
-        return Prompt(turns, gold, verifier_name, **offered(row, tools_key))
+        arguments = "" if arguments_key is None else _arguments(row, arguments_key, verifier_name)
+        return Prompt(turns, gold, verifier_name, **offered(row, tools_key), arguments=arguments)
 
     return convert
 
@@ -208,6 +223,19 @@ def _gold(value: object, key: str, verifier: str) -> str:
     if not text.strip():
         raise Refused("no_gold", f"{key!r} is empty")
     return plain_number(text.strip()) if verifier == NUMBER else text
+
+
+def _arguments(row: Row, keys: str | list[str], verifier: str) -> str:
+    """What a verifier is told, as JSON. That of `FORMS` must have a form that they read."""
+    if isinstance(keys, str):
+        value = nested(row, keys)
+        value = json_of(value, keys) if isinstance(value, str) else whole(value)
+    else:
+        value = {key: whole(nested(row, key)) for key in keys}
+    text = require_json(value, BAD, "the verifier's arguments")
+    if verifier in FORMS:
+        FORMS[verifier](loads(text))
+    return text
 
 
 # ``arithmetic``: a generated curriculum on which a weak policy earns its first rewards.

@@ -38,6 +38,7 @@ OTHER: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("litdata", "chunk_bytes"): [{"chunk_bytes": 200}],
     ("mds", "size_limit"): [{"size_limit": 2000}],
     ("megatron", "vocab_size"): [{"vocab_size": 1000}, {"vocab_size": 1000, "layout": "instruction"}],
+    ("open_instruct", "dataset"): [{"dataset": {"number": "mine"}}],
     ("olmo", "part_bytes"): [{"part_bytes": 500}],
     ("sentence_transformers", "negatives"): [{"negatives": 1, "leave_out": ["instruction"]}],
     ("sentence_transformers", "leave_out"): [{"leave_out": ["instruction"]}],

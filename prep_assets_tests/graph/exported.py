@@ -56,7 +56,11 @@ TRIED: Mapping[str, Mapping[str, dict[str, Any]]] = {
         "modellink": entry("preference_tokens", "megatron"),
         "astrai": entry("preference_tokens", "astrai"),
     },
-    "rl": {"verl": entry("rl_prompts", "verl", data_source="openai/gsm8k"), "rollouts": entry("rl_tokens", "mds")},
+    "rl": {
+        "verl": entry("rl_prompts", "verl", data_source="openai/gsm8k"),
+        "open": entry("rl_prompts", "open_instruct"),
+        "rollouts": entry("rl_tokens", "mds"),
+    },
 }
 
 

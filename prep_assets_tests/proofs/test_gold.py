@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.graph.graph import CHECKS, run_check
-from prep_assets.proofs.rows import CONVERTED, as_number, check_golds, second_reading, stands_in, worked_out
+from prep_assets.proofs.rows import CONVERTED, as_number, check_golds, is_told, second_reading, stands_in, worked_out
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets_tests.graph.workspaces import build, domain, minimal, resealed, workspace_in
 
@@ -163,3 +163,28 @@ def test_every_gold_of_gsm8k_agrees_and_every_corrupted_one_is_caught(real_data:
     verdict = run_check(check, workspace, resealed(published))
     assert not verdict.passed
     assert verdict.numbers == {"golds_checked": 7473, "golds_agreed": 7273}
+
+
+@pytest.mark.parametrize(
+    ("told", "row", "stands"),
+    [
+        ("[1,2]", {"tests": [1, 2]}, True),
+        ("[1,2]", {"tests": "[1, 2]"}, True),
+        ("['a']".replace("'", '"'), {"tests": "['a']"}, True),
+        ("[1,2]", {"info": {"tests": [1, 2]}}, True),
+        ("[1,2]", {"info": {"tests": "[1, 2]"}}, True),
+        ('{"b":1,"a":[2]}', {"info": {"a": [2], "b": 1}}, True),
+        ('{"b":1,"a":[2]}', {"a": [2], "b": 1}, True),
+        ('{"b":1,"a":[2]}', {"a": [2], "b": 2}, False),
+        ("[1,2]", {"tests": [1, 2, 3]}, False),
+        ("[1]", {"tests": [True]}, False),
+        ("[1]", {"tests": [1.0]}, False),
+        ("[1]", {"tests": [[1]]}, False),
+        ("{}", {"tests": [1]}, False),
+        ("{}", {"tests": {}}, True),
+        ("[1]", {"tests": "[1"}, False),
+        ("[1]", {}, False),
+    ],
+)
+def test_what_a_verifier_is_told_stands_in_its_row(told: str, row: dict[str, object], stands: bool) -> None:
+    assert is_told(told, row) is stands

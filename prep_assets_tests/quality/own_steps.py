@@ -31,3 +31,8 @@ def fails(examples: Examples) -> Sequence[str | None]:
 def says_yes(answer: str, gold: str) -> float:
     """A verifier of one's own: it wants the word yes in both."""
     return float("yes" in answer and "yes" in gold)
+
+
+def says_one_of(answer: str, gold: str, words: Sequence[str]) -> bool:
+    """A verifier of one's own that is told something."""
+    return answer in words

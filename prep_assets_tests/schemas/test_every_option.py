@@ -86,6 +86,7 @@ ROWS_OF: Mapping[tuple[str, str], Mapping[str, Any]] = {
         for name, row in ROWS.items()
         if name in ("sharegpt", "sharegpt_pairwise")
     },
+    ("rl_prompt", "arguments_key"): {"prompt": "1 + 2?", "gold": "3", "v": ["1"]},
     **{("kto", option): PLAIN_KTO for option in ("prompt_key", "completion_key", "template")},
     **{("preference", option): SIDES for option in ("user_mark", "assistant_mark")},
     ("prompt_completion", "tools_key"): {"prompt": CHAT[:1], "completion": CHAT[1:], "tools": [TOOL], "images": ["1.png"]},
@@ -169,6 +170,7 @@ OTHER: Mapping[tuple[str, str], tuple[Any, Mapping[str, Any]]] = {
     ("prompt_completion", "separator"): ("\n", {}),
     ("prompt_completion", "strip"): (True, {}),
     ("prompt_completion", "template"): (True, {}),
+    ("rl_prompt", "arguments_key"): ("v", {}),
     ("rl_prompt", "system"): ("Be brief.", {}),
     ("rl_prompt", "verifier"): ("text", {}),
     ("rl_prompt", "verifier_key"): ("v", {}),

@@ -1,0 +1,119 @@
+"""Prompts with their verifier and what it is told, in the rows of RL trainers. verl's are in `text_rows`.
+
+open_instruct   Parquet ``messages``, ``ground_truth`` (the gold; tests as JSON; constraints in Python's notation; a rubric as JSON), ``dataset``: the verifier
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from prep_assets.errors import ConfigError
+from prep_assets.exports.arrow import save_parquet
+from prep_assets.exports.readable import Options, Readable, Source, parquet_table, without_nulls
+from prep_assets.exports.registry import FileName, Progress, exporter, reads
+from prep_assets.exports.text_rows import gold_text, require_no_tools
+from prep_assets.schemas.verifiers import CODE, IFEVAL, RUBRIC, code_tests, constraints, criteria
+from prep_assets.stores.lines import Lines
+
+_NAMES = {"number": "gsm8k", CODE: CODE, IFEVAL: IFEVAL, RUBRIC: RUBRIC}
+"""Verifier → open-instruct's name for it, where rows need not say it."""
+_STDIO = "code_stdio"
+
+
+@exporter(
+    "open_instruct",
+    Lines,
+    read_by="open-instruct",
+    opens={"": ("--dataset_mixer_list {folder}/{split}.parquet 1.0", "--dataset_mixer_list_splits train")},
+    kind="parquet",
+)
+def open_instruct(
+    source: Lines, out: Path, progress: Progress, *, dataset: dict[str, str] | None = None, split: FileName = "train"
+) -> None:
+    """``<split>.parquet`` of RL prompts. `dataset` maps verifiers to open-instruct's names for them, where they differ."""
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for number, row in enumerate(source, 1):
+            location = f"{source.path} line {number:,}"
+            messages, verifier = _messages(row, location), str(row.get("verifier", "number"))
+            truth, name = _ground_truth(row, messages, verifier, location)
+            yield {"messages": messages, "ground_truth": truth, "dataset": (dataset or {}).get(verifier, name)}
+
+    save_parquet(out / f"{split}.parquet", rows, source, progress)
+
+
+def _ground_truth(row: Mapping[str, Any], messages: list[dict[str, str]], verifier: str, location: str) -> tuple[str, str]:
+    """The text that open-instruct's verifier parses, and its name. It reads constraints by ``ast.literal_eval``, which knows no ``null``."""
+    if "arguments" not in row:
+        return gold_text(row, location), _NAMES.get(verifier, verifier)
+    told = json.loads(row["arguments"])
+    if verifier == CODE:
+        tests = code_tests(told)
+        if tests.function is not None:
+            raise ConfigError(
+                f"{location} has tests that call {tests.function}; open-instruct runs asserts, or programs that read standard input. Keep such rows apart"
+            )
+        cases = [{"input": given, "output": wanted} for given, wanted in zip(tests.inputs, tests.outputs, strict=True)]
+        return json.dumps(list(tests.asserts) or cases, ensure_ascii=False), CODE if tests.asserts else _STDIO
+    if verifier == IFEVAL:
+        asked = constraints(told)
+        return repr([{"instruction_id": [each.name for each in asked], "kwargs": [dict(each.kwargs) for each in asked]}]), IFEVAL
+    if verifier == RUBRIC:
+        rubric = [{"description": each.text, "weight": each.weight} for each in criteria(told)]
+        return json.dumps({"query": messages[-1]["content"], "rubrics": rubric}, ensure_ascii=False), RUBRIC
+    raise ConfigError(
+        f"{location} tells the verifier {verifier!r} something, which open-instruct's has no place for. Known: {CODE}, {IFEVAL}, {RUBRIC}"
+    )
+
+
+def _messages(row: Mapping[str, Any], location: str) -> list[dict[str, str]]:
+    if not {"prompt", "gold"} <= set(row):
+        raise ConfigError(f"{location} has the fields {sorted(row)}; RL prompts have prompt and gold")
+    require_no_tools(row, location, "the trainer takes both from its own configuration or environment")
+    return [{"role": "user", "content": row["prompt"]}] if isinstance(row["prompt"], str) else row["prompt"]
+
+
+def _shown(line: Mapping[str, Any]) -> tuple[Any, str]:
+    """The messages of a line, and its gold as text."""
+    prompt, gold = line["prompt"], line["gold"]
+    text = f"{gold:.0f}" if isinstance(gold, int | float) and gold == round(gold) else str(gold)
+    return ([{"content": prompt, "role": "user"}] if isinstance(prompt, str) else without_nulls(prompt)), text
+
+
+@reads("open_instruct")
+def read_open_instruct(folder: Path, source: Source, options: Options) -> Readable:
+    """Open an `open_instruct` export with code independent of its writer."""
+    table = parquet_table([folder / f"{options['split']}.parquet"])
+    names = {"number": "gsm8k"} | (options["dataset"] or {})
+
+    def row(number: int) -> Any:
+        return without_nulls(table.slice(number, 1).to_pylist()[0])
+
+    def expected(line: dict[str, Any], number: int) -> Any:
+        (messages, truth), verifier = _shown(line), line.get("verifier", "number")
+        stdio = False
+        if "arguments" in line:
+            told = json.loads(line["arguments"])
+            if verifier == "rubric":
+                listed = told["rubrics"] if isinstance(told, dict) else told
+                texts = [{"description": each.get("criterion", each.get("description"))} for each in listed]
+                weights = [{"weight": float(each.get("points", each.get("weight")))} for each in listed]
+                rubrics = [text | weight for text, weight in zip(texts, weights, strict=True)]
+                truth = json.dumps({"query": messages[-1]["content"], "rubrics": rubrics}, ensure_ascii=False)
+            elif verifier == "ifeval":
+                told = told[0] if isinstance(told, list) else told
+                asked = told.get("instruction_id_list", told.get("instruction_id"))
+                truth = repr([{"instruction_id": asked, "kwargs": [without_nulls(each or {}) for each in told["kwargs"]]}])
+            else:
+                stdio = isinstance(told, dict)
+                cases = (
+                    told["test_cases"] if "test_cases" in told else [] if not stdio else zip(told["inputs"], told["outputs"], strict=True)
+                )
+                pairs = [each if isinstance(each, tuple) else (each["input"], each["output"]) for each in cases]
+                truth = json.dumps([{"input": a, "output": b} for a, b in pairs] if stdio else told, ensure_ascii=False)
+        return {"messages": messages, "ground_truth": truth, "dataset": names.get(verifier, verifier + "_stdio" * stdio)}
+
+    return Readable(len(table), row, expected=expected)

@@ -1,0 +1,151 @@
+"""Constraints on a text that code can verify, by their names in IFEval (Zhou et al., 2023), as Google's code verifies them.
+
+Those that want the sentences or words of nltk's models, or langdetect's languages, are left out: both fetch or guess. So are the names that
+open-instruct and IFBench add.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable, Mapping
+
+from prep_assets.errors import Refused
+from prep_assets.schemas.verifiers import BAD, Constraint
+
+_Holds = Callable[..., bool]
+
+
+_RELATIONS: Mapping[str, Callable[[int, int], bool]] = {"less than": operator.lt, "at least": operator.ge}
+
+
+def _compares(count: int, relation: str, number: int) -> bool:
+    return _RELATIONS[relation](count, number)
+
+
+def _keyword_frequency(text: str, keyword: str, frequency: int, relation: str) -> bool:
+    return _compares(len(re.findall(keyword, text, re.IGNORECASE)), relation, frequency)
+
+
+def _letter_frequency(text: str, letter: str, let_frequency: int, let_relation: str) -> bool:
+    return _compares(text.lower().count(letter.lower()), let_relation, let_frequency)
+
+
+def _paragraphs(text: str, num_paragraphs: int) -> bool:
+    parts = re.split(r"\s?\*\*\*\s?", text)
+    return all(part.strip() for part in parts[1:-1]) and sum(bool(part.strip()) for part in parts) == num_paragraphs
+
+
+def _nth_paragraph(text: str, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
+    paragraphs = text.split("\n\n")
+    written = sum(bool(each.strip()) for each in paragraphs)
+    if written != num_paragraphs or nth_paragraph > written or not (words := paragraphs[nth_paragraph - 1].split()):
+        return False
+    word = words[0].lstrip("'").lstrip('"')
+    return re.split(r"[.,?!'\"]", word)[0].lower() == first_word.lower()
+
+
+def _postscript(text: str, postscript_marker: str) -> bool:
+    known = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
+    return re.search(known.get(postscript_marker, postscript_marker.lower()), text.lower()) is not None
+
+
+def _bullets(text: str, num_bullets: int) -> bool:
+    return sum(len(re.findall(mark, text, re.MULTILINE)) for mark in (r"^\s*\*[^\*].*$", r"^\s*-.*$")) == num_bullets
+
+
+def _highlights(text: str, num_highlights: int) -> bool:
+    marked = [*re.findall(r"\*[^\n\*]*\*", text), *re.findall(r"\*\*[^\n\*]*\*\*", text)]
+    return sum(bool(each.strip("*").strip()) for each in marked) >= num_highlights
+
+
+def _sections(text: str, section_spliter: str, num_sections: int) -> bool:
+    return len(re.findall(rf"\s?{section_spliter}\s?\d+\s?", text)) >= num_sections
+
+
+def _json(text: str) -> bool:
+    text = re.sub(r"^```(?:json|Json|JSON)?", "", text.strip()).removesuffix("```").strip()
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _two_responses(text: str) -> bool:
+    parts = text.split("******")
+    answers = [part.strip() for part in parts if part.strip()]
+    return all(part.strip() for part in parts[1:-1]) and len(answers) == 2 and answers[0] != answers[1]
+
+
+def _ends_with(text: str, end_phrase: str) -> bool:
+    return text.strip().strip('"').lower().endswith(end_phrase.strip().lower())
+
+
+def _quoted(text: str) -> bool:
+    return len(text.strip()) > 1 and text.strip()[0] == text.strip()[-1] == '"'
+
+
+def _titled(text: str) -> bool:
+    return any(title.strip("<>").strip() for title in re.findall(r"<<[^\n]+>>", text))
+
+
+CONSTRAINTS: Mapping[str, tuple[_Holds, tuple[str, ...]]] = {
+    "keywords:existence": (lambda text, keywords: all(re.search(each, text, re.IGNORECASE) for each in keywords), ("keywords",)),
+    "keywords:frequency": (_keyword_frequency, ("keyword", "frequency", "relation")),
+    "keywords:forbidden_words": (
+        lambda text, forbidden_words: not any(re.search(rf"\b{each}\b", text, re.IGNORECASE) for each in forbidden_words),
+        ("forbidden_words",),
+    ),
+    "keywords:letter_frequency": (_letter_frequency, ("letter", "let_frequency", "let_relation")),
+    "length_constraints:number_paragraphs": (_paragraphs, ("num_paragraphs",)),
+    "length_constraints:number_words": (
+        lambda text, num_words, relation: _compares(len(re.findall(r"\w+", text)), relation, num_words),
+        ("num_words", "relation"),
+    ),
+    "length_constraints:nth_paragraph_first_word": (_nth_paragraph, ("num_paragraphs", "nth_paragraph", "first_word")),
+    "detectable_content:number_placeholders": (
+        lambda text, num_placeholders: len(re.findall(r"\[.*?\]", text)) >= num_placeholders,
+        ("num_placeholders",),
+    ),
+    "detectable_content:postscript": (_postscript, ("postscript_marker",)),
+    "detectable_format:number_bullet_lists": (_bullets, ("num_bullets",)),
+    "detectable_format:constrained_response": (
+        lambda text: any(f"My answer is {each}." in text for each in ("yes", "no", "maybe")),
+        (),
+    ),
+    "detectable_format:number_highlighted_sections": (_highlights, ("num_highlights",)),
+    "detectable_format:multiple_sections": (_sections, ("section_spliter", "num_sections")),
+    "detectable_format:json_format": (_json, ()),
+    "detectable_format:title": (_titled, ()),
+    "combination:two_responses": (_two_responses, ()),
+    "combination:repeat_prompt": (
+        lambda text, prompt_to_repeat: text.strip().lower().startswith(prompt_to_repeat.strip().lower()),
+        ("prompt_to_repeat",),
+    ),
+    "startend:end_checker": (_ends_with, ("end_phrase",)),
+    "startend:quotation": (_quoted, ()),
+    "punctuation:no_comma": (lambda text: "," not in text, ()),
+}
+"""Name → what tells whether a text keeps it, and its arguments."""
+
+
+def misfit(constraint: Constraint) -> str:
+    """What is wrong with the arguments of a constraint that is known; ``""`` for nothing. Google's code draws one that is missing at random."""
+    wanted, given = set(CONSTRAINTS[constraint.name][1]), set(constraint.kwargs)
+    parts = [f"lacks {', '.join(sorted(wanted - given))}"] * bool(wanted - given)
+    parts += [f"has {', '.join(sorted(given - wanted))} beside its arguments"] * bool(given - wanted)
+    return f"{constraint.name} {' and '.join(parts)}" if parts else ""
+
+
+def keeps(text: str, constraint: Constraint) -> bool:
+    """Whether a text keeps a constraint.
+
+    Raises:
+        Refused: ``bad_arguments`` where its arguments are of another type, or no regular expression.
+    """
+    try:
+        return CONSTRAINTS[constraint.name][0](text, **constraint.kwargs)
+    except (TypeError, AttributeError, KeyError, re.error) as error:
+        raise Refused(BAD, f"{constraint.name} cannot be verified: {type(error).__name__}") from error

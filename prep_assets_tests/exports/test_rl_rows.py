@@ -1,0 +1,108 @@
+"""Prompts with what their verifiers are told, in the rows of verl and open-instruct."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from prep_assets.checks.of_exports import compare
+from prep_assets.errors import ConfigError
+from prep_assets.exports import export
+from prep_assets.exports.readable import open_source
+from prep_assets_tests.exports.conftest import write_lines
+from prep_assets_tests.exports.readers import reader
+
+CONSTRAINTS = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{"num_words": None}]}
+ROWS: list[dict[str, Any]] = [
+    {"prompt": "1 + 1?", "gold": 2.0},
+    {"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "x + x?"}], "gold": "2*x", "verifier": "math"},
+    {"prompt": "f?", "gold": "def f(): 1", "verifier": "code", "arguments": '["assert f() is None"]'},
+    {"prompt": "Add.", "gold": "", "verifier": "code", "arguments": '{"inputs":["1 2"],"outputs":["3"]}'},
+    {"prompt": "Add.", "gold": "", "verifier": "code", "arguments": '{"test_cases":[{"input":"1 2","output":"é"}]}'},
+    {"prompt": "Say it.", "gold": "", "verifier": "ifeval", "arguments": json.dumps(CONSTRAINTS)},
+    {"prompt": "Be kind.", "gold": "", "verifier": "rubric", "arguments": '[{"criterion":"Is kind.","points":5,"tags":["x"]}]'},
+]
+OPEN = {"dataset": None, "split": "train"}
+
+
+def test_open_instruct(tmp_path: Path) -> None:
+    lines = write_lines(tmp_path / "l", "rl_prompts_train", ROWS)
+    found = pq.read_table(export(lines, "open_instruct", tmp_path / "out") / "train.parquet").to_pylist()
+    assert [row["dataset"] for row in found] == ["gsm8k", "math", "code", "code_stdio", "code_stdio", "ifeval", "rubric"]
+    assert found[0] == {"messages": [{"role": "user", "content": "1 + 1?"}], "ground_truth": "2", "dataset": "gsm8k"}
+    assert found[1]["messages"] == ROWS[1]["prompt"]
+    truths = [row["ground_truth"] for row in found]
+    assert truths[1] == "2*x"
+    assert [json.loads(truth) for truth in truths[2:5]] == [
+        ["assert f() is None"],
+        [{"input": "1 2", "output": "3"}],
+        [{"input": "1 2", "output": "é"}],
+    ]
+    assert ast.literal_eval(truths[5]) == [{"instruction_id": ["punctuation:no_comma"], "kwargs": [{}]}]
+    assert json.loads(truths[6]) == {"query": "Be kind.", "rubrics": [{"description": "Is kind.", "weight": 5.0}]}
+    assert compare(tmp_path / "out", open_source(lines), "open_instruct", OPEN).passed
+
+
+@pytest.mark.parametrize("place", range(2, len(ROWS)))
+def test_a_verifier_that_is_told_something_else_is_noticed(place: int, tmp_path: Path) -> None:
+    told = ROWS[place]["arguments"]
+    other = {**ROWS[place], "arguments": told.replace("is None", "is 1").replace("1 2", "1 3").replace("no_comma", "x").replace("5", "4")}
+    assert other["arguments"] != told
+    lines = [
+        write_lines(tmp_path / name, "rl_prompts_train", rows)
+        for name, rows in (("a", ROWS), ("b", [*ROWS[:place], other, *ROWS[place + 1 :]]))
+    ]
+    for name, options in (("open_instruct", OPEN), ("verl", {"data_source": "d", "ability": "math", "split": "train"})):
+        given = {"data_source": "d"} if name == "verl" else {}
+        out = export(lines[0], name, tmp_path / name, **given)
+        assert compare(out, open_source(lines[0]), name, options).passed
+        assert not compare(out, open_source(lines[1]), name, options).passed
+
+
+def test_names_of_ones_own(tmp_path: Path) -> None:
+    lines = write_lines(tmp_path / "l", "rl_prompts_train", ROWS[:3])
+    names = {"number": "numbers", "code": "mine"}
+    out = export(lines, "open_instruct", tmp_path / "out", dataset=names)
+    assert [row["dataset"] for row in pq.read_table(out / "train.parquet").to_pylist()] == ["numbers", "math", "mine"]
+    assert compare(out, open_source(lines), "open_instruct", {**OPEN, "dataset": names}).passed
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"prompt": "p", "gold": "", "verifier": "code", "arguments": '{"fn_name":"f","inputs":[[1]],"outputs":[1]}'}, "tests that call f"),
+        ({"prompt": "p", "gold": "", "verifier": "mine", "arguments": "[1]"}, "tells the verifier 'mine' something"),
+        ({"prompt": "p", "gold": 1.0, "tools": "[]"}, "has tools or variables"),
+        ({"prompt": "p", "chosen": "a", "rejected": "b"}, "RL prompts have prompt and gold"),
+    ],
+)
+def test_what_open_instruct_has_no_place_for(row: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"line 1 .*{said}|{said}"):
+        export(write_lines(tmp_path / "l", "rl_prompts_train", [row]), "open_instruct", tmp_path / "out")
+
+
+def test_verl_is_told_what_its_reward_functions_parse(tmp_path: Path) -> None:
+    """A verifier that judges by what it is told has it as the ground truth; another one beside its gold."""
+    rows = [*ROWS, {"prompt": "p", "gold": "g", "verifier": "mine", "arguments": "[1]"}, {"prompt": "p", "gold": 1.0, "arguments": "[2]"}]
+    out = export(write_lines(tmp_path / "l", "rl_prompts_train", rows), "verl", tmp_path / "out", data_source="d")
+    found = pq.read_table(out / "train.parquet").to_pylist()
+    assert [row["reward_model"]["ground_truth"] for row in found] == ["2", "2*x", *(row["arguments"] for row in ROWS[2:]), "g", "1"]
+    beside = [{key: value for key, value in row["extra_info"].items() if value is not None} for row in found]
+    assert [each.pop("index") for each in beside] == list(range(9))
+    assert all(each.pop("split") == "train" for each in beside)
+    assert beside == [{}, {}, {"answer": "def f(): 1"}, {}, {}, {}, {}, {"arguments": "[1]"}, {"arguments": "[2]"}]
+    assert [row["data_source"] for row in found] == ["d", "math", "code", "code", "code", "ifeval", "rubric", "mine", "d"]
+
+
+@pytest.mark.readers
+def test_columns_of_trl(tmp_path: Path) -> None:
+    """TRL hands the columns beside the prompt to reward functions, so arguments of several verifiers must fit one column."""
+    reader("datasets")
+    out = export(write_lines(tmp_path / "l", "rl_prompts_train", ROWS[2:]), "hf_parquet", tmp_path / "out")
+    loaded = reader("datasets").load_dataset("parquet", data_files=str(out / "data/*.parquet"), split="train", cache_dir=str(tmp_path))
+    assert [row["arguments"] for row in loaded] == [row["arguments"] for row in ROWS[2:]]

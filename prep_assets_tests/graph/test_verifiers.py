@@ -1,0 +1,108 @@
+"""Prompts whose verifiers are told something, from rows to stores, proofs and exports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prep_assets.exports import export
+from prep_assets.graph.selftest import selftest
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.lines import open_lines
+from prep_assets_tests.graph.workspaces import (
+    build,
+    domain,
+    failing,
+    jsonl,
+    minimal,
+    part_of,
+    refusals,
+    resealed,
+    verdicts,
+    workspace_in,
+)
+
+NO_COMMA = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{"num_words": None}]}
+
+
+def rows(count: int = 12) -> list[dict[str, Any]]:
+    """Programs, texts and rubrics in turn; the tests of every sixth program say something else than it does, every sixth text has a comma."""
+    made: list[dict[str, Any]] = []
+    for n in range(count):
+        wrong = n % 6 > 2
+        tests = {"inputs": [f"{n}\n", "5\n"], "outputs": [f"{n + 1}", "7" if wrong else "6"]}
+        rubric = [{"criterion": f"Names {n}.", "points": 5}, {"criterion": "Is rude.", "points": -1}]
+        made.append(
+            (
+                {"v": "code", "gold": "print(int(input()) + 1)", "told": json.dumps(tests)},
+                {"v": "ifeval", "gold": f"{n}{', ' * wrong} it is", "told": NO_COMMA},
+                {"v": "rubric", "gold": "An ideal answer.", "told": rubric[wrong:]},
+            )[n % 3]
+            | {"prompt": f"Task {n}."}
+        )
+    return made
+
+
+def of(folder: Path, count: int = 12, **quality: Any) -> Workspace:
+    options = {"verifier_key": "v", "arguments_key": "told"}
+    source = domain(jsonl(folder / "tasks.jsonl", rows(count)), "rl_prompt", options=options)
+    return workspace_in(folder, minimal("rl", {"tasks": source}, test_fraction=0.0, arithmetic={"n": 3}, **quality))
+
+
+def test_golds_that_fail_are_refused_and_what_is_told_reaches_the_trainer(tmp_path: Path) -> None:
+    pytest.importorskip("math_verify", reason="the extra `quality`")
+    workspace = of(tmp_path, quality={"steps": {"verified_golds": {"code_seconds": 20.0}}})
+    published = build(workspace, "rl_prompts")
+    part = part_of(workspace, "rl_prompts", "tasks")
+    assert sorted((each.id, each.reason) for each in refusals(part)) == [
+        ("tasks.jsonl:10", "gold_rejected"),
+        ("tasks.jsonl:11", "bad_arguments"),
+        ("tasks.jsonl:3", "gold_rejected"),
+        ("tasks.jsonl:4", "gold_rejected"),
+        ("tasks.jsonl:5", "bad_arguments"),
+        ("tasks.jsonl:9", "gold_rejected"),
+    ]
+    assert failing(workspace, part) == failing(workspace, published) == failing(workspace, workspace.built("rl_quality", "tasks")) == []
+    stored = {row["prompt"]: row for row in open_lines(published.directory, "rl_prompts_train")}
+    for number in (0, 1, 2, 6, 7, 8):
+        row, line = rows()[number], stored.pop(f"Task {number}.")
+        assert (line["verifier"], line["gold"]) == (row["v"], row["gold"])
+        assert json.loads(line["arguments"]) == (json.loads(row["told"]) if row["v"] == "code" else row["told"])
+    assert not stored
+    export(published, "open_instruct", tmp_path / "out", stream="rl_prompts_train")
+
+
+def test_every_corruption_of_what_verifiers_are_told_is_caught(tmp_path: Path) -> None:
+    workspace = of(tmp_path, 60)
+    build(workspace, "rl_prompts")
+    trials = selftest(workspace, part_of(workspace, "rl_prompts", "tasks"))
+    assert [trial for trial in trials if not trial.passed] == []
+    caught = {trial.mutation for trial in trials if trial.caught}
+    assert {"what the next verifier is told", "a verifier that is not told its last test", "a verifier that is told nothing"} <= caught
+
+
+def without_last(told: str) -> str:
+    value = json.loads(told)
+    return json.dumps(value[:-1]) if isinstance(value, list) else json.dumps({key: each[:-1] for key, each in value.items()})
+
+
+@pytest.mark.parametrize("change", [without_last, lambda told: told.replace("5", "4"), lambda told: "[]"])
+def test_what_a_store_tells_is_compared_with_a_second_reading(change: Callable[[str], str], tmp_path: Path) -> None:
+    workspace = of(tmp_path)
+    build(workspace, "rl_prompts")
+    published = part_of(workspace, "rl_prompts", "tasks")
+    before = verdicts(workspace, published)
+    assert all(verdict.passed for verdict in before.values())
+    assert before["gold_answers"].numbers == {"golds_checked": 10, "golds_agreed": 10}
+    path = published.directory / "rl_prompts_train.jsonl"
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    at = next(number for number, line in enumerate(lines) if line["verifier"] == "code")
+    assert change(lines[at]["arguments"]) != lines[at]["arguments"]
+    lines[at]["arguments"] = change(lines[at]["arguments"])
+    path.write_text("".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines), "utf-8")
+    found = verdicts(workspace, resealed(published))
+    assert [name for name, verdict in found.items() if not verdict.passed] == ["gold_answers", "source_match"]
