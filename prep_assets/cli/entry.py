@@ -6,14 +6,9 @@ import atexit
 import gc
 import os
 import sys
-from typing import Any
 
 EXTRAS = {"typer": "cli", "click": "cli", "rich": "cli", "dagster": "dagster", "torch": "train"}
 """Package → the extra of prep-assets that installs it."""
-
-
-def _name(command: Any) -> str:
-    return str(command.callback.__name__).replace("_", "-")
 
 
 def main() -> None:
@@ -25,8 +20,6 @@ def main() -> None:
     try:
         from prep_assets.cli.main import app
 
-        # typer reads the signature of every command, of which one is asked for
-        app.registered_commands = [each for each in app.registered_commands if [_name(each)] == sys.argv[1:2]] or app.registered_commands
         app()
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])

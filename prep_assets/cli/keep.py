@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 from msgspec import Struct
 from rich.console import Console
 
 from prep_assets.cli import terminal
+from prep_assets.cli.stores import Live, named_stores
+from prep_assets.cli.terminal import Answer, with_json
+from prep_assets.config.loading import FILE
+from prep_assets.engine.status import forgotten
 from prep_assets.errors import ConfigError
+from prep_assets.explain.forget import Forgotten
+from prep_assets.explain.forget import forget as forget_records
 from prep_assets.explain.visible import visible
-
-if TYPE_CHECKING:
-    from prep_assets.explain.forget import Forgotten
-    from prep_assets.pipeline.workspace import Workspace
-    from prep_assets.stores.published import Place
-
-# `prep-assets prune`: delete what is no longer used.
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.published import Place
 
 
 class Deletion(Struct, frozen=True):
@@ -38,44 +38,39 @@ class Deletion(Struct, frozen=True):
 
 
 def prune(
-    asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset; all when left out.")] = None,
+    asset: terminal.AnyAsset = None,
     partition: terminal.Partition = None,
     removed: Annotated[bool, typer.Option("--removed", help="Also the stores of what the configuration does not have any more.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
 ) -> None:
-    """Show the versions of stores that nothing points to, and what killed builds left; ask; then delete them.
-
-    A store that is current, a candidate or a draft is never deleted.
-    """
-    from prep_assets.engine.status import forgotten
-
-    workspace = terminal.opened()
-    places = [workspace.place(*deletion) for deletion in terminal.named_stores(workspace, asset, partition)]
+    """A store that is current, a candidate or a draft is never deleted."""
+    workspace = Workspace.open()
+    places = [workspace.place(*deletion) for deletion in named_stores(workspace, asset, partition)]
     unconfigured = [] if asset else forgotten(workspace)
     deletions = [deletion for place in places for deletion in _deletions(place)]
     deletions += [Deletion(place, place.directory.name, "not in the configuration", place.size) for place in unconfigured if removed]
-    _show_deletions(deletions)
+    console, size = terminal.out(), sum(deletion.size for deletion in deletions)
+    if deletions:
+        rows = [(deletion.place.label, deletion.name, deletion.why, terminal.size(deletion.size)) for deletion in deletions]
+        console.print(terminal.table("store", "folder", "why", "size", rows=rows, numbers=("size",)))
     if unconfigured and not removed:
-        _show_unconfigured(unconfigured)
+        kept, names = terminal.size(sum(place.size for place in unconfigured)), ", ".join(place.label for place in unconfigured)
+        console.print(f"not in the configuration any more, {kept}, and deleted only with --removed: {names}", style="yellow")
     if not deletions or dry_run:
-        terminal.out().print(
-            f"{terminal.counted(len(deletions), 'folder')}, {terminal.size(sum(deletion.size for deletion in deletions))}, would be deleted"
-        )
+        console.print(f"{terminal.counted(len(deletions), 'folder')}, {terminal.size(size)}, would be deleted")
         return
-    _confirm(deletions, yes=yes)
+    if not yes:
+        _confirm(terminal.counted(len(deletions), "folder"), terminal.size(size))
     for place in places:
         place.remove_unused()
     for place in unconfigured if removed else ():
         place.remove()
     in_use = [deletion for deletion in deletions if deletion.stays]
-    freed = sum(deletion.size for deletion in deletions) - sum(deletion.size for deletion in in_use)
-    terminal.out().print(f"{terminal.counted(len(deletions) - len(in_use), 'folder')}, {terminal.size(freed)}, deleted")
-    for deletion in in_use:
-        terminal.out().print(
-            f"{deletion.place.label}: {deletion.name} is being read and stays. Prune again when its readers have ended",
-            style="yellow",
-        )
+    freed = size - sum(deletion.size for deletion in in_use)
+    console.print(f"{terminal.counted(len(deletions) - len(in_use), 'folder')}, {terminal.size(freed)}, deleted")
+    for each in in_use:
+        console.print(f"{each.place.label}: {each.name} is being read and stays. Prune again when its readers have ended", style="yellow")
 
 
 def _deletions(place: Place) -> list[Deletion]:
@@ -83,37 +78,18 @@ def _deletions(place: Place) -> list[Deletion]:
     return unused + [Deletion(place, name, "left by a killed build", place.backend.size(name)) for name in place.leftovers()]
 
 
-def _show_deletions(deletions: list[Deletion]) -> None:
-    if deletions:
-        rows = [(deletion.place.label, deletion.name, deletion.why, terminal.size(deletion.size)) for deletion in deletions]
-        terminal.out().print(terminal.table("store", "folder", "why", "size", rows=rows, numbers=("size",)))
-
-
-def _show_unconfigured(unconfigured: list[Place]) -> None:
-    total = terminal.size(sum(place.size for place in unconfigured))
-    names = ", ".join(place.label for place in unconfigured)
-    terminal.out().print(f"not in the configuration any more, {total}, and deleted only with --removed: {names}", style="yellow")
-
-
-def _confirm(deletions: list[Deletion], *, yes: bool) -> None:
-    if yes:
-        return
+def _confirm(folders: str, size: str) -> None:
     if not sys.stdin.isatty():
-        raise ConfigError(
-            f"{terminal.counted(len(deletions), 'folder')} would be deleted, and there is no terminal to ask at. Delete them with --yes"
-        )
-    if not typer.confirm(
-        f"Delete {terminal.counted(len(deletions), 'folder')}, {terminal.size(sum(deletion.size for deletion in deletions))}?"
-    ):
+        raise ConfigError(f"{folders} would be deleted, and there is no terminal to ask at. Delete them with --yes")
+    if not typer.confirm(f"Delete {folders}, {size}?"):
         terminal.err().print("nothing is deleted")
         raise typer.Exit(1)
 
 
-# `prep-assets forget`: remove records from every store, prove that they are gone, and keep them out.
-
 SHOWN = 5
 
 
+@with_json
 def forget(
     records: Annotated[
         list[str], typer.Argument(metavar="DOMAIN#RECORD...", show_default=False, help="Records, e.g. gsm8k#gsm8k.jsonl:17.")
@@ -122,43 +98,18 @@ def forget(
     prune: Annotated[
         bool, typer.Option("--prune", help="Delete the unused versions of stores that held them, and drafts and candidates that hold them.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
-) -> None:
-    """Write a tombstone for each record, build again what held it, and prove that neither its ids nor its text are in a current store.
-
-    Tombstones are lines of forgotten.jsonl in the configuration folder; no refresh undoes them. Exit code 1 where a store still holds a record.
-    """
-    from prep_assets.engine.events import Progress
-    from prep_assets.explain.forget import forget as forget_records
-    from prep_assets.pipeline.workspace import Workspace
-
-    with terminal.Live(terminal.err() if as_json else terminal.out()) as live:
-        workspace = Workspace.open(progress=lambda what, done, total: live(Progress(what, done, total)))
+    as_json: bool = False,
+) -> Answer:
+    """Tombstones are lines of forgotten.jsonl in the configuration folder; no refresh undoes them. Exit code 1 where a store still holds a record."""
+    with Live(terminal.err() if as_json else terminal.out()) as live:
+        workspace = Workspace.open(progress=live.progress)
         outcome = forget_records(workspace, records, reason=reason, prune=prune, tell=live)
-    if as_json:
-        terminal.print_json(_as_json(outcome))
-    else:
-        _show_forgotten(terminal.out(), workspace, outcome, prune=prune)
-    if outcome.left:
-        raise typer.Exit(1)
-
-
-def _as_json(outcome: Forgotten) -> dict[str, Any]:
-    return {
-        "tombstones": [msgspec.structs.asdict(tombstone) for tombstone in outcome.tombstones],
-        "held": list(outcome.held),
-        "left": {label: list(records) for label, records in outcome.left.items()},
-        "searched": outcome.searched,
-        "old_versions": [
-            {"store": version.label, "path": version.published.where, "records": list(version.records)} for version in outcome.old
-        ],
-        "removed": list(outcome.removed),
-    }
+    facts = {name: getattr(outcome, name) for name in ("tombstones", "held", "left", "searched", "removed")}
+    facts["old_versions"] = [{"store": old.label, "path": old.published.where, "records": old.records} for old in outcome.old]
+    return Answer(facts, lambda console: _show_forgotten(console, workspace, outcome, prune=prune), int(bool(outcome.left)))
 
 
 def _show_forgotten(console: Console, workspace: Workspace, outcome: Forgotten, *, prune: bool) -> None:
-    from prep_assets.config.loading import FILE
-
     for tombstone in outcome.tombstones:
         console.print(
             f"{tombstone.family}: {tombstone.domain}#{visible(tombstone.record)} is forgotten, in {terminal.near(workspace.configs / FILE)}"

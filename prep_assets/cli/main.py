@@ -1,31 +1,122 @@
-"""The entry point: `prep-assets`."""
+"""The entry point: `prep-assets`, and the list of its commands."""
 
 from __future__ import annotations
 
+import inspect
 import os
+from importlib import import_module
 from typing import Annotated, Any
 
+import click
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
 
 from prep_assets import __version__
-from prep_assets.cli import terminal
-from prep_assets.cli.build import accept, build, demo, status
-from prep_assets.cli.data import AlsoModelLink, certify, dataset_info, doctor, migrate, preprocess, schemas, sniff
-from prep_assets.cli.keep import forget, prune
-from prep_assets.cli.look import inspect, leaks, quarantine, report, stats, view
-from prep_assets.cli.ship import attest, describe, export, launch_snippet, path, push, release
-from prep_assets.cli.start import init, json_schema
-from prep_assets.cli.trace import compare, diff, impact, trace, where
-from prep_assets.cli.verify import scrub, selftest, verify
 from prep_assets.errors import PrepAssetsError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT."""
+MODULES = {
+    "build": ("build", "accept", "status", "path"),
+    "changes": ("diff", "compare", "impact"),
+    "export": ("export", "launch-snippet"),
+    "keep": ("prune", "forget"),
+    "labels": ("certify", "doctor"),
+    "look": ("inspect", "stats", "quarantine", "leaks"),
+    "pages": ("report", "view"),
+    "preprocess": ("preprocess", "migrate"),
+    "publish": ("describe", "attest", "release", "push"),
+    "schemas": ("schemas", "sniff", "dataset-info"),
+    "start": ("init", "demo", "json-schema"),
+    "trace": ("trace", "where"),
+    "verify": ("verify", "scrub", "selftest"),
+}
+"""Module of this room → the commands that are functions in it."""
+GROUPS = {
+    "Every day": {
+        "build": "Build assets and whatever they are made from, run the checks, and publish what passes. Exit code 1 when a store is refused.",
+        "accept": "Make the draft of an asset current, exactly as it is: what `build --review`, or `build --set`, left to be looked at.",
+        "status": "Show what every store is: missing, stale, failed or current, its rows and tokens; how to build what is not current; and what is left over.",
+        "inspect": "Show a row: trained tokens bold and green (in ⟦ ⟧ where there is no colour), masked ones dim, │ where a document begins.",
+        "verify": "Run every check on the published stores again. Exit code 1 when one fails, or when there is no store.",
+        "report": "Write a page about an asset's stores: what they hold, rows with masks and both derivations, what was refused, lineage.",
+    },
+    "Build: schemas, templates, pipelines": {
+        "init": "Write a configuration for your own files: find their schemas, build them, and show the first row. What no option says is asked for.",
+        "demo": "Build the packed SFT table from the configured data sets, if it is not there yet, and show what is in it.",
+        "schemas": "List all schemas; or show the options of one and a row that it reads.",
+        "sniff": "Try every schema on the first records of a file: which fit, and why the others do not. Exit code 1 when none fits.",
+        "dataset-info": "Print the data sets of a LLaMA-Factory dataset_info.json as domains, to paste into the configuration.",
+        "json-schema": "Print the JSON Schema of a family's configuration file, or write all of them, for editors that complete and check YAML.",
+        "certify": "Render probes with a chat template and say what it does: stop token, system prompt, reasoning, tools, provable masks.",
+        "preprocess": "Tokenize, mask and pack files as an AstrAI pipeline JSON says, into AstrAI's directory layout.",
+        "migrate": "Print the same pipeline as YAML for configs/; comments say what it is called and what cannot be expressed.",
+    },
+    "Look: figures, refused records, labels": {
+        "stats": "Show counts, metrics, refused records by reason, lineage and files; of all partitions and in total where none is named.",
+        "view": "Serve the pages of `report` for all stores, with a search over whole stores, until Ctrl-C. It writes nothing.",
+        "quarantine": "Show refused records: where each comes from, why it was refused, and what it holds.",
+        "leaks": "Show which training examples hold texts of benchmarks or of other domains' test shares: which, how much, and both passages side by side.",
+        "doctor": "Prepare rows as a trainer does and as we do, and show every label that differs. Exit code 1 where labels or ids differ.",
+    },
+    "Find: where rows come from, what changes": {
+        "trace": "Show which source rows a row is made of; with --token, what the token stands for and why it is trained or not.",
+        "where": "Show every row, pair, prompt, group and export that holds a record; where it was refused, or a duplicate, the reason and who won.",
+        "diff": "Compare the current store with another version: records in, out and changed, tokens by domain, and rows side by side with their masks.",
+        "compare": "Compare two folders of stores: figures, refusals, leaks, and records that only one has. The exit code is 1 where anything differs.",
+        "impact": "Show which stores a change makes stale, how many records and tokens change, what would be refused. Nothing is written.",
+    },
+    "Ship: to trainers and to others": {
+        "path": "Print the directory of a store: the stable link `current`, which trainers open. A store that fails its checks is refused.",
+        "export": "Write a store for a trainer, and show the lines that open it there. A store that is damaged is refused.",
+        "launch-snippet": "Print the command that writes a store for a trainer, and the configuration that makes the trainer read it there.",
+        "describe": "Print what a store is: hashes, sources with theirs, licences, counts, refused records, files, columns, checks.",
+        "attest": "Write what a store is made of and what was looked for in it, as signed JSON and as a page, or verify such a file.",
+        "release": "Copy an export into a folder with a data set card, Croissant and its manifest: what datasets.load_dataset opens, and push uploads.",
+        "push": "Upload an export to the Hugging Face Hub as one commit, if its files are what its manifest says and the repository did not change meanwhile.",
+    },
+    "Keep: damage, old versions, deletion": {
+        "scrub": "Read stores and sources again, from where the last scrub stopped, and compare them with their hashes. Exit code 1 where one is damaged.",
+        "selftest": "Shift masks, swap pairs, leak test rows … on copies of your rows: each must be caught by its check. Exit code 1 when one is not.",
+        "prune": "Show the versions of stores that nothing points to, and what killed builds left; ask; then delete them.",
+        "forget": "Write a tombstone for each record, build again what held it, and prove that neither its ids nor its text are in a current store.",
+    },
+}
+"""Heading → command → its first sentence, in the order of ``--help`` and docs/cli.md. What a command's ``--help`` says further is its function's docstring."""
+
+
+class Command(click.Command):
+    """A command as the list shows it. Its module is imported when it is called, so that the list answers at once."""
+
+    def __init__(self, name: str, summary: str, heading: str) -> None:
+        super().__init__(name, help=summary)
+        self.rich_help_panel = heading
+
+    def load(self) -> click.Command:
+        """The command itself, with its options."""
+        module = import_module("prep_assets.cli." + next(module for module, names in MODULES.items() if self.name in names))
+        callback = getattr(module, str(self.name).replace("-", "_"))
+        words = "\n\n".join(filter(None, (self.help, inspect.getdoc(callback))))
+        info = CommandInfo(self.name, callback=callback, help=words, cls=getattr(module, "COMMAND_CLASS", None))
+        return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
+
+    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
+        """The context of the command itself."""
+        return self.load().make_context(info_name, args, parent, **extra)
 
 
 class Commands(TyperGroup):
     """The commands. A `PrepAssetsError` is a message for the person at the keyboard, not a fault of the program: no traceback."""
+
+    def __init__(self, **attributes: Any) -> None:
+        listed = {name: Command(name, summary, heading) for heading, group in GROUPS.items() for name, summary in group.items()}
+        super().__init__(**{**attributes, "commands": listed})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in their order, which is not that of the alphabet."""
+        return list(self.commands)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command and print its errors; ``PREP_ASSETS_TRACEBACK=1`` raises them."""
@@ -34,10 +125,12 @@ class Commands(TyperGroup):
         except PrepAssetsError as error:
             if os.environ.get("PREP_ASSETS_TRACEBACK", "0") != "0":
                 raise
+            from prep_assets.cli import terminal
+
             terminal.complain(str(error))
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
-            terminal.err().print("interrupted")
+            typer.echo("interrupted", err=True)
             raise typer.Exit(INTERRUPTED) from None
 
 
@@ -66,19 +159,6 @@ def prep_assets(
     PREP_ASSETS_CONFIG_DIR and PREP_ASSETS_STORE_DIR say where the configuration and the stores are, if not in configs/ and data/stores/.
     """
 
-
-GROUPS = {
-    "Every day": (build, accept, status, inspect, verify, report),
-    "Build: schemas, templates, pipelines": (init, demo, schemas, sniff, dataset_info, json_schema, certify, preprocess, migrate),
-    "Look: figures, refused records, labels": (stats, view, quarantine, leaks, doctor),
-    "Find: where rows come from, what changes": (trace, where, diff, compare, impact),
-    "Ship: to trainers and to others": (path, export, launch_snippet, describe, attest, release, push),
-    "Keep: damage, old versions, deletion": (scrub, selftest, prune, forget),
-}
-"""Heading → commands, in the order of ``--help`` and docs/cli.md."""
-for group, commands in GROUPS.items():
-    for command in commands:
-        app.command(cls=AlsoModelLink if command in (preprocess, migrate) else None, rich_help_panel=group)(command)
 
 if __name__ == "__main__":
     app()

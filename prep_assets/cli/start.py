@@ -1,24 +1,41 @@
-"""`prep-assets init`, a configuration for one's own files, and `json-schema`, what an editor needs to know of configuration files."""
+"""`prep-assets init` and `demo`, which build something to look at, and `json-schema`, what an editor needs to know of configuration files."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shutil
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from msgspec import Struct
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
 
 from prep_assets.cli import terminal
-from prep_assets.cli.ship import TRAINERS
+from prep_assets.cli.export import TRAINERS
+from prep_assets.cli.look import show_row
+from prep_assets.cli.stores import Live, first_rows
+from prep_assets.config.loading import load_family, store_dir
+from prep_assets.config.models import FAMILIES, Sft
+from prep_assets.data.files import find_files
+from prep_assets.engine import build as build_assets
 from prep_assets.errors import ConfigError, SourceError, nearest
-
-if TYPE_CHECKING:
-    from prep_assets.schemas.sniff import Fit
+from prep_assets.explain.editor import json_schema as described
+from prep_assets.explain.editor import schemas_of
+from prep_assets.explain.report import refused_counts, shares
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.schemas.reader import in_one_line
+from prep_assets.schemas.sniff import Fit, sniff, specialty
+from prep_assets.stores.bucket import local_root
+from prep_assets.stores.version_folders import Published
 
 SNIFFED = 100
 """Rows of each file that decide its schema."""
@@ -80,10 +97,6 @@ def init(
         bool, typer.Option("--build/--no-build", help="Build it at once where the files are small, and show its first row.")
     ] = True,
 ) -> None:
-    """Write a configuration for your own files: find their schemas, build them, and show the first row. What no option says is asked for."""
-    from prep_assets.config.loading import load_family
-    from prep_assets.data.files import find_files
-
     asked = files or _ask("files", "Which files? (paths, globs, URLs or hub:// addresses, separated by spaces)").split()
     fits = {address: _sniffed(address) for address in asked}
     likely = next((name for name in STARTS if all(_fitting(found, name) for found in fits.values())), "sft")
@@ -133,10 +146,7 @@ def _ask(option: str, question: str, default: str | None = None) -> str:
 
 def _sniffed(address: str) -> list[Fit]:
     """The schemas that fit the first rows of a file, best first."""
-    from prep_assets.data.files import find_files
-    from prep_assets.schemas.sniff import sniff
-
-    rows, unreadable = terminal.first_rows(find_files([address], Path.cwd()), SNIFFED)
+    rows, unreadable = first_rows(find_files([address], Path.cwd()), SNIFFED)
     if not rows:
         raise SourceError(f"{address}: no readable row{f'; the first: {unreadable[0]}' if unreadable else ''}")
     return [fit for fit in sniff([payload for _, payload in rows]) if fit.fitting]
@@ -144,9 +154,6 @@ def _sniffed(address: str) -> list[Fit]:
 
 def _fitting(fits: Sequence[Fit], family: str) -> Fit | None:
     """The best schema of those that a family takes; none that is for a special purpose, as rows do not say whether it is meant."""
-    from prep_assets.explain.editor import schemas_of
-    from prep_assets.schemas.sniff import specialty
-
     known = schemas_of(family)
     return next((fit for fit in fits if fit.schema in known and not specialty(fit.schema)), None)
 
@@ -173,8 +180,6 @@ def _text(
     family: str, tokenizer: str, template: str, row_len: int, domains: dict[str, tuple[dict[str, Any], Fit]], trainer: str, out: Path
 ) -> str:
     """The configuration file."""
-    from prep_assets.schemas.reader import in_one_line
-
     start = STARTS[family]
     name, _, commit = tokenizer.partition("@")
     place = os.path.relpath(name, out) if Path(name).expanduser().is_dir() and not Path(name).is_absolute() else name
@@ -200,15 +205,9 @@ def _text(
 
 def _build(out: Path, family: str) -> None:
     """Build the family's last asset, and show its first row."""
-    from prep_assets.cli.look import show_row
-    from prep_assets.config.loading import store_dir
-    from prep_assets.engine import build
-    from prep_assets.pipeline.workspace import Workspace
-    from prep_assets.stores.bucket import local_root
-
     workspace, console = Workspace(out.resolve(), local_root(store_dir())), terminal.out()
-    with terminal.Live(console) as live:
-        published = build(workspace, STARTS[family].makes, tell=live)[-1].published
+    with Live(console) as live:
+        published = build_assets(workspace, STARTS[family].makes, tell=live)[-1].published
     console.print()
     show_row(console, workspace, published, 0, most=200)
     console.print(f"next: PREP_ASSETS_CONFIG_DIR={out} prep-assets report {STARTS[family].makes}")
@@ -220,12 +219,7 @@ def json_schema(
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write those of all families there.", show_default=False)
     ] = None,
 ) -> None:
-    """Print the JSON Schema of a family's configuration file, or write all of them, for editors that complete and check YAML.
-
-    An editor finds it by a first line such as: # yaml-language-server: $schema=.schemas/sft.json"""
-    from prep_assets.config.models import FAMILIES
-    from prep_assets.explain.editor import json_schema as described
-
+    """An editor finds it by a first line such as: # yaml-language-server: $schema=.schemas/sft.json"""
     if (family is None) == (out is None):
         raise ConfigError("name a family, or a folder with --out")
     if out is not None:
@@ -239,7 +233,52 @@ def json_schema(
 
 
 def _write_schema(family: str, folder: Path) -> None:
-    from prep_assets.explain.editor import json_schema as described
-
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{family}.json").write_text(json.dumps(described(family), ensure_ascii=False) + "\n", "utf-8")
+
+
+ASSET = "sft_packed"
+PREVIEW_TOKENS = 400
+NEXT: tuple[tuple[str, str], ...] = (
+    (f"prep-assets build {ASSET}", "what a script calls; builds what is missing or out of date, and nothing else"),
+    (f"dagster asset materialize --select {ASSET}", "the same, in Dagster's history"),
+    ("dagster dev", "the same in the browser: the graph, checks, previews"),
+    (f"prep-assets inspect {ASSET} --row 1", "another row, with what is trained in it"),
+    ("prep-assets verify", "every check on every store again"),
+)
+
+
+def demo() -> None:
+    started, workspace, console = time.monotonic(), Workspace.open(), terminal.out()
+    console.print(f"building {ASSET} from {terminal.near(workspace.configs / 'sft.yaml')}", style="dim")
+    with Live(console) as live:
+        published = build_assets(workspace, ASSET, tell=live)[0].published
+    _summary(console, workspace, published, time.monotonic() - started)
+    console.print()
+    show_row(console, workspace, published, 0, most=PREVIEW_TOKENS)
+    programs, commands = Path(sys.executable).parent, NEXT
+    if shutil.which("prep-assets") is None and (programs / "activate").is_file():
+        commands = ((f". {terminal.near(programs / 'activate')}", "first, so that the commands below are found"), *NEXT)
+    console.print(terminal.table("what to type next", "", rows=[(Text(command, "bold"), why) for command, why in commands]))
+
+
+def _summary(console: Console, workspace: Workspace, published: Published, seconds: float) -> None:
+    manifest = published.manifest
+    counts, metrics = manifest.counts, manifest.metrics
+    upstream = [workspace.published(asset, domain) for domain in workspace.family(Sft).domains for asset in ("sft_raw", "sft_tokens")]
+    reasons = refused_counts(store for store in upstream if store)
+    named = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
+    size = terminal.size(sum(entry["bytes"] for entry in manifest.files.values()))
+    grid = Table.grid(padding=(0, 2))
+    for key, value in {
+        "rows": f"{counts['rows']:,} of {manifest.recipe['packing']['row_len']:,} tokens",
+        "tokens": f"{counts['tokens']:,}",
+        "trained": f"{counts['trained_tokens']:,} ({metrics['trained_fraction']:.1%})",
+        "fill rate": f"{metrics['fill_rate']:.2%}",
+        "domains": ", ".join(f"{name} {share:.1%}" for name, share in shares(published)[0].items()),
+        "refused": terminal.counted(sum(reasons.values()), "record") + (f" ({named})" if named else ""),
+        "store": f"{terminal.near(workspace.place(ASSET).directory / 'current')} ({size})",
+        "took": f"{seconds:.1f} s",
+    }.items():
+        grid.add_row(key, value)
+    console.print(Panel(grid, title=ASSET, title_align="left", border_style="green", expand=False))

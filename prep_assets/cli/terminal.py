@@ -1,34 +1,27 @@
-"""Output of commands on the terminal, rows of tokens as text, and the stores that arguments name."""
+"""Output of commands on the terminal or as JSON, rows of tokens as text, and the arguments and options that several commands have."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+import yaml
+from msgspec import Struct, to_builtins
+from rich import box
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 from rich.text import Text
 
-from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
+from prep_assets.errors import ConfigError
 from prep_assets.explain.visible import NEWLINE, visible
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.progress import Progress, ProgressColumn
-    from rich.table import Table
-
-    from prep_assets.data.files import SourceFile
-    from prep_assets.engine.events import Event
-    from prep_assets.engine.plan import Step
-    from prep_assets.pipeline.asset import Asset
-    from prep_assets.pipeline.workspace import Workspace
-    from prep_assets.stores.version_folders import Published
-    from prep_assets.text.vocabulary import Vocabulary
 
 # Consoles: results go to stdout, everything else to stderr.
 
@@ -47,8 +40,6 @@ def err() -> Console:
 
 
 def _console(*, stderr: bool) -> Console:
-    from rich.console import Console
-
     # no markup: in data sets and file names [x] and :x: are plain text
     # soft wrap: paths and commands stay on one line to be copied; tables fold their own columns
     console = Console(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
@@ -69,16 +60,11 @@ def print_json(value: Any) -> None:
 
 def complain(message: str) -> None:
     """Print an error in red on stderr."""
-    from rich.text import Text
-
     err().print(Text.assemble(("error: ", "bold red"), (message, "red")))
 
 
 def table(*headings: str, rows: Iterable[Sequence[RenderableType]] = (), numbers: tuple[str, ...] = (), title: str | None = None) -> Table:
     """A table; columns named in `numbers` are right-aligned, and long cells fold."""
-    from rich import box
-    from rich.table import Table
-
     grid = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
     for heading in headings:
         grid.add_column(heading, justify="right" if heading in numbers else "left", overflow="fold")
@@ -121,115 +107,52 @@ def near_url(url: str) -> str:
     return url if "://" in url else near(Path(url))
 
 
-def bar(*columns: ProgressColumn) -> Progress:
-    """A progress bar on stderr with extra columns, and the time that is left; hidden where a stream is not a terminal, and where ``CI`` is set."""
-    return _bar(err(), *columns)
-
-
-def _bar(console: Console, *extra_columns: ProgressColumn) -> Progress:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
+def bar(*extra_columns: ProgressColumn, console: Console | None = None) -> Progress:
+    """A progress bar with extra columns, and the time that is left, by default on stderr; hidden where a stream is not a terminal, and where ``CI`` is set."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), *extra_columns, TimeElapsedColumn(), TimeRemainingColumn())
+    console = console or err()
     seen = console.is_terminal and out().is_terminal and not os.environ.get("CI")
     return Progress(*columns, console=console, transient=True, disable=not seen)
 
 
-@contextmanager
-def working() -> Iterator[Workspace]:
-    """The workspace of `opened`, with a bar on stderr for what takes long in it."""
-    from rich.progress import TaskProgressColumn
-
-    from prep_assets.pipeline.workspace import Workspace
-
-    with bar(TaskProgressColumn()) as shown:
-        task = shown.add_task("", total=None, visible=False)
-
-        def show(what: str, done: int, total: int) -> None:
-            if what != shown.tasks[0].description:  # the time that is left is that of one piece of work
-                shown.reset(task, description=what)
-            shown.update(task, completed=done, total=total or None, visible=True)
-
-        yield Workspace.open(progress=show)
+# What a command found, for people or for programs.
 
 
-class Live:
-    """A listener for events of the engine, which prints lines, and shows a bar while it is open."""
+class Answer(Struct, frozen=True):
+    """What a command found.
 
-    def __init__(self, console: Console) -> None:
-        from rich.progress import TaskProgressColumn
+    Attributes:
+        facts: what ``--json`` prints.
+        show: prints them for people.
+        exit_code: of the command.
+    """
 
-        from prep_assets.engine.events import Tally
+    facts: Any
+    show: Callable[[Console], None]
+    exit_code: int = 0
 
-        self._console = console
-        self._bar = _bar(console, TaskProgressColumn())
-        self._task = self._bar.add_task("", total=None, visible=False)
-        self._tally = Tally()
 
-    def __enter__(self) -> Live:
-        self._bar.start()
-        return self
+AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._bar.stop()
-        if str(self._tally) and error is None:
-            self._console.print(str(self._tally), style="dim")
 
-    def __call__(self, event: Event) -> None:
-        from prep_assets.engine.events import Accepted, Checked, Planned, Progress, Refused, Skipped, Started, Written
+def with_json(command: Callable[..., Answer]) -> Callable[..., None]:
+    """A command with ``--json``, which prints its facts as one JSON value. It is told `as_json` where it has to know."""
+    takes = inspect.signature(command, eval_str=True).parameters
 
-        self._tally.add(event)
-        match event:
-            case Planned(steps):
-                self._show_plan(steps)
-            case Started(step):
-                self._show(step.label)
-            case Progress(what, done, total):
-                self._show(what, done, total or None)
-            case Written(step, published):
-                for note in published.notes:
-                    self._line("!", f"{step.label}: {note}", "yellow")
-                self._show(f"{step.label} checks")
-            case Checked(step, check, verdict):
-                self._show(f"{step.label} {check}")
-                if not verdict.passed:
-                    self._line("  ✗", f"{step.label} {check}", "bold red")
-                elif verdict.warns:
-                    self._line("  !", f"{step.label} {check}: {verdict.summary}", "yellow")
-            case Accepted(step, _, verdicts):
-                if step.why:
-                    self._line("✓", f"{step.label}: {self._summary_of(event)}, {counted(len(verdicts), 'check')} hold", "green")
-                elif step.requested:
-                    self._line("✓", f"{step.label} is up to date: nothing to do", "green")
-            case Refused(step):
-                self._line("✗", f"{step.label} is not published", "bold red")
-            case Skipped(step, because):
-                self._line("-", f"{step.label} is not built, because {because.label} is not", "dim")
+    @wraps(command)
+    def run(as_json: bool, **options: Any) -> None:
+        answer = command(**options, **({"as_json": as_json} if "as_json" in takes else {}))
+        if as_json:
+            print_json(to_builtins(answer.facts, str_keys=True))
+        else:
+            answer.show(out())
+        if answer.exit_code:
+            raise typer.Exit(answer.exit_code)
 
-    def _show_plan(self, steps: tuple[Step, ...]) -> None:
-        wanted = [step for step in steps if step.why]
-        if len(wanted) > 1:
-            self._console.print(f"{counted(len(wanted), 'store')} to build", style="dim")
-
-    def _summary_of(self, event: Event) -> str:
-        from prep_assets.engine.events import Accepted
-
-        assert isinstance(event, Accepted)
-        counts = event.published.manifest.counts
-        rows = counts.get("rows", counts.get("kept"))
-        figures = [counted(rows, "row" if "rows" in counts else "record")] if rows is not None else []
-        figures += [counted(counts["tokens"], "token")] if "tokens" in counts else []
-        refused = sum(counts.get("refused", {}).values())
-        figures += [f"{refused:,} refused"] if refused else []
-        outcome = "draft" if event.draft else "sound as it was" if event.published.reused else f"built in {event.seconds:.1f} s"
-        return ", ".join([outcome, *figures])
-
-    def _show(self, what: str, done: int = 0, total: int | None = None) -> None:
-        self._bar.update(self._task, description=what, completed=done, total=total, visible=True)
-
-    def _line(self, mark: str, text: str, style: str) -> None:
-        from rich.text import Text
-
-        self._console.print(Text.assemble((mark, style), f" {text}"))
+    last = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+    run.__signature__ = inspect.Signature([*(each for name, each in takes.items() if name != "as_json"), last])  # type: ignore[attr-defined]
+    run.__annotations__ = {**command.__annotations__, "as_json": AsJson, "return": None}
+    return run
 
 
 # A row of tokens on a terminal: trained tokens bold green, masked ones dim, unattended ones struck through, a bar at the start of a document.
@@ -316,19 +239,10 @@ def listed(
     return text
 
 
-def texts_of(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
-    """The texts of ids, as `token_texts`; a number for ids outside the vocabulary, as in a damaged store."""
-    from prep_assets.graph.previews import token_texts
-
-    known = [token for token in ids if 0 <= token < vocabulary.size]
-    texts = iter(token_texts(vocabulary, known))
-    return tuple(next(texts) if 0 <= token < vocabulary.size else f"⟨no token {token}⟩" for token in ids)
-
-
-# The stores that arguments of commands name.
+# Arguments and options that several commands have.
 
 AssetName = Annotated[str, typer.Argument(metavar="ASSET", show_default=False, help="An asset, e.g. sft_packed.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+AnyAsset = Annotated[str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset; all when left out.")]
 Partition = Annotated[
     str | None, typer.Option("--partition", "-p", metavar="P", help="A domain, for an asset that has one store for each.")
 ]
@@ -339,151 +253,15 @@ Stream = Annotated[
 Draft = Annotated[bool, typer.Option("--draft", help="The last store that options of one run gave, instead of the current one.")]
 
 
-def opened() -> Workspace:
-    """Open the workspace of the environment variables, or of the working directory."""
-    from prep_assets.pipeline.workspace import Workspace
-
-    return Workspace.open()
-
-
-def one_store(workspace: Workspace, name: str, partition: str | None) -> Published:
-    """The current store of an asset and partition; the partition may be omitted where there is only one.
-
-    Raises:
-        ConfigError: no such asset or partition, or several partitions to choose from.
-        StoreError: it is not built; the message has the command that builds it.
-    """
-    from prep_assets.graph.graph import one_partition
-    from prep_assets.pipeline.workspace import build_command
-    from prep_assets.stores.published import open_published
-
-    asset, key = one_partition(workspace, name, partition)
-    return open_published(workspace.stores, asset.name, key, remedy=build_command(asset.name, key))
-
-
-def stores_of(workspace: Workspace, name: str, partition: str | None) -> tuple[list[Published], list[str]]:
-    """The current stores of an asset, and the labels of missing ones.
-
-    Raises:
-        ConfigError: no such asset or partition.
-        StoreError: none of them is built; the message has the command that builds them.
-    """
-    from prep_assets.graph.graph import asset_and_partitions
-
-    asset, partitions = asset_and_partitions(workspace, name, partition)
-    stores, missing = [], []
-    for key in partitions:
-        published = workspace.published(asset.name, key)
-        if published is None:
-            missing.append(workspace.place(asset.name, key).label)
-        else:
-            stores.append(published)
-    if not stores:
-        remedy = build_commands([(asset.name, key) for key in partitions])
-        raise StoreError(f"{', '.join(missing)}: no store in {workspace.where}. Build with:\n{remedy}")
-    return stores, missing
-
-
-def named_stores(workspace: Workspace, name: str | None, partition: str | None) -> list[tuple[str, str]]:
-    """(asset, partition) of the stores of one asset, or of all configured ones; built or not.
-
-    Raises:
-        ConfigError: no such asset or partition, or a partition without an asset.
-    """
-    from prep_assets.graph.graph import asset_and_partitions
-
-    if name is None and partition is not None:
-        raise ConfigError(f"--partition {partition} of which asset? Name it: ASSET --partition {partition}")
-    names = [name] if name else [asset.name for asset in configured(workspace)]
-    selections = [asset_and_partitions(workspace, asset_name, partition) for asset_name in names]
-    return [(asset.name, key) for asset, partitions in selections for key in partitions]
-
-
-def built(workspace: Workspace) -> dict[str, list[Published]]:
-    """Asset → current stores, in the order of the graph.
-
-    Raises:
-        StoreError: no store is built.
-    """
-    stores = every_store(workspace)
-    if not stores:
-        raise StoreError(f"no store in {workspace.where}. Build with:\n  prep-assets build --all")
-    return stores
-
-
-def every_store(workspace: Workspace) -> dict[str, list[Published]]:
-    """Asset → current stores, in the order of the graph; empty where none is built."""
-    by_asset = {
-        asset.name: [workspace.published(asset.name, partition) for partition in asset.partitions(workspace)]
-        for asset in configured(workspace)
-    }
-    stores = {name: [store for store in published if store is not None] for name, published in by_asset.items()}
-    return {name: published for name, published in stores.items() if published}
-
-
-def build_commands(stores: Sequence[tuple[str, str]]) -> str:
-    """The build commands of stores, one indented line each."""
-    from prep_assets.pipeline.workspace import build_command
-
-    return "\n".join(f"  {build_command(asset, partition)}" for asset, partition in stores)
-
-
-def configured(workspace: Workspace, faults: list[str] | None = None) -> list[Asset]:
-    """The assets of families with a configuration file, in the order of the graph.
-
-    Args:
-        faults: collects the errors of families, which are then left out; without it, the first error is raised.
-    """
-    from prep_assets.config.models import FAMILIES
-    from prep_assets.graph.graph import family_assets
-
-    assets: list[Asset] = []
-    for family in filter(workspace.has, FAMILIES):
-        try:
-            assets += family_assets(workspace, family).values()
-        except PrepAssetsError as error:
-            if faults is None:
-                raise
-            faults.append(str(error))
-    return assets
-
-
-def first_rows(files: Sequence[SourceFile], count: int) -> tuple[list[tuple[str, dict[str, Any]]], list[str]]:
-    """(id, payload) of the first readable rows, and the faults of unreadable rows among them."""
-    from prep_assets.data.files import record_id
-    from prep_assets.data.read import read_blocks
-
-    rows: list[tuple[str, dict[str, Any]]] = []
-    unreadable: list[str] = []
-    for index, file in enumerate(files):
-        for block in read_blocks(file, index, block_bytes=1 << 20):
-            rows += [(record_id(file, record.row), dict(record.payload)) for record in block.records[: count - len(rows)]]
-            unreadable += [f"{file.name}:{row.row} {row.reason}: {row.detail}" for row in block.unreadable]
-            if len(rows) >= count:
-                return rows, unreadable
-    return rows, unreadable
-
-
-@contextmanager
-def reading(published: Published) -> Iterator[None]:
-    """Turn errors of reading a payload into `StoreError`.
-
-    Raises:
-        StoreError: in place of errors of h5py, numpy or json on damaged files, and of readers, with the command that verifies the store.
-    """
+def put_option(options: dict[str, Any], word: str) -> None:
+    """Add ``packing.row_len=2048`` to nested options; the value is read as YAML."""
+    key, equals, value = word.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"--set {word}: needs the form KEY=VALUE, e.g. packing.row_len=2048")
+    *above, last = key.split(".")
+    for part in above:
+        options = options.setdefault(part, {})
     try:
-        yield
-    except StoreError as error:
-        if "prep-assets build" in str(error):  # it has a remedy already
-            raise
-        raise StoreError(f"{error}. See what is wrong with it:\n  {_verify_command(published)}") from error
-    except PrepAssetsError:
-        raise
-    except (OSError, ValueError, LookupError, RuntimeError, EOFError) as error:
-        message = f"{published.manifest.label} in {published.where} cannot be read ({type(error).__name__}: {error})"
-        raise StoreError(f"{message}. See what is wrong with it:\n  {_verify_command(published)}") from error
-
-
-def _verify_command(published: Published) -> str:
-    manifest = published.manifest
-    return f"prep-assets verify {manifest.asset}" + (f" -p {manifest.partition}" if manifest.partition else "")
+        options[last] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {word}: the value is not YAML: {error}") from error

@@ -26,7 +26,7 @@ from prep_assets.engine.plan import Step
 from prep_assets.errors import PrepAssetsError
 from prep_assets.explain.report import binned, made_from, measure, refusals, refused_counts, shares
 from prep_assets.explain.rows import streams
-from prep_assets.explain.visible import one_line, page_address
+from prep_assets.explain.visible import arguments, one_line, page_address
 from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.graph.previews import Preview, token_texts
 from prep_assets.pipeline.asset import Asset, by_engine
@@ -220,12 +220,7 @@ def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]
 
 def report_link(asset: str, partition: str) -> str:
     """Markdown: a link to the page of a store, and the command that writes it as a file."""
-    return f"[open]({page_address(asset, partition)}) while `prep-assets view` runs\n\n`prep-assets report {which(asset, partition)}`"
-
-
-def which(asset: str, partition: str) -> str:
-    """The arguments of commands that name a store."""
-    return f"{asset} -p {partition}" if partition else asset
+    return f"[open]({page_address(asset, partition)}) while `prep-assets view` runs\n\n`prep-assets report {arguments(asset, partition)}`"
 
 
 def _rejected_records(published: Published, chain: Sequence[tuple[Asset, list[Published]]]) -> dict[str, Any]:
@@ -306,7 +301,7 @@ def check_metadata(workspace: Workspace, asset: Asset, verdict: Verdict, partiti
         return dict(verdict.numbers)
 
     closer = {
-        "look_closer": f"prep-assets report {which(asset.name, partition)} --candidate",
+        "look_closer": f"prep-assets report {arguments(asset.name, partition)} --candidate",
         "report": dg.MetadataValue.url(page_address(asset.name, partition, candidate=True)),
     }
     return {**_worst_row(workspace, asset, verdict.worst), **closer, **verdict.numbers}
@@ -320,7 +315,7 @@ def _worst_row(workspace: Workspace, asset: Asset, worst: Worst) -> dict[str, An
         return {"worst_row": dg.MetadataValue.text(f"{worst.where}: {worst.note}"), **derivations}
     first = max(0, worst.at - SHOWN_BEFORE)
     ids = worst.ids[first : first + SHOWN_TOKENS]
-    texts = tuple(token_texts(vocabulary, [token_id])[0] if 0 <= token_id < vocabulary.size else f"⟨id {token_id}⟩" for token_id in ids)
+    texts = token_texts(vocabulary, ids)
     known = 0 <= worst.at < len(worst.ids)
     wrong = worst.at - first if known else -1
     token = f"token {worst.at:,} of {len(worst.ids):,}: {texts[wrong]!r}, id {ids[wrong]}" if known else ""

@@ -34,13 +34,13 @@ class Amount(Struct):
 
     records: int = 0
     tokens: int = 0
-    trained: int = 0
+    trained_tokens: int = 0
 
     def add(self, record: StoredRecord) -> None:
         """Count one record."""
         self.records += 1
         self.tokens += len(record.ids)
-        self.trained += int(np.count_nonzero(record.weights > 0))
+        self.trained_tokens += int(np.count_nonzero(record.weights > 0))
 
 
 class Changed(Struct, frozen=True, eq=False):

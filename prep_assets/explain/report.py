@@ -45,7 +45,7 @@ from prep_assets.explain.rows import (
     vocabulary_of,
 )
 from prep_assets.explain.streams import family_of, source_files
-from prep_assets.explain.visible import CANDIDATES, HOST, STORES, TRACES, one_line, visible
+from prep_assets.explain.visible import CANDIDATES, HOST, STORES, TRACES, arguments, one_line, visible
 from prep_assets.graph.graph import asset_named, upstream_of
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace
@@ -514,8 +514,7 @@ def _trace(shown: _Shown, *, served: bool) -> dict[str, str]:
         return {
             "traced": TRACES + quote("/".join(filter(None, (manifest.asset, manifest.partition)))) + "?" + urlencode({"stream": stream})
         }
-    partition = f" -p {manifest.partition}" if manifest.partition else ""
-    return {"trace": f"prep-assets trace {manifest.asset}{partition} --stream {stream}"}
+    return {"trace": f"prep-assets trace {arguments(manifest.asset, manifest.partition)} --stream {stream}"}
 
 
 def _stream_name(shown: _Shown) -> str:
@@ -568,13 +567,12 @@ def _pictures(stores: Sequence[Published], every: Sequence[Stream]) -> Iterator[
 
 
 def _commands(asset: str, partition: str) -> list[tuple[str, str]]:
-    option = f" -p {partition}" if partition else ""
     dagster = f" --partition {partition}" if partition else ""
     return [
-        ("build", f"prep-assets build {asset}{option}"),
+        ("build", f"prep-assets build {arguments(asset, partition)}"),
         ("in Dagster", f"dagster asset materialize --select {asset}{dagster}"),
-        ("prove again", f"prep-assets verify {asset}{option}"),
-        ("this page", f"prep-assets report {asset}{option}"),
+        ("prove again", f"prep-assets verify {arguments(asset, partition)}"),
+        ("this page", f"prep-assets report {arguments(asset, partition)}"),
     ]
 
 

@@ -470,13 +470,11 @@ def index(rows: Sequence[Row], streams: Sequence[Stream]) -> dict[str, Any]:
 
 
 def vocabulary_of(rows: Iterable[Row], vocabulary: Vocabulary | None) -> dict[str, str]:
-    """Id → text, for every id in the rows; a placeholder for ids outside the vocabulary, as in a damaged store."""
+    """Id → text, for every id in the rows."""
     used = sorted({token for row in rows for token in row.ids})
     if vocabulary is None:
         return {str(token): f"⟨{token}⟩" for token in used}
-    inside = [token for token in used if 0 <= token < vocabulary.size]
-    texts = dict(zip(inside, token_texts(vocabulary, inside), strict=True))
-    return {str(token): visible(texts[token]) if token in texts else f"⟨no token {token}⟩" for token in used}
+    return {str(token): visible(text) for token, text in zip(used, token_texts(vocabulary, used), strict=True)}
 
 
 class Filter(Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -716,11 +716,15 @@ def token_of(trace: Trace, place: int) -> tuple[Token, Traced | None]:
     if not 0 <= place < len(row.ids):
         raise ConfigError(f"token {place:,} of row {row.place.row:,}: there are {len(row.ids):,}, numbered from 0")
     weights = _weights(trace).tolist()
-    named = partial(_named, trace.made_with.vocabulary(family_of(trace.made_with, row.place.asset)))
+    vocabulary = trace.made_with.vocabulary(family_of(trace.made_with, row.place.asset))
+
+    def named(token: Any) -> Named:
+        return Named(int(token), token_texts(vocabulary, [int(token)])[0])
+
     after = place + 1
-    predicts = named(int(row.ids[after])) if after < len(row.ids) and weights[after] > 0 else None
+    predicts = named(row.ids[after]) if after < len(row.ids) and weights[after] > 0 else None
     predicted_at = place - 1 if weights[place] > 0 and place else None
-    stored = named(int(row.ids[place])), weights[place]
+    stored = named(row.ids[place]), weights[place]
     traced = next((candidate for candidate in trace.pieces if candidate.piece.start <= place < candidate.piece.end), None)
     if traced is None or traced.sequence is None:
         return Token(place, *stored, None, PADDING, (0, 0), "", "", "", None, None, predicts, predicted_at), None
@@ -732,7 +736,7 @@ def token_of(trace: Trace, place: int) -> tuple[Token, Traced | None]:
         )
     start, end = int(sequence.starts[number]), int(sequence.ends[number])
     why, text = sequence.why(number), sequence.text
-    expected = named(int(sequence.ids[number])) if place in traced.differs else None
+    expected = named(sequence.ids[number]) if place in traced.differs else None
     around = text[max(0, start - AROUND) : start], text[start:end], text[end : end + AROUND]
     within = None if why.region is None else (start - why.region[0], end - why.region[0])
     field = None if traced.source is None or why.content is None else field_of(traced.source.payload, why.content)
@@ -750,10 +754,6 @@ def _weights(trace: Trace) -> Weights:
             loss = traced.sequence.loss[piece.first : piece.first + piece.end - piece.start]
             weights[piece.start : piece.start + len(loss)] = loss
     return weights
-
-
-def _named(vocabulary: Vocabulary, number: int) -> Named:
-    return Named(number, token_texts(vocabulary, [number])[0] if 0 <= number < vocabulary.size else "")
 
 
 def _tokenized(asset: str) -> str:

@@ -1,4 +1,4 @@
-"""Make text of data sets safe to show; the address of a store's page."""
+"""Make text of data sets safe to show; how commands and addresses of pages name a store."""
 
 from __future__ import annotations
 
@@ -41,6 +41,11 @@ def visible(text: str) -> str:
 def one_line(text: str) -> str:
     """`visible` on one line."""
     return text.translate(_ONE_LINE)
+
+
+def arguments(asset: str, partition: str) -> str:
+    """The arguments of commands that name a store."""
+    return f"{asset} -p {partition}" if partition else asset
 
 
 # Addresses of the pages that `prep-assets view` serves.

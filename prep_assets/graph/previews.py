@@ -40,14 +40,14 @@ class Preview(Struct, frozen=True):
 
 
 def token_texts(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
-    """The text of each token for display."""
-    table = vocabulary.token_bytes
-    if table is None:
-        return tuple(vocabulary.decode([token]) for token in ids)
-    return tuple(_shown(table[token]) for token in ids)
+    """The text of each token for display; ``⟨no token 7⟩`` for ids outside the vocabulary, as in a damaged store."""
+    return tuple(_text(vocabulary, token) if 0 <= token < vocabulary.size else f"⟨no token {token}⟩" for token in ids)
 
 
-def _shown(piece: bytes) -> str:
+def _text(vocabulary: Vocabulary, token: int) -> str:
+    if vocabulary.token_bytes is None:
+        return vocabulary.decode([token])
+    piece = vocabulary.token_bytes[token]
     try:
         return piece.decode()
     except UnicodeDecodeError:

@@ -15,6 +15,7 @@ from prep_assets.config.models import FAMILIES, Eval, Pretrain, Rl, Sft
 from prep_assets.errors import StoreError
 from prep_assets.explain.forget import forgotten_rows
 from prep_assets.explain.report import made_from, refused_counts
+from prep_assets.explain.visible import arguments
 from prep_assets.graph.graph import asset_named
 from prep_assets.neighbours.description import Chain, Description, describe, own_stores
 from prep_assets.pipeline.sources import read_sources
@@ -109,7 +110,7 @@ def check(workspace: Workspace, path: Path, *, key: str = "") -> str:
         raise StoreError(
             f"{path} was altered: what it says has the sha256 {sha256[:16]}…, and it names {str(document.get('sha256'))[:16]}…"
         )
-    again = f"prep-assets attest {asset}" + (f" -p {partition}" if partition else "")
+    again = f"prep-assets attest {arguments(asset, partition)}"
     if not signature:
         raise StoreError(f"{path} is not signed, so anybody may have written it. Write it with a key:\n  {again} --key KEY.pem")
     if wrong := fault(sha256, signature, key):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from prep_assets.cli.build import NEXT
+from prep_assets.cli.start import NEXT
 from prep_assets.graph.graph import CHECKS, run_check
 from prep_assets.pipeline.asset import Check
 from prep_assets.pipeline.workspace import Workspace

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from prep_assets.cli.ship import TRAINERS
+from prep_assets.cli.export import TRAINERS
 from prep_assets.exports import export, exports
 from prep_assets.exports.readable import open_source
 from prep_assets.exports.registry import opening

@@ -91,7 +91,7 @@ def test_interrupt(built: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("prep_assets.cli.terminal.one_store", interrupted)
+    monkeypatch.setattr("prep_assets.cli.build.one_store", interrupted)
     result = run("path", "sft_packed")
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "interrupted\n")
 

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from prep_assets.cli import terminal
+from prep_assets.cli.stores import working
 from prep_assets.engine.scrub import scrub
 from prep_assets.explain.report import report
 from prep_assets.explain.where import contents
@@ -33,7 +34,7 @@ def screen(monkeypatch: pytest.MonkeyPatch, built: Workspace) -> Callable[..., s
         }
         monkeypatch.setattr(terminal, "_console", lambda *, stderr: consoles[stderr])
         monkeypatch.setenv("CI", ci)
-        with terminal.working() as workspace:
+        with working() as workspace:
             assert workspace.progress is not None
             workspace.progress("read sft_tokens[chats]", 512, 1024)
         return written.getvalue()

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from prep_assets.cli.terminal import BAR, CLOSE, HIDE, OPEN, SHOW, flowing, joined, listed, runs, texts_of
+from prep_assets.cli.terminal import BAR, CLOSE, HIDE, OPEN, SHOW, flowing, joined, listed, runs
 from prep_assets.explain.visible import visible
+from prep_assets.graph.previews import token_texts
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.effort import examples
 from prep_assets_tests.graph.workspaces import TOKENIZER
@@ -110,5 +111,5 @@ def test_ids_outside_the_vocabulary_are_shown_as_numbers(built: Workspace) -> No
     vocabulary = built.vocabulary(built.family(Sft))
     reference = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
     ids = reference.encode("plain words").ids
-    shown = texts_of(vocabulary, [-1, *ids, vocabulary.size])
+    shown = token_texts(vocabulary, [-1, *ids, vocabulary.size])
     assert (shown[0], "".join(shown[1:-1]), shown[-1]) == ("⟨no token -1⟩", "plain words", f"⟨no token {vocabulary.size}⟩")

@@ -3,18 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from prep_assets.cli.data import migrate, preprocess
-from prep_assets.cli.main import Commands
+from prep_assets.cli.main import app
 from prep_assets_tests.compat.conftest import chat, ids, write_rows
 from prep_assets_tests.compat.reference import read_bin
 
 RECIPE = Path(__file__).resolve().parents[2] / "configs" / "recipes" / "astrai" / "chat" / "pipeline.json"
-app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)
-app.command()(preprocess)
-app.command()(migrate)
 
 
 @pytest.fixture

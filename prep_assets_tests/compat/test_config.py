@@ -12,7 +12,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from prep_assets.cli.data import preprocess
+from prep_assets.cli.preprocess import preprocess
 from prep_assets.compat.astrai import (
     Dtype,
     Section,

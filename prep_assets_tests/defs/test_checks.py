@@ -117,7 +117,7 @@ def test_an_id_outside_the_vocabulary_is_shown_as_what_it_is(
     )
     run(instance, "sft_packed")
     [evaluation] = evaluations(instance, "sft_packed", "row_integrity")
-    assert "⟨id 99999999⟩⟨id -1⟩" in evaluation.metadata["worst_row"].value
+    assert "⟨no token 99999999⟩⟨no token -1⟩" in evaluation.metadata["worst_row"].value
     assert evaluation.metadata["rows_failed"].value == 1
 
 

@@ -41,7 +41,7 @@ def test_options_of_commands_exist(page: Path) -> None:
     unknown = []
     for text in code(page):
         for command, rest in re.findall(r"^(?:\$ )?prep-assets ([a-z]+(?:-[a-z]+)*)\b([^|\n#]*)", text, re.MULTILINE):
-            known = {option for parameter in COMMANDS[command].params for option in parameter.opts} | {"--help", "-h"}
+            known = {option for parameter in COMMANDS[command].load().params for option in parameter.opts} | {"--help", "-h"}
             known |= {*parser()._option_string_actions} if command in ("preprocess", "migrate") else set()
             unknown += [f"{command} {option}" for option in re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", rest) if option not in known]
     assert unknown == []

@@ -1,0 +1,189 @@
+"""`prep-assets export` and `launch-snippet`: a store in the format that a trainer reads, and the lines by which it reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from msgspec import Struct, field
+from pydantic import TypeAdapter, ValidationError
+from rich.progress import MofNCompleteColumn
+
+from prep_assets.cli import terminal
+from prep_assets.cli.stores import one_store, reading
+from prep_assets.config.models import FAMILIES
+from prep_assets.errors import ConfigError, nearest
+from prep_assets.explain.visible import arguments
+from prep_assets.exports import exports
+from prep_assets.exports.blends import BLENDS, phases_of
+from prep_assets.exports.registry import check_folder, export_named, opening
+from prep_assets.graph.exports import export_store, exporting, open_export_source
+from prep_assets.graph.graph import asset_and_partitions, exported
+from prep_assets.pipeline.asset import Asset
+from prep_assets.pipeline.blends import BLEND, TOKENS, training_streams
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.blends import open_blend
+from prep_assets.stores.version_folders import Published
+
+
+def export(
+    asset: Annotated[str | None, typer.Argument(metavar="ASSET", show_default=False, help="An asset, e.g. sft_packed.")] = None,
+    to: Annotated[str | None, typer.Option("--to", "-t", metavar="FORMAT", help="The format, e.g. hf_arrow.")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where to: a new folder, or an empty one.")] = None,
+    partition: terminal.Partition = None,
+    stream: Annotated[
+        str | None,
+        typer.Option("--stream", "-s", metavar="S", help="Which stream, table or file of the asset; the training one when left out."),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the format; may be repeated.")
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="Show the formats, what they take and who reads them.")] = False,
+) -> None:
+    if listing:
+        _show_formats()
+        return
+    if asset is None or to is None or folder is None:
+        missing = "ASSET" if asset is None else "--to" if to is None else "--out"
+        raise typer.BadParameter("missing. Formats are shown by: prep-assets export --list", param_hint=missing)
+    _export(asset, to, folder, partition, stream, option or [])
+
+
+def _export(asset: str, to: str, folder: Path, partition: str | None, stream: str | None, words: list[str]) -> None:
+    check_folder(folder)
+    workspace = Workspace.open()
+    definition, _ = asset_and_partitions(workspace, asset, partition)
+    spec = exporting(exported(definition.family, definition.name), to, stream, format_options(to, words))
+    published = one_store(workspace, asset, partition)
+    with reading(published), terminal.bar(MofNCompleteColumn()) as shown:
+        task = shown.add_task(f"export {asset} to {to}", total=None)
+        source = export_store(spec, workspace, published, folder, lambda done, total: shown.update(task, completed=done, total=total))
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    console = terminal.out()
+    size = terminal.size(sum(path.stat().st_size for path in files))
+    console.print(f"{terminal.near(folder.resolve())}: {terminal.counted(len(files), 'file')}, {size}")
+    trainer, lines = opening(to, folder.resolve(), source, spec.all_options(workspace))
+    console.print(f"{trainer}:", style="dim")
+    console.print(lines)
+
+
+def format_options(format: str, words: list[str]) -> dict[str, Any]:
+    """Parse ``key=value`` words as options of a format, by their types; `exporting` says which of them it does not have."""
+    types, options = export_named(format).types, dict[str, Any]()
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or key in options:
+            raise ConfigError(f"--option {word}: {'given twice' if key in options else 'needs the form KEY=VALUE, e.g. split=train'}")
+        try:
+            options[key] = TypeAdapter(types[key]).validate_strings(value) if key in types else value
+        except ValidationError as error:
+            raise ConfigError(f"--option {word}: {error.errors()[0]['msg']}") from error
+    return options
+
+
+def _show_formats() -> None:
+    words = {"PackedStore": "packed table", "TokenStore": "token stream", "Pairs": "pairs", "GroupStore": "groups", "Lines": "JSONL"}
+    shown = terminal.table("format", "takes", "read by", "options")
+    for name, export_format in exports().items():
+        kinds = [taken.__name__ for taken in export_format.takes]
+        options = [key if option.default is option.empty else f"{key}={option.default}" for key, option in export_format.options.items()]
+        shown.add_row(name, ", ".join(word for kind, word in words.items() if kind in kinds), export_format.read_by, ", ".join(options))
+    console = terminal.out()
+    console.print(shown)
+    console.print("a page for each: docs/formats", style="dim")
+
+
+class Launch(Struct, frozen=True):
+    """How a trainer gets a store: default asset, export format, and options of the format."""
+
+    asset: str
+    format: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+TRAINERS: Mapping[str, Launch] = {
+    "trl": Launch("sft_packed", "hf_arrow", {"layout": "trl"}),
+    "axolotl": Launch("sft_packed", "hf_arrow", {"layout": "axolotl"}),
+    "llamafactory": Launch("sft_packed", "hf_arrow", {"layout": "llama_factory"}),
+    "open-instruct": Launch("sft_packed", "hf_arrow", {"layout": "open_instruct"}),
+    "megatron": Launch("pretrain_tokens", "megatron"),
+    "modellink": Launch("sft_packed", "megatron"),
+    "nemo": Launch("sft_packed", "packed_parquet"),
+    "verl": Launch("rl_prompts", "verl", {"data_source": "openai/gsm8k"}),
+    "olmo": Launch("pretrain_tokens", "olmo"),
+    "litgpt": Launch("pretrain_tokens", "litdata", {"block_size": "2049"}),
+    "mosaicml": Launch("sft_packed", "mds"),
+    "nanotron": Launch("pretrain_tokens", "nanotron"),
+    "cerebras": Launch("sft_packed", "cerebras"),
+    "train-llm-from-scratch": Launch("sft_packed", "tlfs"),
+    "astrai": Launch("sft_packed", "astrai"),
+}
+
+
+def launch_snippet(
+    trainer: Annotated[str, typer.Option("--trainer", metavar="T", show_default=False, help=f"One of {', '.join(TRAINERS)}.")],
+    asset: Annotated[
+        str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset; the usual one of the trainer, if left out.")
+    ] = None,
+    partition: terminal.Partition = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where the export is, or will be.", show_default=False)
+    ] = None,
+) -> None:
+    """Nothing is written. For a blend: the commands for its domains, and the weights by which megatron and olmo draw from them."""
+    if trainer not in TRAINERS:
+        raise ConfigError(f"no trainer {trainer!r}{nearest(trainer, TRAINERS) or '.'} There are: {', '.join(TRAINERS)}")
+    launch, workspace = TRAINERS[trainer], Workspace.open()
+    name = asset or launch.asset
+    definition, partitions = asset_and_partitions(workspace, name, partition)
+    if definition.stage == BLEND:
+        terminal.out().print(_blend_lines(workspace, one_store(workspace, name, None), trainer, folder), soft_wrap=True)
+        return
+    if asset is None and partition is None:
+        partition = partitions[0] or None
+    place = folder or Path("exports") / trainer / (f"{name}-{partition}" if partition else name)
+    reader, lines = _reader_lines(workspace, launch, definition, partition, place)
+    options = "".join(f" --option {key}={value}" for key, value in launch.options.items())
+    command = f"prep-assets export {arguments(name, partition or '')} --to {launch.format}{options} --out {place}"
+    console = terminal.out()
+    console.print(f"# write it, once for each version of the store\n{command}\n")
+    console.print(f"# {reader} reads it\n{_padding(workspace, definition)}{lines}")
+
+
+def _blend_lines(workspace: Workspace, published: Published, trainer: str, folder: Path | None) -> str:
+    """How each domain of a blend is exported, and the lines by which a trainer draws from them as the blend does."""
+    launch, name = TRAINERS[trainer], published.manifest.asset
+    read = f"prep_assets.training.BlendDataset({str(workspace.place(name).directory)!r}) is its order"
+    with reading(published):
+        blend = open_blend(published.directory)
+        if trainer not in BLENDS or not blend.window:
+            who = "Windows are read" if blend.window else f"Records of {name} are not windows, which they read; windows are read"
+            raise ConfigError(f"{trainer} has no lines for {name}. {who} by {' and '.join(BLENDS)}; for all others, {read}")
+        family = published.manifest.asset.partition("_")[0]
+        streams = training_streams(workspace, family)
+    folders = {domain: ((folder or Path("exports") / trainer) / domain).resolve() for domain in blend.domains}
+    asset, to = TOKENS[family][0], launch.format
+    lines = ["# write each domain, once for each version of it"]
+    lines += [f"prep-assets export {arguments(asset, domain)} --to {to} --out {folders[domain]}" for domain in blend.domains]
+    for number, phase in enumerate(phases_of(blend, folders, streams), 1):
+        of = f", phase {number} of {len(blend.ends)}" if len(blend.ends) > 1 else ""
+        lines += ["", f"# {trainer} draws by these shares, in an order of its own{of}; {read}", BLENDS[trainer](phase, blend.window)]
+    return "\n".join(lines)
+
+
+def _padding(workspace: Workspace, asset: Asset) -> str:
+    """A comment on the size of the model's vocabulary, where it is padded."""
+    family = workspace.family(FAMILIES[asset.family])
+    if family.pad_vocab_to is None:
+        return ""
+    return f"# the model has {family.pad_vocab_to:,} ids (pad_vocab_to), the tokenizer {workspace.vocabulary(family).size:,}\n"
+
+
+def _reader_lines(workspace: Workspace, launch: Launch, asset: Asset, partition: str | None, place: Path) -> tuple[str, str]:
+    words = [f"{key}={value}" for key, value in launch.options.items()]
+    spec = exporting(exported(asset.family, asset.name), launch.format, None, format_options(launch.format, words))
+    published = one_store(workspace, asset.name, partition)
+    with reading(published):
+        return opening(launch.format, place.resolve(), open_export_source(spec, published), spec.all_options(workspace))

@@ -1,0 +1,227 @@
+"""`prep-assets certify`, what a chat template can be trusted with, and `doctor`, whether a trainer trains on what one thinks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from prep_assets.cli import terminal
+from prep_assets.cli.stores import first_rows
+from prep_assets.cli.terminal import Answer, with_json
+from prep_assets.data.files import find_files
+from prep_assets.errors import ConfigError, PrepAssetsError, Refused
+from prep_assets.explain.doctor import Compared, Diagnosis, Ours, diagnose
+from prep_assets.explain.visible import visible
+from prep_assets.samples import Sample
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
+from prep_assets.schemas.registry import schemas as registered
+from prep_assets.schemas.sniff import sniff
+from prep_assets.text.agreement import agreement
+from prep_assets.text.certify import certify as certified
+from prep_assets.text.certify import compare
+from prep_assets.text.encode import Encoder
+from prep_assets.text.engines import choose_engine
+from prep_assets.text.load_template import load_template
+from prep_assets.text.spans import MaskPolicy
+from prep_assets.text.template import ChatTemplate, bind
+from prep_assets.text.vocabulary import Vocabulary, folder_of, from_file, load_vocabulary
+
+
+@with_json
+def certify(
+    template: Annotated[str, typer.Argument(help="tokenizer (its own), a shipped template's name, or a .jinja file.")],
+    tokenizer: Annotated[str, typer.Option("--tokenizer", "-t", help="A tokenizer's directory or hub id.")],
+    revision: Annotated[str | None, typer.Option(help="Commit of the hub repository.")] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(help="Compare with a second template for the same model: a .jinja file, a shipped one, or a tokenizer's folder."),
+    ] = None,
+) -> Answer:
+    """Exit code 1 when no answer can be trained with it, or when a second template renders or masks any kind of chat differently."""
+    folder = folder_of(tokenizer, base=Path.cwd(), revision=revision)
+    vocabulary = from_file(tokenizer, folder)
+    loaded = load_template(template, vocabulary, base=Path.cwd())
+    bind(vocabulary, loaded)
+    if against is not None:
+        return _comparison(loaded, against, vocabulary)
+    certificate = certified(loaded, vocabulary)
+    disagreement = agreement(vocabulary, folder).fault
+    if disagreement:
+        certificate = replace(certificate, findings=(*certificate.findings, f"others read this tokenizer otherwise: {disagreement}"))
+    faults = certificate.faults(train_on_eos="turn", train_headers=False)
+    facts = certificate.as_dict()
+
+    def show(console: Console) -> None:
+        fields = {key.replace("_", " "): _shown(value) for key, value in facts.items() if key not in ("findings", "chats")}
+        rows = [*fields.items(), *certificate.chats.items()]
+        console.print(terminal.table("", "", rows=rows, title=f"{template} with {tokenizer}"))
+        for finding in certificate.findings:
+            console.print(f"finding: {finding}", style="yellow")
+        for fault in faults:
+            console.print(fault, style="red")
+
+    return Answer({**facts, "faults": faults}, show, int(bool(faults)))
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        value = [f"{key}: {text}" for key, text in value.items()]
+    if isinstance(value, list):
+        return ", ".join(value)
+    return str(value).replace("\n", "⏎") or "–"
+
+
+def _comparison(template: ChatTemplate, against: str, vocabulary: Vocabulary) -> Answer:
+    """The differences between two templates on every probe."""
+    base = Path.cwd()
+    if Path(against).is_dir():  # a tokenizer's folder: its own template and special tokens
+        second = load_template("tokenizer", load_vocabulary(against, base=base), base=base)
+    else:
+        second = load_template(against, vocabulary, base=base)
+    vocabulary = bind(bind(vocabulary, template), second)
+    policy = MaskPolicy({"assistant": "train"}, "mask")
+    comparisons = list(compare(template, second, Encoder(vocabulary, choose_engine(vocabulary, reference_only=True), policy)))
+    differing = [comparison for comparison in comparisons if comparison.differs]
+
+    def show(console: Console) -> None:
+        words = {"refused": "both refuse", "text": "text differs", "mask": "mask differs"}
+        rows = [(comparison.chat, words.get(comparison.outcome, comparison.outcome)) for comparison in comparisons]
+        console.print(terminal.table("chat", "", rows=rows, title=f"{template.name} and {against}"))
+        for comparison in differing:
+            console.print(f"{comparison.chat}\n  {template.name}: {comparison.first}\n  {against}: {comparison.second}")
+        kinds = f"{len(comparisons)} kinds of chat"
+        console.print(f"{len(differing)} of {kinds} differ" if differing else f"equal in all {kinds}")
+
+    return Answer([comparison.as_dict() for comparison in comparisons], show, int(bool(differing)))
+
+
+BOTH, THEIRS, OURS = ("green", "⟦", "⟧"), ("bold red", "⟪+", "⟫"), ("bold yellow", "⟪-", "⟫")
+"""Style and brackets of stretches trained by both sides, by the trainer only, and by us only."""
+HEAD, TAIL = 160, 80
+"""Characters to show of the ends of a long stretch on which both sides agree."""
+
+
+@with_json
+def doctor(
+    trainer: Annotated[
+        str,
+        typer.Option("--trainer", metavar="T", show_default=False, help="trl, llamafactory, axolotl, torchtune, open-instruct or verl."),
+    ],
+    dataset: Annotated[
+        str, typer.Option("--dataset", "-d", metavar="FILE", show_default=False, help="A file, folder, glob, URL or hub address.")
+    ],
+    tokenizer: Annotated[str, typer.Option("--tokenizer", metavar="X", show_default=False, help="A folder, or a hub id.")],
+    revision: Annotated[str | None, typer.Option("--revision", help="The commit of a tokenizer from the hub.")] = None,
+    template: Annotated[str, typer.Option("--template", help="The chat template of both sides, as in the configuration.")] = "tokenizer",
+    schema: Annotated[str | None, typer.Option("--schema", help="How rows are read; the one that fits, if left out.")] = None,
+    count: Annotated[int, typer.Option("-n", min=1, max=1000, help="How many rows to compare.")] = 1000,
+    show: Annotated[int, typer.Option("--show", min=0, help="How many rows that differ to show.")] = 3,
+) -> Answer:
+    """TRL's own code runs where it is installed; for the others their rules, read from their code, stand in."""
+    ours = Ours.open(tokenizer, template, revision)
+    theirs = _transformers(tokenizer, revision)
+    theirs.chat_template = ours.template.source
+    name, rows = _rows(dataset, schema, count)
+    diagnosis = diagnose(ours, theirs, trainer, rows, most=show)
+    if not diagnosis.compared:
+        reasons = [reason for reason, _ in (*diagnosis.refused.most_common(1), *diagnosis.stopped.most_common(1))]
+        terminal.complain(f"no row could be compared: {'; '.join(reasons) or 'the file has none that fits'}")
+    failed = not diagnosis.compared or diagnosis.equal < diagnosis.compared
+    return Answer({"schema": name, **_facts(diagnosis)}, lambda console: _show_diagnosis(console, diagnosis, name), int(failed))
+
+
+def _transformers(tokenizer: str, revision: str | None) -> Any:
+    from transformers import AutoTokenizer
+
+    folder = folder_of(tokenizer, base=Path.cwd(), revision=revision)
+    try:
+        # an explicit False: by default transformers asks on the terminal whether to run the folder's code
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except (ValueError, OSError) as error:
+        raise PrepAssetsError(f"{tokenizer}: transformers cannot open it, and code that comes with it is never run: {error}") from error
+
+
+def _rows(dataset: str, schema: str | None, count: int) -> tuple[str, list[tuple[str, Sample]]]:
+    """The schema of a file, and its chats with their ids; rejected rows are left out with a note on stderr."""
+    records, _ = first_rows(find_files([dataset], Path.cwd()), count)
+    if schema is None:
+        fits = sniff([payload for _, payload in records[:100]])
+        schema = next((fit.schema for fit in fits if fit.fitting and registered()[fit.schema].can_give(Sample)), None)
+        if schema is None:
+            raise ConfigError(f"no schema reads {dataset} as chats. See why with: prep-assets sniff {dataset}; then say --schema NAME")
+    convert, chats, refused = convert_with(schema, gives=Sample), list[tuple[str, Sample]](), 0
+    for identity, payload in records:
+        try:
+            sample = apply(convert, payload)
+        except Refused:
+            refused += 1
+            continue
+        if isinstance(sample, Sample):
+            chats.append((identity, sample))
+    if refused:
+        terminal.err().print(f"{terminal.counted(refused, 'row')} that the schema {schema} refuses are left out", style="yellow")
+    return schema, chats
+
+
+def _facts(diagnosis: Diagnosis) -> dict[str, Any]:
+    reasons = [
+        {"trained_by": side, "reason": reason, "rows": rows, "tokens": diagnosis.tokens[side, reason]}
+        for (side, reason), rows in diagnosis.reasons.most_common()
+    ]
+    return {
+        **{name: getattr(diagnosis, name) for name in ("trainer", "how", "rows", "compared", "equal")},
+        "refused_by_us": diagnosis.refused,
+        "stopped_by_the_trainer": diagnosis.stopped,
+        "reasons": reasons,
+        "shown": [{"id": row.id, "differences": row.differences} for row in diagnosis.shown],
+    }
+
+
+def _show_diagnosis(console: Console, diagnosis: Diagnosis, schema: str) -> None:
+    console.print(f"{diagnosis.trainer}: {diagnosis.how}", style="bold")
+    console.print(f"rows are read with the schema {schema}", style="dim")
+    for row in diagnosis.shown:
+        console.print()
+        console.print(_row(row, terminal.has_colour(console)))
+    console.print()
+    if diagnosis.reasons:
+        who = {"theirs": "the trainer", "ours": "us", "ids": "other ids"}
+        counts = [(who[key[0]], key[1], f"{rows:,}", f"{diagnosis.tokens[key]:,}") for key, rows in diagnosis.reasons.most_common()]
+        console.print(terminal.table("trained by", "why they differ", "rows", "tokens", rows=counts, numbers=("rows", "tokens")))
+    for side, why in (("we refuse", diagnosis.refused), ("the trainer stops at", diagnosis.stopped)):
+        for reason, rows in why.most_common(5):
+            console.print(Text(f"{side} {terminal.counted(rows, 'row')}: {visible(reason)[:400]}", "yellow"))
+    verdict = f"labels are equal on {diagnosis.equal:,} of {diagnosis.compared:,} rows that both sides take, of {diagnosis.rows:,}"
+    console.print(verdict, style="bold green" if diagnosis.equal == diagnosis.compared else "bold red")
+
+
+def _row(row: Compared, colour: bool) -> Text:
+    """A row as text, marked by the sides that train it, and the reasons for differences."""
+    text = Text.assemble((f"│ {visible(row.id)}\n", "cyan"))
+    steps = [(difference.start, difference.end, difference) for difference in row.differences if difference.side != "ids"]
+    places, start_of_run = row.ours, 0
+    marks = [BOTH if weight else None for weight in (places.loss != 0).tolist()]
+    for start, end, difference in steps:
+        marks[start:end] = [THEIRS if difference.side == "theirs" else OURS] * (end - start)
+    for index in range(1, len(marks) + 1):
+        if index == len(marks) or marks[index] is not marks[start_of_run]:
+            shown = visible(row.rendered.text[int(places.starts[start_of_run]) : int(places.ends[index - 1])])
+            style, before, after = marks[start_of_run] or ("dim", "", "")
+            shown = shown if marks[start_of_run] in (THEIRS, OURS) or len(shown) <= HEAD + TAIL else f"{shown[:HEAD]} … {shown[-TAIL:]}"
+            text.append(shown if colour else f"{before}{shown}{after}", style)
+            start_of_run = index
+    text.append("" if text.plain.endswith("\n") else "\n")
+    for difference in row.differences:
+        who = {"theirs": "trained by the trainer only", "ours": "trained by us only", "ids": "other ids"}[difference.side]
+        text.append(f"  {who}: ", "bold")
+        text.append(f"{visible(difference.text)[:80].replace(chr(10), '')!r} ", THEIRS[0] if difference.side != "ours" else OURS[0])
+        text.append(f"{difference.reason}\n")
+    return text

@@ -1,0 +1,151 @@
+"""`prep-assets schemas`, `sniff` and `dataset-info`: the formats of rows that can be read."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, get_args
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from prep_assets.cli import terminal
+from prep_assets.cli.stores import first_rows
+from prep_assets.cli.terminal import Answer, with_json
+from prep_assets.config.loading import config_dir
+from prep_assets.data.files import find_files
+from prep_assets.errors import ConfigError, SourceError, nearest
+from prep_assets.explain.visible import visible
+from prep_assets.schemas.reader import in_one_line
+from prep_assets.schemas.registry import Schema
+from prep_assets.schemas.registry import schemas as registered
+from prep_assets.schemas.sniff import Fit, domain_of, read_dataset_info
+from prep_assets.schemas.sniff import sniff as try_all
+
+
+@with_json
+def schemas(
+    name: Annotated[str | None, typer.Argument(show_default=False, help="A schema: show its options and a row.")] = None,
+) -> Answer:
+    known = registered()
+    by_word = {word: schema for schema in known.values() for word in (schema.name, *schema.aliases)}
+    if name is not None and name not in by_word:
+        raise ConfigError(f"no schema {name!r}{nearest(name, by_word) or '.'} Known: {', '.join(known)}")
+    if name is not None:
+        return Answer(_described(by_word[name]), lambda console: _show_schema(console, by_word[name]))
+    return Answer([_described(schema) for schema in known.values()], lambda console: _show_schemas(console, known.values()))
+
+
+def _show_schemas(console: Console, known: Iterable[Schema]) -> None:
+    listed = sorted(known, key=lambda schema: schema.name.lower())
+    rows = [(schema.name, gives(schema.gives), Text(schema.summary), "\n".join(schema.aliases)) for schema in listed]
+    shown = terminal.table("schema", "gives", "what it reads", "aliases", rows=rows)
+    shown.columns[0].no_wrap = True  # names stay whole, to be copied
+    console.print(shown)
+    console.print("prep-assets schemas NAME shows the options of one; prep-assets sniff FILE finds the ones that fit a file", style="dim")
+
+
+def _described(schema: Schema) -> dict[str, Any]:
+    """A schema as JSON."""
+    options = {name: str(parameter.annotation) for name, parameter in schema.options.items()}
+    described = {"name": schema.name, "gives": gives(schema.gives), "summary": schema.summary, "aliases": schema.aliases}
+    return {**described, "options": options, "example": schema.example}
+
+
+def gives(form: type | UnionType) -> str:
+    """The name of a form, or of the members of a union."""
+    return " | ".join(member.__name__ for member in get_args(form) or (form,))
+
+
+def _show_schema(console: Console, schema: Schema) -> None:
+    aliases = f" (also called {', '.join(schema.aliases)})" if schema.aliases else ""
+    console.print(Text.assemble((schema.name, "bold"), f"{aliases} gives {gives(schema.gives)}"))
+    console.print(Text("\n" + (inspect.getdoc(schema.factory) or "") + "\n"))
+    if schema.options:
+        shown = terminal.table("option", "type", "default", title="options")
+        for name, parameter in schema.options.items():
+            kind: Any = "" if parameter.annotation is inspect.Parameter.empty else parameter.annotation
+            default = "(required)" if parameter.default is inspect.Parameter.empty else repr(parameter.default)
+            shown.add_row(name, Text(kind if isinstance(kind, str) else inspect.formatannotation(kind)), Text(default))
+        console.print(shown)
+    else:
+        console.print("It has no options.")
+    console.print("a row that it reads:", style="bold")
+    console.print_json(data=dict(schema.example), ensure_ascii=False)
+
+
+@with_json
+def sniff(
+    file: Annotated[str, typer.Argument(metavar="FILE", show_default=False, help="A file, folder, glob, URL or hub address.")],
+    format: Annotated[str | None, typer.Option("--format", help="The format, where the file's name does not say it.")] = None,
+    count: Annotated[int, typer.Option("-n", min=1, help="How many records to try.")] = 100,
+    every: Annotated[bool, typer.Option("--all", help="List also the schemas that need a field which these records lack.")] = False,
+) -> Answer:
+    files = find_files([file], Path.cwd(), format=format)
+    rows, unreadable = first_rows(files, count)
+    if not rows:
+        why = f"; the first: {unreadable[0]}" if unreadable else ""
+        raise SourceError(f"{files[0].url}: no readable record, {terminal.counted(len(unreadable), 'unreadable row')}{why}")
+    fits = try_all([payload for _, payload in rows])
+    fitting, unfit = [fit for fit in fits if fit.fitting], [fit for fit in fits if not fit.fitting]
+
+    def show(console: Console) -> None:
+        if fitting:
+            headings = ("schema", "gives", "records", "fields it does not use", "first refusal")
+            console.print(terminal.table(*headings, rows=map(_fit_row, fitting), numbers=("records",), title=f"fits {file}"))
+        told = [fit for fit in unfit if every or not fit.refusal.startswith("missing_field: needs ")] or ([] if fitting else unfit)
+        if told:
+            reasons = [(fit.schema, Text(_reason(fit))) for fit in told]
+            console.print(terminal.table("schema", "first reason why not", rows=reasons, title="does not fit"))
+        if lacking := len(unfit) - len(told):
+            console.print(f"{lacking} more need a field that these records lack; --all lists them", style="dim")
+        for detail in unreadable[:1]:
+            console.print(f"{terminal.counted(len(unreadable), 'row')} could not be read; the first: {visible(detail)}", style="yellow")
+        if fitting:
+            console.print(f"in the configuration:\n  a_name: {_domain_yaml(file, format, fitting[0])}")
+        else:
+            console.print("no schema fits; write one of your own and name it as package.module:function", style="bold")
+
+    return Answer({"fits": fits, "unreadable": unreadable}, show, int(not fitting))
+
+
+def _fit_row(fit: Fit) -> tuple[str | Text, ...]:
+    records = Text(f"{fit.fitting:,} of {fit.rows:,}", "bold green" if fit.fitting == fit.rows else "yellow")
+    return fit.schema, gives(registered()[fit.schema].gives), records, Text(", ".join((*fit.unread, *fit.passed_over))), Text(_reason(fit))
+
+
+def _domain_yaml(file: str, format: str | None, fit: Fit) -> str:
+    """The domain as YAML, for the configuration."""
+    optional = {"format": format, "ignore": list(fit.unread)}
+    # relative to the configuration folder where that is below the working directory; absolute paths and URLs stay
+    if not ("://" in file or Path(file).expanduser().is_absolute()) and config_dir().is_relative_to(Path.cwd()):
+        file = os.path.relpath(file, config_dir())
+    return in_one_line({"files": [file], "schema": fit.schema, **{key: value for key, value in optional.items() if value}})
+
+
+def _reason(fit: Fit) -> str:
+    return visible(fit.refusal[:200] + ("…" if len(fit.refusal) > 200 else ""))
+
+
+def dataset_info(
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="A dataset_info.json.")],
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]…", show_default=False, help="Data sets; all where none is named.")
+    ] = None,
+) -> None:
+    if not file.is_file():
+        raise ConfigError(f"no file {file}")
+    entries = read_dataset_info(file.read_text("utf-8"), str(file))
+    domains = {name: domain_of(name, entries) for name in names or entries}
+    console = terminal.out()
+    for family in sorted({domain.family for domain in domains.values()}):
+        console.print(f"# {family}.yaml, files relative to it\ndomains:")
+        for name, domain in domains.items():
+            if domain.family == family:
+                for remark in domain.remarks:
+                    console.print(f"  # {remark}")
+                console.print(f"  {name}: {in_one_line(domain.domain)}")
