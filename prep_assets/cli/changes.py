@@ -25,10 +25,9 @@ from prep_assets.explain.changes import diff as compare_versions
 from prep_assets.explain.changes import impact as effects_of
 from prep_assets.explain.side_by_side import Pair
 from prep_assets.explain.streams import family_of
-from prep_assets.explain.visible import visible
+from prep_assets.explain.visible import token_texts, visible
 from prep_assets.explain.where import StoredRecord
 from prep_assets.graph.graph import one_partition
-from prep_assets.graph.previews import token_texts
 from prep_assets.pipeline.asset import tokenizer_recipe
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.text.vocabulary import Vocabulary

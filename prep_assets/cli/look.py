@@ -20,16 +20,14 @@ from prep_assets.config.models import TRAINED, Eval
 from prep_assets.data.quarantine import Refusal, read_quarantine
 from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.explain.leaks import shown_leaks
+from prep_assets.explain.previews import Preview, preview
 from prep_assets.explain.report import refused_counts, total_counts
-from prep_assets.explain.streams import open_stream, streams
+from prep_assets.explain.streams import streams
 from prep_assets.explain.visible import arguments, visible
 from prep_assets.graph.graph import asset_and_partitions, asset_named, store_of
-from prep_assets.graph.previews import Preview
 from prep_assets.pipeline.asset import by_engine
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import Manifest
-from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import Published
 
 LIMIT = 4096
@@ -50,7 +48,7 @@ def inspect(
     workspace = Workspace.open()
     published = one_store(workspace, asset, partition)
     with reading(published):
-        facts = store_of(workspace, published).preview(row, stream=stream, limit=LIMIT) if as_json else None
+        facts = preview(workspace, published, row, stream=stream, limit=LIMIT) if as_json else None
     return Answer(facts, lambda console: show_row(console, workspace, published, row, stream=stream, ids=ids))
 
 
@@ -71,37 +69,28 @@ def show_row(
         StoreError: the payload cannot be read.
     """
     with reading(published):
+        shown = preview(workspace, published, row, stream=stream, limit=LIMIT)
+        engines = by_engine(store_of(workspace, published), MOST_COUNTED) if isinstance(shown, Preview) else {}
         names = streams(published)
-        if stream is not None and stream not in names:
-            hint = nearest(stream, names) or "."
-            raise ConfigError(f"{published.manifest.asset} has no stream {stream!r}{hint} There are: {', '.join(names) or 'none'}")
-        chosen = stream or (names[0] if names else None)
-        store = store_of(workspace, published)
-        shown = store.preview(row, stream=chosen, limit=LIMIT)
-        engines = by_engine(store, MOST_COUNTED) if isinstance(shown, Preview) else {}
-        numbers = list(shown.ids) if ids and isinstance(shown, Preview) else []
-        if ids and isinstance(shown, Preview) and not numbers:
-            table = open_stream(published, chosen or names[0])
-            assert isinstance(table, PackedStore | TokenStore)
-            stored = table.tokens[row] if isinstance(table, PackedStore) else table.record(row, "tokens")
-            numbers = stored[: len(shown.tokens)].tolist()
     if isinstance(shown, Preview):
-        _show_tokens(console, shown, numbers, most, engines)
+        _show_tokens(console, shown, most, engines, ids=ids)
     elif "files" in shown and not names:
         _show_files(console, published, shown)
     else:
-        terminal.err().print(f"{chosen}.jsonl, line {row:,} counted from 0", style="dim")
+        terminal.err().print(f"{stream or names[0]}.jsonl, line {row:,} counted from 0", style="dim")
         console.print_json(data=shown, ensure_ascii=False)
 
 
-def _show_tokens(console: Console, shown: Preview, ids: list[int], most: int | None, engines: Mapping[str, int]) -> None:
+def _show_tokens(console: Console, shown: Preview, most: int | None, engines: Mapping[str, int], *, ids: bool) -> None:
     tokens, weights = shown.tokens[:most], shown.weights[:most]
     borders = {at: name for at, name in shown.origins if at < len(tokens)}
     colour = terminal.has_colour(console)
     console.print(visible(shown.title), style="bold")
     console.print()
-    with_ids = terminal.listed(tokens, weights, shown.positions, ids, borders, colour=colour) if ids else None
-    text = with_ids or terminal.flowing(tokens, weights, borders, colour=colour)
+    if ids:
+        text = terminal.listed(tokens, weights, shown.positions, shown.ids, borders, colour=colour)
+    else:
+        text = terminal.flowing(tokens, weights, borders, colour=colour)
     console.print(text, end="" if text.plain.endswith("\n") else "\n")
     console.print()
     if len(tokens) < len(shown.tokens):
@@ -118,7 +107,8 @@ def _footer(shown: Preview, engines: Mapping[str, int], colour: bool) -> str:
         parts += [f"{unattended:,} not attended ({'struck through' if colour else 'in ⟪ ⟫'})"] if unattended else []
     else:
         parts.append("no loss mask")
-    parts.append(terminal.counted(len(shown.origins) - 1, "response") if shown.ids else terminal.counted(len(shown.origins), "document"))
+    responses = sum(name.startswith("response ") for _, name in shown.origins)
+    parts.append(terminal.counted(responses, "response") if responses else terminal.counted(len(shown.origins), "document"))
     parts += [f"the store's documents: {', '.join(f'{count:,} by {name}' for name, count in engines.items())}"] if engines else []
     return "── " + " · ".join(parts)
 

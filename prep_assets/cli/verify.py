@@ -25,9 +25,8 @@ from prep_assets.engine.plan import Step
 from prep_assets.engine.scrub import scrub as read_again
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.explain.streams import family_of
-from prep_assets.explain.visible import visible
+from prep_assets.explain.visible import token_texts, visible
 from prep_assets.graph.graph import asset_and_partitions, asset_named, assets_of
-from prep_assets.graph.previews import token_texts
 from prep_assets.graph.selftest import TESTED
 from prep_assets.graph.selftest import selftest as run_selftest
 from prep_assets.pipeline.workspace import Workspace, build_command

@@ -24,11 +24,12 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.defs.site import Site
 from prep_assets.engine.plan import Step
 from prep_assets.errors import PrepAssetsError
+from prep_assets.explain.previews import Preview
+from prep_assets.explain.previews import preview as row_preview
 from prep_assets.explain.report import binned, made_from, measure, refusals, refused_counts, shares
 from prep_assets.explain.rows import streams
-from prep_assets.explain.visible import arguments, one_line, page_address
+from prep_assets.explain.visible import arguments, one_line, page_address, token_texts
 from prep_assets.graph.graph import EVERY, store_of
-from prep_assets.graph.previews import Preview, token_texts
 from prep_assets.pipeline.asset import Asset, by_engine
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -283,7 +284,7 @@ def _preview(workspace: Workspace, published: Published) -> dict[str, Any]:
     if published.manifest.asset not in EVERY or not (published.manifest.counts.get("rows") or published.manifest.counts.get("kept")):
         return {}
     try:
-        shown = store_of(workspace, published).preview(0)
+        shown = row_preview(workspace, published, 0)
     except PrepAssetsError:
         return {}
     if isinstance(shown, Preview):

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from prep_assets.explain.previews import Preview, preview
 from prep_assets.explain.visible import visible
-from prep_assets.graph.graph import one_partition, store_of
-from prep_assets.graph.previews import Preview
+from prep_assets.graph.graph import one_partition
 from prep_assets.pipeline.workspace import Workspace
 
 _STYLES = {1: "background:#2e7d3244;border-bottom:2px solid #2e7d32", 0: "opacity:.6", -1: "opacity:.6;text-decoration:line-through"}
@@ -49,4 +49,4 @@ def row(
         StoreError: there is no store; the message has the command that builds it.
     """
     definition, key = one_partition(workspace, asset, partition)
-    return ShownRow(store_of(workspace, workspace.built(definition.name, key)).preview(number, stream=stream, limit=limit))
+    return ShownRow(preview(workspace, workspace.built(definition.name, key), number, stream=stream, limit=limit))

@@ -433,7 +433,7 @@ def report(
         ],
         "commands": _commands(asset, partition),
         "shown": len(shown),
-        "total": sum(len(entry.stream.lengths) for entry in entries),
+        "total": sum(entry.stream.count for entry in entries),
         "refused": min(REFUSED, len(refused)),
         "refused_total": len(refused),
         "notes": notes,
@@ -469,17 +469,17 @@ def _vocabulary(workspace: Workspace, asset: str, entries: Sequence[_Shown], not
 
 def _sample(entries: Sequence[_Shown], rows: int) -> Iterator[Row]:
     """The sampled rows of a standalone page."""
-    total = sum(len(entry.stream.lengths) for entry in entries)
-    means = (float(entry.stream.lengths.mean()) for entry in entries if len(entry.stream.lengths) and entry.stream.unit == "tokens")
+    total = sum(entry.stream.count for entry in entries)
+    means = (float(entry.stream.lengths.mean()) for entry in entries if entry.stream.count and entry.stream.unit == "tokens")
     want = min(rows, max(20, int(TOKENS / max(1.0, max(means, default=1.0))))) if total else 0
-    for number, numbers in sampled({number: len(entry.stream.lengths) for number, entry in enumerate(entries)}, want).items():
+    for number, numbers in sampled({number: entry.stream.count for number, entry in enumerate(entries)}, want).items():
         yield from _name_records(entries, number, numbers)
 
 
 def _all_rows(entries: Sequence[_Shown]) -> Iterator[Row]:
     for number, entry in enumerate(entries):
-        for low in range(0, len(entry.stream.lengths), ROWS_READ_AT_ONCE):
-            yield from _name_records(entries, number, range(low, min(low + ROWS_READ_AT_ONCE, len(entry.stream.lengths))))
+        for low in range(0, entry.stream.count, ROWS_READ_AT_ONCE):
+            yield from _name_records(entries, number, range(low, min(low + ROWS_READ_AT_ONCE, entry.stream.count)))
 
 
 def _name_records(entries: Sequence[_Shown], stream: int, numbers: Sequence[int]) -> Iterator[Row]:

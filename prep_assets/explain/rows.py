@@ -8,7 +8,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import groupby, pairwise, zip_longest
 from operator import attrgetter
 from typing import Any
@@ -32,13 +32,14 @@ from prep_assets.explain.streams import (
     tokens_and_weights,
 )
 from prep_assets.explain.streams import streams as names_of_streams
-from prep_assets.explain.visible import one_line, visible
+from prep_assets.explain.visible import one_line, token_texts, visible
 from prep_assets.graph.graph import EVERY, lines_of, store_of
-from prep_assets.graph.previews import token_texts
 from prep_assets.pipeline.asset import Store
+from prep_assets.pipeline.blends import BLEND, training_streams
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mask import Row as MaskRow
 from prep_assets.proofs.mask import prove_masks, trained_runs
+from prep_assets.stores.blends import open_blend
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.packed import PackedStore
@@ -65,26 +66,33 @@ class Origin(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of a row that comes from one record: its first token in the row and in the record, the record, a note, and the record's name."""
+    """A stretch of a row that comes from one record: its first token in the row and in the record, the record, a note, the record's name, and the
+    position id of its first token."""
 
     start: int
     offset: int
     origin: Origin
     note: str = ""
     name: str = ""
+    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: `ids` and `weights` of at most `MOST_TOKENS` tokens (no weights where the store has no mask), and its pieces; or the text of a
+    """One row: `ids` and `weights` of at most so many tokens as are asked for (no weights where the store has no mask), and its pieces; or a
     line. `stream` is the index of its stream on the page."""
 
     number: int
     ids: Sequence[int] = ()
     weights: Sequence[float] | None = None
     pieces: tuple[Piece, ...] = ()
-    text: str = ""
+    line: dict[str, Any] | None = None
     stream: int = 0
+
+    @property
+    def text(self) -> str:
+        """The text of a line, cut."""
+        return "" if self.line is None else json.dumps(self.line, indent=1, ensure_ascii=False)[:MOST_LINE_CHARACTERS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,26 +113,50 @@ def parts_by_domain(domains: Sequence[str], domain: npt.NDArray[Any], lengths: I
     ]
 
 
-class Stream(ABC):
-    """Rows of one kind.
+class Rows(ABC):
+    """Rows of one kind, which can be shown.
 
     Attributes:
-        name: its name in the store.
-        lengths, trained: int64[n], by row; tokens, or what `unit` says. `trained` is `None` where there is no mask.
+        name: of their stream in the store.
+        count: how many there are.
+        of_one_record: whether all of a row comes from one record.
     """
+
+    of_one_record = True
+
+    def __init__(self, name: str, count: int) -> None:
+        self.name, self.count = name, count
+
+    @abstractmethod
+    def rows(self, numbers: Sequence[int], most: int = MOST_TOKENS) -> Iterator[Row]:
+        """Read the rows with these ascending numbers, of each sequence at most so many tokens."""
+
+    @abstractmethod
+    def title(self, asset: str, row: Row) -> str:
+        """What a row is, and where."""
+
+
+class Stream(Rows):
+    """Rows of a store, which can be measured."""
 
     unit = "tokens"
 
-    def __init__(self, name: str, lengths: Int64s, trained: Int64s | None) -> None:
-        self.name, self.lengths, self.trained = name, lengths, trained
-
+    @property
     @abstractmethod
-    def rows(self, numbers: Sequence[int]) -> Iterator[Row]:
-        """Read the rows with these ascending numbers."""
+    def lengths(self) -> Int64s:
+        """int64[n]: tokens of each row, or what `unit` says."""
+
+    @property
+    def trained(self) -> Int64s | None:
+        """int64[n]: trained tokens of each row; `None` where there is no mask. The whole store is read for it."""
+        return None
 
     @abstractmethod
     def parts(self) -> list[Part]:
         """The stream by domain."""
+
+    def title(self, asset: str, row: Row) -> str:
+        return f"{asset} {self.name} record {row.number:,} of {self.count:,}: {self.lengths[row.number]:,} tokens"
 
 
 class TokenRows(Stream):
@@ -132,11 +164,19 @@ class TokenRows(Stream):
 
     def __init__(self, name: str, domain: str, store: TokenStore) -> None:
         self.domain, self.store = domain, store
-        super().__init__(name, store.lengths, trained_tokens(store))
+        super().__init__(name, len(store))
 
-    def rows(self, numbers: Sequence[int]) -> Iterator[Row]:
+    @property
+    def lengths(self) -> Int64s:
+        return self.store.lengths
+
+    @cached_property
+    def trained(self) -> Int64s | None:
+        return trained_tokens(self.store)
+
+    def rows(self, numbers: Sequence[int], most: int = MOST_TOKENS) -> Iterator[Row]:
         for number in numbers:
-            ids, weights = tokens_and_weights(self.store, number, MOST_TOKENS)
+            ids, weights = tokens_and_weights(self.store, number, most)
             origin = Origin(self.domain, self.name, number)
             yield Row(number, ids.tolist(), None if weights is None else weights.tolist(), (Piece(0, 0, origin),))
 
@@ -147,15 +187,28 @@ class TokenRows(Stream):
 class PackedRows(Stream):
     """A packed table."""
 
+    of_one_record = False
+
     def __init__(self, name: str, store: PackedStore) -> None:
         self.store, self.documents = store, {key: np.asarray(values) for key, values in store.documents.items()}
-        lengths = np.bincount(self.documents["row"], self.documents["length"], len(store)).astype(np.int64)
-        counts = [np.count_nonzero(mask, axis=1) for _, _, mask in store.blocks()]
-        super().__init__(name, lengths, np.concatenate([np.zeros(0, np.int64), *counts]))
+        super().__init__(name, len(store))
 
-    def rows(self, numbers: Sequence[int]) -> Iterator[Row]:
+    @cached_property
+    def lengths(self) -> Int64s:
+        return np.bincount(self.documents["row"], self.documents["length"], self.count).astype(np.int64)
+
+    @cached_property
+    def trained(self) -> Int64s:
+        return np.concatenate([np.zeros(0, np.int64), *(np.count_nonzero(mask, axis=1) for _, _, mask in self.store.blocks())])
+
+    def title(self, asset: str, row: Row) -> str:
+        used = f"{self.lengths[row.number]:,} of {self.store.row_len:,} places used"
+        trained = np.count_nonzero(self.store.weights(row.number) > 0)
+        return f"{self.name} row {row.number:,} of {self.count:,}: {used}, {trained:,} trained"
+
+    def rows(self, numbers: Sequence[int], most: int = MOST_TOKENS) -> Iterator[Row]:
         for number in numbers:
-            used, entries = min(int(self.lengths[number]), MOST_TOKENS), self.store.pieces(number)
+            used, entries = min(int(self.lengths[number]), most), self.store.pieces(number)
             columns = (self.documents[key][entries].tolist() for key in ("row_offset", "start", "source", "record"))
             pieces = tuple(
                 Piece(start, offset, Origin(self.store.sources[source], sft_split(self.name), record))
@@ -181,22 +234,34 @@ class GroupRows(Stream):
 
     def __init__(self, name: str, store: GroupStore) -> None:
         self.store = store
-        trained = trained_tokens(store.responses)
-        lengths = store.prompts.lengths + self._sum_by_group(store.responses.lengths)
-        super().__init__(name, lengths, None if trained is None else self._sum_by_group(trained))
+        super().__init__(name, len(store))
+
+    @cached_property
+    def lengths(self) -> Int64s:
+        return self.store.prompts.lengths + self._sum_by_group(self.store.responses.lengths)
+
+    @cached_property
+    def trained(self) -> Int64s | None:
+        counts = trained_tokens(self.store.responses)
+        return None if counts is None else self._sum_by_group(counts)
 
     def _sum_by_group(self, counts: Int64s) -> Int64s:
         cumulative = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         return np.diff(cumulative[self.store.rewards.ends], prepend=0)
 
-    def rows(self, numbers: Sequence[int]) -> Iterator[Row]:
+    def title(self, asset: str, row: Row) -> str:
+        prompt, responses = self.store.prompts.lengths[row.number], len(row.pieces) - 1
+        return f"{asset} {self.name} group {row.number:,} of {self.count:,}: a prompt of {prompt:,} tokens, {responses} responses"
+
+    def rows(self, numbers: Sequence[int], most: int = MOST_TOKENS) -> Iterator[Row]:
         for number in numbers:
             origin = Origin(self.store.sources[int(self.store.source[number])], self.name, number)
-            rewards = self.store.rewards.record(number, "rewards").tolist()
-            notes = ["", *(f"response {at}, reward {reward:g}" for at, reward in enumerate(rewards, 1))]
-            ids, weights = zip(*group_sequences(self.store, number, MOST_TOKENS), strict=True)
-            starts = np.cumsum([0, *map(len, ids)]).tolist()[:-1]
-            pieces = tuple(Piece(start, 0, origin, note) for start, note in zip(starts, notes, strict=True))
+            rewards, prompt = self.store.rewards.record(number, "rewards").tolist(), int(self.store.prompts.lengths[number])
+            ids, weights = zip(*group_sequences(self.store, number, most), strict=True)
+            first, *starts = np.cumsum([0, *map(len, ids)]).tolist()[:-1]
+            notes = (f"response {at}, reward {reward:g}" for at, reward in enumerate(rewards))
+            responses = (Piece(start, 0, origin, note, position=prompt) for start, note in zip(starts, notes, strict=True))
+            pieces = (Piece(first, 0, origin), *responses)
             yield Row(number, np.concatenate(ids).tolist(), np.concatenate(weights).tolist(), pieces)
 
     def parts(self) -> list[Part]:
@@ -210,19 +275,53 @@ class LineRows(Stream):
 
     def __init__(self, name: str, lines: Lines) -> None:
         self.lines = lines
-        with lines.path.open("rb") as file:
-            super().__init__(name, np.fromiter(map(len, file), np.int64, len(lines)), None)
+        super().__init__(name, len(lines))
 
-    def rows(self, numbers: Sequence[int]) -> Iterator[Row]:
+    @cached_property
+    def lengths(self) -> Int64s:
+        with self.lines.path.open("rb") as file:
+            return np.fromiter(map(len, file), np.int64, self.count)
+
+    def rows(self, numbers: Sequence[int], most: int = MOST_TOKENS) -> Iterator[Row]:
         wanted, source = set(numbers), self.lines.index["source"]
         for number, content in enumerate(self.lines):
             if number in wanted:
-                text = json.dumps(content, indent=1, ensure_ascii=False)[:MOST_LINE_CHARACTERS]
                 origin = Origin(self.lines.sources[int(source[number])], self.name, number)
-                yield Row(number, pieces=(Piece(0, 0, origin),), text=text)
+                yield Row(number, pieces=(Piece(0, 0, origin),), line=content)
 
     def parts(self) -> list[Part]:
         return parts_by_domain(self.lines.sources, self.lines.index["source"], self.lengths, None)
+
+
+class BlendRows(Rows):
+    """The items of a blend: windows of its domains' streams, or their records."""
+
+    of_one_record = False
+
+    def __init__(self, workspace: Workspace, published: Published) -> None:
+        self.blend = open_blend(published.directory)
+        self.streams = training_streams(workspace, EVERY[published.manifest.asset].family)
+        super().__init__("item", len(self.blend))
+
+    def title(self, asset: str, row: Row) -> str:
+        item = f"{'window' if self.blend.window else 'record'} {int(self.blend.item[row.number]):,}"
+        domain = self.blend.domains[int(self.blend.domain[row.number])]
+        return f"{asset} item {row.number:,} of {len(self.blend):,}: {item} of {domain}, {len(row.ids):,} tokens"
+
+    def rows(self, numbers: Sequence[int], most: int = MOST_TOKENS) -> Iterator[Row]:
+        for number in numbers:
+            domain, item = self.blend.domains[int(self.blend.domain[number])], int(self.blend.item[number])
+            tokens, window = self.streams[domain], self.blend.window
+            span = slice(item * window, (item + 1) * window) if window else tokens.span(item, item + 1)
+            span = slice(span.start, min(span.stop, span.start + most))
+            first, last = np.searchsorted(tokens.ends, [span.start, span.stop - 1], "right").tolist()
+            begins = {record: tokens.span(record, record + 1).start for record in range(first, last + 1)}
+            pieces = tuple(
+                Piece(start := max(0, begin - span.start), 0, Origin(domain, "", record), position=span.start + start - begin)
+                for record, begin in begins.items()
+            )
+            weights = tokens.weights(span).astype(float).tolist() if "loss_mask" in tokens.arrays else None
+            yield Row(number, np.asarray(tokens.arrays["tokens"][span]).tolist(), weights, pieces)
 
 
 def weight_runs(weights: Sequence[float]) -> list[tuple[int, int, float]]:
@@ -307,6 +406,8 @@ def record_names(workspace: Workspace, published: Published) -> Callable[[Origin
         return open_lines(store.directory, file)
 
     def store_of_records(domain: str, stream: str) -> AnyStream:
+        if asset is not None and asset.stage == BLEND:
+            return training_streams(workspace, asset.family)[domain]
         return open_stream(tokens_of(workspace, published, domain) if published.manifest.asset == "sft_packed" else published, stream)
 
     # caches that live as long as the returned function

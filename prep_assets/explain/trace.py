@@ -35,10 +35,10 @@ from prep_assets.explain.streams import (
     source_files,
     stream_of,
 )
+from prep_assets.explain.visible import token_texts
 from prep_assets.exports.readable import SIDES as SOURCE_SIDES
 from prep_assets.graph.graph import holds, one_partition
 from prep_assets.graph.pretrain import fill_in_the_middle
-from prep_assets.graph.previews import token_texts
 from prep_assets.pipeline.conversations import conversations_of
 from prep_assets.pipeline.documents import POLICY, MaskedDocuments, untemplated
 from prep_assets.pipeline.examples import Item, converter

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from urllib.parse import quote
+
+from prep_assets.text.vocabulary import Vocabulary
 
 # Text made visible cannot steer a terminal, a page, or the direction of writing.
 
@@ -41,6 +44,21 @@ def visible(text: str) -> str:
 def one_line(text: str) -> str:
     """`visible` on one line."""
     return text.translate(_ONE_LINE)
+
+
+def token_texts(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
+    """The text of each token for display; ``⟨no token 7⟩`` for ids outside the vocabulary, as in a damaged store."""
+    return tuple(_text(vocabulary, token) if 0 <= token < vocabulary.size else f"⟨no token {token}⟩" for token in ids)
+
+
+def _text(vocabulary: Vocabulary, token: int) -> str:
+    if vocabulary.token_bytes is None:
+        return vocabulary.decode([token])
+    piece = vocabulary.token_bytes[token]
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return "".join(f"⟨{byte:02x}⟩" if byte >= 0x80 else chr(byte) for byte in piece)
 
 
 def arguments(asset: str, partition: str) -> str:

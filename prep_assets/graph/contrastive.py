@@ -12,7 +12,6 @@ from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, deriv
 from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.models import Contrastive
 from prep_assets.graph.optional import leaks_asset, quality_asset
-from prep_assets.graph.previews import line_preview
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import CONTRAST_COLUMNS, PUBLISHED, Asset, Check, FromRows, Store, Stream, option_recipe
 from prep_assets.pipeline.lines import audit_lines, contrast_digest, contrast_line, write_lines
@@ -75,7 +74,6 @@ Texts that are only to be embedded stand there with their ids.""",
         derived("source_match", "Every line is what its row says, each text on its side.", ContrastsMatch),
         SELECTION,
     ),
-    preview=line_preview,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
     source=FromRows(Contrast, of_stores.contrasts, by_fields),
     kind="json",

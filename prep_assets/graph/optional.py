@@ -5,21 +5,17 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
-
 from prep_assets.checks.of_blends import MIXTURE
 from prep_assets.checks.of_quality import LEAKS_AGAIN, NO_LEAKS, NOT_BLOCKED, VERDICTS_AGAIN
 from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.config.models import FAMILIES
 from prep_assets.graph.eval import EVAL_PASSAGES
-from prep_assets.graph.previews import Preview, check_row, record_name, token_texts
-from prep_assets.pipeline.asset import BLEND_COLUMNS, LEAK_COLUMNS, VERDICT_COLUMNS, Asset, Store
-from prep_assets.pipeline.blends import BLEND, training_streams, write_blend_of
+from prep_assets.pipeline.asset import BLEND_COLUMNS, LEAK_COLUMNS, VERDICT_COLUMNS, Asset
+from prep_assets.pipeline.blends import BLEND, write_blend_of
 from prep_assets.pipeline.leaks import leaks_recipe, write_leaks
 from prep_assets.pipeline.quality import domains_before, domains_with_golds, quality_recipe, write_verdicts
-from prep_assets.pipeline.verdicts import drops_leaks, read_verdicts
+from prep_assets.pipeline.verdicts import drops_leaks
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.blends import open_blend
 
 
 def _no_steps(family: str, workspace: Workspace) -> str:
@@ -48,7 +44,6 @@ Steps drop examples, note something about them, or block publication. Who reads 
         partitioned=True,
         options=("quality.steps", "preprocessing.deduplicate", *(["max_per_source"] if raw.family == "preference" else [])),
         checks=(INTEGRITY, NOT_BLOCKED, VERDICTS_AGAIN),
-        preview=lambda store, row, stream, limit: dict(read_verdicts(store.published).slice(row, 1).to_pylist()[0]),
         absent=partial(_no_steps, raw.family),
         stage="quality",
         kind="parquet",
@@ -73,7 +68,6 @@ What is made of the domain waits until none is left, or refuses them, or does no
         depends=partial(leaks_recipe, raw.family),
         partitioned=True,
         checks=(INTEGRITY, NO_LEAKS, LEAKS_AGAIN),
-        preview=lambda store, row, stream, limit: dict(next(iter(read_verdicts(store.published).slice(row, 1).to_pylist()), {})),
         absent=_nothing_held_out,
         feeds=drops_leaks,
         stage="leaks",
@@ -89,28 +83,6 @@ def _no_blend(family: str, workspace: Workspace) -> str:
     return "" if getattr(workspace.family(FAMILIES[family]), "blend", None) else f"{family}.yaml has no blend"
 
 
-def blend_preview(store: Store, row: int, stream: str | None, limit: int) -> Preview:
-    """Item `row`: its tokens, and the documents that they are of."""
-    blend = open_blend(store.directory)
-    check_row(store, row, len(blend))
-    domain, item = blend.domains[int(blend.domain[row])], int(blend.item[row])
-    tokens = training_streams(store.workspace, store.asset.family)[domain]
-    span = slice(item * blend.window, (item + 1) * blend.window) if blend.window else tokens.span(item, item + 1)
-    span = slice(span.start, min(span.stop, span.start + limit))
-    first, last = np.searchsorted(tokens.ends, [span.start, span.stop - 1], "right").tolist()
-    origins, positions = list[tuple[int, str]](), np.arange(span.start, span.stop)
-    for record in range(first, last + 1):
-        begin = tokens.span(record, record + 1).start
-        place = max(0, begin - span.start)
-        origins.append((place, record_name(store, domain, int(tokens.file[record]), int(tokens.row[record]))))
-        positions[place:] = np.arange(span.start + place - begin, span.stop - begin)
-    ids = np.asarray(tokens.arrays["tokens"][span]).tolist()
-    weights = tuple(tokens.weights(span).astype(float).tolist()) if "loss_mask" in tokens.arrays else ()
-    what = "window" if blend.window else "record"
-    title = f"{store.asset.name} item {row:,} of {len(blend):,}: {what} {item:,} of {domain}, {len(ids):,} tokens"
-    return Preview(title, token_texts(store.vocabulary, ids), weights, tuple(positions.tolist()), tuple(origins), tuple(ids))
-
-
 def blend_asset(tokens: Asset) -> Asset:
     """The asset that orders the items of a family's domains."""
     return Asset(
@@ -123,7 +95,6 @@ def blend_asset(tokens: Asset) -> Asset:
         inputs=(("tokens", tokens),),
         options=("blend",),
         checks=(INTEGRITY, MIXTURE),
-        preview=blend_preview,
         absent=partial(_no_blend, tokens.family),
         stage=BLEND,
         columns=BLEND_COLUMNS,

@@ -19,7 +19,6 @@ from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.graph.optional import blend_asset, leaks_asset, quality_asset
-from prep_assets.graph.previews import record_preview
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import IMAGES, TOKEN_COLUMNS, TOKENIZER, Asset, Check, FromRows, NeedsMore, Stream, Target, option_recipe
 from prep_assets.pipeline.documents import (
@@ -223,7 +222,6 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
         SELECTION,
     ),
     in_parts=True,
-    preview=record_preview,
     streams={split: Stream(TokenStore, f"{{partition}}_{split}") for split in ("train", "dev")},
     source=FromRows(Sample, of_stores.documents, by_text),
     columns=TOKEN_COLUMNS,

@@ -30,7 +30,6 @@ from prep_assets.pipeline.sources import (
     identities,
     images_pinned,
     proven,
-    read_sources,
     router_of,
 )
 from prep_assets.pipeline.tokens import FEWEST, QUARANTINE, shard_results, take_quarantine
@@ -185,7 +184,6 @@ def raw_asset(family: str, description: str) -> Asset:
         depends=partial(_depends, family),
         checks=(INTEGRITY, RAW_ACCOUNTING),
         partitioned=True,
-        preview=lambda store, row, stream, limit: dict(read_sources(store.published)),
         stage="raw",
         kind="file",
         columns=SOURCE_COLUMNS,

@@ -24,7 +24,6 @@ from prep_assets.checks.sources_again import by_prompt
 from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.graph.optional import leaks_asset, quality_asset
-from prep_assets.graph.previews import group_preview, line_preview, record_preview
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import (
     GROUP_COLUMNS,
@@ -91,7 +90,6 @@ RL_PROMPTS_BY_DOMAIN = Asset(
         derived("source_match", "Every prompt is what its row says, with the gold of that row.", PromptsMatch),
         SELECTION,
     ),
-    preview=line_preview,
     streams=FILES,
     source=FromRows(Prompt, of_stores.prompts, by_prompt, plain=True),
     domains=prompt_domains,
@@ -107,7 +105,6 @@ RL_PROMPTS = Asset(
     write=merge_parts,
     inputs=(("domains", RL_PROMPTS_BY_DOMAIN),),
     checks=(INTEGRITY, ACCOUNTING, MERGED_LINES),
-    preview=line_preview,
     streams=FILES,
     source=FromParts((RL_PROMPTS_BY_DOMAIN.name,)),
     domains=prompt_domains,
@@ -149,7 +146,6 @@ ARITHMETIC_PROMPTS = Asset(
         Check("gold_answers", "Every gold equals its question worked out exactly.", arithmetic_golds),
         Check("source_match", "The questions are those that the options give, in their order.", questions_match),
     ),
-    preview=line_preview,
     streams={QUESTIONS: Stream(Lines, QUESTIONS)},
     kind="json",
     columns=PROMPT_COLUMNS,
@@ -173,7 +169,6 @@ ARITHMETIC_TOKENS = Asset(
     inputs=(("prompts", ARITHMETIC_PROMPTS),),
     options=OPTIONS,
     checks=PROMPT_CHECKS,
-    preview=record_preview,
     streams={ARITHMETIC_STREAM: Stream(TokenStore, ARITHMETIC_STREAM)},
     source=FromLines({ARITHMETIC_STREAM: (QUESTIONS, QUESTIONS)}, prompt_lines),
     domains=lambda family: (),
@@ -197,7 +192,6 @@ RL_TOKENS_BY_DOMAIN = Asset(
     partitioned=True,
     options=OPTIONS,
     checks=PROMPT_CHECKS,
-    preview=record_preview,
     streams={STREAM: Stream(TokenStore, STREAM)},
     source=FromLines({STREAM: (RL_PROMPTS_BY_DOMAIN.name, TRAIN)}, prompt_lines),
     domains=prompt_domains,
@@ -221,7 +215,6 @@ RL_TOKENS = Asset(
     ),
     options=("output",),
     checks=(INTEGRITY, ACCOUNTING, PLAIN_ROWS, MERGED_RECORDS),
-    preview=record_preview,
     streams={name: Stream(TokenStore, name) for name in (STREAM, ARITHMETIC_STREAM)},
     source=FromParts((RL_TOKENS_BY_DOMAIN.name, ARITHMETIC_TOKENS.name), {STREAM: (RL_PROMPTS.name, TRAIN)}),
     domains=prompt_domains,
@@ -284,7 +277,6 @@ RL_GROUPS_BY_DOMAIN = Asset(
             GROUP_STEPS,
         ),
     ),
-    preview=group_preview,
     streams=GROUPS,
     source=FromRows(Group, of_stores.groups, by_prompt),
     domains=group_domains,
@@ -301,7 +293,6 @@ RL_GROUPS = Asset(
     inputs=(("domains", RL_GROUPS_BY_DOMAIN),),
     options=("output",),
     checks=(INTEGRITY, ACCOUNTING, GROUP_ROWS, MERGED_RECORDS),
-    preview=group_preview,
     streams=GROUPS,
     source=FromParts((RL_GROUPS_BY_DOMAIN.name,)),
     domains=group_domains,

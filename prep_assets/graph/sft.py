@@ -18,7 +18,6 @@ from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import PrepAssetsError, StoreError, TemplateError
 from prep_assets.graph.optional import blend_asset, leaks_asset, quality_asset
-from prep_assets.graph.previews import packed_preview, record_preview
 from prep_assets.graph.raw import raw_asset
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.packing.plan import PerToken
@@ -211,7 +210,6 @@ Each conversation is rendered once by the chat template and tokenized once; the 
         SELECTION,
     ),
     in_parts=True,
-    preview=record_preview,
     streams={split: Stream(TokenStore, split, masked=True) for split in ("train", "dev")},
     source=FromRows(Sample, of_stores.chats, by_fields),
     columns=MASKED_TOKEN_COLUMNS,
@@ -426,7 +424,6 @@ Trainers read `sft_packed.h5` (datasets `tokens` and `loss_mask`, both (N, row_l
             packed_mixture,
         ),
     ),
-    preview=packed_preview,
     streams={name: Stream(PackedStore, name) for name in ("sft_packed", "sft_dev_packed")},
     kind="hdf5",
     columns=PACKED_COLUMNS,

@@ -35,7 +35,6 @@ from prep_assets.workers.pool import rare_collections
 if TYPE_CHECKING:
     from prep_assets.checks.of_stores import Kind, Reasons
     from prep_assets.checks.sources_again import Content, Part
-    from prep_assets.graph.previews import Preview
     from prep_assets.proofs.second_reading import MessageFields
     from prep_assets.proofs.selection import Again
 
@@ -336,8 +335,7 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
         options: options of the family, dotted, that its recipe depends on, apart from those of domains.
         checks: what must hold before a store of it is published.
         in_parts: whether checks that derive the store a second time run on parts of a large store.
-        preview: store, row, stream, maximum of tokens → one row; `None` if it has no rows.
-        streams: its parts by name; the first is the default for previews and exports.
+        streams: its parts by name; the first is the default for exports.
         source: where its records come from; `None` if they are generated, or made from whole stores.
         domains: the family's configuration → the domains that it reads.
         absent: why a configuration does not have it, empty if it does; `None`: every configuration of the family has it.
@@ -361,7 +359,6 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
     in_parts: bool = False
     partitioned: bool = False
     options: tuple[str, ...] = ()
-    preview: Callable[[Store, int, str | None, int], Preview | dict[str, Any]] | None = None
     streams: Mapping[str, Stream] = field(default_factory=dict)
     source: FromRows | FromLines | FromParts | None = None
     domains: Callable[[Any], Sequence[str]] = _all_domains
@@ -511,7 +508,7 @@ def ids_dtype(family: Family, vocabulary: Vocabulary) -> str:
 
 
 class Store(Struct, frozen=True):
-    """A published store with its asset and workspace: the input of checks, previews and the selftest.
+    """A published store with its asset and workspace: the input of checks and the selftest.
 
     Attributes:
         part: the records to look at; `None`: all.
@@ -587,17 +584,6 @@ class Store(Struct, frozen=True):
             StoreError: it is gone; the message has the command that builds it.
         """
         return self.workspace.built(asset, partition)
-
-    def preview(self, row: int, *, stream: str | None = None, limit: int = 4096) -> Preview | dict[str, Any]:
-        """One row: a `Preview` of tokens, or the JSON object of a line. Sequences are cut after `limit` tokens.
-
-        Raises:
-            ConfigError: there is no such row or stream, or the store has no rows to show.
-        """
-        if self.asset.preview is None:
-            hint = f"; look at the same ones in {self.recipe['from']}: prep-assets inspect {self.recipe['from']}"
-            raise ConfigError(f"{self.asset.name} has rows in a trainer's format{hint}" if "from" in self.recipe else "it has no rows")
-        return self.asset.preview(self, row, stream, limit)
 
 
 def token_streams(asset: Asset, published: Published) -> dict[str, TokenStore]:

@@ -36,8 +36,8 @@ from prep_assets.defs.metadata import (
     store_metadata,
 )
 from prep_assets.defs.site import Site, WorkspaceResource
+from prep_assets.explain.previews import Preview
 from prep_assets.graph.graph import EVERY
-from prep_assets.graph.previews import Preview
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.packed import PackedStore, open_packed

@@ -61,7 +61,7 @@ def test_amounts_are_those_of_the_stores(tmp_path: Path) -> None:
     before, after = found.amounts["own"]
     for amount, published in ((before, found.before), (after, found.after)):
         counts = published.manifest.counts
-        assert (amount.records, amount.tokens, amount.trained) == (counts["kept"], counts["tokens"], counts["trained_tokens"])
+        assert (amount.records, amount.tokens, amount.trained_tokens) == (counts["kept"], counts["tokens"], counts["trained_tokens"])
     assert workspace.published("sft_tokens", "own") == found.after
 
 
@@ -88,7 +88,7 @@ def test_a_draft_is_what_would_come(mine: Workspace, run: Command) -> None:
     found = diff(Workspace(mine.configs, mine.stores), "sft_tokens", "draft", partition="own")
     before, after = found.amounts["own"]
     assert found.recipe == ("train_on_eos",)
-    assert after.trained < before.trained
+    assert after.trained_tokens < before.trained_tokens
     assert found.changed == before.records
     said = json.loads(run(mine, "diff", "sft_tokens", "draft", "-p", "own", "--json").stdout)
     assert said["records"] == {"same": 0, "in": 0, "out": 0, "changed": before.records}

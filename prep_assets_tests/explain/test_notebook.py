@@ -10,7 +10,7 @@ import pytest
 
 import prep_assets as pa
 from prep_assets.explain.notebook import ShownRow
-from prep_assets.graph.previews import Preview
+from prep_assets.explain.previews import Preview
 from prep_assets_tests.graph.workspaces import build, domain, minimal, workspace_in
 from prep_assets_tests.reports.hostile import HOSTILE
 

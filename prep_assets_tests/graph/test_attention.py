@@ -16,12 +16,11 @@ from tokenizers import Tokenizer
 from prep_assets.checks.of_exports import compare
 from prep_assets.config.models import Sft
 from prep_assets.errors import ConfigError
+from prep_assets.explain.previews import Preview, preview
 from prep_assets.explain.rows import TokenRows
 from prep_assets.explain.trace import Tracer, token_of
 from prep_assets.exports import export
 from prep_assets.exports.registry import exports
-from prep_assets.graph.graph import store_of as store_from
-from prep_assets.graph.previews import record_preview
 from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.images import stored_image_id
 from prep_assets.pipeline.workspace import Workspace
@@ -602,7 +601,8 @@ def test_a_hidden_token_leads_back_to_its_region(sft: Workspace) -> None:
 
 def test_previews_and_the_report_tell_hidden_tokens_from_masked_ones(sft: Workspace) -> None:
     published = sft.built("sft_tokens", "d")
-    shown = record_preview(store_from(sft, published), 0, "train", 1000)
+    shown = preview(sft, published, 0, stream="train")
+    assert isinstance(shown, Preview)
     store = open_tokens(published.directory, "train")
     assert [weight < 0 for weight in shown.weights] == [mask == 0 for mask in attention(store, 0)]
     assert [weight > 0 for weight in shown.weights] == [bool(weight) for weight in store.record(0, "loss_mask")]

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from prep_assets.cli.main import app
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.graph.graph import EVERY, store_of
-from prep_assets.graph.previews import Preview
+from prep_assets.explain.previews import Preview, preview
+from prep_assets.graph.graph import EVERY
 from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.blends import training_streams
 from prep_assets.pipeline.workspace import Workspace
@@ -128,8 +128,7 @@ def test_conversations(tmp_path: Path) -> None:
 
 
 def test_people_look_at_it(documents: Workspace) -> None:
-    store = store_of(documents, documents.built("pretrain_blend"))
-    shown = store.preview(3)
+    shown = preview(documents, documents.built("pretrain_blend"), 3)
     assert isinstance(shown, Preview)
     name, item = BlendDataset(documents.stores / "pretrain_blend").origin(3)
     assert shown.title == f"pretrain_blend item 3 of 62: window {item} of {name}, 32 tokens"

@@ -17,6 +17,7 @@ from prep_assets.config.models import Sft
 from prep_assets.engine import build as build_stores
 from prep_assets.engine.execute import verdicts_of as verdicts
 from prep_assets.errors import ConfigError, PrepAssetsError, TemplateError
+from prep_assets.explain.previews import preview
 from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.workspace import Workspace
@@ -313,7 +314,7 @@ def test_a_record_stays_on_one_side_of_the_split_and_leads_back_to_its_row(tmp_p
     counts = published.manifest.counts
     assert (counts["read"], counts["kept"], counts["kept_dev"], counts["examples"]) == (41, 40, len(set(sides[1])), 80)
     assert counts["refused"] == {"deduplicate/duplicate": 1}
-    assert f"from rows/rows.jsonl:{sides[0][0]}, answer 2 of 2" in store_of(workspace, published).preview(1, stream="train").title  # type: ignore[union-attr]
+    assert f"from rows/rows.jsonl:{sides[0][0]}, answer 2 of 2" in preview(workspace, published, 1, stream="train").title  # type: ignore[union-attr]
 
 
 def test_a_record_is_refused_as_a_whole_and_once(tmp_path: Path) -> None:

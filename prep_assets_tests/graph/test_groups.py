@@ -14,9 +14,9 @@ from tokenizers import Tokenizer
 from prep_assets.config.models import TRAINED, Rl
 from prep_assets.engine import state
 from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.explain.previews import Preview, preview
 from prep_assets.graph.exports import asset_name
-from prep_assets.graph.graph import ASSETS, EVERY, asset_named, assets_of, family_exports, store_of
-from prep_assets.graph.previews import Preview
+from prep_assets.graph.graph import ASSETS, EVERY, asset_named, assets_of, family_exports
 from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.workspace import GROUP_SCHEMAS, Workspace, group_domains, prompt_domains
 from prep_assets.proofs.mutations import IMAGE_MUTATIONS, MUTATIONS, REWARD_MUTATIONS, ROLLOUT_MUTATIONS, SELECTION_MUTATIONS
@@ -204,7 +204,7 @@ def test_selftest_catches_every_corruption(made: Workspace) -> None:
 def test_a_group_as_it_is_shown(made: Workspace) -> None:
     store = open_groups(published(made).directory)
     row = next(i for i in range(len(store)) if len(store.responses_of(i)) == 3)
-    shown = store_of(made, published(made)).preview(row)
+    shown = preview(made, published(made), row)
     assert isinstance(shown, Preview)
     source = GOOD[int(store.prompts.row[row])]
     where = f"{store.sources[store.source[row]]}/groups.jsonl:{store.prompts.row[row]}"
@@ -216,9 +216,9 @@ def test_a_group_as_it_is_shown(made: Workspace) -> None:
     assert "".join(shown.tokens[last:]) == f"{source['responses'][2]}<|im_end|>\n"
     assert shown.positions[last] == prompt and len(shown.ids) == len(shown.tokens) == len(shown.weights)
     with pytest.raises(ConfigError, match=r"there are \d+, numbered from 0"):
-        store_of(made, published(made)).preview(len(store))
-    with pytest.raises(ConfigError, match="has no stream 'dev'; it has train, test"):
-        store_of(made, published(made)).preview(0, stream="dev")
+        preview(made, published(made), len(store))
+    with pytest.raises(ConfigError, match=r"has no stream 'dev'\. There are: train, test"):
+        preview(made, published(made), 0, stream="dev")
 
 
 def test_equal_bytes_in_another_folder_and_order(made: Workspace, tmp_path: Path) -> None:

@@ -1,0 +1,82 @@
+"""One row of any store as people look at it: a line, a record of tokens, a row of a packed table, a group, an item of a blend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from prep_assets.config.models import FAMILIES
+from prep_assets.errors import ConfigError, nearest
+from prep_assets.explain.rows import BlendRows, Row, Rows, record_names, streams
+from prep_assets.explain.visible import token_texts
+from prep_assets.graph.graph import EVERY
+from prep_assets.pipeline.blends import BLEND
+from prep_assets.pipeline.sources import read_sources
+from prep_assets.pipeline.verdicts import read_verdicts
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.version_folders import Published
+
+
+class Preview(Struct, frozen=True):
+    """A row of tokens.
+
+    Attributes:
+        title: what and where it is.
+        tokens: text of each token; parts of one character that lie in several tokens are shown as the bytes' hex, e.g. ``⟨f0⟩``.
+        weights: loss weight of each token, below 0 where it is not attended; empty where the store has no mask.
+        positions: position of each token in its document.
+        origins: (first token, record id) of each document in the row.
+        ids: id of each token.
+    """
+
+    title: str
+    tokens: tuple[str, ...]
+    weights: tuple[float, ...]
+    positions: tuple[int, ...]
+    origins: tuple[tuple[int, str], ...]
+    ids: tuple[int, ...] = ()
+
+
+def preview(
+    workspace: Workspace, published: Published, row: int, *, stream: str | None = None, limit: int = 4096
+) -> Preview | dict[str, Any]:
+    """One row: a `Preview` of tokens, or the JSON object of a line, of source files, or of a verdict. Sequences are cut after `limit` tokens.
+
+    Raises:
+        ConfigError: there is no such row or stream, or the store has no rows to show.
+    """
+    name, recipe = published.manifest.asset, published.manifest.recipe
+    if name not in EVERY:
+        hint = f"; look at the same ones in {recipe['from']}: prep-assets inspect {recipe['from']}"
+        raise ConfigError(f"{name} has rows in a trainer's format{hint}")
+    asset = EVERY[name]
+    if asset.stage == "raw":
+        return dict(read_sources(published))
+    if asset.stage in ("quality", "leaks"):
+        return dict(next(iter(read_verdicts(published).slice(row, 1).to_pylist()), {}))
+    every: list[Rows] = [BlendRows(workspace, published)] if asset.stage == BLEND else [*streams(published)]
+    rows = {each.name: each for each in every}
+    if not rows:
+        raise ConfigError(f"{name} has no rows")
+    if stream is not None and stream not in rows:
+        raise ConfigError(f"{name} has no stream {stream!r}{nearest(stream, rows) or '.'} There are: {', '.join(rows)}")
+    chosen = rows[stream or next(iter(rows))]
+    if not 0 <= row < chosen.count:
+        raise ConfigError(f"row {row:,} of {name}: there are {chosen.count:,}, numbered from 0")
+    [found] = chosen.rows([row], limit)
+    return found.line if found.line is not None else _tokens(workspace, published, chosen, found)
+
+
+def _tokens(workspace: Workspace, published: Published, stream: Rows, row: Row) -> Preview:
+    asset, name = EVERY[published.manifest.asset], record_names(workspace, published)
+    texts = token_texts(workspace.vocabulary(workspace.family(FAMILIES[asset.family])), row.ids)
+    starts, positions = [piece.start for piece in row.pieces], np.arange(len(row.ids))
+    for piece in row.pieces:
+        positions[piece.start :] = np.arange(piece.position, piece.position + len(row.ids) - piece.start)
+    names = [piece.note or name(piece.origin) for piece in row.pieces]
+    title = f"{stream.title(asset.name, row)}" + (f", from {names[0]}" if stream.of_one_record else "")
+    return Preview(
+        title, texts, tuple(row.weights or ()), tuple(positions.tolist()), tuple(zip(starts, names, strict=True)), tuple(row.ids)
+    )
