@@ -77,8 +77,8 @@ def page() -> str:
         "# The museum of silent bugs",
         "",
         f"Look up whether a silent bug can happen to you: {sum(map(len, rooms.values()))} incidents in which public projects trained on wrong data "
-        "and nothing raised. Each is a test in `prep_assets_tests/museum/`: the smallest input, the wrong output built on purpose, the check that "
-        "fails on it, and our own build, which passes. In the pictures trained tokens are green and underlined.",
+        "without an error. Each is a test in `prep_assets_tests/museum/`: the wrong output, built on purpose, fails a check; our own build passes. "
+        "In pictures trained tokens are green and underlined.",
         "",
     ]
     for room, exhibits in rooms.items():

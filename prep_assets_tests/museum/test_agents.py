@@ -72,11 +72,11 @@ def replaced(right: Stand, old: str, new: str) -> Stand:
 
 
 def test_58_results_in_turns_of_their_own(tmp_path: Path) -> None:
-    """Messages were rendered one by one, so the results of two parallel calls became two turns of the user where the template writes one.
+    """Messages were rendered one by one, so results of two parallel calls became two user turns instead of one.
 
     Year: 2026
     Hit: slime#2263
-    Cost: Turn borders between results that no server writes.
+    Cost: Turn borders that no server writes.
     Stopped by: one render of the whole conversation; `tokenization_identity`
     """
     parallel = [CALLED[0], said(ASSISTANT, "", tool_calls=[CALL, CALL]), said("tool", "four"), said("tool", "vier"), CALLED[3]]
@@ -88,12 +88,11 @@ def test_58_results_in_turns_of_their_own(tmp_path: Path) -> None:
 
 
 def test_59_answers_written_twice(tmp_path: Path) -> None:
-    """Each turn was what its render adds to the one before; a template that strips the reasoning of history changes what came before, so answers
-    came twice.
+    """Each turn was what its render adds; a template that strips reasoning from history changes what came before, so answers came twice.
 
     Year: 2026
     Hit: NeMo-RL#2821, PR#2822
-    Cost: Each earlier answer stood in the history and once more in the next turn.
+    Cost: Earlier answers in the history and again in the next turn.
     Stopped by: one render of the whole conversation; `tokenization_identity`
     """
     right = chats(tmp_path, [THOUGHT], template="qwen3")
@@ -113,7 +112,7 @@ def test_60_tools_never_shown(tmp_path: Path) -> None:
     Year: 2025
     Hit: slime#1008, PR#1011, PR#1159
     Cost: Models that call what nobody offered.
-    Stopped by: the tools of a row reach the template; `tokenization_identity`
+    Stopped by: a row's tools reach the template; `tokenization_identity`
     """
     right = chats(tmp_path / "shown", [{"messages": CALLED, "tools": [TOOL]}], template="qwen3")
     hidden = chats(tmp_path / "hidden", [CALLED], template="qwen3")
@@ -122,12 +121,12 @@ def test_60_tools_never_shown(tmp_path: Path) -> None:
 
 
 def test_61_arguments_encoded_twice(tmp_path: Path) -> None:
-    """Arguments come as JSON text, as OpenAI has them, and the template's `tojson` encoded the text once more.
+    """Arguments come as JSON text, as in OpenAI's format, and the template's `tojson` encoded them again.
 
     Year: 2026
     Hit: oumi PR#2599, flama#258
-    Cost: Calls whose arguments are a quoted string; Qwen's template says nothing.
-    Stopped by: arguments that are text are read before rendering; `tokenization_identity`
+    Cost: Calls whose arguments are a quoted string.
+    Stopped by: arguments that are text are parsed before rendering; `tokenization_identity`
     """
     arguments = json.dumps(CALL["function"]["arguments"])
     as_text = {**CALL, "function": {**CALL["function"], "arguments": arguments}}
@@ -138,7 +137,7 @@ def test_61_arguments_encoded_twice(tmp_path: Path) -> None:
 
 
 def test_62_no_text_is_none(tmp_path: Path) -> None:
-    """A message that only calls tools has `content: null`, which was rendered as the word `None`.
+    """A message that only calls tools has `content: null`, which was rendered as `None`.
 
     Year: 2026
     Hit: renderers PR#131 (GLM-4.5, GLM-5, MiniMax-M2)
@@ -153,11 +152,11 @@ def test_62_no_text_is_none(tmp_path: Path) -> None:
 
 
 def test_63_reasoning_in_a_field_unread(tmp_path: Path) -> None:
-    """Reasoning stood in `reasoning_content`, and only `content` was tokenized.
+    """Reasoning was in `reasoning_content`, and only `content` was tokenized.
 
     Year: 2025
     Hit: slime PR#330 (Qwen3 Thinking)
-    Cost: A reasoning model fine-tuned on answers without reasoning.
+    Cost: A reasoning model fine-tuned without reasoning.
     Stopped by: every field of a message is read; `tokenization_identity`
     """
     right = chats(tmp_path / "read", [THOUGHT[:2]], template="qwen3")
@@ -167,12 +166,12 @@ def test_63_reasoning_in_a_field_unread(tmp_path: Path) -> None:
 
 
 def test_64_pairs_without_their_calls(tmp_path: Path) -> None:
-    """Of the messages of preference pairs only role and content were copied: tool calls in the prompt fell away, and no tools were passed.
+    """Only role and content of preference messages were copied: tool calls and tools got lost.
 
     Year: 2026
     Hit: axolotl#3824, PR#3825
-    Cost: Preferences about calls, trained on prompts without any.
-    Stopped by: pairs keep messages, calls and tools; the check of pairs against their source sees one that is missing
+    Cost: Preferences about calls, with prompts without any.
+    Stopped by: pairs keep messages, calls and tools; `source_match`
     """
     row = {"prompt": CALLED[:3], "chosen": CALLED[3:], "rejected": [said(ASSISTANT, "It is 5.")], "tools": [TOOL]}
     stand = stand_of(
@@ -201,7 +200,7 @@ def test_65_only_the_last_answer(plain: Stand, show: Show) -> None:
 
     Year: 2026
     Hit: NeMo Speech PR#16284
-    Cost: Every earlier answer taught nothing.
+    Cost: Earlier answers taught nothing.
     Stopped by: `mask_alignment`
     """
 
@@ -217,7 +216,7 @@ def test_66_header_and_line_break_trained(plain: Stand, show: Show) -> None:
 
     Year: 2025 – 2026
     Hit: SkyRL PR#710, mlx-lm PR#584, Automodel PR#3353
-    Cost: Models that write the header themselves: a stray `model` at the start of answers.
+    Cost: Models that write headers: a stray `model` at the start of answers.
     Stopped by: `mask_alignment`
     """
     texts = plain.texts(plain.row())
@@ -232,11 +231,11 @@ def test_66_header_and_line_break_trained(plain: Stand, show: Show) -> None:
 
 
 def test_67_the_turn_ends_with_another_token(tmp_path: Path, show: Show) -> None:
-    """The mask looked for `eos_token` at the end of each answer, or for the answer's own text; the template ends turns with another token.
+    """The mask looked for `eos_token` at the end of each answer, or for the answer's text; the template ends turns with another token.
 
     Year: 2026
     Hit: axolotl#3754 (Gemma), Megatron-Bridge#4265 (Nemotron Omni)
-    Cost: Stops were never trained, with healthy losses: answers without end.
+    Cost: Stops never trained, with healthy losses: answers without end.
     Stopped by: `mask_alignment`: stops are found by rendering
     """
     special = ("<bos>", "<start_of_turn>", "<end_of_turn>")
@@ -248,12 +247,12 @@ def test_67_the_turn_ends_with_another_token(tmp_path: Path, show: Show) -> None
 
 
 def test_68_cut_answers_never_stop(tmp_path: Path) -> None:
-    """Conversations above the maximum length were cut on the right, so their answers were trained without a stop.
+    """Overlong conversations were cut on the right, so their answers were trained without a stop.
 
     Year: 2026
     Hit: open-instruct PR#1876 (2.02 % of the rows of a cache of 32,768 tokens)
     Cost: Long answers teach never to stop.
-    Stopped by: refused as `too_long`; who cuts can keep the stop with `truncation_keeps_stop`, which `tokenization_identity` proves
+    Stopped by: rejected as `too_long`; `truncation_keeps_stop` keeps the stop, proven by `tokenization_identity`
     """
     short = {"max_seq_len": 32}
     whole = chats(tmp_path / "refused", [LONG, CHAT[:2]], preprocessing=short)
@@ -265,13 +264,12 @@ def test_68_cut_answers_never_stop(tmp_path: Path) -> None:
 
 
 def test_69_what_packing_cuts_off(tmp_path: Path) -> None:
-    """Best-fit packing cut every sequence to the length of a row and dropped the rest; a later version packed the rest as sequences of its own,
-    answers without questions.
+    """Best-fit packing dropped what exceeds the row length; a later version packed it as sequences, answers without questions.
 
     Year: 2025 – 2026
     Hit: trl#4554, PR#4632, #5075, PR#5076
     Cost: 99.8 % of the tokens of a corpus of long code; chats that begin within an answer.
-    Stopped by: the build stops and says how many are too long; what becomes of them is chosen with `overlong`, and lost tokens are counted
+    Stopped by: the build stops and counts overlong documents; `overlong` decides, and lost tokens are counted
     """
     with pytest.raises(PrepAssetsError, match=r"longer than .*overlong"):
         packed(tmp_path / "open", [LONG, CHAT[:2]], row_len=32)
@@ -280,11 +278,11 @@ def test_69_what_packing_cuts_off(tmp_path: Path) -> None:
 
 
 def test_70_image_chats_trained_whole(tmp_path: Path, show: Show) -> None:
-    """The collator of image chats ignored every option of the mask: with pictures the whole conversation was trained.
+    """The collator of image chats ignored every mask option: with pictures the whole conversation was trained.
 
     Year: 2026
     Hit: axolotl#3617, PR#3625
-    Cost: Users' questions and headers were trained, in all vision models but one.
+    Cost: Questions and headers trained, in all vision models but one.
     Stopped by: `mask_alignment`
     """
     asked = [{"type": "image", "url": "https://example.org/1.png"}, {"type": "text", "text": "What is this?"}]
@@ -297,8 +295,7 @@ def test_70_image_chats_trained_whole(tmp_path: Path, show: Show) -> None:
 
 
 def test_71_separators_dropped_between_turns(tmp_path: Path) -> None:
-    """A rollout was joined of what the model sampled, which ends at its stop, and of a tool turn rendered alone: the line break between them, which
-    the template writes, belonged to neither.
+    """A rollout was joined from sampled text and a tool turn rendered alone: the template's line break between them got lost.
 
     Year: 2026
     Hit: verl PR#6921
@@ -312,11 +309,11 @@ def test_71_separators_dropped_between_turns(tmp_path: Path) -> None:
 
 
 def test_72_the_last_result_dropped(tmp_path: Path) -> None:
-    """Results of tools were written when the next message came, so a conversation that ends on one lost it, and passed as complete.
+    """Tool results were written when the next message came, so a conversation that ends on one lost it.
 
     Year: 2026
     Hit: LLaMA-Factory PR#10655
-    Cost: Unfinished conversations trained as if they were whole.
+    Cost: Unfinished conversations trained as complete.
     Stopped by: every message of a row is in its render; `tokenization_identity`
     """
     right = chats(tmp_path / "right", [{"messages": CALLED[:3], "tools": [TOOL]}], template="qwen3")
@@ -326,12 +323,12 @@ def test_72_the_last_result_dropped(tmp_path: Path) -> None:
 
 
 def test_73_unknown_roles_skipped(tmp_path: Path) -> None:
-    """The role `tool` was unknown to the converter, which skipped its messages and took the calls out of the others.
+    """The converter did not know the role `tool`, skipped its messages and removed the calls from others.
 
     Year: 2026
     Hit: speculators PR#561
-    Cost: Answers that follow from results nobody sees.
-    Stopped by: tools have a role; a record with a role that nobody knows is refused
+    Cost: Answers that follow from invisible results.
+    Stopped by: tools have a role; unknown roles reject the record
     """
     odd = [CALLED[0], said("oracle", "4"), CALLED[3]]
     stand = chats(tmp_path / "both", [{"messages": CALLED, "tools": [TOOL]}, {"messages": odd, "tools": [TOOL]}], template="qwen3")
@@ -341,12 +338,12 @@ def test_73_unknown_roles_skipped(tmp_path: Path) -> None:
 
 
 def test_74_missing_logprobs_made_zero(tmp_path: Path) -> None:
-    """Where a server gave fewer log-probabilities than tokens, or the tokens were encoded again from text, the rest became 0.0: a probability of 1.
+    """If a server gave fewer log-probabilities than tokens, or text was re-encoded, the rest became 0.0: a probability of 1.
 
     Year: 2026
     Hit: vime PR#70, rllm#816
-    Cost: Importance weights against a certainty that nobody had; found by reading the code.
-    Stopped by: a group is refused where lengths differ
+    Cost: Importance weights against a false certainty; found by reading the code.
+    Stopped by: a group is rejected if lengths differ
     """
     backend = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
     ids = backend.encode("It is", add_special_tokens=False).ids
@@ -358,12 +355,12 @@ def test_74_missing_logprobs_made_zero(tmp_path: Path) -> None:
 
 
 def test_75_truncation_takes_the_answer(tmp_path: Path) -> None:
-    """Dialogues above the maximum length were cut on the right, where the one answer was that should be trained.
+    """Overlong dialogues were cut on the right, where the only trained answer was.
 
     Year: 2026
     Hit: Automodel PR#2366
     Cost: Rows that train nothing, or the wrong turn.
-    Stopped by: refused as `too_long`; `truncation: turns` drops the oldest rounds instead, which `tokenization_identity` proves
+    Stopped by: rejected as `too_long`; `truncation: turns` drops the oldest rounds instead, proven by `tokenization_identity`
     """
     rounds = [*LONG, *CHAT[2:]]
     right = chats(tmp_path / "turns", [rounds], truncation="turns", preprocessing={"max_seq_len": 48})
@@ -378,8 +375,8 @@ def test_76_answers_stored_with_their_stop(tmp_path: Path) -> None:
 
     Year: 2025
     Hit: verifiers#56
-    Cost: Turns that end twice, for every turn of a rollout.
-    Stopped by: a stop in content is text and counted, `special_in_content: refuse` refuses it; `tokenization_identity`
+    Cost: Turns that end twice.
+    Stopped by: a stop in content is text and counted, or rejected with `special_in_content: refuse`; `tokenization_identity`
     """
     kept = [CHAT[0], said(ASSISTANT, "It is 4.<|im_end|>"), *CHAT[2:]]
     right = chats(tmp_path / "text", [kept])
@@ -401,8 +398,8 @@ def test_77_special_tokens_decoded_away(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: minimind#850
-    Cost: Ids of the model and of the tool cut in the wrong place, with the masks of both; found by reading the code.
-    Stopped by: ids whose text is another than the response's are refused, and so are ids of several turns without a mask
+    Cost: Ids and masks of model and tool cut in the wrong place; found by reading the code.
+    Stopped by: ids whose text differs from the response are rejected, and so are ids of several turns without a mask
     """
     backend = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
     ids = backend.encode("It<|im_start|> is", add_special_tokens=False).ids
@@ -423,12 +420,12 @@ def test_77_special_tokens_decoded_away(tmp_path: Path) -> None:
 
 
 def test_78_results_paired_by_position(tmp_path: Path) -> None:
-    """Results of parallel calls came back in another order. The template writes no ids, so each result stood below the other's call.
+    """Results of parallel calls came back in another order; without ids in the template, each was below the other's call.
 
     Year: 2026
     Hit: ms-swift PR#10174
-    Cost: Every such turn teaches that a call returns what another call asked for.
-    Stopped by: results are put in the order of their calls, by id; a call without a result is refused; `tokenization_identity`
+    Cost: Turns that teach wrong results.
+    Stopped by: results are put in the order of their calls, by id; a call without a result rejects the row; `tokenization_identity`
     """
     calls = [{**CALL, "id": "a"}, {**CALL, "id": "b"}]
     results = [said("tool", "four", tool_call_id="a"), said("tool", "vier", tool_call_id="b")]

@@ -56,11 +56,11 @@ def without_first(rows: list[Row]) -> list[Row]:
 
 
 def test_01_double_bos(tmp_path: Path, show: Show) -> None:
-    """The template wrote the beginning-of-text token and the tokenizer's post-processor wrote another.
+    """Template and tokenizer post-processor both wrote the beginning-of-text token.
 
     Year: 2024 – 2026
     Hit: vllm#27486, PR#27515, open-r1 PR#462, sglang PR#888, DeepSeek-R1#151, transformers#37686
-    Cost: Every sequence began as no sequence of the base model ever did.
+    Cost: Sequences that the base model never saw.
     Stopped by: `tokenization_identity`
     """
     folder, bos = with_bos(tmp_path / "tokenizer", BEGUN)
@@ -74,12 +74,12 @@ def test_01_double_bos(tmp_path: Path, show: Show) -> None:
 @pytest.mark.parametrize("by_tokenizer", [False, True])
 @pytest.mark.parametrize("by_template", [False, True])
 def test_02_bos_removed(tmp_path: Path, by_template: bool, by_tokenizer: bool) -> None:
-    """A mend for the double beginning-of-text token took away the only one that some models had.
+    """A fix for the double beginning-of-text token removed the only one that some models had.
 
     Year: 2026
-    Hit: unsloth PR#10312 (Gemma 4: of 30 models 11 mended, 2 went from one to none)
-    Cost: Fine-tunes of models whose template or tokenizer was the only one to write it.
-    Stopped by: `tokenization_identity`, for each of the four ways in which template and tokenizer may write it
+    Hit: unsloth PR#10312 (Gemma 4: of 30 models 11 were fixed, 2 went from one to none)
+    Cost: Models for which only the template, or only the tokenizer, writes it.
+    Stopped by: `tokenization_identity`, for all four combinations
     """
     folder, bos = with_bos(tmp_path / "tokenizer", BEGUN if by_template else TURNS + ASKED, written=by_tokenizer)
     right = chats(tmp_path, [CHAT], tokenizer=folder)
@@ -90,12 +90,12 @@ def test_02_bos_removed(tmp_path: Path, by_template: bool, by_tokenizer: bool) -
 
 @pytest.mark.parametrize("engine", ["reference", "auto"])
 def test_03_bos_lost_with_an_engine(tmp_path: Path, engine: str) -> None:
-    """A faster tokenizer was probed with its special tokens and used without them: the beginning-of-text token vanished from every document.
+    """A faster tokenizer was probed with its special tokens and used without: documents lost the beginning-of-text token.
 
     Year: 2026
     Hit: marin#5034, #5149, PR#5040
-    Cost: Caches of 441, 103 and 23 GB built again; losses of runs before and after that cannot be compared.
-    Stopped by: `bos` is in the recipe, and `row_integrity` looks for the token at the start of each document, whichever engine wrote it
+    Cost: Caches of 441, 103 and 23 GB rebuilt; losses before and after are not comparable.
+    Stopped by: `bos` is in the recipe, and `row_integrity` looks for the token at the start of each document
     """
     folder, bos = with_bos(tmp_path / "tokenizer")
     right = documents(tmp_path, TEXTS, tokenizer=folder, engine=engine)
@@ -104,11 +104,11 @@ def test_03_bos_lost_with_an_engine(tmp_path: Path, engine: str) -> None:
 
 
 def test_04_bos_before_both_answers(tmp_path: Path) -> None:
-    """Chosen and rejected answers were tokenized alone, so each began with a beginning-of-text token in the middle of its conversation.
+    """Chosen and rejected answers were tokenized alone, each with a beginning-of-text token mid-conversation.
 
     Year: 2024
     Hit: axolotl#1616, PR#1733, trl PR#1591
-    Cost: Preference training on sequences that no model ever produces.
+    Cost: Preference training on impossible sequences.
     Stopped by: `tokenization_identity` of `preference_tokens_by_domain`
     """
     folder, bos = with_bos(tmp_path / "tokenizer", BEGUN)
@@ -129,8 +129,7 @@ def test_05_stop_twice_in_pairs(tmp_path: Path) -> None:
     Year: 2025
     Hit: trl#4481, unsloth#3228
     Cost: Answers that end twice.
-    Stopped by: `preferences.jsonl` holds the source's words and no stop token; the check of pairs against their source sees one. TRL's
-        own preparation is tried by `make test-readers`
+    Stopped by: `preferences.jsonl` has no stop token; `source_match` notices one. `make test-readers` tries TRL's own preparation
     """
     stand = pairs(tmp_path, [("What is 2 + 2?", "It is 4.", "It is 5."), ("What is 3 + 3?", "It is 6.", "It is 7.")])
     published = stand.workspace.built("preferences_by_domain", "pairs")
@@ -147,8 +146,8 @@ def test_06_pad_is_eos(tmp_path: Path, show: Show) -> None:
     Year: 2023 – 2025
     Hit: transformers#23530, trl#976, #1623, PR#3091, open-r1 PR#494, Phi-4's first upload
     Cost: Models that never stop.
-    Stopped by: masks come from positions, never from ids, and our collators keep the stop; `DataCollatorForLanguageModeling` builds its
-        own labels and would undo it
+    Stopped by: masks come from positions, never from ids, and our collators keep the stop; `DataCollatorForLanguageModeling` would undo
+        it
     """
     right = chats(tmp_path, [CHAT])
     stop = right.row().ids[np.flatnonzero(right.row().mask)[-1]]
@@ -175,8 +174,7 @@ def findings(stand: Stand) -> list[str]:
 
 
 def test_07_stop_is_not_eos(tmp_path: Path) -> None:
-    """The template ends a turn with `<|im_end|>`, the tokenizer's `eos_token` stays `<|endoftext|>`: the fine-tuned model is served with the wrong
-    one.
+    """The template ends turns with `<|im_end|>`, but `eos_token` stays `<|endoftext|>`: the model is served with the wrong stop.
 
     Year: 2024 – 2026
     Hit: QwenLM/Qwen3#927, open-r1#603, PR#604, axolotl#2073, LLaMA-Factory#9189, unsloth#3721, ms-swift#3113, trl#2059
@@ -193,12 +191,12 @@ def test_07_stop_is_not_eos(tmp_path: Path) -> None:
 
 
 def test_08_stop_of_the_next_message(tmp_path: Path, show: Show) -> None:
-    """In GLM's format the token of the next role ends a turn: `<|observation|>` closes a tool call, and it was masked with the tool's turn.
+    """In GLM's format the next role's token ends a turn: `<|observation|>` closes a tool call, and was masked with the tool's turn.
 
     Year: 2026
     Hit: prime-rl PR#2644, slime#514 (GLM-4.5 and 5)
     Cost: 26 % of turns had more than one call, one had 283.
-    Stopped by: `mask_alignment`: stops are found by rendering, for each kind of turn and the role that follows
+    Stopped by: `mask_alignment`: stops are found by rendering, for each kind of turn and next role
     """
     special = ("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>")
     used = [said(USER, "2 + 2?"), said(ASSISTANT, "", tool_calls=[CALL]), said("tool", "4"), said(ASSISTANT, "It is 4.")]
@@ -211,11 +209,11 @@ def test_08_stop_of_the_next_message(tmp_path: Path, show: Show) -> None:
 
 
 def test_09_no_document_ends(tmp_path: Path) -> None:
-    """Documents were written end to end without the end-of-text token, or their length was counted before it was added.
+    """Documents were concatenated without the end-of-text token, or their length was counted before it was added.
 
     Year: 2023 – 2025
     Hit: marin#577 (GPT-NeoX), Megatron-LM#431
-    Cost: Models that do not know where a text ends, and indexes off by one per document.
+    Cost: Models that do not know where a text ends; indexes off by one per document.
     Stopped by: `row_integrity` of `pretrain_tokens`
     """
     right = documents(tmp_path, TEXTS)
@@ -235,11 +233,11 @@ def test_09_no_document_ends(tmp_path: Path) -> None:
 
 
 def test_10_untrained_reserved_tokens(tmp_path: Path) -> None:
-    """A base model was trained with the template of its instruct model, whose tokens have no trained embedding in the base.
+    """A base model was trained with its instruct model's template, whose tokens have no trained embedding in the base.
 
     Year: 2024
     Hit: unsloth#658, #915, #1056, torchtune#2429
-    Cost: Gradients that blow up, or turns that the model cannot tell apart.
+    Cost: Gradients that blow up, or indistinguishable turns.
     Stopped by: a finding of the certificate: control tokens that the base's own template never writes
     """
     special = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")

@@ -10,12 +10,12 @@ from prep_assets_tests.museum.gallery import ASSISTANT, USER, Row, chats, docume
 
 
 def test_24_placeholder_in_tool_output(tmp_path: Path) -> None:
-    """A tool's output held the text of an image placeholder, which became the image token.
+    """A tool's output contained an image placeholder's text, which became the image token.
 
     Year: 2026
     Hit: renderers PR#116, prime-rl PR#3198
-    Cost: A 64-GPU job crashed on multimodal models; text models trained on it in silence.
-    Stopped by: content never becomes a control token: `special_in_content` says what happens to it, and it is counted
+    Cost: A 64-GPU job crashed on multimodal models; text models trained on it silently.
+    Stopped by: content never becomes a control token; `special_in_content` decides, and counts it
     """
     typed = [said(USER, "Use {type<image>|bold} here."), said(ASSISTANT, "Done.")]
     folder = tokenizer(tmp_path / "tokenizer", special=["<image>"])
@@ -29,11 +29,11 @@ def test_24_placeholder_in_tool_output(tmp_path: Path) -> None:
 
 
 def test_25_typed_think_tags(tmp_path: Path) -> None:
-    """`<think>` and other structural tokens are not flagged special, so a user who typed them wrote the real ids.
+    """`<think>` and other structural tokens are not flagged special, so typing them gave the real ids.
 
     Year: 2026
     Hit: transformers PR#47386, #48052, PR#47853
-    Cost: Users who open and close reasoning blocks, and training on it.
+    Cost: Users who open and close reasoning blocks, in training too.
     Stopped by: every added token that the template writes is a control token; typed in content it is text, and counted
     """
     typed = [said(USER, "a <think> b </tool_call> c"), said(ASSISTANT, "Odd.")]
@@ -47,12 +47,12 @@ def test_25_typed_think_tags(tmp_path: Path) -> None:
 
 
 def test_26_stop_in_web_text(tmp_path: Path) -> None:
-    """Web text holds `</s>` and `<|endoftext|>` as characters, and they became the control tokens.
+    """Web text contains `</s>` and `<|endoftext|>` as characters, which became the control tokens.
 
     Year: 2023 – 2024
     Hit: Long-Context-Data-Engineering#14, dolma PR#176; 1,075 tokens of 53 million in a study of our own
-    Cost: Documents cut in two, and text trained as their end.
-    Stopped by: typed control tokens are encoded as ordinary text and counted; `row_integrity`
+    Cost: Documents cut in two.
+    Stopped by: typed control tokens are encoded as text and counted; `row_integrity`
     """
     typed = "<|endoftext|>"
     texts = [f"SSML says {typed} in its manual.", "An ordinary document."]

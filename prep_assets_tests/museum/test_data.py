@@ -19,12 +19,12 @@ TEXTS = ["One document.", "Another one.", "And a third one."]
 
 
 def test_50_score_contradicts(tmp_path: Path) -> None:
-    """An answer's overall score of 1 was written as 10 (`> 1` for `>= 1`), and about 2,000 of the worst answers became the chosen ones.
+    """An overall score of 1 was written as 10 (`> 1` for `>= 1`), and about 2,000 of the worst answers became chosen ones.
 
     Year: 2023
     Hit: UltraFeedback#8, and data sets made of it
     Cost: Preference for the worst answer.
-    Stopped by: a pair whose chosen answer scores below the rejected one is refused, and a score of 10 that its own ratings contradict
+    Stopped by: a pair whose chosen answer scores lower is rejected, and so is a score of 10 that its ratings contradict
     """
 
     def pair(prompt: str, chosen: str, rejected: str, scores: tuple[float, float]) -> dict[str, object]:
@@ -49,8 +49,8 @@ def test_51_unparsable_gold(tmp_path: Path) -> None:
 
     Year: 2025
     Hit: open-r1#215, #503, PR#566, cookbook#335
-    Cost: Reinforcement of whatever the model said.
-    Stopped by: the record is refused; `gold_answers` compares each gold with a second reading
+    Cost: Reinforcement of anything.
+    Stopped by: the record is rejected; `gold_answers` compares each gold with a second reading
     """
     rows = [
         {"question": "What is 2 + 2?", "answer": "It is <<2+2=4>>4.\n#### 4"},
@@ -61,12 +61,12 @@ def test_51_unparsable_gold(tmp_path: Path) -> None:
 
 
 def test_52_records_multiplied(tmp_path: Path) -> None:
-    """A shard was listed twice, and records were trained up to 32 times; or a cache was kept though the template had changed.
+    """A shard was listed twice, and records were trained up to 32 times; or a cache outlived its template.
 
     Year: 2021 – 2026
     Hit: Nemotron#260, Soup#1067, open-instruct PR#1518, LMFlow PR#394, AReaL PR#1598, datasets#3847
     Cost: 5.5 GB became 497 GB; runs on yesterday's template.
-    Stopped by: `accounting`; the build key is made of contents, not of names and times
+    Stopped by: `accounting`; the build key hashes contents, not names and times
     """
     right = documents(tmp_path, TEXTS)
 
@@ -100,12 +100,12 @@ def test_52_a_template_edited_under_its_path(tmp_path: Path) -> None:
 
 
 def test_53_test_sets_in_training(tmp_path: Path) -> None:
-    """Test sets were found in training data: TruthfulQA in UltraFeedback, 557 questions of MMLU in one corpus.
+    """Test sets were in training data: TruthfulQA in UltraFeedback, 557 questions of MMLU in one corpus.
 
     Year: 2023 – 2026
     Hit: notus PR#10, MAmmoTH#11, UltraChat#18, marin#6742, #5519
-    Cost: Scores that say nothing.
-    Stopped by: `decontaminate` refuses records that hold a passage of a benchmark
+    Cost: Meaningless scores.
+    Stopped by: `decontaminate` rejects records with a passage of a benchmark
     """
     question = "What happens to you if you eat watermelon seeds that you have found in an old and dusty drawer?"
     planted = [said(USER, f"Please tell me: {question.upper()}"), said(ASSISTANT, "They pass through you.")]
@@ -122,7 +122,7 @@ def test_54_ids_wrap_in_uint16(tmp_path: Path) -> None:
     Year: 2020
     Hit: transformers#2825, knnlm#6
     Cost: Half a vocabulary became other words.
-    Stopped by: the configuration is refused before anything is written; `auto` takes the smallest type that holds the vocabulary
+    Stopped by: an error before anything is written; `auto` takes the smallest type that fits
     """
 
     def enlarge(described: dict[str, Any]) -> None:
@@ -143,8 +143,8 @@ def test_55_fim_tokens_spelled(tmp_path: Path) -> None:
 
     Year: 2023 – 2026
     Hit: Megatron-Bridge PR#5228, transformers#26575
-    Cost: A model that cannot fill anything in.
-    Stopped by: `tokenization_identity` puts each cut document together again
+    Cost: A model that cannot fill in anything.
+    Stopped by: `tokenization_identity` reassembles each cut document
     """
     names = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
     texts = [f"def f{number}(x):\n    return x + {number}\n" for number in range(8)]
@@ -166,12 +166,12 @@ def test_55_fim_tokens_spelled(tmp_path: Path) -> None:
 
 
 def test_56_rollouts_tokenized_again(tmp_path: Path) -> None:
-    """The text of a rollout was tokenized again for training, and some texts have other ids than were sampled.
+    """A rollout's text was tokenized again for training, with other ids than were sampled.
 
     Year: 2025 – 2026
     Hit: the vLLM blog of 22 October 2025, verl#3720, #3960, #6719, rllm PR#272, ms-swift PR#10012, sglang PR#26555, trl PR#6250
-    Cost: Log-probabilities of tokens that nobody sampled; spikes of the KL term.
-    Stopped by: `rl_groups` stores sampled ids and log-probabilities as they are, and counts where decoding and encoding again differs
+    Cost: Log-probabilities of unsampled tokens; spikes of the KL term.
+    Stopped by: `rl_groups` stores sampled ids and log-probabilities, and counts where retokenization differs
     """
     backend = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
     ids = backend.encode("It is", add_special_tokens=False).ids
@@ -185,12 +185,12 @@ def test_56_rollouts_tokenized_again(tmp_path: Path) -> None:
 
 
 def test_57_mean_of_means(tmp_path: Path) -> None:
-    """With gradient accumulation the loss was a mean of means, so that rows with few trained tokens weighed more.
+    """With gradient accumulation the loss was a mean of means, which overweights rows with few trained tokens.
 
     Year: 2024 – 2025
     Hit: transformers#34191, #35438, #37197, #37766
     Cost: Other gradients than one large batch gives.
-    Stopped by: the trainer's to mend; each store and export says how many tokens it trains, row by row
+    Stopped by: up to the trainer; each store and export gives trained tokens by row
     """
     stand = packed(tmp_path, [CHAT, CHAT[:2], CHAT[2:]], row_len=64)
     table = open_packed(stand.published.directory, "sft_packed")

@@ -34,11 +34,11 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Stand:
 
 
 def test_27_mask_of_ones(tmp_path: Path, show: Show) -> None:
-    """A template without generation tags gave a mask of all ones, and no line in the log said so.
+    """A template without generation tags gave a mask of all ones, without a log line.
 
     Year: 2026
     Hit: Megatron-Bridge#3359
-    Cost: Users' questions were trained with the answers.
+    Cost: Users' questions were trained.
     Stopped by: `mask_alignment`
     """
     right = chats(tmp_path, [CHAT], tokenizer=tokenizer(tmp_path / "tokenizer", template=TURNS + ASKED))
@@ -57,11 +57,11 @@ def test_28_mask_of_zeros(plain: Stand, show: Show) -> None:
 
 
 def test_29_mask_runs_to_the_end(tmp_path: Path, show: Show) -> None:
-    """An answer that begins at token 0, or ends in stripped white space, was masked up to the end of the sequence.
+    """An answer that begins at token 0, or ends in stripped white space, got a mask to the end of the sequence.
 
     Year: 2026
     Hit: transformers#47325, PR#47326
-    Cost: `end_token + 1 if end_token else len`: later users' turns were trained.
+    Cost: `end_token + 1 if end_token else len`: later user turns were trained.
     Stopped by: `mask_alignment`
     """
     bare = (
@@ -80,12 +80,12 @@ def test_29_mask_runs_to_the_end(tmp_path: Path, show: Show) -> None:
 
 
 def test_30_cut_answer_masked(tmp_path: Path, show: Show) -> None:
-    """An answer that was cut at the maximum length got a mask of zeros.
+    """An answer cut at the maximum length got a mask of zeros.
 
     Year: 2024
     Hit: transformers#34494
-    Cost: Long answers trained nothing at all.
-    Stopped by: `mask_alignment`, or `row_integrity` where nothing else of the row is trained
+    Cost: Long answers trained nothing.
+    Stopped by: `mask_alignment`, or `row_integrity` if nothing else of the row is trained
     """
     counted = "one two three four five six seven eight nine ten " * 3
     long = [said(USER, "Hi"), said(ASSISTANT, "Yes."), said(USER, "Count."), said(ASSISTANT, counted)]
@@ -100,18 +100,18 @@ def test_30_cut_answer_masked(tmp_path: Path, show: Show) -> None:
 
 
 def test_31_packing_drops_the_mask(plain: Stand, show: Show) -> None:
-    """Packing was rewritten, and the mask fell away on the way: every token of every row was trained.
+    """Packing was rewritten, and the mask got lost: every token of every row was trained.
 
     Year: 2026
     Hit: nanochat#570, PR#582
-    Cost: ChatCORE 0.315 where the mask gives 0.355.
+    Cost: ChatCORE 0.315 instead of 0.355.
     Stopped by: `mask_alignment`
     """
     plain.mask_caught("mask_alignment", lambda _, mask: np.ones_like(mask), show)
 
 
 def test_32_off_by_one(plain: Stand, show: Show) -> None:
-    """A mend of an off-by-one made the opposite one: the last token of the prompt was trained and the stop was not.
+    """A fix of an off-by-one made the opposite one: the prompt's last token was trained, the stop was not.
 
     Year: 2025 – 2026
     Hit: verl PR#3287, #3562, PR#5362
@@ -123,7 +123,7 @@ def test_32_off_by_one(plain: Stand, show: Show) -> None:
 
 
 def test_33_first_token_untrained(plain: Stand, show: Show) -> None:
-    """The first token of each answer carried no loss: `loss_mask[:, :-1]` beside labels that were already shifted.
+    """The first token of each answer had no loss: `loss_mask[:, :-1]` with labels already shifted.
 
     Year: 2025
     Hit: OpenRLHF#973, minimind#395, PR#621
@@ -139,7 +139,7 @@ def test_33_first_token_untrained(plain: Stand, show: Show) -> None:
 
 
 def test_34_markers_in_content(tmp_path: Path, show: Show) -> None:
-    """Answers were found by searching for marker strings, which users type as well, or which merge with their neighbours.
+    """Answers were found by searching for marker strings, which users type too, or which merge with their neighbours.
 
     Year: 2024 – 2026
     Hit: unsloth#2900, #2117, #2095, #1128, #3198, #2364, #3041, #1501
@@ -160,11 +160,11 @@ def test_34_markers_in_content(tmp_path: Path, show: Show) -> None:
 
 
 def test_35_observations_trained(tmp_path: Path, show: Show) -> None:
-    """What tools answered was trained as if the model had said it.
+    """Tool results were trained as if the model had said them.
 
     Year: 2025 – 2026
     Hit: post-training-experiments#19, prime-rl PR#978
-    Cost: Models that invent the results of their tools.
+    Cost: Models that invent tool results.
     Stopped by: `mask_alignment`
     """
     result = "the sum is 4"
@@ -198,7 +198,7 @@ def test_36_undecidable_rows(tmp_path: Path) -> None:
 
 
 def test_37_gradients_of_zero(tmp_path: Path) -> None:
-    """The denominator of the loss, or a kernel, ignored the mask, and rows with few labels gave gradients of zero.
+    """The loss's denominator, or a kernel, ignored the mask, and rows with few labels gave zero gradients.
 
     Year: 2026
     Hit: mlx-vlm PR#1392, unsloth#5230

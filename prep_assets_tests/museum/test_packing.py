@@ -13,13 +13,12 @@ from prep_assets_tests.museum.gallery import ASSISTANT, CHAT, USER, first_run, p
 
 
 def test_45_documents_attend_each_other(tmp_path: Path) -> None:
-    """A two-dimensional mask of ones switched the detection of packed rows off, and documents attended each other.
+    """A two-dimensional mask of ones disabled the detection of packed rows, and documents attended to each other.
 
     Year: 2024 – 2026
     Hit: transformers PR#46634, axolotl PR#3796, torchforge#546, nanoVLM#201, #204, LLaMA-Factory PR#4224
     Cost: Every packed run on that kernel.
-    Stopped by: borders are in the store and in what our collators give; `row_integrity` proves them. Trainers' own collators are tried
-        by `make test-readers`
+    Stopped by: borders are in stores and batches; `row_integrity` proves them. `make test-readers` tries trainers' own collators
     """
     torch = pytest.importorskip("torch")
     from prep_assets.training import PackedDataset, PaddingFree
@@ -43,12 +42,12 @@ def test_45_documents_attend_each_other(tmp_path: Path) -> None:
 
 
 def test_46_last_token_predicts_the_next_document(tmp_path: Path) -> None:
-    """In packed rows the last token of one document was trained to predict the first of the next.
+    """In packed rows a document's last token was trained to predict the next document's first.
 
     Year: 2024 – 2026
     Hit: torchtitan PR#4075, torchtune#1177, profam PR#504
-    Cost: A small, steady push towards nonsense at every border.
-    Stopped by: the first token of a document is never a label; `row_integrity` proves the borders
+    Cost: A steady push towards nonsense at every border.
+    Stopped by: a document's first token is never a label; `row_integrity` proves the borders
     """
     pytest.importorskip("torch")
     from prep_assets.training import PackedDataset
@@ -71,8 +70,8 @@ def test_47_shuffle_of_one(tmp_path: Path) -> None:
 
     Year: 2024
     Hit: dolma#139
-    Cost: Corpora trained in the order of their files.
-    Stopped by: the order of a packed table is that of the seed; `shuffle: true` leaves no correlation with the source
+    Cost: Corpora trained in file order.
+    Stopped by: a packed table's order is that of the seed; `shuffle: true` leaves no correlation with the source
     """
     chats = [[said(USER, f"What is {number} + 1?"), said(ASSISTANT, f"It is {number + 1}.")] for number in range(400)]
     correlation = {}
@@ -90,8 +89,8 @@ def test_48_pairs_equal_after_truncation(tmp_path: Path) -> None:
 
     Year: 2024 – 2026
     Hit: OpenRLHF#1311, trl PR#2209, PR#6960, trl#1858
-    Cost: Gradients of zero, or a preference for the longer prompt.
-    Stopped by: a pair that is too long is refused; the prompt is the same in both streams; `pair_sanity`
+    Cost: Zero gradients, or a preference for the longer prompt.
+    Stopped by: a pair that is too long is rejected; both streams have the same prompt; `pair_sanity`
     """
     same = "one two three four five six seven eight nine ten " * 8
     rows = [("Count.", same + "eleven.", same + "twelve."), ("What is 2 + 2?", "It is 4.", "It is 5.")]
@@ -105,11 +104,11 @@ def test_48_pairs_equal_after_truncation(tmp_path: Path) -> None:
 
 
 def test_49_resume_skips_samples() -> None:
-    """After a restart the data was shuffled again, so some samples came twice and others never.
+    """After a restart the data was reshuffled, so some samples came twice and others never.
 
     Year: 2023 – 2026
     Hit: accelerate#2016, PR#4071, ms-swift PR#9658, datasets#7901, transgenic#59 (15 of 20 wrong)
-    Cost: Epochs that are none.
+    Cost: Broken epochs.
     Stopped by: `ResumableDistributedSampler`: an epoch's order depends on seed and epoch alone
     """
     pytest.importorskip("torch")

@@ -24,12 +24,12 @@ PIRATE = "Talk like a pirate."
 
 
 def test_11_qwen3_history(tmp_path: Path) -> None:
-    """Messages were rendered one by one, so the reasoning of earlier turns was trained, though the model never sees it again.
+    """Messages were rendered one by one, so the reasoning of earlier turns was trained, which the model never sees again.
 
     Year: 2025 – 2026
     Hit: verl#7807, prime-rl#1334, ms-swift#4939, #4390, LLaMA-Factory#8634, #10336
     Cost: Histories that no server writes.
-    Stopped by: one render of the whole conversation; reasoning that the template leaves out of history is counted
+    Stopped by: one render of the whole conversation; reasoning that the template drops from history is counted
     """
     long = [
         said(USER, "2 + 2?"),
@@ -48,13 +48,12 @@ def test_11_qwen3_history(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("template", ["qwen3", "tokenizer"])  # a shipped template, and a tokenizer's own
 def test_12_orphan_think_tag(tmp_path: Path, template: str) -> None:
-    """The completion held only `</think>`, because the prompt had opened the block: the template wrote an empty block before it, then the reasoning
-    as the answer.
+    """The prompt opened the block, so completions had only `</think>`: the template wrote an empty block, then reasoning as the answer.
 
     Year: 2026
     Hit: trl#6361, PR#6363
-    Cost: Reasoning trained as an answer, with tags that do not match.
-    Stopped by: unbalanced tags of reasoning are refused
+    Cost: Reasoning trained as an answer, with unbalanced tags.
+    Stopped by: unbalanced reasoning tags reject the row
     """
     orphan = [said(USER, "2 + 2?"), said(ASSISTANT, "2 + 2 = 4.\n</think>\n\n4.")]
     folder = tokenizer(tmp_path / "tokenizer", template=named_templates()["qwen3"])
@@ -108,12 +107,12 @@ def test_14_several_stop_tokens(tmp_path: Path, show: Show) -> None:
 
 
 def test_15_dangling_header(tmp_path: Path) -> None:
-    """The template writes the assistant's header even where nobody asks for it, so every chat ended in an open one.
+    """The template always writes the assistant's header, so every chat ended in an open one.
 
     Year: 2025
     Hit: Phi-4's first upload
-    Cost: Rows that end in a header which nothing follows.
-    Stopped by: the certificate finds it, and rows that end in an open header are refused
+    Cost: Rows that end in a header.
+    Stopped by: the certificate finds it, and rows that end in an open header are rejected
     """
     folder = tokenizer(tmp_path / "tokenizer", template=TURNS + "{{ '<|im_start|>assistant\\n' }}")
     with pytest.raises(PrepAssetsError, match=r"header|generation prompt"):
@@ -121,11 +120,11 @@ def test_15_dangling_header(tmp_path: Path) -> None:
 
 
 def test_16_default_system_prompt(tmp_path: Path) -> None:
-    """Qwen2.5's template writes its default system prompt once for each conversation: rendered message by message, once for each message.
+    """Qwen2.5's template writes its default system prompt once per conversation: rendered message by message, once per message.
 
     Year: 2024 – 2025
     Hit: verl, AstrAI
-    Cost: Four-turn chats held the same sentence four times, and the model learned a layout that no server writes.
+    Cost: The same sentence four times in four-turn chats.
     Stopped by: one render of the whole conversation; `tokenization_identity`
     """
     default = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
@@ -140,12 +139,12 @@ def test_16_default_system_prompt(tmp_path: Path) -> None:
 
 
 def test_17_date_in_the_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Templates print today's date, so that a data set renders differently every day.
+    """Templates print today's date, so a data set renders differently every day.
 
     Year: 2024 – 2026
     Hit: Llama 3.1, SmolLM3, gpt-oss (`strftime_now`)
-    Cost: Builds that cannot be repeated, caches that never fit.
-    Stopped by: the clock of templates is frozen; two builds are equal byte for byte
+    Cost: Builds that cannot be repeated, caches that never match.
+    Stopped by: templates have a frozen clock; two builds are equal byte for byte
     """
 
     class Tomorrow(clock.datetime):
@@ -165,12 +164,12 @@ def test_17_date_in_the_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_18_dropped_content(tmp_path: Path) -> None:
-    """Templates drop what they do not know: a chat of a system message alone, tool calls in history, the system prompt.
+    """Templates drop what they do not know: lone system messages, tool calls in history, the system prompt.
 
     Year: 2024 – 2026
     Hit: chat_templates#15, SmolLM3's template, Gemma's template in unsloth#5087
-    Cost: Custom system prompts and tool calls that were never trained, without an error from Jinja.
-    Stopped by: the record is refused: every region must be found in the render
+    Cost: System prompts and tool calls that were never trained, without an error.
+    Stopped by: the record is rejected: every region must be in the render
     """
     forgetful = TURNS.replace("in messages", "in messages if m['role'] != 'system'") + ASKED
     folder = tokenizer(tmp_path / "tokenizer", template=forgetful)
@@ -184,7 +183,7 @@ def test_18_dropped_content(tmp_path: Path) -> None:
 
 
 def test_19_system_prompts_lost(tmp_path: Path) -> None:
-    """A setting of null made the pipeline drop every custom system prompt.
+    """A null setting made the pipeline drop every custom system prompt.
 
     Year: 2025
     Hit: SmolLM3 (Smol Training Playbook)
@@ -212,12 +211,12 @@ def called(name: str, **arguments: int) -> dict[str, object]:
 
 
 def test_20_arrow_pads_tools(tmp_path: Path) -> None:
-    """Columns of structs were unified, so that every tool showed the parameters of all others, as null.
+    """Struct columns were unified, so every tool showed the parameters of all others, as null.
 
     Year: 2025 – 2026
     Hit: ms-swift#6467, PR#10110, PR#10125, axolotl PR#3136, prime-rl PR#2988
-    Cost: Tool calls with foreign arguments, trained.
-    Stopped by: null members that padding added are taken out; a table that leaves this open is refused
+    Cost: Tool calls trained with foreign arguments.
+    Stopped by: null members added by padding are removed; an ambiguous table is an error
     """
     table = pa.Table.from_pylist([called("add", a=1), called("twice", b=2)])
     padded = table.to_pylist()[0]["messages"][1]["tool_calls"][0]["function"]["arguments"]
@@ -249,7 +248,7 @@ def test_21_templates_drift() -> None:
 
     Year: 2025 – 2026
     Hit: LLaMA-Factory PR#10773, #10784, and 126 templates written by hand beside the models' own
-    Cost: Models trained on another layout than they are served with.
+    Cost: Models trained on a layout that they are not served with.
     Stopped by: shipped templates are compared with the models' own; `prep-assets certify --against` compares any two
     """
     source = named_templates()["chatml"]
@@ -268,8 +267,8 @@ def test_22_mismatch_ignored(tmp_path: Path) -> None:
 
     Year: 2024
     Hit: FastChat#2992, PR#2996
-    Cost: Runs on a part of the data, without anybody knowing which.
-    Stopped by: the record is refused with a reason, counted, and listed in quarantine
+    Cost: Runs on an unknown part of the data.
+    Stopped by: the record is rejected with a reason, and quarantined
     """
     changing = TURNS.replace("m['content']", "(m['content'] | replace('\\t', '    '))") + ASKED
     indented = [said(USER, "Indent."), said(ASSISTANT, "\tif x:\n\t\tpass?")]
@@ -279,13 +278,12 @@ def test_22_mismatch_ignored(tmp_path: Path) -> None:
 
 
 def test_23_served_with_another_template(tmp_path: Path) -> None:
-    """The Jinja template that was shipped differed from the format of the training data: two sections were swapped.
+    """The shipped Jinja template differed from the training format: two sections were swapped.
 
     Year: 2026
     Hit: vllm-mlx#568
-    Cost: 25 points on a benchmark of tool calls.
-    Stopped by: `prep-assets certify --against FILE` compares two templates for one model on every kind of chat, and fails where they
-        part
+    Cost: 25 points on a tool-call benchmark.
+    Stopped by: `prep-assets certify --against FILE` compares two templates on every kind of chat
     """
     folder = tokenizer(tmp_path / "tokenizer")
     source = named_templates()["chatml"]

@@ -48,12 +48,12 @@ def test_38_metaspace_over_bytes(tmp_path: Path, name: str) -> None:
 
 
 def test_39_pre_tokenizer_replaced(tmp_path: Path) -> None:
-    """The class named in `tokenizer_config.json` replaced the pre-tokenizer of `tokenizer.json`, so that numbers were split otherwise.
+    """The class named in `tokenizer_config.json` replaced the pre-tokenizer of `tokenizer.json`, so numbers were split differently.
 
     Year: 2026
     Hit: transformers#45812, #45701, mellea#947 (all Granite models); 83 of 7,473 rows of GSM8K with SmolLM's tokenizer
-    Cost: `2023` becomes other tokens than the base model knows; it decodes all the same.
-    Stopped by: `tokenizer.json` is the reference; where the class makes something else of it the build stops and names both
+    Cost: `2023` becomes tokens unknown to the base model, and still decodes.
+    Stopped by: `tokenizer.json` is the reference; if the class differs, the build stops and names both
     """
 
     def by_digits(described: dict[str, Any]) -> None:
@@ -90,12 +90,12 @@ def like_tekken(folder: Path, pattern: str) -> Path:
 
 
 def test_40_tekken_with_the_wrong_pattern(tmp_path: Path) -> None:
-    """Mistral's Tekken vocabulary was converted with the default pattern: `eBay`, `pH` and `NaOH` were split where the model never saw them split.
+    """Mistral's Tekken vocabulary was converted with the default pattern, which splits `eBay`, `pH` and `NaOH`.
 
     Year: 2025 – 2026
     Hit: the discussion of Mistral-Small-3.1 #84, transformers PR#42131, #42299, #42389, #45081, Tokenicer PR#61, llama.cpp#23252
     Cost: Other ids for common words; a line in the log.
-    Stopped by: files with that vocabulary and another tokenizer's pattern are refused, known by the pattern
+    Stopped by: files with that vocabulary and another pattern are errors
     """
     gpt4 = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s+"
     tekken = "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}]*[\\p{Ll}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}]+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s+"
@@ -105,13 +105,12 @@ def test_40_tekken_with_the_wrong_pattern(tmp_path: Path) -> None:
 
 
 def test_41_unicode_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fast tokenizer was built with newer Unicode tables than the reference, so combining marks and new emoji were cut elsewhere.
+    """A fast tokenizer had newer Unicode tables than the reference, so combining marks and new emoji were cut differently.
 
     Year: 2026
     Hit: gigatoken#35, #37
     Cost: Other ids for the same text, in a few rows of a corpus.
-    Stopped by: each code point is encoded by both engines, and texts with one that differs go to the reference; `tokenization_identity`
-        compares every row
+    Stopped by: both engines encode every code point, and texts with one that differs go to the reference; `tokenization_identity`
     """
     emoji = "\U0001fae8"
     assert emoji in "".join(edge_set()) and "e\u0301\u0323" in "".join(edge_set())
@@ -139,7 +138,7 @@ def test_41_unicode_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_42_flag_that_eats_white_space(tmp_path: Path) -> None:
-    """An added token with `rstrip` swallowed the line break that the template writes after it.
+    """An added token with `rstrip` swallowed the template's following line break.
 
     Year: 2024
     Hit: transformers#32136, #30590, unsloth#1501 (Phi-3)
@@ -161,20 +160,19 @@ def test_43_library_changes_ids(tmp_path: Path) -> None:
 
     Year: 2023
     Hit: TransformerLens#404
-    Cost: The same file, the same text, other tokens.
+    Cost: Same file, same text, other tokens.
     Stopped by: the library's version is part of the build key
     """
     assert tokenizers.__version__ in json.dumps(chats(tmp_path, [CHAT]).published.manifest.recipe)
 
 
 def test_44_overflow_in_training(tmp_path: Path) -> None:
-    """Training a tokenizer on large corpora of code overflowed a 32-bit count, and the pair of two spaces was never merged.
+    """Training a tokenizer on large corpora of code overflowed a 32-bit count, and two spaces were never merged.
 
     Year: 2026
     Hit: tokenizers#2058
-    Cost: Code that takes many more tokens than it should.
-    Stopped by: training tokenizers is outside this project; the file's content is part of the build key, so that another tokenizer is
-        never mistaken for the old one
+    Cost: Code with far too many tokens.
+    Stopped by: tokenizer training is out of scope; the file's content is part of the build key
     """
 
     def without_last_merge(described: dict[str, Any]) -> None:
