@@ -219,7 +219,8 @@ class Group(Struct, frozen=True, gc=False):
 
     Attributes:
         sampled: the token ids of a rollout, stored unchanged; `None` if the texts are to be tokenized.
-        steps: of each response, its steps with a reward each; their texts, end to end, are that of its one turn. Empty where responses are judged as a whole.
+        steps: of each response, its steps with a reward each; their texts, end to end, are that of its one turn. With `sampled`, its answers in their place.
+            Empty where responses are judged as a whole.
         tools, documents, template_options: as of a `Sample`.
     """
 

@@ -510,7 +510,12 @@ def group_steps(store: Store, folder: Path, blocks: Iterator[Selected] | None = 
             ids, ends, rewards = (stored.responses.record(record, key) for key in ("tokens", STEP_ENDS, STEP_REWARDS))
             marked = np.flatnonzero(ends)
             texts = [store.vocabulary.decode(ids[: end + 1]) for end in marked]
-            yield Stepwise(f"{identity}, response {at}", texts, rewards[marked].tolist(), int(np.count_nonzero(rewards[ends == 0])), steps)
+            places = None
+            if group.sampled is not None and group.sampled.masks is not None:
+                sampled = [*group.sampled.masks[at], 0]
+                places = marked.tolist(), [token for token, pair in enumerate(pairwise(sampled)) if pair == (1, 0)]
+            elsewhere = int(np.count_nonzero(rewards[ends == 0]))
+            yield Stepwise(f"{identity}, response {at}", texts, rewards[marked].tolist(), elsewhere, steps, places)
 
 
 def _group_integrity(store: Store) -> Verdict:

@@ -51,14 +51,14 @@ from prep_assets.text.vocabulary import Vocabulary
 
 def further_columns(family: Rl) -> tuple[str, ...]:
     """Which columns of `FURTHER` responses are stored with: log-probabilities where the schema's option ``logprobs_key`` asks for them, rewards of steps where
-    the schema judges steps.
+    the schema judges steps, or its option ``turn_rewards_key`` asks for those of answers.
 
     Raises:
         ConfigError: some domains have them and others do not.
     """
     domains = {name: family.domains[name] for name in group_domains(family)}
     logprobs = {name: bool(domain.options.get("logprobs_key")) for name, domain in domains.items()}
-    steps = {name: domain.schema_name in STEPWISE for name, domain in domains.items()}
+    steps = {name: domain.schema_name in STEPWISE or bool(domain.options.get("turn_rewards_key")) for name, domain in domains.items()}
     for having, said, what in ((logprobs, "no logprobs_key", "log-probabilities"), (steps, "no steps", "rewards of steps")):
         if len(set(having.values())) > 1:
             lacking = ", ".join(sorted(name for name, has in having.items() if not has))
@@ -194,6 +194,27 @@ def _step_columns(
     return ends, rewards
 
 
+def _turn_columns(
+    mask: npt.NDArray[np.uint8], answers: Sequence[tuple[str, float]], number: int
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
+    """1 at the last token of each stretch that the model sampled, which is an answer, and its reward there.
+
+    Raises:
+        Refused: two answers are one stretch, so that the first has no end.
+    """
+    ends, rewards = mask.copy(), np.zeros(len(mask), np.float32)
+    ends[:-1] &= mask[1:] == 0
+    if ends.sum() != len(answers):
+        detail = f"response {number}: {len(answers)} answers have a reward, its mask has {ends.sum()} stretches of sampled ids"
+        raise Refused("mask_differs_from_turns", detail, stage="tokenize")
+    rewards[ends == 1] = [reward for _, reward in answers]
+    return ends, rewards
+
+
+def _with_columns(scored: Scored, columns: Sequence[tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]]) -> Scored:
+    return replace(scored, step_ends=tuple(ends for ends, _ in columns), step_rewards=tuple(rewards for _, rewards in columns))
+
+
 def reject_masked(group: Group) -> None:
     """Raises:
     Refused: a response holds turns or weights that sampled ids do not tell apart, such as results of tools.
@@ -310,7 +331,8 @@ class Tokenize:
             )
             raise Refused("logprobs", detail, stage="group")
         if bool(renders.group.steps) != (STEP_ENDS in self._further):
-            raise Refused("steps", f"rewards of steps are stored for the schemas {', '.join(STEPWISE)}", stage="group")
+            known = f"the schemas {', '.join(STEPWISE)}, and group with turn_rewards_key"
+            raise Refused("steps", f"rewards of steps are stored for {known}", stage="group")
         if sampled is None:
             assert prompt is not None
             scored = _scored(prompt, answers, renders.rewards, row)
@@ -319,9 +341,15 @@ class Tokenize:
             weights = [answer[2][len(prompt[0]) :] for answer in answers if not isinstance(answer, Refused)]
             parts = zip(scored.responses, weights, renders.group.steps, strict=True)
             columns = [_step_columns(*part, self.whole.vocabulary, number) for number, part in enumerate(parts)]
-            return replace(scored, step_ends=tuple(ends for ends, _ in columns), step_rewards=tuple(rewards for _, rewards in columns))
+            return _with_columns(scored, columns)
         prompt_ids = None if prompt is None else prompt[0]
-        return scored_as_sampled(renders.group, prompt_ids, renders.rewards, self.whole.vocabulary, self.whole.max_seq_len, row)
+        scored = scored_as_sampled(renders.group, prompt_ids, renders.rewards, self.whole.vocabulary, self.whole.max_seq_len, row)
+        answers_of = zip(scored.masks, renders.group.steps, strict=False)
+        return (
+            _with_columns(scored, [_turn_columns(*part, number) for number, part in enumerate(answers_of)])
+            if renders.group.steps
+            else scored
+        )
 
     def renders(self, item: Item) -> Renders | Refused:
         """The renders of a group, or its rejection."""
@@ -333,7 +361,7 @@ class Tokenize:
             if group.sampled is not None and group.sampled.masks is None:
                 reject_masked(group)
             samples = conversations(group) if group.sampled is None else ()
-            if group.steps:
+            if group.steps and group.sampled is None:
                 require_steps(group)
                 samples = tuple(map(with_steps, samples, group.steps))
             brings_prompt = group.sampled is not None and group.sampled.prompt is not None

@@ -77,6 +77,7 @@ class Stepwise:
         texts: what its tokens up to each marked one decode to, the marked one included.
         rewards: stored rewards of the marked tokens; `elsewhere`: how many other tokens have one.
         source: text and reward of each step in the source, read again.
+        places: for answers with a reward each, the numbers of their last tokens, as stored and by the source's mask; `None` for steps of one text.
     """
 
     id: str
@@ -84,6 +85,7 @@ class Stepwise:
     rewards: Sequence[float]
     elsewhere: int
     source: Sequence[tuple[str, float]]
+    places: tuple[Sequence[int], Sequence[int]] | None = None
 
 
 def check_steps(responses: Iterable[Stepwise]) -> Verdict:
@@ -106,12 +108,14 @@ def _step_fault(response: Stepwise) -> str | None:
         return f"{len(response.texts)} ends of steps are stored, the source has {len(response.source)}"
     if response.elsewhere:
         return f"{response.elsewhere} tokens that end no step have a reward"
+    if response.places is not None and [*response.places[0]] != [*response.places[1]]:
+        return f"answers end at the tokens {[*response.places[0]]}, by the source's mask at {[*response.places[1]]}"
     said, head = "", None
     for number, (stored, reward, (text, wanted)) in enumerate(zip(response.texts, response.rewards, response.source, strict=True)):
         said += text
         # what the template writes before an answer is the same before each of its steps; it may take white space at its ends away
         written, expected = stored.rstrip(), said.strip()
-        if not written.endswith(expected) or (head is not None and written != head + expected):
+        if response.places is None and (not written.endswith(expected) or (head is not None and written != head + expected)):
             return f"the tokens up to the end of step {number} end {written[-40:]!r}, its text {expected[-40:]!r}"
         head = written.removesuffix(expected)
         if not np.isclose(reward, wanted, **AS_FLOAT32):

@@ -721,7 +721,8 @@ def _other_prompt(group: Rollout) -> Rollout | None:
 
 
 def _one_token_early(response: Stepwise) -> Stepwise | None:
-    return replace(response, texts=[text[:-1] for text in response.texts])
+    places = None if response.places is None else ([place - 1 for place in response.places[0]], response.places[1])
+    return replace(response, texts=[text[:-1] for text in response.texts], places=places)
 
 
 def _rewards_exchanged(response: Stepwise) -> Stepwise | None:

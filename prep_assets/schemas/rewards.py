@@ -382,6 +382,7 @@ def group(
     logprobs_key: str | None = None,
     prompt_ids_key: str | None = None,
     sampled_mask_key: str | None = None,
+    turn_rewards_key: str | None = None,
 ) -> Convert:
     """One prompt, its responses, and one finite reward a response; none is dropped.
 
@@ -394,11 +395,15 @@ def group(
         prompt_ids_key: array: the token ids of the prompt; without it the chat template gives them.
         sampled_mask_key: array of arrays: 1 for each of these tokens that the model sampled, 0 for those that tools, users or the template wrote between
             its turns. Needed for responses of several turns.
+        turn_rewards_key: array of arrays: a reward for each answer of each response, beside that of the whole response. It goes with `sampled_mask_key`.
     """
     if token_ids_key is None and (logprobs_key or prompt_ids_key or sampled_mask_key):
         raise ConfigError(
             "logprobs_key, prompt_ids_key and sampled_mask_key go with token_ids_key: they are about tokens as they were sampled"
         )
+
+    if turn_rewards_key and not sampled_mask_key:
+        raise ConfigError("turn_rewards_key goes with sampled_mask_key, which says where an answer ends")
 
     def convert(row: Row) -> Group:
         prompt = with_system_of(row, prompt_turns(value_at(row, prompt_key), prompt_key))
@@ -408,7 +413,8 @@ def group(
         sampled = _sampled(row, token_ids_key, logprobs_key, prompt_ids_key, len(responses)) if token_ids_key else None
         if sampled is not None and sampled_mask_key:
             sampled = changed(sampled, masks=_masks(row, sampled_mask_key, sampled.responses))
-        return Group(prompt, responses, rewards, sampled=sampled, **offered(row))
+        steps = _turn_rewards(row, turn_rewards_key, responses) if turn_rewards_key else ()
+        return Group(prompt, responses, rewards, sampled=sampled, steps=steps, **offered(row))
 
     return convert
 
@@ -540,6 +546,15 @@ def _masks(row: Row, key: str, ids: Sequence[Sequence[int]]) -> tuple[tuple[int,
     if any(value not in (0, 1) for mask in masks for value in mask):
         raise Refused("bad_mask", f"{key!r} holds other numbers than 0 and 1")
     return masks
+
+
+def _turn_rewards(row: Row, key: str, responses: Sequence[Sequence[Turn]]) -> tuple[tuple[tuple[str, float], ...], ...]:
+    lists = as_list(value_at(row, key), key)
+    rewards = [[as_number(reward, f"{key}[{i}]") for reward in as_list(values, f"{key}[{i}]")] for i, values in enumerate(lists)]
+    answers = [[turn.text for turn in turns if turn.role == ASSISTANT] for turns in responses]
+    if [*map(len, rewards)] != [*map(len, answers)]:
+        raise Refused("length_mismatch", f"{key!r} has {[*map(len, rewards)]} rewards for responses of {[*map(len, answers)]} answers")
+    return tuple(tuple(zip(*each, strict=True)) for each in zip(answers, rewards, strict=True))
 
 
 def _response(value: object, where: str) -> tuple[Turn, ...]:

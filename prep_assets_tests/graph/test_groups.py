@@ -19,7 +19,14 @@ from prep_assets.graph.exports import asset_name
 from prep_assets.graph.graph import ASSETS, EVERY, asset_named, assets_of, family_exports
 from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.workspace import GROUP_SCHEMAS, Workspace, group_domains, prompt_domains
-from prep_assets.proofs.mutations import IMAGE_MUTATIONS, MUTATIONS, REWARD_MUTATIONS, ROLLOUT_MUTATIONS, SELECTION_MUTATIONS
+from prep_assets.proofs.mutations import (
+    IMAGE_MUTATIONS,
+    MUTATIONS,
+    REWARD_MUTATIONS,
+    ROLLOUT_MUTATIONS,
+    SELECTION_MUTATIONS,
+    STEP_MUTATIONS,
+)
 from prep_assets.samples import Group, Prompt
 from prep_assets.schemas.registry import schemas
 from prep_assets.stores.groups import open_groups
@@ -545,6 +552,74 @@ def shifted(row: dict[str, Any], by: int) -> dict[str, Any]:
 def test_a_mask_that_is_not_of_these_turns_is_refused(tmp_path: Path, change: Any, reason: str) -> None:
     _, published = built(tmp_path, [run_of(1) | change(run_of(1)), run_of(2)], SEVERAL)
     assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == [reason]
+
+
+JUDGED = {**SEVERAL, "turn_rewards_key": "turns"}
+
+
+def judged(number: int, **more: Any) -> dict[str, Any]:
+    return run_of(number, tail="\n", turns=[[0.25, 1.5], [-1]]) | more
+
+
+def test_each_reward_of_an_answer_stands_at_its_last_token(tmp_path: Path) -> None:
+    """The stop token of each answer is the last token that was sampled of it; the next is the environment's, or there is none."""
+    exports = {"arrow": {"from": "rl_groups", "to": "hf_arrow"}}
+    workspace, published = built(tmp_path, [judged(number) for number in range(6)], JUDGED, exports=exports)
+    store = open_groups(published.directory)
+    stop = encoded("<|im_end|>")[0]
+    for number in range(6):
+        for record, rewards in zip(store.responses_of(number), ([0.25, 1.5], [-1.0]), strict=True):
+            ids, ends, stored = (store.responses.record(record, key) for key in ("tokens", "step_ends", "step_rewards"))
+            assert np.flatnonzero(ends).tolist() == np.flatnonzero(ids == stop)[[0, -1] if len(rewards) > 1 else [0]].tolist()
+            assert stored[ends == 1].tolist() == rewards
+            assert not stored[ends == 0].any()
+    assert failing(workspace, published) == [] and refusals(published) == []
+    assert "18 rewards of 12 responses stand where their steps end" in verdicts(workspace, published)["step_rewards"].summary
+    trials = [trial for trial in selftest(workspace, published) if trial.check == "step_rewards" and trial.mutation]
+    assert {trial.mutation for trial in trials if trial.caught} == {mutation.name for mutation in STEP_MUTATIONS}
+    assert [trial for trial in trials if trial.tried != trial.caught] == []
+    build(workspace, "rl_groups")
+    found = make(workspace, next(each for name, each in assets_of(workspace).items() if name.endswith("arrow")))
+    (file,) = found.directory.rglob("*.arrow")
+    exported = pa.ipc.open_stream(file.read_bytes()).read_all()["step_rewards"].to_pylist()
+    assert [[[reward for reward in response if reward] for response in group] for group in exported] == [[[0.25, 1.5], [-1.0]]] * 6
+
+
+@pytest.mark.parametrize("moved", [-1, 1])
+def test_an_end_of_an_answer_that_moved_is_noticed(tmp_path: Path, moved: int) -> None:
+    workspace, published = built(tmp_path, [judged(number) for number in range(3)], JUDGED, output={"storage_format": "bin"})
+    for key, dtype in (("step_ends", "uint8"), ("step_rewards", "float32")):
+        [path] = published.directory.rglob(f"{key}.bin")
+        values = np.fromfile(path, dtype)
+        first = int(np.flatnonzero(values)[0])
+        values[[first, first + moved]] = values[[first + moved, first]]
+        path.write_bytes(values.tobytes())
+    verdict = verdicts(workspace, resealed(published))["step_rewards"]
+    assert not verdict.passed
+    assert "answers end at the tokens" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("turns", "reason"),
+    [
+        ([[0.25], [-1]], "schema/length_mismatch"),
+        ([[0.25, 1.5]], "schema/length_mismatch"),
+        ([[0.25, True], [-1]], "schema/wrong_type"),
+        (None, "schema/missing_field"),
+    ],
+)
+def test_an_answer_without_a_reward(tmp_path: Path, turns: Any, reason: str) -> None:
+    _, published = built(tmp_path, [judged(1, turns=turns), judged(2)], JUDGED)
+    assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == [reason]
+
+
+def test_two_answers_in_a_row_have_no_border(tmp_path: Path) -> None:
+    row = judged(1)
+    first, tool, last = row["responses"][0]
+    halves = [{**last, "content": "It is"}, {**last, "content": "1."}]
+    row |= {"responses": [[first, tool, *halves], row["responses"][1]], "turns": [[0.25, 1.5, 2.0], [-1]]}
+    _, published = built(tmp_path, [row, judged(2)], JUDGED)
+    assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == ["tokenize/mask_differs_from_turns"]
 
 
 def test_log_probabilities_are_in_all_domains_or_in_none(tmp_path: Path) -> None:

@@ -52,6 +52,14 @@ def test_what_is_stored_is_not_what_was_judged(changed: Stepwise, says: str) -> 
     assert verdict.numbers == {"responses_checked": 2, "steps_checked": 6}
 
 
+def test_of_answers_the_places_are_compared_and_not_the_texts() -> None:
+    answers = replace(RIGHT, texts=("", "", ""), places=((3, 9, 12), (3, 9, 12)))
+    assert check_steps([answers]).passed
+    moved = check_steps([replace(answers, places=((3, 8, 12), (3, 9, 12)))])
+    assert moved.summary == "a: answers end at the tokens [3, 8, 12], by the source's mask at [3, 9, 12]"
+    assert not check_steps([replace(answers, rewards=(1.0, 0.5, -0.5))]).passed
+
+
 def test_of_long_texts_the_last_40_characters_are_shown() -> None:
     long = Stepwise("a", ("x" * 60 + "y",), (1.0,), 0, (("z" * 60, 1.0),))
     assert check_steps([long]).summary == f"a: the tokens up to the end of step 0 end '{'x' * 39}y', its text '{'z' * 40}'"

@@ -43,6 +43,7 @@ SAMPLED = {
     "l": [[-1.0], [-0.5, -2.0]],
     "p": [1, 2],
     "m": [[1], [1, 1]],
+    "r": [[1.0], [0.5]],
 }
 SIDES = {"chosen": "\n\nHuman: 1 + 2?\n\nAssistant: 3", "rejected": "\n\nHuman: 1 + 2?\n\nAssistant: 4"}
 OTHER_PROMPT = {"chosen": SIDES["chosen"], "rejected": SIDES["rejected"].replace("1 +", "2 +")}
@@ -105,6 +106,7 @@ ROWS_OF: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("dpo_read_hook", "prompt_key"): {"p": "1 + 2?", "chosen": "3", "rejected": "4"},
     ("dpo_read_hook", "assistant_role"): {"chosen": "1 + 2? bot: 3", "rejected": "1 + 2? bot: 4"},
     **{("group", option): SAMPLED for option in ("token_ids_key", "logprobs_key", "prompt_ids_key", "sampled_mask_key")},
+    ("group", "turn_rewards_key"): SAMPLED,
     **{("tokenized", option): {"prompt_ids": [1, 2], "completion_ids": [3]} for option in ("prompt_ids_key", "completion_ids_key")},
     ("tokenized", "mask_keys"): {"input_ids": [1, 2, 3], "loss_mask": [0, 1, 1], "assistant_masks": [0, 0, 1]},
     ("interleaved", "image_dir"): {"images": ["https://a.org/cat.jpg", None], "texts": [None, "A cat."]},
@@ -145,6 +147,7 @@ OTHER: Mapping[tuple[str, str], tuple[Any, Mapping[str, Any]]] = {
     ("group", "logprobs_key"): ("l", {"token_ids_key": "t"}),
     ("group", "prompt_ids_key"): ("p", {"token_ids_key": "t"}),
     ("group", "sampled_mask_key"): ("m", {"token_ids_key": "t"}),
+    ("group", "turn_rewards_key"): ("r", {"token_ids_key": "t", "sampled_mask_key": "m"}),
     ("group_pair", "min_margin"): (5.0, {}),
     ("group_pair", "margin"): (True, {}),
     ("group_best", "at_least"): (5.0, {}),
@@ -291,6 +294,7 @@ def test_a_field_that_null_ignores_was_read_before(name: str, option: str) -> No
         ("rl_prompt", {"verifier": "text", "verifier_key": "v"}, "verifier"),
         ("dpo_read_hook", {"prompt_key": "prompt", "assistant_role": "bot:"}, "assistant_role"),
         ("group", {"logprobs_key": "l"}, "token_ids_key"),
+        ("group", {"token_ids_key": "t", "turn_rewards_key": "r"}, "sampled_mask_key"),
         ("prompt_completion", {"separator": "|", "template": True}, "separator"),
         ("sections", {"min_chars": 5}, "min_chars"),
         ("sections", {"max_chars": 5, "sections": [_field("a", "mask"), _field("b", "train")]}, "max_chars"),
