@@ -1,4 +1,4 @@
-"""Prime Intellect's `renderers`, which write token ids in code instead of a template, beside ours: the same ids, and which of them each trains.
+"""Renderers that write token ids in code instead of a template, Prime Intellect's and Tinker's, beside ours: the same ids, and which of them each trains.
 
 A tokenizer of a family has GPT-2's merges, Llama 3's rule for where words end, which Qwen and GLM share, and the family's control tokens; the template is the
 family's own.
@@ -134,3 +134,48 @@ def test_the_same_ids_and_which_are_trained(name: str, chat: str, renderers: Any
     }
     assert differing <= apart
     assert (ours.loss_mask > 0).any()
+
+
+_THINK: dict[str, frozenset[str] | None] = {"one": None, "two": None, "system": None, "reasoning": frozenset({"<think>", "\n"})}
+_SAME: dict[str, frozenset[str] | None] = dict.fromkeys(("one", "two", "system"), frozenset())
+_EMPTY = frozenset({"<think>", "</think>"})
+TINKER: dict[str, tuple[str, str, dict[str, frozenset[str] | None]]] = {
+    "llama3_1": ("llama3", "llama3", _SAME),
+    "qwen3_vl": ("qwen3_vl", "tokenizer", _SAME),
+    "qwen3": ("qwen3", "tokenizer", dict.fromkeys(CHATS.keys() - {"tools"})),
+    "qwen3_5_think": ("qwen3_5", "tokenizer", _THINK),
+    "qwen3_6": ("qwen3_5", "tokenizer", _THINK),
+    "nemotron_3_nano": ("nemotron3", "tokenizer", {**dict.fromkeys(_SAME, _EMPTY), "reasoning": frozenset({"<think>", "\n"})}),
+}
+"""Template → Tinker's name of its renderer, our template, and for each chat the tokens that only one of the two trains, as in `FAMILIES`;
+`None`: other ids of the same text, as it encodes the tags of reasoning and what follows them apart. Its Llama 3 writes no date, as our `llama3` does not."""
+
+
+@pytest.mark.parametrize(("name", "chat"), [(name, chat) for name, (_, _, chats) in TINKER.items() for chat in sorted(chats)])
+def test_tinker_writes_the_same_text_and_which_tokens_it_trains(name: str, chat: str, real_data: Path, tmp_path: Path) -> None:
+    """Its rows end with the last stop: the line break that the template writes behind is ours alone, and not trained."""
+    tinker = reader("tinker_cookbook.renderers")
+    called, template, chats = TINKER[name]
+    folder, tokenizer = family_tokenizer(tmp_path, name, real_data)
+    ours = pa.encode(pa.render(CHATS[chat][0], tokenizer=folder, template=template))
+    renderer = tinker.get_renderer(called, tokenizer, model_name=name)
+    rendered, weights = renderer.build_supervised_example(
+        list(map(_in_parts, CHATS[chat][0])), train_on_what=tinker.TrainOnWhat.ALL_ASSISTANT_MESSAGES
+    )
+    theirs, ids, trained = rendered.to_ints(), ours.ids.tolist(), (ours.loss_mask > 0).tolist()
+    text, their_text = tokenizer.decode(ids), tokenizer.decode(theirs)
+    assert text in (their_text, f"{their_text}\n")
+    apart = chats[chat]
+    assert (ids[: len(theirs)] == theirs) == (apart is not None)
+    if apart is not None:
+        assert any(trained) and not any(trained[len(theirs) :])
+        pairs = zip(theirs, trained, weights.tolist(), strict=False)
+        assert {tokenizer.decode([token]) for token, one, weight in pairs if one != (weight > 0)} == apart
+
+
+def _in_parts(message: dict[str, Any]) -> dict[str, Any]:
+    """A message as Tinker has it: reasoning is a part of the content."""
+    if "reasoning_content" not in message:
+        return message
+    parts = [{"type": "thinking", "thinking": message["reasoning_content"]}, {"type": "text", "text": message["content"]}]
+    return {"role": message["role"], "content": parts}
