@@ -48,7 +48,7 @@ WORDS = {
     *prep_assets.training.__all__,
     *dir(SequenceDataset),
     *(f"prep-assets {command}" for command in COMMANDS),
-    *(option for command in COMMANDS.values() for parameter in command.params for option in parameter.opts),
+    *(option for command in COMMANDS.values() for parameter in command.load().params for option in parameter.opts),
     *parser()._option_string_actions,
     *(f"prompt_type:{name}" for name in shipped()),
     *(*DatasetFactory.windowed, *DatasetFactory.records),

@@ -43,7 +43,7 @@ def test_each_command_has_a_page_with_its_help_and_an_example(pages: Mapping[str
     for name, command in commands.items():
         page = pages[f"commands/{name}.md"]
         assert f"Usage: prep-assets {name} " in page
-        assert all(option in page for parameter in command.params for option in parameter.opts[:1] if option.startswith("--"))
+        assert all(option in page for parameter in command.load().params for option in parameter.opts[:1] if option.startswith("--"))
         assert f"[`{name}`]({name}.md)" in pages["commands/index.md"]
     assert "From [where](../lineage.md#where):\n\n```console\n$ prep-assets where gsm8k#63\n" in pages["commands/where.md"]
 
