@@ -15,8 +15,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from prep_assets.errors import ConfigError, StoreError
@@ -66,11 +67,35 @@ class Catalog:
         done: tokens of the last changes, the latest last.
     """
 
-    generation: int = 0
-    pointers: Pointers = field(default_factory=Pointers)
-    versions: tuple[str, ...] = ()
-    condemned: Mapping[str, str] = field(default_factory=dict)
-    done: tuple[str, ...] = ()
+    generation: int
+    pointers: Pointers
+    versions: tuple[str, ...]
+    condemned: Mapping[str, str]
+    done: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, data: bytes | None, url: str) -> Catalog:
+        """Parse the object at an address; `None`: there is none yet.
+
+        Raises:
+            StoreError: it cannot be parsed.
+        """
+        if data is None:
+            return cls(0, Pointers(), (), {}, ())
+        try:
+            return msgspec.convert(loads(data), cls)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise StoreError(
+                f"{url}/{KEY} cannot be read ({type(error).__name__}: {error}); it was edited. Put its last version back"
+            ) from error
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of its object."""
+        fields = asdict(self)
+        if not self.pointers.damaged:
+            del fields["pointers"]["damaged"]
+        return json.dumps(fields).encode() + b"\n"
 
     def pointed(self, moved: Mapping[str, str]) -> Catalog:
         """Return the catalog with pointers moved.
@@ -92,43 +117,14 @@ class Catalog:
         return replace(self, versions=tuple(name for name in self.versions if name != version), condemned={**recent, version: day})
 
 
-class Seen(NamedTuple):
-    """A catalog as it was read; `tag` is `None` if the object does not exist yet."""
-
-    catalog: Catalog
-    tag: str | None
-
-
-def read(objects: Bucket) -> Seen:
+def read(objects: Bucket) -> Catalog:
     """Read the catalog.
 
     Raises:
         StoreError: it cannot be parsed.
     """
     stored = objects.get(KEY)
-    if stored is None:
-        return Seen(Catalog(), None)
-    try:
-        fields: dict[str, Any] = loads(stored.data)
-        lists = {name: tuple(map(str, fields[name])) for name in ("versions", "done")}
-        catalog = Catalog(int(fields["generation"]), Pointers(**fields["pointers"]), condemned=dict(fields["condemned"]), **lists)
-    except (ArithmeticError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(
-            f"{objects.url}/{KEY} cannot be read ({type(error).__name__}: {error}); it was edited. Put its last version back"
-        ) from error
-    return Seen(catalog, stored.tag)
-
-
-def write(catalog: Catalog) -> bytes:
-    """Return the catalog as the bytes of its object."""
-    fields = {
-        "generation": catalog.generation,
-        "pointers": {name: version for name, version in asdict(catalog.pointers).items() if version or name != "damaged"},
-        "versions": catalog.versions,
-        "condemned": catalog.condemned,
-        "done": catalog.done,
-    }
-    return json.dumps(fields).encode() + b"\n"
+    return Catalog.parse(stored and stored.data, objects.url)
 
 
 def change_catalog(objects: Bucket, change: Callable[[Catalog], Catalog]) -> Catalog:
@@ -142,33 +138,26 @@ def change_catalog(objects: Bucket, change: Callable[[Catalog], Catalog]) -> Cat
     """
     token, first = secrets.token_hex(8), -1
 
-    def attempt() -> tuple[Catalog, Write | None]:
+    def changed(data: bytes | None) -> bytes | None:
         nonlocal first
-        catalog, tag = read(objects)
-        if token in catalog.done:
-            return catalog, None
+        catalog = Catalog.parse(data, objects.url)
         first = catalog.generation if first < 0 else first
+        if token in catalog.done:
+            return data
         if catalog.generation - first > REMEMBERED:
             raise Unanswered(f"{objects.url}/{KEY}: more than {REMEMBERED} changes by others since this one began. Build again")
-        changed = change(catalog)
-        if changed == catalog:
-            return catalog, None
-        changed = replace(changed, generation=catalog.generation + 1, done=(*catalog.done, token)[-REMEMBERED:])
-        data = write(changed)
-        return changed, lambda: objects.put_new(KEY, data) if tag is None else objects.put_if(KEY, data, tag)
+        if (after := change(catalog)) == catalog:
+            return data
+        return replace(after, generation=catalog.generation + 1, done=(*catalog.done, token)[-REMEMBERED:]).data
 
-    return written(objects, KEY, attempt)
+    return Catalog.parse(update(objects, KEY, changed), objects.url)
 
 
-Write = Callable[[], bool]
-"""A conditional write; returns false if its condition does not hold."""
-
-
-def written(objects: Bucket, key: str, attempt: Callable[[], tuple[T, Write | None]]) -> T:
-    """Write an object by optimistic concurrency: read, write if nobody else has, retry.
+def update(objects: Bucket, key: str, change: Callable[[bytes | None], bytes | None]) -> bytes | None:
+    """Change an object by optimistic concurrency: read, write if nobody else has, retry. Return what it holds then.
 
     Args:
-        attempt: reads the object, and returns the result of `written` and the write that it takes; `None` if the object is already right.
+        change: returns the new content, given that of the object, `None` if it does not exist; the same if there is nothing to do.
 
     Raises:
         Unanswered: the object store keeps failing, and whether the object was written is unknown.
@@ -177,12 +166,14 @@ def written(objects: Bucket, key: str, attempt: Callable[[], tuple[T, Write | No
     for tried in range(ATTEMPTS):
         if tried:
             objects.pause(tried)
-        outcome, write = attempt()
-        if write is None:
-            return outcome
+        stored = objects.get(key)
+        before = None if stored is None else stored.data
+        after = change(before)
+        if after is None or after == before:
+            return after
         try:
-            if write():
-                return outcome
+            if objects.put_new(key, after) if stored is None else objects.put_if(key, after, stored.tag):
+                return after
             fault = None
         except Unanswered as error:
             fault = error
@@ -228,7 +219,7 @@ def send(
         StoreError: no name is free.
         Unanswered: the object store keeps failing. The version exists, or an invisible part of it.
     """
-    catalog = read(objects).catalog
+    catalog = read(objects)
     for version in names:
         if version in catalog.condemned or version == catalog.pointers.damaged:
             continue
@@ -242,13 +233,7 @@ def send(
 
 def put_manifest(objects: Bucket, version: str, manifest: bytes) -> bytes:
     """Write a manifest if the version has none, and return the one that it then has; an earlier attempt may have written this one."""
-    key = key_of(version, MANIFEST)
-
-    def attempt() -> tuple[bytes, Write | None]:
-        stored = objects.get(key)
-        return (manifest, lambda: objects.put_new(key, manifest)) if stored is None else (stored.data, None)
-
-    return written(objects, key, attempt)
+    return update(objects, key_of(version, MANIFEST), lambda stored: manifest if stored is None else stored) or manifest
 
 
 def replace_manifest(objects: Bucket, version: str, manifest: bytes) -> None:
@@ -257,15 +242,13 @@ def replace_manifest(objects: Bucket, version: str, manifest: bytes) -> None:
     Raises:
         StoreError: the version has none.
     """
-    key = key_of(version, MANIFEST)
 
-    def attempt() -> tuple[None, Write | None]:
-        stored = objects.get(key)
+    def change(stored: bytes | None) -> bytes:
         if stored is None:
-            raise StoreError(f"{objects.url}/{key} is gone. Build the store again")
-        return None, None if stored.data == manifest else lambda: objects.put_if(key, manifest, stored.tag)
+            raise StoreError(f"{objects.url}/{key_of(version, MANIFEST)} is gone. Build the store again")
+        return manifest
 
-    written(objects, key, attempt)
+    update(objects, key_of(version, MANIFEST), change)
 
 
 class BucketLease:
@@ -299,7 +282,7 @@ def leased(objects: Bucket, version: str) -> Iterator[BucketLease]:
     lease = BucketLease(objects, version)
     try:
         # take the lease first, then read the catalog; pruning condemns first, then looks for leases
-        if version in read(objects).catalog.condemned:
+        if version in read(objects).condemned:
             raise StoreError(f"{objects.url}/versions/{version} was pruned")
         yield lease
     finally:
@@ -346,7 +329,7 @@ def orphans(objects: Bucket) -> dict[str, int]:
         name = next((name.removesuffix(suffix) for suffix in (QUARANTINE, CHECKS) if name.endswith(suffix)), name)
         size, modified = totals.get(name, (0, 0.0))
         totals[name] = (size + entry.size, max(modified, entry.modified))
-    known, now = set(read(objects).catalog.versions), time.time()
+    known, now = set(read(objects).versions), time.time()
     return {name: size for name, (size, modified) in sorted(totals.items()) if name not in known and modified + DAY < now}
 
 
@@ -500,7 +483,7 @@ class BucketBackend:
             yield notes
 
     def pointers(self) -> Pointers:
-        return read(self.objects).catalog.pointers
+        return read(self.objects).pointers
 
     def change(self, move: Move) -> None:
         change_catalog(self.objects, lambda now: now.pointed(move(now.pointers)))
@@ -621,7 +604,7 @@ class BucketBackend:
             self.objects.put(f"versions/{version}{CHECKS}", results_text(content_hash, results).encode())
 
     def names(self) -> list[str]:
-        return list(read(self.objects).catalog.versions)
+        return list(read(self.objects).versions)
 
     def written(self, version: str) -> int:
         stored = self.objects.get(key_of(version, MANIFEST))

@@ -121,7 +121,7 @@ def test_eight_runs_at_a_time_end_without_a_lock_error(team: Team) -> None:
         assert word not in said
     catalogs = [entry.key.removesuffix("/catalog.json") for entry in Bucket(STORES).entries("") if entry.key.endswith("/catalog.json")]
     assert len(catalogs) >= 20
-    assert all(catalog.read(Bucket(STORES).below(store)).catalog.pointers.current for store in catalogs)
+    assert all(catalog.read(Bucket(STORES).below(store)).pointers.current for store in catalogs)
     assert not list((team.folder / "cache").rglob(".shards-*"))
 
 

@@ -15,8 +15,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -31,11 +30,10 @@ from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets.schemas.sniff import domain_of, read_dataset_info
 from prep_assets.stores.bucket_backend import Catalog
-from prep_assets.stores.bucket_backend import read as read_catalog
-from prep_assets.stores.bucket_backend import write as catalog_text
 from prep_assets.stores.guards import UNGUARDED, load_array
 from prep_assets.stores.manifest import Manifest, digest, parse_results
 from prep_assets.stores.open import open_store
+from prep_assets.stores.version_folders import Pointers
 from prep_assets.text.load_template import named_templates
 from prep_assets.text.render import render
 from prep_assets.text.template import ChatTemplate
@@ -109,8 +107,8 @@ def _files() -> Iterator[tuple[str, Target]]:
     yield "manifest, sealed", Target(_sealed, (manifest,), is_json=True, share=0.5)
     checks = b'{"content_hash": "a", "checks": {"integrity": [true, "2 files"]}}'
     yield "checks", Target(lambda _, data: parse_results(data, "a"), (checks,), is_json=True)
-    catalog = catalog_text(Catalog(3, versions=("a-b",), done=("c",), condemned={"a-b": "2026-01-01"}))
-    yield "catalog", Target(_catalog, (catalog,), is_json=True)
+    catalog = Catalog(3, Pointers(), ("a-b",), {"a-b": "2026-01-01"}, ("c",))
+    yield "catalog", Target(lambda _, data: Catalog.parse(data, "s3://bucket/store"), (catalog.data,), is_json=True)
     info = b'{"a": {"file_name": "a.json", "formatting": "sharegpt", "columns": {"messages": "m"}, "tags": {"role_tag": "r"}}}'
     yield "dataset_info", Target(_dataset_info, (info,), is_json=True, share=0.5)
     refusals = b'{"id": "a", "stage": "b", "reason": "c", "detail": "d", "payload": "e", "payload_length": 1}\n' * 2
@@ -152,11 +150,6 @@ def _sealed(_: Path, data: bytes) -> None:
         return
     found = Manifest.parse(sealed, "manifest.json")
     assert found.content_hash and found.text
-
-
-def _catalog(_: Path, data: bytes) -> None:
-    held = SimpleNamespace(data=data, tag="1", modified=0.0)
-    read_catalog(cast(Any, SimpleNamespace(get=lambda key: held, url="s3://bucket/store")))
 
 
 def _dataset_info(_: Path, data: bytes) -> None:

@@ -63,7 +63,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 def test_an_answer_that_is_lost_or_late_publishes_once(s3: S3, place: Place, publish: Publish, fault: Fault, ending: str) -> None:
     s3.plan = once(fault, "PUT", ending)
     published = publish()
-    known = catalog.read(objects(place)).catalog
+    known = catalog.read(objects(place))
     assert (known.generation, known.versions) == (2, (published.version,))
     published.verify()
 
@@ -78,7 +78,7 @@ def test_a_change_that_was_made_and_lost_is_not_made_again_over_that_of_somebody
             raise Unanswered("lost")
 
     catalog.change_catalog(Losing(objects(place).url), lambda now: now.pointed({"current": "ours"}))
-    known = catalog.read(objects(place)).catalog
+    known = catalog.read(objects(place))
     assert (known.pointers.current, known.generation) == ("theirs", 2)
 
 
@@ -90,7 +90,7 @@ def test_every_one_of_many_writers_changes_the_catalog_once(place: Place) -> Non
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(write, range(12)))
-    known = catalog.read(found).catalog
+    known = catalog.read(found)
     assert (known.generation, set(known.versions)) == (12, {f"v{number}" for number in range(12)})
 
 
@@ -281,7 +281,7 @@ def test_a_version_that_is_condemned_cannot_be_read_or_pointed_to(place: Place, 
         place.accept(old, {})
     again = publish(OLD, {"x": b"1"})
     assert again.version == f"{old.version}-2"
-    known = catalog.read(objects(place)).catalog
+    known = catalog.read(objects(place))
     assert known.condemned == {old.version: "2026-01-01"}
     assert known.condemn("x", "2026-02-01", "2026-01-02").condemned == {"x": "2026-02-01"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -44,13 +45,8 @@ def manifest_first(patch: Patch) -> None:
 
 
 def changes_are_not_remembered(patch: Patch) -> None:
-    real = catalog.read
-
-    def read(objects: Any) -> Any:
-        seen = real(objects)
-        return seen._replace(catalog=Catalog(**{name: getattr(seen.catalog, name) for name in Catalog.__slots__ if name != "done"}))
-
-    patch.setattr(catalog, "read", read)
+    real = Catalog.parse
+    patch.setattr(Catalog, "parse", staticmethod(lambda data, url: replace(real(data, url), done=())))
 
 
 def prune_without_leases(patch: Patch) -> None:
@@ -59,7 +55,7 @@ def prune_without_leases(patch: Patch) -> None:
 
 def prune_without_condemning(patch: Patch) -> None:
     def remove(objects: Any, version: str) -> bool:
-        pointers = catalog.read(objects).catalog.pointers
+        pointers = catalog.read(objects).pointers
         if version in (pointers.current, pointers.candidate, pointers.draft) or bucket_versions._is_read(objects, version):
             return False
         bucket_versions.delete(objects, version)
@@ -72,8 +68,6 @@ def condemned_versions_are_pointed_to(patch: Patch) -> None:
     real = Catalog.pointed
 
     def pointed(self: Catalog, moved: Any) -> Catalog:
-        from dataclasses import replace
-
         return replace(real(replace(self, condemned={}), moved), condemned=self.condemned)
 
     patch.setattr(Catalog, "pointed", pointed)

@@ -6,8 +6,6 @@ import json
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -16,7 +14,7 @@ from prep_assets.data.files import find
 from prep_assets.data.quarantine import read_quarantine
 from prep_assets.errors import PrepAssetsError
 from prep_assets.schemas.sniff import read_dataset_info
-from prep_assets.stores.bucket_backend import read as read_catalog
+from prep_assets.stores.bucket_backend import Catalog
 from prep_assets.stores.files import MOST_NESTED, KeyTwice, loads
 from prep_assets.stores.guards import UNGUARDED, load_json
 from prep_assets.stores.manifest import Manifest, parse_results
@@ -49,13 +47,9 @@ def _file(name: str, read: Callable[[Path], object]) -> Callable[[Path, bytes], 
     return feed
 
 
-def _catalog(_: Path, data: bytes) -> object:
-    return read_catalog(cast(Any, SimpleNamespace(get=lambda key: SimpleNamespace(data=data, tag="1", modified=0.0), url="s3://b/s")))
-
-
 READERS: dict[str, Callable[[Path, bytes], object]] = {
     "manifest": lambda _, data: Manifest.parse(data, "manifest.json"),
-    "catalog": _catalog,
+    "catalog": lambda _, data: Catalog.parse(data, "s3://b/s"),
     "dataset_info": lambda _, data: read_dataset_info(data.decode("utf-8", "replace"), "dataset_info.json"),
     "tombstones": _file("forgotten.jsonl", read_tombstones),
     "saved data set": _file("state.json", lambda folder: list(find(str(folder), folder))),
