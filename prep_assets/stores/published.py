@@ -231,6 +231,7 @@ class Place:
                     f"{self.label}: {published.where} cannot be published, it was removed or damaged since it was built: {error}. "
                     "Materialize the asset again"
                 ) from error
+            self._check_not_damaged(backend.pointers(), version)  # before what was found in it is written over
             backend.record(version, content, results)
 
             def move(pointers: Pointers) -> dict[str, str]:

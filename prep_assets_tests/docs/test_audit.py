@@ -169,7 +169,7 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "where they make a draft": ("engine/test_build.py::def test_a_draft_that_is_published",),
         "a store that fails one is not published": ("engine/test_build.py::def test_a_store_that_fails_a_check_is_not_published",),
         "shows that each is caught": ("proofs/test_selftest.py::def test_every_corruption_is_caught",),
-        "leaves nothing that can be read": ("stores/test_crashes.py::def test_a_killed_build_leaves_the_old_store",),
+        "leaves nothing that can be read": ("stores/test_harnesses.py::def test_some_calls_are_killed_or_fail",),
         "whatever the worker, the folder, the hash seed": (
             "graph/test_workers.py::def test_a_worker_that_is_killed_in_the_middle_changes_no_byte",
             "make_samples/test_regeneration.py::def test_two_processes_with_other_hash_seeds",

@@ -54,33 +54,6 @@ def test_no_way_leads_to_it(place: Place) -> None:
     assert reader.fetch(0, 9, "sequence").tolist() == before  # what is open stays open
 
 
-def test_it_is_kept_until_another_is_published_and_never_used_again(place: Place) -> None:
-    old = made(place)
-    assert place.set_aside(old, FOUND)
-    assert (place.exists, place.unused(), place.remove_unused()) == (True, (), ())
-    proposed = made(place, accept=False)  # the same content, whose bytes hold: another version all the same
-    assert (proposed.version, proposed.reused) == (f"{old.version}-2", False)
-    with pytest.raises(StoreError, match=SAID):
-        place.current()
-    place.accept(proposed, {})
-    now = place.current()
-    assert now is not None and now.version == proposed.version
-    assert (place.pointers.damaged, place.unused(), place.remove_unused()) == ("", (old.version,), (old.version,))
-
-
-def test_only_what_is_current_is_set_aside_and_nobody_accepts_it_then(place: Place) -> None:
-    old, new = made(place), made(place, NEW)
-    assert not place.set_aside(old, FOUND)
-    current = place.current()
-    assert current is not None and current.version == new.version
-    assert place.set_aside(new, FOUND)
-    assert place.set_aside(new, FOUND)
-    with pytest.raises(StoreError, match=f"damage was found in {new.version} meanwhile"):
-        place.accept(new, {})
-    again = made(place, OLD)
-    assert again.reused and place.pointers.current == old.version and not place.pointers.damaged
-
-
 def test_killed_between_the_two_pointers_it_is_not_read_either(tmp_path: Path) -> None:
     place = Place(tmp_path, "t", "part")
     old = made(place)

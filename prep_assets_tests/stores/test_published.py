@@ -6,12 +6,10 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
-from xxhash import xxh3_64_hexdigest
 
 from prep_assets.errors import CheckFailed, StoreError
 from prep_assets.stores.published import Draft, Place, open_published
@@ -20,19 +18,6 @@ from prep_assets.stores.version_folders import Published
 OLD, NEW = "a" * 64, "b" * 64
 Publish = Callable[..., Published]
 Contents = Callable[[Path], dict[str, bytes]]
-
-
-def test_a_published_store_is_what_was_written(place: Place, publish: Publish, contents: Contents) -> None:
-    published = publish(files={"sub/x.bin": b"\x00\x01", "y.txt": b"y"})
-    found = contents(place.directory / "current")
-    assert {name: found[name] for name in found if name != "manifest.json"} == {"sub/x.bin": b"\x00\x01", "y.txt": b"y"}
-    assert published.manifest.files == {
-        "sub/x.bin": {"bytes": 2, "sha256": sha256(b"\x00\x01").hexdigest(), "blocks": xxh3_64_hexdigest(b"\x00\x01")},
-        "y.txt": {"bytes": 1, "sha256": sha256(b"y").hexdigest(), "blocks": xxh3_64_hexdigest(b"y")},
-    }
-    assert published.directory == place.directory / "versions" / f"{OLD[:20]}-{published.manifest.content_hash[:12]}"
-    assert not published.reused
-    published.verify()
 
 
 def test_nothing_but_the_store_is_left(place: Place, publish: Publish) -> None:
@@ -90,27 +75,6 @@ def test_current_is_a_relative_link_so_that_the_root_can_be_moved(place: Place, 
     assert contents(moved / "sft_tokens" / "gsm8k" / "current") == before
 
 
-def test_the_same_key_is_reused_without_rewriting(publish: Publish) -> None:
-    def identity(folder: Path) -> dict[str, tuple[int, int]]:
-        return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.rglob("*")}
-
-    first = publish(refused=b"{}\n")
-    before = identity(first.directory)
-    again = publish(files={"x": b"never written"})
-    assert again.reused
-    assert identity(again.directory) == before
-    assert again.manifest == first.manifest
-
-
-def test_building_again_what_is_right_changes_nothing(place: Place, publish: Publish, contents: Contents) -> None:
-    publish(files={"x": b"123"}, refused=b"{}\n")
-    before = contents(place.directory)
-    again = publish(files={"x": b"123"}, refused=b"{}\n", again=True, accept=False)
-    assert not again.reused
-    assert place.candidate() is None
-    assert contents(place.directory) == before
-
-
 def test_what_lies_beside_a_version_that_is_gone_is_removed(place: Place, publish: Publish) -> None:
     """A kill in the middle of a build or a removal left quarantine files for ever."""
     versions = publish().directory.parent
@@ -120,34 +84,37 @@ def test_what_lies_beside_a_version_that_is_gone_is_removed(place: Place, publis
     assert not [path for path in versions.iterdir() if path.name.startswith(NEW[:20])]
 
 
-def test_a_failing_audit_never_publishes(place: Place, publish: Publish, contents: Contents) -> None:
-    old = publish(OLD, {"x": b"old"})
-    before = contents(place.directory)
-
-    def audit(payload: Path) -> None:
-        assert (payload / "x").read_bytes() == b"new"
-        raise CheckFailed("a row without a trained token")
-
-    with pytest.raises(CheckFailed, match="a row without"):
-        publish(NEW, {"x": b"new"}, refused=b"{}\n", audit=audit)
-    assert contents(place.directory) == before
-    assert place.current() == Published(old.directory.resolve(), old.manifest)
-
-
-@pytest.mark.parametrize(("failure", "told"), [(KeyboardInterrupt, KeyboardInterrupt), (OSError, StoreError)])
-def test_an_interrupted_write_leaves_nothing(
-    place: Place, publish: Publish, contents: Contents, failure: type[BaseException], told: type[BaseException]
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(
+    ("moment", "failure", "told"),
+    [("write", KeyboardInterrupt(), KeyboardInterrupt), ("write", OSError(), StoreError), ("audit", CheckFailed("no"), CheckFailed)],
+)
+def test_a_build_that_fails_leaves_what_was_there(
+    place: Place, contents: Contents, publish: Publish, first: bool, moment: str, failure: BaseException, told: type[BaseException]
 ) -> None:
-    publish(OLD, {"x": b"old"})
-    before = contents(place.directory)
+    if not first:
+        publish(OLD, {"x": b"old"})
+    before = contents(place.directory / "versions")
 
     def write(payload: Path, quarantine: Path) -> Draft:
         (payload / "x").write_bytes(b"half")
+        quarantine.write_bytes(b"{}\n")
+        if moment == "write":
+            raise failure
+        return Draft({}, {}, ())
+
+    def audit(payload: Path) -> None:
+        assert (payload / "x").read_bytes() == b"half"
         raise failure
 
     with pytest.raises(told):
-        place.propose(NEW, write, config_key=NEW, recipe={}, audit=lambda payload: None)
-    assert contents(place.directory) == before
+        place.propose(NEW, write, config_key=NEW, recipe={}, audit=audit)
+    assert contents(place.directory / "versions") == {".lock": b"", **before}
+    if first:
+        with pytest.raises(StoreError, match=r"(?s)sft_tokens\[gsm8k\]: no store in .*Build it with:\n  make it"):
+            open_published(place.root, "sft_tokens", "gsm8k", remedy="make it")
+    else:
+        assert (open_published(place.root, "sft_tokens", "gsm8k").directory / "x").read_bytes() == b"old"
 
 
 def test_two_builds_of_one_input_have_equal_manifests(tmp_path: Path, publish: Publish, contents: Contents) -> None:
@@ -172,12 +139,3 @@ def test_without_links_a_pointer_file_does(place: Place, publish: Publish, monke
     monkeypatch.undo()
     assert publish(OLD).reused
     assert place.current() == Published(linked.directory.resolve(), linked.manifest)
-
-
-@pytest.mark.parametrize("partition", ["", "gsm8k"])
-def test_a_partition_is_a_folder_of_its_own(tmp_path: Path, publish: Publish, partition: str) -> None:
-    where = Place(tmp_path, "sft_packed", partition)
-    publish(where=where)
-    assert where.directory == (tmp_path / "sft_packed" / partition if partition else tmp_path / "sft_packed")
-    assert open_published(tmp_path, "sft_packed", partition).manifest.partition == partition
-    assert where.label == ("sft_packed[gsm8k]" if partition else "sft_packed")
