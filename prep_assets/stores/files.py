@@ -206,17 +206,14 @@ def locked(path: Path) -> Iterator[None]:
 # on the next read. So work on a long file takes the memory of a stretch of it, never of the whole file.
 
 ROOM = 24 << 20
-"""Bytes of mapped files that a process keeps resident. Mapping a page again takes 2 µs, so pages are released rarely and many at a time."""
-LOOK = 4 << 20
-"""Bytes processed between two checks of the resident size."""
-_MEMORY = Path("/proc/self/statm")
+"""Bytes of mapped files that a process goes through until it releases them. Mapping a page again takes 2 µs, so pages are released rarely and many at a
+time."""
 _MAPPED: WeakSet[mmap.mmap] = WeakSet()
-_since_look = 0
-_others = 0
+_since_release = 0
 
 
 def mapped(array: np.memmap[Any, Any]) -> npt.NDArray[Any]:
-    """Return a memmap as a plain array, whose pages `give_back` releases. Its slices are several times cheaper than those of an `np.memmap`."""
+    """Return a memmap as a plain array, whose pages `note_mapped_bytes` releases. Its slices are several times cheaper than those of an `np.memmap`."""
     if isinstance(array.base, mmap.mmap):
         _MAPPED.add(array.base)
     return np.asarray(array)
@@ -228,31 +225,14 @@ def map_file(path: Path) -> npt.NDArray[np.uint8]:
 
 
 def note_mapped_bytes(count: int) -> None:
-    """Count about `count` bytes of mapped files that were read or written in sequence, and release pages every `LOOK` bytes."""
-    global _since_look
-    _since_look += count
-    if _since_look >= LOOK:
-        give_back()
-
-
-def give_back() -> None:
-    """Release the pages of all mapped files if more than `ROOM` bytes are resident. A later read maps them again."""
-    global _since_look, _others
-    _since_look = 0
-    resident = _resident_file_bytes()
-    _others = min(_others, resident)
-    if resident > _others + ROOM:
+    """Count about `count` bytes of mapped files that were read or written in sequence, and release all pages every `ROOM` bytes; a later read maps them
+    again."""
+    global _since_release
+    _since_release += count
+    if _since_release >= ROOM:
+        _since_release = 0
         for mapping in list(_MAPPED):
             mapping.madvise(mmap.MADV_DONTNEED)
-        _others = _resident_file_bytes()
-
-
-def _resident_file_bytes() -> int:
-    """Return the resident bytes of files, including the code of libraries; 0 if the system does not say."""
-    try:
-        return int(_MEMORY.read_bytes().split()[2]) * mmap.PAGESIZE
-    except OSError:
-        return 0
 
 
 # Caches on disk: results in the user's cache folder, for the next process.

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
 from prep_assets.stores import arrays
 from prep_assets.stores.arrays import Columns, Spool, save_array
+from prep_assets.stores.guards import UNGUARDED, load_array
 from prep_assets.stores.verification import prove, recording
 from prep_assets_tests.peak import peak
 
@@ -27,6 +30,37 @@ def test_a_file_that_grows_is_the_file_of_numpy(tmp_path: Path, dtype: str, size
         prove(tmp_path, expected_files)
     np.save(tmp_path / "plain.npy", values)
     assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "plain.npy").read_bytes()
+
+
+@pytest.mark.parametrize("dtype", ["<i8", "<i4", "<u2", "|u1", "|i1", "<f8", ">i4"])
+@pytest.mark.parametrize("count", [0, 1, 1000])
+def test_a_column_is_read_as_it_was_saved(tmp_path: Path, dtype: str, count: int) -> None:
+    values = (np.arange(count) % 120).astype(dtype)
+    save_array(tmp_path / "x.npy", values)
+    found = load_array(tmp_path / "x.npy", UNGUARDED)
+    assert (found.dtype, found.tolist(), found.flags.writeable) == (np.dtype(dtype), values.tolist(), False)
+
+
+@given(cut=st.integers(0, 200), at=st.integers(0, 139), byte=st.integers(0, 255))
+def test_a_damaged_column_is_refused_or_is_one_of_numbers(tmp_path_factory: pytest.TempPathFactory, cut: int, at: int, byte: int) -> None:
+    path = tmp_path_factory.mktemp("column") / "x.npy"
+    np.save(path, np.arange(9, dtype="<i4"))
+    data = bytearray(path.read_bytes())
+    data[at] = byte
+    path.write_bytes(data[:cut])
+    try:
+        found = load_array(path, UNGUARDED)
+    except StoreError as error:
+        assert str(error).startswith(f"{path}") and str(error).endswith("Build the store again")
+    else:
+        assert found.ndim == 1 and found.dtype.kind in "iuf"
+
+
+@pytest.mark.parametrize("values", [np.zeros((2, 3)), np.zeros(3, bool), np.zeros(3, complex), np.array(1)])
+def test_what_is_no_column_of_numbers_is_refused(tmp_path: Path, values: np.ndarray) -> None:
+    np.save(tmp_path / "x.npy", values)
+    with pytest.raises(StoreError, match=r"x\.npy: .* of shape .*, expected numbers of one dimension"):
+        load_array(tmp_path / "x.npy", UNGUARDED)
 
 
 def test_a_file_that_is_discarded_leaves_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from prep_assets.stores import arrays
 from prep_assets.stores import arrays as columns
 from prep_assets.stores import files as pages
 from prep_assets.stores.arrays import Spool, stretches, zeros
-from prep_assets.stores.files import give_back, mapped, note_mapped_bytes
+from prep_assets.stores.files import mapped, note_mapped_bytes
 from prep_assets.stores.guards import Guards, compared
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Draft, Place
@@ -30,10 +31,12 @@ HAS = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the syst
 @pytest.fixture(autouse=True)
 def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "ROOM", SMALL)
-    monkeypatch.setattr(pages, "LOOK", SMALL)
-    monkeypatch.setattr(pages, "_since_look", 0)
-    monkeypatch.setattr(pages, "_others", 0)
-    give_back()
+    note_mapped_bytes(SMALL)
+
+
+def resident() -> int:
+    """Bytes of files that this process has in memory."""
+    return int(Path("/proc/self/statm").read_bytes().split()[2]) * mmap.PAGESIZE
 
 
 def in_file(folder: Path, size: int = SIZE) -> Any:
@@ -44,9 +47,9 @@ def in_file(folder: Path, size: int = SIZE) -> Any:
 
 def most(work: Callable[[], Iterator[object]]) -> int:
     """Bytes of files that this process had at most while it went through something, beyond those before."""
-    before, found = pages._resident_file_bytes(), 0
+    before, found = resident(), 0
     for _ in work():
-        found = max(found, pages._resident_file_bytes() - before)
+        found = max(found, resident() - before)
     return found
 
 
@@ -64,52 +67,14 @@ def test_no_more_than_the_room_is_kept(tmp_path: Path) -> None:
     assert array.sum() == (SIZE // 8) * (SIZE // 8 - 1) // 2
 
 
-def test_little_is_left_alone_and_looked_at_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = []
-    monkeypatch.setattr(pages, "give_back", lambda: looks.append(1))
-    note_mapped_bytes(SMALL - 1)
-    assert not looks
-    note_mapped_bytes(1)
-    assert looks
-
-
-@HAS
-def test_what_is_in_the_room_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    array = mapped(in_file(tmp_path))
-    monkeypatch.setattr(pages, "ROOM", 4 * SIZE)
-    before = pages._resident_file_bytes()
-    array.sum()
-    give_back()
-    assert pages._resident_file_bytes() - before > SIZE // 2
-
-
-@HAS
-def test_files_that_are_gone_make_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that it does not give back, and that were there at the last look."""
-    array = mapped(in_file(tmp_path))
-    monkeypatch.setattr(pages, "_others", pages._resident_file_bytes() + 4 * SIZE)
-    give_back()
-    before = pages._resident_file_bytes()
-    array.sum()
-    give_back()
-    assert pages._resident_file_bytes() - before <= SMALL
-
-
 def test_what_was_written_is_there_again(tmp_path: Path) -> None:
     in_file(tmp_path)
     array = mapped(np.memmap(tmp_path / "file", np.int64, "r+"))
     array[:] = 7
-    give_back()
+    note_mapped_bytes(SMALL)
     array[::2] += 1
-    give_back()
+    note_mapped_bytes(SMALL)
     assert (array[::2] == 8).all() and (array[1::2] == 7).all()
-
-
-def test_a_system_that_does_not_say_keeps_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    array = mapped(in_file(tmp_path))
-    monkeypatch.setattr(pages, "_MEMORY", tmp_path / "none")
-    give_back()
-    assert int(array[5]) == 5
 
 
 def test_arrays_that_are_gone_are_forgotten(tmp_path: Path) -> None:
@@ -144,9 +109,9 @@ def test_a_column_that_waited_on_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     spool = Spool("int64", tmp_path)
     for part in np.split(np.arange(SIZE // 8), 64):
         spool.append(part)
-    before = pages._resident_file_bytes()
+    before = resident()
     column = spool.array()
-    assert pages._resident_file_bytes() - before <= 6 * SMALL
+    assert resident() - before <= 6 * SMALL
     assert (column == np.arange(SIZE // 8)).all()
 
 
@@ -164,9 +129,9 @@ def test_token_stores(tmp_path: Path, storage: StorageFormat) -> None:
     opened = open_tokens(published.directory, "train", Guards("off"))
     assert most(lambda: (opened.arrays["tokens"][tokens].sum() for _, tokens in opened.blocks(1 << 16))) <= 6 * SMALL
     guarded = open_tokens(published.directory, "train").arrays["tokens"]
-    before = pages._resident_file_bytes()
+    before = resident()
     whole = compared(guarded)
-    assert pages._resident_file_bytes() - before <= 1 << 21  # it is compared a MiB at a time
+    assert resident() - before <= 1 << 21  # it is compared a MiB at a time
     assert (whole[:] == np.arange(count)).all()
 
 
@@ -174,10 +139,10 @@ def test_token_stores(tmp_path: Path, storage: StorageFormat) -> None:
 def test_the_audit_of_a_stream(tmp_path: Path) -> None:
     with record_writer("bin", tmp_path, "train", {"tokens": "int32"}) as out:
         out.append({"tokens": np.arange(SIZE // 4, dtype=np.int32)}, np.full(128, SIZE // 512), [0] * 128, range(128))
-    before = pages._resident_file_bytes()
+    before = resident()
     vocabulary: Any = SimpleNamespace(size=SIZE)
     store = audit_stream(tmp_path, "train", vocabulary)
-    assert len(store) == 128 and pages._resident_file_bytes() - before <= 1 << 22  # blocks of 4 MiB
+    assert len(store) == 128 and resident() - before <= 1 << 22  # blocks of 4 MiB
 
 
 @HAS
