@@ -112,8 +112,8 @@ grid: $(VENV)/.installed-test
 SECONDS ?= 600
 SEED ?= 0
 killpoints faults: $(VENV)/.installed-test
-	@$(BIN)/python -m prep_assets_tests.harness.$@ --seconds $(SECONDS) --seed $(SEED)
-	@$(BIN)/python -m prep_assets_tests.harness.$@ --seconds $(SECONDS) --seed $(SEED) --families --points 1000
+	@$(BIN)/python -m prep_assets_tests.harness.strikes $@ --seconds $(SECONDS) --seed $(SEED)
+	@$(BIN)/python -m prep_assets_tests.harness.strikes $@ --seconds $(SECONDS) --seed $(SEED) --families --points 1000
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed-test
 	@$(INSTALL) --editable '.[test,fuzz]'

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -106,12 +105,13 @@ class Ground:
             except Exception as error:
                 yield f"current is not whole: {error}"
 
-
-def drawn(grounds: Sequence[Ground], chance: random.Random) -> Iterator[tuple[Ground, int]]:
-    """Calls of workloads, each workload as often as any other, without an end."""
-    while True:
-        ground = chance.choice(grounds)
-        yield ground, chance.randint(1, ground.calls)
+    def recovered(self, mode: int = COUNT) -> Iterator[str]:
+        """What does not hold when the workload is carried out once more, undisturbed."""
+        last = self.run(mode)
+        if last.status:
+            yield f"the next run fails: {last.said}"
+        elif (found := tree(self.place.root)) != self.end:
+            yield f"the next run ends otherwise: {sorted(set(found.items()) ^ set(self.end.items()))[:4]}"
 
 
 def open_reader(place: Place) -> tuple[str, memoryview] | None:
