@@ -31,9 +31,8 @@ from prep_assets.pipeline.sources import Pinned
 from prep_assets.samples import Record
 from prep_assets.schemas.reader import Account
 from prep_assets.stores.arrays import batches
-from prep_assets.stores.folders import whole_folder
 from prep_assets.stores.segments import BinShard, Borders, write_h5_shard
-from prep_assets.stores.verification import write_json
+from prep_assets.stores.verification import whole_folder, write_json
 from prep_assets.text.tokenizer_files import DEFAULT as DEFAULT_TEMPLATE
 from prep_assets.text.tokenizer_files import NAMES, chat_templates, read_object, templates_by_name
 from prep_assets.text.vocabulary import Vocabulary, from_file

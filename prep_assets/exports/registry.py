@@ -18,10 +18,10 @@ from pydantic_core import PydanticCustomError
 from prep_assets.config.base import MOST
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.exports.readable import Options, Readable, Source, has_unattended, open_source
-from prep_assets.stores.folders import whole_folder
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.verification import whole_folder
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.documents import STARTS
 

@@ -391,8 +391,6 @@ IN_MEMORY = 1 << 14
 """Most slots of a table in memory. A larger one is a mapped file, whose pages the system reclaims when it needs them."""
 NUMBER = 40
 """Bits of a number, which replace bits of its digest: among 10⁹ digests, two agree in the other 88 bits by chance once in 600 million such sets."""
-_FEW_PENDING = 48
-"""Number of pending digests from which on slots are searched one by one."""
 _AT_A_TIME = 1 << 11
 """Slots that are moved to a larger table at a time."""
 Ints = npt.NDArray[np.int64]
@@ -458,7 +456,7 @@ class Digests:
         """Insert distinct digests, for which there is room. Return the slot of each that was in the set before, -1 for the others."""
         mask, last, low = np.uint64(self._high_mask), self._slots - 1, digests[:, 0]
         known_slots, pending, slots = np.full(len(low), -1, np.int64), np.arange(len(low)), (low & np.uint64(last)).astype(np.int64)
-        while len(pending) > _FEW_PENDING:
+        while len(pending):
             wanted, occupants = digests[pending], self._pairs[slots]
             free = np.flatnonzero(occupants[:, 0] == 0)
             self._pairs[slots[free]] = wanted[free]  # where several claim one slot, one of them gets it
@@ -468,13 +466,6 @@ class Digests:
             known_slots[pending[free]] = -1
             self._count += int(np.count_nonzero(done[free]))
             pending, slots = pending[~done], slots[~done] + 1 & last
-        for number, (low_half, high_half) in zip(pending.tolist(), digests[pending].tolist(), strict=True):
-            slot = self._find_slot(low_half, high_half)
-            if self._table[slot]:
-                known_slots[number] = slot >> 1
-            else:
-                self._table[slot], self._table[slot + 1] = low_half, high_half
-                self._count += 1
         return known_slots
 
     def _grow(self, count: int) -> None:

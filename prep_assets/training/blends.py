@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor, from_numpy, where
+from torch import Tensor, from_numpy
 from torch.utils.data import Dataset
 
 from prep_assets.errors import StoreError
@@ -20,7 +20,8 @@ from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.open import local_path, payload_folders
 from prep_assets.stores.published import Place, version_with
 from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens
-from prep_assets.training.items import IGNORE, long, loss_weights
+from prep_assets.training.collate import IGNORE
+from prep_assets.training.items import labels_of, long, loss_weights
 
 
 class BlendDataset(Dataset[dict[str, Tensor]]):
@@ -94,10 +95,8 @@ class BlendDataset(Dataset[dict[str, Tensor]]):
         return window
 
     def _record(self, store: TokenStore, item: int, label: str) -> dict[str, Tensor]:
-        tokens, weights = long(store.record(item, "tokens")), store.record(item, "loss_mask")
-        if weights.dtype.kind == "f" and not np.isin(weights, (0, 1)).all():
-            raise StoreError(f"{label}: loss weights that are neither 0 nor 1 have no labels; read loss_mask with open_store")
-        labels = where(from_numpy(weights != 0), tokens, IGNORE)
+        tokens = long(store.record(item, "tokens"))
+        labels = labels_of(tokens, store.record(item, "loss_mask"), label)
         labels[:1] = IGNORE
         attended = {}
         if self._attended:

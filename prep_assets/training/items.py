@@ -24,7 +24,7 @@ from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.open import Format, Keys, Store, local_path, open_store, payload_folders
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.segments import Shard
-from prep_assets.training.collate import padded
+from prep_assets.training.collate import IGNORE, padded
 
 # Arrays read in parallel, verified against the manifest with one lookup per range.
 
@@ -377,7 +377,16 @@ def loss_weights(array: npt.NDArray[Any]) -> Tensor:
 
 # Rows of a packed table as training items.
 
-IGNORE = -100
+
+def labels_of(tokens: Tensor, weights: npt.NDArray[Any], label: str) -> Tensor:
+    """int64[n]: the tokens that are trained, -100 elsewhere.
+
+    Raises:
+        StoreError: loss weights other than 0 and 1, which labels cannot express; `label` names their place.
+    """
+    if weights.dtype.kind == "f" and not np.isin(weights, (0, 1)).all():
+        raise StoreError(f"{label}: loss weights that are neither 0 nor 1 have no labels; read loss_mask with open_store")
+    return torch.where(from_numpy(weights != 0), tokens, IGNORE)
 
 
 class PackedDataset(Dataset[dict[str, Tensor]]):
@@ -421,12 +430,8 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
         record = self._store.fetch_record(i, ["sequence", "loss_mask", "position_ids", *attention])
         low, high = np.searchsorted(self._row, [i % len(self), i % len(self) + 1])
         lengths, offsets = long(self._length[low:high]), long(self._offset[low:high])
-        tokens, mask = long(record["sequence"]), record["loss_mask"]
-        if mask.dtype.kind == "f" and not np.isin(mask, (0, 1)).all():
-            raise StoreError(
-                f"{self._store.path}, row {i}: loss weights that are neither 0 nor 1 have no labels; read loss_mask with open_store"
-            )
-        labels = torch.where(torch.from_numpy(mask != 0), tokens, IGNORE)
+        tokens = long(record["sequence"])
+        labels = labels_of(tokens, record["loss_mask"], f"{self._store.path}, row {i}")
         labels[offsets] = IGNORE
         cu_seqlens = torch.cat([torch.zeros(1, dtype=torch.int32), lengths.cumsum(0).to(torch.int32)])
         positions = long(record["position_ids"])

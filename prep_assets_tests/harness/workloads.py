@@ -11,7 +11,6 @@ import numpy as np
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import StoreError
 from prep_assets.stores.files import os_errors_in_words
-from prep_assets.stores.folders import whole_folder
 from prep_assets.stores.groups import GroupWriter, Scored
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.images import Image, ImageBlock
@@ -21,7 +20,7 @@ from prep_assets.stores.packed import DOCUMENT_FIELDS, PackedWriter, write_docum
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.segments import write_h5_shard
 from prep_assets.stores.tokens import record_writer
-from prep_assets.stores.verification import write_bytes
+from prep_assets.stores.verification import whole_folder, write_bytes
 from prep_assets.stores.version_folders import Published, staging
 from prep_assets.workers.shards import Effort, Plan, Shard, ShardResult, Work, carried_out, carry_out, key_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.folders import whole_folder
+from prep_assets.stores.verification import whole_folder
 
 BUSY = StoreError("busy")
 
