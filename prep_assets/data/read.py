@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from prep_assets.data.blocks import Block, Unreadable, invalid_byte, reject_long_row, reject_row
 from prep_assets.data.files import WHOLE, Part, SourceFile
@@ -22,7 +21,6 @@ from prep_assets.data.stream import (
     Stream,
     blocks_of,
     blocks_of_lines,
-    offsets_where,
     read_text_file,
     read_text_lines,
     text_start,
@@ -30,14 +28,13 @@ from prep_assets.data.stream import (
 from prep_assets.data.tables import read_arrow, read_delimited, read_parquet
 from prep_assets.errors import ConfigError
 from prep_assets.samples import Record, changed
-from prep_assets.stores.files import MOST_NESTED, TOO_DEEP, KeyTwice, is_too_deep, may_be_too_deep, once
+from prep_assets.stores.files import TOO_DEEP, KeyTwice, is_too_deep, may_be_too_deep, once
 
 # JSON lines: one object a line.
 #
 # Two kinds of rows that can be decoded are rejected: those nested too deeply, and those with a repeated key in an object, of which readers silently keep
-# one, and not all of them the same one. A walk through all values would cost more than decoding. So brackets and keys are counted in the text of many rows
-# at a time: a colon after the closing quote of a string ends a key, and nothing else does. If the decoded rows have as many keys, none was lost. Only
-# otherwise rows are checked one by one.
+# one, and not all of them the same one. A walk through all values would cost more than decoding. So keys are counted in the text of many rows at a time,
+# and again in the text that is written from the decoded rows: if they are as many, none was lost. Only otherwise rows are checked one by one.
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -47,14 +44,10 @@ _decode_lines = msgspec.json.Decoder().decode_lines
 
 # One escape of a JSON string: a surrogate pair, a lone surrogate (the group), or any other.
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
-_COLON, _QUOTE, _BACKSLASH, _SPACE = b':"\\ '
+_COLON, _QUOTE, _BACKSLASH = b':"\\'
 _BRACE, _CLOSING = b"{}"
-_MOST_BLANKS = 16
-"""Most white space before a colon that is skipped."""
 _EVEN = 16
 """Bytes before a quote in which backslashes are counted. A quote after more of them counts as unescaped, which is safe, as this is even."""
-_A, _LETTERS, _TO_SMALL = ord("a"), 26, 32
-_BRACKET_TO_BRACE = _BRACE - ord("[")
 
 
 def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: int, *, sound: bool = False) -> Iterator[Block]:
@@ -68,7 +61,7 @@ def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: i
         add_record, too_long, first_index = records.append, lines.too_long, len(records)
         if (payloads := None if too_long else _decode_object_lines(lines.text, lines.ends)) is not None:
             rows = [Record(index, row, payload) for row, payload in enumerate(payloads, lines.start)]
-            records += rows if sound else _drop_unfit(index, rows, payloads, lines.text, lines.ends, unreadable)
+            records += rows if sound or _are_flat(lines.text, payloads) else drop_unfit(index, rows, lines.lines, unreadable)
             return
         texts = lines.lines
         for row, line in enumerate(texts, lines.start):
@@ -110,31 +103,14 @@ def _decode_object_lines(text: bytes, ends: Offsets) -> list[dict[str, Any]] | N
     return payloads if len(payloads) == len(ends) else None
 
 
-def drop_unfit(file: int, rows: list[Record], texts: list[bytes], unreadable: list[Unreadable]) -> list[Record]:
+def drop_unfit(file: int, rows: list[Record], texts: Sequence[bytes], unreadable: list[Unreadable]) -> list[Record]:
     """`rows`, decoded from `texts`, without those that are `unfit`, whose rejections go to `unreadable`."""
-    return _drop_unfit(file, rows, [row.payload for row in rows], b"\n".join(texts), _ends(texts), unreadable)
-
-
-def _drop_unfit(
-    file: int, rows: list[Record], payloads: Sequence[Mapping[str, Any]], text: bytes, ends: Offsets, unreadable: list[Unreadable]
-) -> list[Record]:
-    reasons = unfit(text, ends, payloads)
-    if not reasons:
-        return rows
+    reasons = unfit(texts, [row.payload for row in rows])
     for position, reason in reasons.items():
-        raw = _line(text, ends, position)
+        raw = texts[position]
         unreadable.append(reject_row(file, rows[position].row, "invalid_json", f"{reason} ({len(raw):,} bytes)", raw))
     unreadable.sort(key=lambda rejected: rejected.row)
     return [row for position, row in enumerate(rows) if position not in reasons]
-
-
-def _ends(lines: Sequence[bytes]) -> Offsets:
-    """The offset of the end of each line in the joined text: int64[lines]."""
-    return np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)) + 1) - 1
-
-
-def _line(text: bytes, ends: Offsets, position: int) -> bytes:
-    return text[int(ends[position - 1]) + 1 if position else 0 : int(ends[position])]
 
 
 def undecodable(file: int, row: int, raw: bytes, error: Exception) -> Unreadable:
@@ -177,27 +153,36 @@ def no_object(file: int, row: int, raw: bytes, value: Any) -> Unreadable:
     return reject_row(file, row, "not_an_object", f"needs an object {{...}}, is {kind}", raw)
 
 
-def unfit(text: bytes, ends: Offsets, rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-    """Position → reason of the rows that are rejected although they can be decoded.
+def unfit(texts: Sequence[bytes], rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    """Position → reason of the rows, decoded from `texts`, that are rejected although they can be decoded."""
+    reasons = {at: TOO_DEEP for at, text in enumerate(texts) if may_be_too_deep(text) and is_too_deep(rows[at])}
+    shallow = [at for at in range(len(rows)) if at not in reasons]
+    if _keep_all_keys([texts[at] for at in shallow], [rows[at] for at in shallow]):
+        return reasons
+    for at in shallow:
+        try:
+            if not _keep_all_keys([texts[at]], [rows[at]]):
+                json.loads(texts[at], object_pairs_hook=once)
+        except KeyTwice as error:
+            reasons[at] = str(error)
+    return reasons
 
-    Args:
-        text: the JSON of `rows`, separated by one byte of white space.
-        ends: int64[rows], the offset of the end of each row in `text`.
-    """
-    if not len(rows):
-        return {}
+
+def _keep_all_keys(texts: Sequence[bytes], rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether rows certainly have every key of their texts, which would have more keys than the text that is written from the rows."""
+    text = msgspec.json.format(b"[%s]" % b",".join(texts), indent=-1)
+    return _count_key_ends(text.replace(b"\\u0022", b'\\"')) == _count_key_ends(msgspec.json.encode(rows))
+
+
+def _count_key_ends(text: bytes) -> int:
+    """The number of colons after a quote in JSON without spaces: one for each key, and those in strings, whose quotes have a backslash."""
     raw = np.frombuffer(text, np.uint8)
-    if _are_sound(text, rows):
-        return {}
-    brackets = _count_by_line(offsets_where(lambda part: part | _BRACKET_TO_BRACE == _BRACE, raw), ends)
-    deep = {position: TOO_DEEP for position in np.flatnonzero(brackets > MOST_NESTED).tolist() if is_too_deep(rows[position])}
-    shallow = [{} if position in deep else row for position, row in enumerate(rows)] if deep else rows
-    return {**_rows_with_repeated_keys(text, ends, shallow), **deep}
+    return int(np.count_nonzero(raw[np.flatnonzero(raw == _COLON) - 1] == _QUOTE))
 
 
-def _are_sound(text: bytes, rows: Sequence[Mapping[str, Any]]) -> bool:
+def _are_flat(text: bytes, rows: Sequence[Mapping[str, Any]]) -> bool:
     """Whether rows certainly have no inner object or list, and no repeated key: each key and each string has two quotes that no backslash escapes, so `text`
-    has more of them than `rows` account for where a key is repeated."""
+    has more of them than `rows` account for where a key is repeated. Faster than `unfit`."""
     kinds = Counter(map(type, chain.from_iterable(row.values() for row in rows)))
     if kinds[dict] or kinds[list]:
         return False
@@ -208,79 +193,6 @@ def _are_sound(text: bytes, rows: Sequence[Mapping[str, Any]]) -> bool:
     before = [text[max(0, quote - _EVEN) : quote] for quote in after_more]
     escaped = len(after_one) - sum((len(part) - len(part.rstrip(b"\\"))) % 2 == 0 for part in before)
     return len(quotes) - escaped == 2 * (sum(map(len, rows)) + kinds[str])
-
-
-def _count_by_line(offsets: Offsets, ends: Offsets) -> Offsets:
-    """The number of ascending `offsets` in each line: int64[lines]."""
-    return np.diff(np.searchsorted(offsets, ends), prepend=0)
-
-
-def _rows_with_repeated_keys(text: bytes, ends: Offsets, rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-    raw, least_keys, reasons = np.frombuffer(text, np.uint8), _least_keys(rows), {}
-    colons = offsets_where(lambda part: part == _COLON, raw)
-    if len(colons) == least_keys.sum():
-        return {}
-    colons_by_row = _count_by_line(_may_end_keys(raw, colons), ends)
-    doubtful = np.flatnonzero(colons_by_row != least_keys)
-    # no row has fewer colons than keys
-    is_sure = colons_by_row[doubtful].sum() == _count_keys([rows[position] for position in doubtful.tolist()])
-    for position in () if is_sure else doubtful.tolist():
-        if colons_by_row[position] == _count_keys([rows[position]]):
-            continue
-        try:
-            json.loads(_line(text, ends, position), object_pairs_hook=once)
-        except KeyTwice as error:
-            reasons[position] = str(error)
-        except RecursionError:
-            reasons[position] = TOO_DEEP
-    return reasons
-
-
-def _may_end_keys(raw: npt.NDArray[np.uint8], colons: Offsets) -> Offsets:
-    """The offsets of colons that end a key of JSON text. A few inside strings are among them: after many blanks, some after quotes."""
-    before = colons - 1
-    for _ in range(_MOST_BLANKS):
-        if not (blank := raw[before] <= _SPACE).any():
-            break
-        before -= blank
-    escaped = (raw[before - 1] == _BACKSLASH) & (raw[before - 2] != _BACKSLASH)  # a quote inside a string
-    key_colons: Offsets = colons[((raw[before] == _QUOTE) & ~escaped & ~_opens_value(raw, before)) | (raw[before] <= _SPACE)]
-    return key_colons
-
-
-def _opens_value(raw: npt.NDArray[np.uint8], quotes: Offsets) -> npt.NDArray[np.bool_]:
-    """Whether each quote ends a sequence of letter, quote, colon, and maybe a space: bool[quotes]. The first quote closes a string, since outside of
-    strings no quote follows a letter; so the colon ends a key, and the second quote opens its value."""
-    before = quotes - 1
-    before = before - (raw[before] == _SPACE)
-    letter = (raw[before - 2] | _TO_SMALL) - np.uint8(_A) < _LETTERS
-    opens: npt.NDArray[np.bool_] = (raw[before] == _COLON) & (raw[before - 1] == _QUOTE) & letter
-    return opens
-
-
-def _least_keys(rows: Sequence[Mapping[str, Any]]) -> Offsets:
-    """A lower bound on the keys of each row: its own, and those of objects in its lists, such as messages: int64[rows]."""
-    count = np.fromiter(map(len, rows), np.int64, len(rows))
-    for name, value in rows[0].items():
-        if type(value) is list and value and type(value[0]) is dict:
-            try:
-                lists = [row[name] for row in rows]
-                lengths = np.fromiter(map(list.__len__, lists), np.int64, len(rows))
-                inner_counts = np.fromiter(map(dict.__len__, chain.from_iterable(lists)), np.int64, int(lengths.sum()))
-            except (KeyError, TypeError):  # not a list of objects in all rows
-                continue
-            count += np.diff(np.append(0, np.cumsum(inner_counts))[np.cumsum(lengths)], prepend=0)
-    return count
-
-
-def _count_keys(values: Sequence[Any]) -> int:
-    """The number of keys in JSON values, at any depth."""
-    count = 0
-    while values:
-        objects = [value for value in values if type(value) is dict]
-        count += sum(map(len, objects))
-        values = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(value for value in values if type(value) is list)]
-    return count
 
 
 # JSON: a list of objects, or one object.

@@ -397,14 +397,9 @@ def _split_lines(start: int, text: bytes, size: int, first_length: int, limit: i
 
 
 def _ends(text: bytes) -> Offsets:
-    newlines = offsets_where(lambda part: part == _NEWLINE, np.frombuffer(text, np.uint8))
+    raw = np.frombuffer(text, np.uint8)  # in parts that fit into the processor's cache
+    newlines = np.concatenate([np.flatnonzero(raw[at : at + _PART] == _NEWLINE) + at for at in range(0, len(raw), _PART)])
     return newlines if text.endswith(b"\n") else np.append(newlines, len(text))
-
-
-def offsets_where(matches: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.bool_]], raw: npt.NDArray[np.uint8]) -> Offsets:
-    """The offsets of bytes for which `matches` is true: int64[matches]. Works in parts that fit into the processor's cache."""
-    parts = range(0, len(raw), _PART)
-    return np.concatenate([np.flatnonzero(matches(raw[start : start + _PART])) + start for start in parts])
 
 
 AddLines = Callable[[Lines, list[Record], list[Unreadable]], None]

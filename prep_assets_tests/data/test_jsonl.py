@@ -326,7 +326,8 @@ FLAT = st.lists(st.tuples(st.text('"\\a', max_size=3), st.none() | st.booleans()
 
 
 def unfit(lines: list[bytes], rows: list[Any]) -> dict[int, str]:
-    return jsonl.unfit(b"\n".join(lines), np.cumsum([len(line) + 1 for line in lines], dtype=np.int64) - 1, rows)
+    flat = lines and jsonl._are_flat(b"\n".join(lines), rows)
+    return {} if flat else jsonl.unfit(lines, rows)
 
 
 def _text(value: Any, space: str) -> str:

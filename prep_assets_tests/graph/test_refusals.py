@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Refusal
-from prep_assets.data.read import unfit
+from prep_assets.data.read import _are_flat
 from prep_assets.errors import ConfigError, PrepAssetsError, SourceError
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.asset import all_refused
@@ -425,7 +425,7 @@ def test_rows_are_looked_at_for_keys_twice_when_their_source_is_pinned_and_again
 ) -> None:
     twice = b'{"text": "one", "text": "two"}\n'
     asked: list[int] = []
-    monkeypatch.setattr("prep_assets.data.read.unfit", lambda *given: asked.append(len(given[-1])) or unfit(*given))
+    monkeypatch.setattr("prep_assets.data.read._are_flat", lambda text, rows: asked.append(len(rows)) or _are_flat(text, rows))
     for name, lines, expected in (("sound", [GOOD], [1]), ("other", [GOOD, twice], [2, 2])):
         (file := tmp_path / f"{name}.jsonl").write_bytes(b"".join(lines))
         workspace, found = pretrain(make, file), []
