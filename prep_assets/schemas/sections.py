@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from msgspec import Struct
-
-from prep_assets.errors import ConfigError, Refused, nearest
+from prep_assets.config.base import Model
+from prep_assets.config.loading import parse
+from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import COMPLETION, DOCUMENT, PROMPT, TEXT, Group, Pair, Region, Sample, Turn, changed
 from prep_assets.schemas.fields import Row, as_list, as_text, needed, value_at, weighted
 from prep_assets.schemas.registry import Convert, schema
@@ -16,11 +16,8 @@ from prep_assets.schemas.turns import ChatFormat, common_prompt, pair, require_a
 
 EXAMPLE = {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]}
 TRAIN, MASK, ROLE, VALUE = "train", "mask", "$role", "value"
-ACTIONS = (TRAIN, MASK, ROLE, VALUE)
 WEIGHTS = {TRAIN: 1.0, MASK: 0.0}
 """Loss weights of actions; with ``$role`` the mask policy decides."""
-SECTION_KEYS = ("field", "action", "template", "add_special_tokens")
-SOURCE_KEYS = ("sections", "list_field", "mask_key")
 SOURCES = (("chosen", "rejected"), ("prompts", "responses", "rewards"))
 CHAT = ({"field": "messages", "action": ROLE, "template": True},)
 
@@ -137,19 +134,21 @@ def _require_unbounded(min_chars: int, max_chars: int | None) -> None:
         raise ConfigError("min_chars and max_chars measure plain sections that are trained, all of them; here others stand. Leave them out")
 
 
-class Section(Struct, frozen=True):
+class Section(Model):
     """One field of a record, its `action`, and whether it is a list of messages for the chat template."""
 
     field: str
-    action: str
+    action: Literal["train", "mask", "$role", "value"]
     template: bool = False
+    add_special_tokens: bool | None = None
 
 
-class Source(Struct, frozen=True):
+class Source(Model):
     """The sections of one output of a record, such as ``chosen``."""
 
     sections: tuple[Section, ...]
     list_field: bool = False
+    mask_key: str | None = None
 
 
 def parse_sections(specs: Sequence[Mapping[str, Any]], where: str) -> tuple[Section, ...]:
@@ -159,12 +158,24 @@ def parse_sections(specs: Sequence[Mapping[str, Any]], where: str) -> tuple[Sect
         ConfigError: an unknown key or action, no sections, plain and templated sections in one record, ``$role`` without a template, or
             special tokens anywhere but at the start (a record is tokenized once, so they cannot be inside it).
     """
-    sections = tuple(_section(spec, f"{where}[{i}]", first=i == 0) for i, spec in enumerate(specs))
+    sections: tuple[Section, ...] = parse(Source, {"sections": specs}, where).sections
+    _check_sections(sections, where)
+    return sections
+
+
+def _check_sections(sections: Sequence[Section], where: str) -> None:
     if not sections:
         raise ConfigError(f"{where} is empty: name at least one field")
     if len({section.template for section in sections}) > 1:
         raise ConfigError(f"{where} mixes sections with and without template: a record is either rendered by the chat template or not")
-    return sections
+    for i, section in enumerate(sections):
+        if section.action == ROLE and not section.template:
+            raise ConfigError(f"{where}[{i}] has action '$role' without a template: only messages have roles. Use 'train' or 'mask'")
+        special = i == 0 and not section.template
+        if section.add_special_tokens not in (None, special):
+            raise ConfigError(
+                f"{where}[{i}]: add_special_tokens can only be {str(special).lower()} here: a record is tokenized once, as a whole"
+            )
 
 
 def parse_sources(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, Source]:
@@ -175,8 +186,9 @@ def parse_sources(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, Source]:
     """
     if sorted(specs) not in [sorted(names) for names in SOURCES]:
         raise ConfigError(f"sources are {', '.join(specs) or 'empty'}; known: {' or '.join('+'.join(names) for names in SOURCES)}")
-    sources = {name: _source(spec, f"sources.{name}") for name, spec in specs.items()}
+    sources: dict[str, Source] = {name: parse(Source, spec, f"sources.{name}") for name, spec in specs.items()}
     for name, source in sources.items():
+        _check_sections(source.sections, f"sources.{name}.sections")
         is_value = [section.action for section in source.sections] == [VALUE]
         if is_value != (name == "rewards") or any(section.action == VALUE for section in source.sections) != is_value:
             raise ConfigError(f"sources.{name}: action 'value' is for rewards, and rewards have exactly one section with it")
@@ -185,34 +197,3 @@ def parse_sources(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, Source]:
         if name == "responses" and len(source.sections) != 1:
             raise ConfigError(f"sources.responses has {len(source.sections)} sections, needs one")
     return sources
-
-
-def _section(spec: Mapping[str, Any], where: str, *, first: bool) -> Section:
-    _require_known(spec, SECTION_KEYS, where)
-    field, action, template = spec.get("field"), spec.get("action"), spec.get("template", False)
-    if not isinstance(field, str) or not isinstance(template, bool):
-        raise ConfigError(f"{where} needs a field name and template true or false; they are {field!r} and {template!r}")
-    if action not in ACTIONS:
-        raise ConfigError(f"{where} has action {action!r}{nearest(str(action), ACTIONS) or '.'} Allowed: {', '.join(ACTIONS)}")
-    if action == ROLE and not template:
-        raise ConfigError(f"{where} has action '$role' without a template: only messages have roles. Use 'train' or 'mask'")
-    special = first and not template
-    if spec.get("add_special_tokens", special) is not special:
-        raise ConfigError(f"{where}: add_special_tokens can only be {str(special).lower()} here: a record is tokenized once, as a whole")
-    return Section(field, action, template)
-
-
-def _source(spec: Mapping[str, Any], where: str) -> Source:
-    _require_known(spec, SOURCE_KEYS, where)
-    sections, list_field = spec.get("sections"), spec.get("list_field", False)
-    if not isinstance(sections, list | tuple) or not isinstance(list_field, bool):
-        raise ConfigError(f"{where} needs an array of sections, and list_field true or false; they are {sections!r} and {list_field!r}")
-    return Source(parse_sections(sections, f"{where}.sections"), list_field)
-
-
-def _require_known(spec: object, keys: Sequence[str], where: str) -> None:
-    if not isinstance(spec, Mapping):
-        raise ConfigError(f"{where} is {spec!r}, needs a mapping with {', '.join(keys)}")
-    for key in spec:
-        if key not in keys:
-            raise ConfigError(f"{where} has no key {key!r}{nearest(str(key), keys) or '.'} Allowed: {', '.join(keys)}")

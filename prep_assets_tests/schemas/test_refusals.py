@@ -650,9 +650,9 @@ SECTION = {"field": "p", "action": "train"}
         *(
             ("sections", {"sections": sections}, message)
             for sections, message in (
-                ([{"field": "p", "action": "trane"}], r"action 'trane'; did you mean 'train'\?"),
-                ([{"feild": "p", "action": "train"}], r"no key 'feild'; did you mean 'field'\?"),
-                ([{"action": "train"}], "needs a field name"),
+                ([{"field": "p", "action": "trane"}], r"sections\.0\.action: .*'trane'.; did you mean 'train'\?"),
+                ([{"feild": "p", "action": "train"}], r"sections\.0\.feild: unknown key; did you mean 'field'\?"),
+                ([{"action": "train"}], r"sections\.0\.field: missing"),
                 ([{"field": "p", "action": "$role"}], "without a template"),
                 ([{"field": "p", "action": "mask"}], "train nothing"),
                 ([{"field": "p", "action": "value"}], "train nothing"),
@@ -665,7 +665,7 @@ SECTION = {"field": "p", "action": "train"}
             ("sections", {"sources": sources}, message)
             for sources, message in (
                 ({"chosen": sound.CHATS_IN["chosen"]}, "sources are chosen; known: chosen"),
-                ({**sound.CHATS_IN, "chosen": {"section": []}}, r"no key 'section'; did you mean 'sections'\?"),
+                ({**sound.CHATS_IN, "chosen": {"section": []}}, r"(?s)sources\.chosen:.*section: unknown key; did you mean 'sections'\?"),
                 ({**sound.CHATS_IN, "chosen": {"sections": []}}, "is empty"),
                 ({**sound.CHATS_IN, "chosen": {**sound.CHATS_IN["chosen"], "list_field": True}}, "list_field must be false"),
                 ({**group(), "responses": {"sections": [SECTION]}}, "list_field must be true"),
