@@ -1,18 +1,31 @@
-"""Finding source files: which, in which order, under which names."""
+"""Source files: patterns, folders, the hub, and the sizes of images."""
 
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
+import io
 import json
 import os
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from prep_assets.data import files as folder_module
-from prep_assets.data.files import find_files, fingerprint, pin_folder, record_id, stored_sums
-from prep_assets.errors import ConfigError, SourceError
+from prep_assets.data.blocks import ORIENTATION, resolution_of
+from prep_assets.data.files import HubAddress, find_files, fingerprint, hub_address, pin_folder, record_id, stored_sums
+from prep_assets.errors import ConfigError, Refused, SourceError, SourceUnavailable
+from prep_assets_tests.effort import examples
+from prep_assets_tests.graph.pictures import png
+
+# Finding source files: which, in which order, under which names.
 
 
 def fill(folder: Path, *names: str) -> None:
@@ -291,3 +304,249 @@ def test_links_are_followed_and_do_not_go_round(images: Path, tmp_path: Path) ->
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"no folder of images at .*nowhere"):
         pin_folder(tmp_path / "nowhere", tmp_path / "known")
+
+
+# Hub addresses, with a folder that stands in for the hub behind the real `huggingface_hub` cache layout.
+
+
+huggingface_hub = pytest.importorskip("huggingface_hub", reason="hub addresses need huggingface_hub")
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+CONTENT = {"README.md": b"# card", "dataset_infos.json": b"{}", "data/train-0.jsonl": b'{"n": 0}\n', "data/train-1.jsonl": b'{"n": 0}\n'}
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A full cache of one data set and no connection. Files of equal content are one blob there, as in a real cache."""
+    root = tmp_path / "cache" / "datasets--owner--name"
+    snapshot = root / "snapshots" / COMMIT
+    for path, data in CONTENT.items():
+        blob = root / "blobs" / hashlib.sha1(data).hexdigest()
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        blob.write_bytes(data)
+        (snapshot / path).parent.mkdir(parents=True, exist_ok=True)
+        (snapshot / path).symlink_to(blob)
+    real = huggingface_hub.snapshot_download
+
+    def offline(*args: object, **options: object) -> str:
+        return str(real(*args, **{**options, "cache_dir": root.parent, "local_files_only": True}))
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
+    return root
+
+
+class Branches(BaseHTTPRequestHandler):
+    """The hub's answer to where a branch is."""
+
+    at: ClassVar[dict[str, str]] = {}
+
+    def do_GET(self) -> None:
+        branch = self.path.rpartition("/")[2]
+        found = self.at.get(branch, "404")
+        self.send_response(200 if len(found) == 40 else int(found))
+        self.end_headers()
+        self.wfile.write(json.dumps({"id": "owner/name", "sha": found}).encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def branches(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """A hub on this machine: branch → the commit that it is at, or the status of the answer."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Branches) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setattr(Branches, "at", {})
+        yield Branches.at
+        server.shutdown()
+
+
+def names_of_hub(*patterns: str) -> list[str]:
+    return [file.name for file in find_files(patterns, Path("/nowhere"))]
+
+
+def test_an_address_has_a_full_commit_and_perhaps_a_path() -> None:
+    assert hub_address(f"hub://owner/na.me@{COMMIT}") == HubAddress("owner/na.me", COMMIT, None)
+    assert hub_address(f"hub://o/n@{COMMIT}/data/*.parquet") == HubAddress("o/n", COMMIT, "data/*.parquet")
+
+
+@pytest.mark.parametrize("revision", ["", "@main", "@0123456", f"@{COMMIT[:-1]}", f"@{COMMIT.upper()}", "/data"])
+def test_a_revision_that_may_move_is_refused(revision: str) -> None:
+    with pytest.raises(ConfigError, match="needs a full commit"):
+        hub_address(f"hub://owner/name{revision}")
+
+
+@pytest.mark.parametrize("text", ["hub://name", "hub:///name@x", f"hub://owner/name@{COMMIT}/../../etc", "hub://"])
+def test_something_else_is_no_address(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not a hub address"):
+        hub_address(text)
+
+
+def test_files_of_the_cache_are_found_offline_under_names_without_the_cache(hub: Path) -> None:
+    assert names_of_hub(f"hub://owner/name@{COMMIT}") == ["train-0.jsonl", "train-1.jsonl"]
+    assert names_of_hub(f"hub://owner/name@{COMMIT}/data/*-1.jsonl") == ["train-1.jsonl"]
+    assert names_of_hub(f"hub://owner/name@{COMMIT}/data") == ["train-0.jsonl", "train-1.jsonl"]
+    assert names_of_hub(f"hub://owner/name@{COMMIT}/data/*-1.jsonl", f"hub://owner/name@{COMMIT}/dataset_infos.json") == [
+        "data/train-1.jsonl",
+        "dataset_infos.json",
+    ]
+    (first, _) = find_files([f"hub://owner/name@{COMMIT}"], Path("/"))
+    assert Path(first.url).read_bytes() == b'{"n": 0}\n'
+
+
+def test_local_and_hub_files_of_one_domain_have_names_without_either_folder(hub: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_bytes(b"{}")
+    assert names_of_hub(f"hub://owner/name@{COMMIT}", str(tmp_path / "mine.jsonl")) == [
+        "file/mine.jsonl",
+        "hub/train-0.jsonl",
+        "hub/train-1.jsonl",
+    ]
+
+
+def test_a_saved_data_set_on_the_hub_keeps_its_order(hub: Path) -> None:
+    folder = hub / "snapshots" / COMMIT / "saved"
+    folder.mkdir()
+    for name in ("b.arrow", "a.arrow"):
+        (folder / name).write_bytes(b"x")
+    (folder / "dataset_info.json").write_text("{}")
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "b.arrow"}, {"filename": "a.arrow"}]}))
+    assert names_of_hub(f"hub://owner/name@{COMMIT}/saved") == ["b.arrow", "a.arrow"]
+
+
+def test_what_is_not_there_stops(hub: Path) -> None:
+    with pytest.raises(SourceError, match="matches no file of the data set"):
+        names_of_hub(f"hub://owner/name@{COMMIT}/*.parquet")
+    other = COMMIT[::-1]
+    with pytest.raises(SourceError, match=f"cannot fetch hub data set 'owner/name' at commit {other}.*HF_TOKEN"):
+        names_of_hub(f"hub://owner/name@{other}")
+
+
+def test_a_branch_that_is_followed_is_read_at_the_commit_that_the_hub_names(hub: Path, branches: dict[str, str]) -> None:
+    branches.update(main=COMMIT, **{"refs%2Fconvert%2Fparquet": COMMIT})
+    assert hub_address("hub://o/n@follow:refs%2Fconvert%2Fparquet/data") == HubAddress("o/n", None, "data", "refs/convert/parquet")
+    for branch in ("main", "refs%2Fconvert%2Fparquet"):
+        assert names_of_hub(f"hub://owner/name@follow:{branch}/data") == ["train-0.jsonl", "train-1.jsonl"]
+    branches["main"] = COMMIT[::-1]
+    with pytest.raises(SourceError, match=f"at commit {COMMIT[::-1]}"):
+        names_of_hub("hub://owner/name@follow:main")
+    with pytest.raises(ConfigError, match="To take whatever a branch holds, today and tomorrow, write @follow:main"):
+        hub_address("hub://owner/name@main")
+
+
+def test_a_hub_that_does_not_answer_is_no_old_commit_of_a_branch(
+    hub: Path, branches: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (hub / "refs").mkdir()
+    (hub / "refs" / "main").write_text(COMMIT)  # what the cache remembers
+    branches["main"] = "503"
+    with pytest.raises(SourceUnavailable, match=r"cannot look at branch 'main' of the hub data set 'owner/name'.*503"):
+        names_of_hub("hub://owner/name@follow:main")
+    with pytest.raises(SourceError, match=r"404|Not Found") as gone:
+        names_of_hub("hub://owner/name@follow:other")
+    assert not isinstance(gone.value, SourceUnavailable)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(SourceUnavailable, match="cannot look at branch 'main'"):
+        names_of_hub("hub://owner/name@follow:main")
+
+
+def test_what_is_not_in_the_cache_is_looked_at_without_a_download(hub: Path, branches: dict[str, str]) -> None:
+    branches["main"] = COMMIT
+    [one, two] = find_files(["hub://owner/name@follow:main"], Path("/"), fetch=False)
+    assert Path(one.url).is_file() and (one.listed, two.name) == ("", "train-1.jsonl")
+    branches["main"] = COMMIT[::-1]
+    [pattern] = find_files(["hub://owner/name@follow:main"], Path("/"), fetch=False)
+    assert (pattern.url, pattern.listed) == ("hub://owner/name@follow:main", f"commit={COMMIT[::-1]}")
+
+
+# The resolution of an image from its header, compared with the picture that transformers loads.
+
+
+Image = pytest.importorskip("PIL.Image")
+
+
+def picture(kind: str, width: int = 7, height: int = 3, orientation: int | None = None) -> bytes:
+    file = io.BytesIO()
+    exif = Image.Exif()
+    if orientation is not None:
+        exif[ORIENTATION] = orientation
+    more = {} if kind in ("GIF", "BMP") else {"exif": exif}
+    Image.new("RGB", (width, height)).save(file, kind, **more)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("orientation", [None, *range(1, 9)])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
+def test_it_is_that_of_the_picture_that_a_processor_gets(kind: str, orientation: int | None, tmp_path: Path) -> None:
+    from transformers.image_utils import load_image
+
+    path = tmp_path / "picture"
+    path.write_bytes(picture(kind, orientation=orientation))
+    assert resolution_of(path) == load_image(str(path)).size
+
+
+def test_no_pixel_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, photo = tmp_path / "picture", picture("JPEG", orientation=6)
+    monkeypatch.setattr(Image.Image, "load", lambda _: pytest.fail("decoded"))
+    for content, size in ((png(9000, 5000, orientation=8), (5000, 9000)), (photo, (3, 7))):
+        path.write_bytes(content)
+        assert resolution_of(path) == size
+
+
+@pytest.mark.parametrize("content", [b"", b"no picture", picture("PNG")[:20], picture("TIFF"), png(1 << 30, 1 << 30), png(0, 9)])
+def test_what_has_none_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "picture"
+    path.write_bytes(content)
+    with pytest.raises(Refused, match=r"unreadable_image: .* needs one of PNG, JPEG"):
+        resolution_of(path)
+
+
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(kind=st.sampled_from(["PNG", "JPEG", "WEBP", "GIF", "BMP"]), data=st.data())
+def test_damaged_headers_are_read_or_refused(kind: str, data: st.DataObject, tmp_path: Path) -> None:
+    content = bytearray(picture(kind, orientation=6))
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path / "picture"
+    path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    try:
+        width, height = resolution_of(path)
+    except Refused as refused:
+        assert refused.reason == "unreadable_image"
+    else:
+        assert width > 0 and height > 0
+
+
+# Every real file loads with as many rows as an independent count finds.
+
+
+Read = Callable[..., tuple[list[Any], list[Any]]]
+
+PATTERNS = ["gsm8k/*.jsonl", "hh_rlhf/*.gz", "llama_factory", "moss/*.jsonl"]
+
+
+def rows_of(path: Path) -> list[Any]:
+    """The rows by the standard library alone."""
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    text = data.decode("utf-8-sig")
+    if path.suffix == ".json":
+        return list(json.loads(text))
+    lines = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
+    return [{"text": line} for line in lines] if path.suffix == ".txt" else [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_rows_and_content(real_data: Path, read: Read, pattern: str) -> None:
+    files = find_files([pattern], real_data)
+    assert files
+    for file in files:
+        records, refused = read(file)
+        assert not refused, file.name
+        assert [r.payload for r in records] == rows_of(Path(file.url)), file.name
+
+
+def test_the_documented_counts(real_data: Path, read: Read) -> None:
+    expected = {"gsm8k/train.jsonl": 7473, "hh_rlhf/harmless_base_1500.jsonl.gz": 1500, "llama_factory/identity.json": 91}
+    expected |= {"moss/conversations.jsonl": 840, "llama_factory/v1_sft_demo.jsonl": 500, "llama_factory/mllm_demo.json": 6}
+    found = {name: len(read(find_files([name], real_data)[0])[0]) for name in expected}
+    assert found == expected

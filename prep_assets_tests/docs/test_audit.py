@@ -41,7 +41,7 @@ SILENT: Mapping[str, tuple[str, ...]] = {
     "W17 verl's verifier": ("exports/test_verl.py::def test_each_row_keeps_its_verifier",),
     "W18 bad answers": ("schemas/test_view.py::Audit W18:", "graph/test_schemas.py::Audit W18:"),
     "W19 columns without a word": ("schemas/test_view.py::and W19:", "schemas/test_refusals.py::Audit W19:"),
-    "W20 reasoning twice": ("text/test_reasoning.py::Audit W20:",),
+    "W20 reasoning twice": ("text/test_rendering.py::Audit W20:",),
     "W21 collators": (
         "training/test_collate.py::def test_rows_of_several_documents_are_not_padded",
         "training/test_collate.py::def test_padding_free_has_transformers_names",
@@ -51,13 +51,13 @@ SILENT: Mapping[str, tuple[str, ...]] = {
 }
 IGNORED: Mapping[str, tuple[str, ...]] = {
     "max_tokens_per_shard": (
-        "config/test_meaning.py::output: {max_tokens_per_shard: 9}",
+        "config/test_config.py::output: {max_tokens_per_shard: 9}",
         'graph/walked_options.py::"output.max_tokens_per_shard"',
     ),
-    "dtype": ("config/test_meaning.py::output: {dtype: int64}", 'graph/walked_options.py::"output.dtype"'),
-    "min_chars, max_chars": ("config/test_meaning.py::preprocessing.min_chars: unknown key",),
-    "packing.overlong": ("config/test_meaning.py::strategy: concat, overlong", "config/test_meaning.py::strategy: bfd_split, overlong"),
-    "truncation_keeps_stop": ("config/test_meaning.py::truncation: turns\\ntruncation_keeps_stop",),
+    "dtype": ("config/test_config.py::output: {dtype: int64}", 'graph/walked_options.py::"output.dtype"'),
+    "min_chars, max_chars": ("config/test_config.py::preprocessing.min_chars: unknown key",),
+    "packing.overlong": ("config/test_config.py::strategy: concat, overlong", "config/test_config.py::strategy: bfd_split, overlong"),
+    "truncation_keeps_stop": ("config/test_config.py::truncation: turns\\ntruncation_keeps_stop",),
     "several chat templates": ("tokenization/test_load.py::def test_of_several_chat_templates_one_is_named",),
 }
 LIVED: Mapping[str, tuple[str, ...]] = {
@@ -172,7 +172,7 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "leaves nothing that can be read": ("stores/test_harnesses.py::def test_some_calls_are_killed_or_fail",),
         "whatever the worker, the folder, the hash seed": (
             "graph/test_workers.py::def test_a_worker_that_is_killed_in_the_middle_changes_no_byte",
-            "make_samples/test_regeneration.py::def test_two_processes_with_other_hash_seeds",
+            "make_samples/test_make_samples.py::def test_two_processes_with_other_hash_seeds",
         ),
         "which row of which file": ("explain/test_trace.py::def test_a_token_is_found_in_the_raw_row",),
         "with nothing written": ("explain/test_diff.py::def test_what_is_predicted_is_what_a_rebuild_changes",),

@@ -35,7 +35,7 @@ from prep_assets_tests.graph.workspaces import build, build_all, copy_of, domain
 # No option is accepted and ignored: each field of each family's configuration changes what is built from a fitting input, or what is done.
 #
 # An option that is on or off, or one of some words, is shown by another value. Every other has an entry in `SHOWN`, and so has one that means something
-# beside other options only. What means nothing beside other options is refused: `config/test_meaning.py`.
+# beside other options only. What means nothing beside other options is refused: `config/test_config.py`.
 
 
 @pytest.fixture(scope="module")

@@ -111,7 +111,7 @@ def _reader(workspace: Workspace, family: str) -> Any:
         return str(caught.value)
 
 
-MEANS_NOTHING = "prep_assets_tests/config/test_meaning.py::test_an_option_of_a_domain_that_means_nothing_is_refused"
+MEANS_NOTHING = "prep_assets_tests/config/test_config.py::test_an_option_of_a_domain_that_means_nothing_is_refused"
 IDS = {"domains.*.files": ["@ids.jsonl"], "domains.*.schema": "tokenized"}
 
 
@@ -153,7 +153,7 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
         "tokenizer": By("@fewer_merges"),
         "tokenizer_revision": Doing("0" * 40, _from_hub, {"tokenizer": "somebody/something"}),
         "tokenizer_loader": Doing("transformers", _reader),
-        "tokenizer_class": Elsewhere("prep_assets_tests/tokenization/test_code_tokenizer.py::test_stores_hold_its_own_encoding"),
+        "tokenizer_class": Elsewhere("prep_assets_tests/tokenization/test_vocabulary.py::test_stores_hold_its_own_encoding"),
         "pad_vocab_to": By(70_000, {"output.dtype": "auto"}),
         "domains.*.files": By([second[family]]),
         "domains.*.schema": By(other, lines, stops="walk_schemas" if lines else ""),
@@ -300,7 +300,7 @@ SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
         "domains.*.image_dir": Elsewhere(MEANS_NOTHING),
         **dict.fromkeys(
             ("pad_vocab_to", "output.storage_format", "output.dtype", "output.max_tokens_per_shard", "engine"),
-            Elsewhere("prep_assets_tests/config/test_meaning.py::test_an_option_that_means_nothing_is_refused"),
+            Elsewhere("prep_assets_tests/config/test_config.py::test_an_option_that_means_nothing_is_refused"),
         ),
         "test_fraction": By(0.4),
     },

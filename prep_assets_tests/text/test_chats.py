@@ -1,0 +1,323 @@
+"""Chats in columns: outlines and texts, what is found in many texts at once, and strings in bytes."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from prep_assets.samples import ASSISTANT, TOOL, TOOL_CALL, USER, PlainChat, Region, Sample, Tokenized, Turn, changed, turn
+from prep_assets.text.chats import MOST_BLANKS, ByteSearch, ChatColumns, Outline, OutlinedSample, outline_of, outlined, plain_chat
+from prep_assets_tests.effort import examples
+from prep_assets_tests.masks.test_shaped_batches import ACTS, TOOLS, rich_chats
+
+# Samples as an outline and texts.
+
+
+def asks(*regions: Region, tools: Any = (), **more: Any) -> Sample:
+    return Sample((turn(USER, "Hi"), Turn(ASSISTANT, regions or (Region("text", "Well"),))), tools, **more)
+
+
+def call(**parts: Any) -> Region:
+    return Region(TOOL_CALL, json.dumps({"name": "get", "arguments": {"x": "é"}} | parts))
+
+
+def test_what_is_a_text_and_what_is_not() -> None:
+    sample = Sample(
+        (
+            turn(USER, " So?\n"),
+            Turn(ASSISTANT, (Region("thinking", "Hm", 0.5), Region("text", "\t"), call(id="c1"), call(arguments={}))),
+            Turn(TOOL, (Region("text", "x x"),), "get", "c1"),
+        ),
+        TOOLS,
+    )
+    found = outlined(sample)
+    assert found is not None
+    tool = json.dumps(TOOLS[0], ensure_ascii=False)
+    assert found.texts == (tool, "So?", "Hm", "c1", "get", '{"x": "é"}', "get", "get", "c1", "x x")
+    form = found.form
+    assert (form.size, form.json, form.tools) == (10, (0, 5), 1)
+    assert form.turns == (
+        (USER, False, False, (("text", None, (" ", "\n")),)),
+        (
+            ASSISTANT,
+            False,
+            False,
+            (
+                ("thinking", 0.5, ("", "")),
+                ("text", None, ("\t",)),
+                (TOOL_CALL, None, ("id", "name", "arguments")),
+                (TOOL_CALL, None, ("name",)),
+            ),
+        ),
+        (TOOL, True, True, (("text", None, ("", "")),)),
+    )
+    again = form.sample(found.texts)
+    assert again.turns[0] == sample.turns[0] and again.turns[2] == sample.turns[2] and again.tools == sample.tools
+    assert [json.loads(region.text) for region in again.turns[1].regions[2:]] == [
+        {"id": "c1", "name": "get", "arguments": {"x": "é"}},
+        {"name": "get", "arguments": {}},
+    ]
+    assert outline_of(form) is form
+
+
+def test_the_outline_of_a_plain_chat_takes_any_texts() -> None:
+    sample = Sample((turn(USER, " Hi\n"), turn(ASSISTANT, "")))
+    chat = plain_chat(sample)
+    assert chat is not None and chat.roles == (USER, ASSISTANT) and chat.sample() == sample
+    outline = outline_of(chat.roles)
+    assert (outline.size, outline.json, outline.tools, outline.sample(chat.texts)) == (2, (), 0, sample)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        asks(Region("image", "x.png")),
+        asks(Region("text", "a", drop=True)),
+        asks(Region("text", "a", attend=False)),
+        asks(Region(TOOL_CALL, "{}")),
+        asks(Region(TOOL_CALL, "{")),
+        asks(Region(TOOL_CALL, "[]")),
+        asks(call(arguments="{}")),
+        asks(call(name="")),
+        asks(call(name=" get")),
+        asks(call(id=7)),
+        asks(Region("text", "a" + " " * (MOST_BLANKS + 1))),
+        asks(Region("text", " " * (MOST_BLANKS + 1))),
+        asks(tools=({},)),
+        asks(tools=({"a": {1}},)),
+        asks(label=True),
+        asks(documents=({"text": "a"},)),
+        asks(template_options={"thinking": True}),
+        asks(tokenized=Tokenized((1,), (1.0,))),
+        Sample((Turn(USER, (Region("text", "Hi"),), "Ann "),)),
+        Sample((Turn(USER, (Region("text", "Hi"),), None, ""),)),
+        Sample((turn(USER, " "),)),
+    ],
+)
+def test_what_has_no_outline(sample: Sample) -> None:
+    assert outlined(sample) is None
+
+
+def test_white_space_up_to_a_limit() -> None:
+    for text in (" " * MOST_BLANKS + "a", "a" + " " * MOST_BLANKS):
+        sample = asks(Region("text", text))
+        found = outlined(sample)
+        assert found is not None and found.form.sample(found.texts) == sample
+
+
+def test_another_outline_where_anything_but_a_text_differs() -> None:
+    forms = set()
+    for other in (
+        ACTS,
+        changed(ACTS, tools=()),
+        changed(ACTS, tools=TOOLS * 2),
+        changed(ACTS, turns=ACTS.turns[:-1]),
+        changed(ACTS, turns=(changed(ACTS.turns[0], name="Ann"), *ACTS.turns[1:])),
+        changed(ACTS, turns=(changed(ACTS.turns[0], tool_call_id="Ann"), *ACTS.turns[1:])),
+        changed(ACTS, turns=(turn(USER, "Read it.\n"), *ACTS.turns[1:])),
+        changed(ACTS, turns=(Turn(USER, (Region("text", "Read it.", 1.0),)), *ACTS.turns[1:])),
+        changed(ACTS, turns=(Turn(USER, (Region("thinking", "Read it."),)), *ACTS.turns[1:])),
+        changed(ACTS, turns=(turn("system", "Read it."), *ACTS.turns[1:])),
+    ):
+        found = outlined(other)
+        assert found is not None
+        forms.add(found.form)
+    assert len(forms) == 10
+    same = outlined(changed(ACTS, turns=(turn(USER, "Write it."), *ACTS.turns[1:])))
+    assert same is not None and same.form in forms
+
+
+def in_full(sample: Sample) -> tuple[Any, ...]:
+    """The sample with its calls as JSON; an id that is not there and one that is blank are the same to every reader."""
+    turns = [
+        changed(
+            own,
+            regions=tuple(
+                changed(each, text=json.dumps(json.loads(each.text))) if each.kind == TOOL_CALL else each for each in own.regions
+            ),
+        )
+        for own in sample.turns
+    ]
+    return turns, sample.tools
+
+
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
+@given(rich_chats())
+def test_outline_and_texts_are_the_sample(sample: Sample) -> None:
+    found = outlined(sample)
+    if found is not None:
+        assert in_full(found.form.sample(found.texts)) == in_full(sample)
+        assert len(found.texts) == found.form.size and all(text == text.strip() != "" for text in found.texts)
+
+
+# What is found of many texts at once is what each of them says alone.
+
+
+ASKED = (USER, ASSISTANT)
+NONE = PlainChat((), ())
+
+
+WHITE = "".join(character for character in map(chr, range(0x3001)) if character.isspace())
+
+
+def chat(*texts: str) -> PlainChat:
+    return PlainChat((USER,) * len(texts), texts)
+
+
+def test_suspects_among_many() -> None:
+    plain, half = PlainChat(ASKED, ("a", "b")), PlainChat(ASKED, ("a", "b\ud800"))
+    closes, typed = PlainChat(ASKED, ("a</think>", "b")), PlainChat(ASKED, ("a", "<|im_end|>"))
+    apart, first, last = PlainChat(ASKED, ("a</thi", "nk>")), chat("</think> a", "b"), chat("a", "</think>")
+    texts = ChatColumns.of([plain, None, plain, half, plain, closes, NONE, apart, typed, plain, first, last])
+    search = ByteSearch(["</think>", "<|im_end|>"])
+    assert np.flatnonzero(texts.holding(search)).tolist() == [3, 5, 7, 8, 10, 11], "what stands across two texts counts"
+    assert texts.holding(search).dtype == texts.sampled(3).dtype == np.bool_
+    assert np.flatnonzero(ChatColumns.of([first, plain]).holding(search)).tolist() == [0]
+    for some in ([], [None], [NONE]):
+        assert ChatColumns.of(some).holding(search).tolist() == [False] * len(some)
+
+
+@given(st.lists(st.none() | st.lists(st.text("a \n\0\x7fé中\u200b" + WHITE, max_size=3), max_size=3), max_size=8), st.booleans())
+def test_edges_and_blanks_are_those_of_each_text(listed: list[list[str] | None], as_strings: bool) -> None:
+    columns = ChatColumns.of([None if each is None else chat(*each) for each in listed])
+    columns = columns if as_strings else replace(columns, texts=None)
+    some = [each or () for each in listed]
+    blank, edged = columns.white()
+    assert edged.tolist() == [any(text != text.strip() for text in each) for each in some]
+    assert blank.tolist() == [not each or not all(map(str.strip, each)) for each in some]
+    assert len(columns) == len(listed)
+    assert [columns.own(number) for number in range(len(listed))] == list(map(list, some))
+    kinds = [None if number < 0 else columns.kinds[number] for number in columns.kind]
+    assert kinds == [None if each is None else chat(*each).roles for each in listed]
+    assert len({*columns.kinds}) == len(columns.kinds)
+
+
+def test_half_a_pair_is_kept() -> None:
+    columns = ChatColumns.of([chat("a\ud800", "b")])
+    assert columns.data == b"a\xed\xa0\x80b"
+    assert replace(columns, texts=None).own(0) == columns.own(0) == ["a\ud800", "b"]
+
+
+def test_one_chat_in_so_many_by_its_last_text() -> None:
+    chats = [chat(*"ab"[: number % 3], f"{number} \u00e9") for number in range(40)]
+    alone = [zlib.crc32(each.texts[-1].encode()) % 3 == 0 for each in chats]
+    assert {*alone} == {True, False} and 5 < sum(alone) < 25
+    assert ChatColumns.of([*chats, None, NONE]).sampled(3).tolist() == [*alone, False, False]
+
+
+@given(
+    st.lists(
+        st.lists(st.none() | st.lists(st.sampled_from(["a", " b", "", "\u3000", "x</think>"]), max_size=3), max_size=5),
+        min_size=1,
+        max_size=4,
+    ),
+    st.data(),
+)
+def test_joined_and_taken_chats_are_the_same_chats(parts: list[list[list[str] | None]], data: st.DataObject) -> None:
+    made = [[None if each is None else chat(*each) for each in part] for part in parts]
+    every = [each for part in made for each in part]
+    which = sorted(data.draw(st.sets(st.sampled_from(range(len(every)))))) if every else []
+    strings = data.draw(st.booleans())
+    whole = ChatColumns.joined([columns if strings else replace(columns, texts=None) for columns in map(ChatColumns.of, made)])
+    found, expected = whole.taken(np.array(which, np.int64)), ChatColumns.of([every[at] for at in which])
+    search = ByteSearch(["</think>"])
+    assert [found.own(at) for at in range(len(found))] == [expected.own(at) for at in range(len(expected))]
+    assert [each.tolist() for each in (*found.white(), found.sampled(2), found.holding(search))] == [
+        each.tolist() for each in (*expected.white(), expected.sampled(2), expected.holding(search))
+    ]
+    kinds = [[None if number < 0 else columns.kinds[number] for number in columns.kind] for columns in (found, expected)]
+    assert kinds[0] == kinds[1]
+    assert found.only(found.kind > 0).kind.tolist() == [kind if kind > 0 else -1 for kind in found.kind.tolist()]
+
+
+def test_strings_that_are_at_hand_are_not_decoded() -> None:
+    one, other = (ChatColumns.of([chat(text)]) for text in ("a long text", "another"))
+    both = ChatColumns.joined([one, other])
+    assert both.own(1)[0] is other.own(0)[0] and list(both.texts or ()) == ["a long text", "another"]
+    assert ChatColumns.joined([one, replace(other, texts=None)]).texts is None
+    assert ChatColumns.joined([ChatColumns.of([None]), one]).kind.tolist() == [-1, 0]
+
+
+def test_chats_with_an_outline_are_of_its_kind() -> None:
+    other = OutlinedSample(Outline(1, (), 0, ()), ("x",))
+    columns = ChatColumns.of([chat("a"), other, other])
+    assert columns.kinds == [(USER,), other.form] and columns.kind.tolist() == [0, 1, 1] and columns.own(2) == ["x"]
+
+
+def test_chats_of_which_only_the_texts_are_known() -> None:
+    columns = ChatColumns.of_texts(b"a b", np.array([0, 1, 2, 3]), np.array([0, 2, 2, 3]))
+    assert [columns.own(at) for at in range(len(columns))] == [["a", " "], [], ["b"]]
+    assert columns.kind.tolist() == [-1] * 3 and list(columns.kinds) == [] and columns.texts is None
+    assert columns.kind.dtype == np.int64
+    assert columns.white()[0].tolist() == [True, True, False]
+
+
+# Strings are found exactly where `bytes.find` finds them, whatever bytes are rare.
+
+
+CHARACTERS = "<|>a/\0é中\u0fff\ud7ff"
+
+
+def places_of(strings: list[str], data: bytes) -> list[int]:
+    return sorted({*ByteSearch(strings).places(data).tolist()})
+
+
+def by_hand(strings: list[str], data: bytes) -> list[int]:
+    """All places, those that overlap as well, of the strings that hold no other."""
+    some = [each.encode() for each in strings]
+    least = [each for each in some if not any(other in each and other != each for other in some)]
+    return sorted({found.start() for each in least for found in re.finditer(b"(?=" + re.escape(each) + b")", data)})
+
+
+@given(
+    st.lists(st.text(CHARACTERS, min_size=1, max_size=4), max_size=5),
+    st.lists(st.text(CHARACTERS, max_size=6), max_size=30),
+    st.integers(0, 70),
+)
+def test_places_are_those_of_a_regular_expression(strings: list[str], parts: list[str], repeated: int) -> None:
+    data = ("".join(parts) * repeated).encode()
+    assert places_of(strings, data) == by_hand(strings, data)
+
+
+@pytest.mark.parametrize(
+    ("strings", "data", "places"),
+    [
+        (["<e>"], b"<e><e><e", [0, 3]),
+        (["<e>", "<e>>"], b"<e>>", [0]),
+        (["b<"], b"<b<", [1]),
+        (["ab", "b<"], b"ab<b", [0, 1]),
+        (["aa"], b"aaa", [0, 1]),
+        (["abc"], b"bc ab", []),
+        (["abc"], b"c ab", []),
+        (["a"], b"", []),
+        ([], b"abc", []),
+    ],
+)
+def test_places_by_hand(strings: list[str], data: bytes, places: list[int]) -> None:
+    assert places_of(strings, data) == places
+
+
+@pytest.mark.parametrize("text", ["\ud800", "\udbff", "\udc00", "\udfff"])
+def test_half_a_surrogate_pair(text: str) -> None:
+    assert places_of(["x"], f"é{text}".encode("utf-8", "surrogatepass")) == [2]
+    assert places_of(["x"], f"{text}\0x".encode("utf-8", "surrogatepass")) == [0, 4]
+
+
+def test_what_borders_on_surrogates_is_none() -> None:
+    assert places_of([], "\ud7ff\ue000 í中".encode()) == []
+    assert places_of([], b"\xed") == [] and places_of([], b"\xed\x9f") == []
+    assert places_of([], b"\xed\xa0") == [0], "it begins as half of a pair does"
+
+
+def test_the_rarest_byte_is_looked_at_first() -> None:
+    """Whatever stands often in the data costs no more than any other byte."""
+    assert places_of(["<|x|>"], b"<" * 1000 + b"<|x|>" + b"|" * 2000) == [1000]
+    assert places_of(["<|x|>"], b"|" * 1000 + b"<|x|>" + b"x" * 2000) == [1000]
