@@ -31,19 +31,20 @@ from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import Check, FromLines, Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.groups import conversation_of, conversations, splits
-from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of
+from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of, weighted
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answer_chat, answers_derivation
 from prep_assets.proofs.derive import MaskOptions, derive, examples_again
 from prep_assets.proofs.groups import Rollout, Scores, Stepwise, check_rewards, check_sampled, check_steps
 from prep_assets.proofs.mask import Conversation, IdentityProof, Left, MaskProof, Row, Truncation, left_of, prove_identity, prove_masks
+from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns
 from prep_assets.proofs.rows import check_records
-from prep_assets.proofs.second_reading import MessageRows, Messages, group_again, read_again, utf8_of
+from prep_assets.proofs.second_reading import group_again, read_again
 from prep_assets.proofs.selection import Selected
 from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.samples import ASSISTANT, USER, Group, PlainChat, Sample, changed
 from prep_assets.schemas.reader import PlainMessages
-from prep_assets.stores.arrays import compress, equals, in_arrow, take
+from prep_assets.stores.arrays import compress, equals, take
 from prep_assets.stores.groups import STEP_ENDS, STEP_REWARDS, GroupStore, open_groups
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.chats import Chat, ChatColumns, outlined, plain_chat
@@ -102,10 +103,6 @@ class Conversations(Derivation):
         """Return the sources of rows, for the stream of a side; `identity` maps an index to an id."""
         raise NotImplementedError
 
-    def columns(self, side: str, rows: MessageRows) -> ChatColumns | None:
-        """Return the chats of rows in columns; `None` where more than their texts is read."""
-        raise NotImplementedError
-
     def sample(self, chat: PlainChat) -> Sample:
         """Return the sample that a build renders for a chat in columns."""
         raise NotImplementedError
@@ -120,7 +117,8 @@ class Conversations(Derivation):
         side = name.rpartition("/")[2]
         for stored in stored_rows(self.store, stream, name, blocks=blocks):
             numbers = list(map(int, chosen[stored.first : stored.first + len(stored.rows)]))
-            yield self._of_rows(side, numbers, stored.payloads, self.identity(stored))
+            identity = self.identity(stored)
+            yield self.of_sources(numbers, self.read(side, stored.payloads, identity), identity)
 
     def _chosen(self, name: str, only: Sequence[int] | None) -> tuple[TokenStore, Sequence[int] | npt.NDArray[np.int64]]:
         """Return a stream, or its chosen records, and their numbers."""
@@ -130,18 +128,6 @@ class Conversations(Derivation):
         rows = np.cumsum(stream.begins_row)
         chosen = np.flatnonzero(np.isin(rows, rows[np.asarray(only, np.int64)]))
         return replace(stream, ends=stream.ends[chosen], file=stream.file[chosen], row=stream.row[chosen]), chosen
-
-    def _of_rows(
-        self, side: str, numbers: Sequence[int], payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]
-    ) -> Examples:
-        columns = self.columns(side, payloads) if isinstance(payloads, MessageRows) else None
-        if columns is None:
-            return self.of_sources(numbers, self.read(side, payloads, identity), identity)
-
-        def source(at: int) -> Source:
-            return self.read(side, [payloads[at]], lambda _: identity(at))[0]
-
-        return Examples(numbers, columns, source, identity)
 
     def of_sources(self, numbers: Sequence[int], sources: Sequence[Source], identity: Callable[[int], str]) -> Examples:
         """Return the batch of records whose sources have been read."""
@@ -261,33 +247,6 @@ def _record(block: Iterable[Examples], at: int) -> tuple[str, Source]:
     return batch.identity(at), batch.source(at)
 
 
-def chat_columns(
-    roles: Any, texts: Any, first: npt.NDArray[np.int64], role_of: Callable[[str], str | None], accepts: Callable[[tuple[str, ...]], bool]
-) -> ChatColumns:
-    """Return the chats of messages in columns. A chat whose roles are not accepted has no kind.
-
-    Args:
-        roles, texts: Arrow string columns of all messages.
-        first: int64[n + 1], number of the first message of each chat, and the total.
-        role_of: tag → role; `None` for an unknown tag.
-    """
-    tags = roles.dictionary_encode()
-    names = [role_of(tag) or "" for tag in tags.dictionary.to_pylist()]
-    codes, borders = np.asarray(tags.indices, np.int32).tobytes(), (4 * first).tolist()
-    numbers: dict[bytes, int] = {}
-    kinds: list[tuple[str, ...]] = []
-    kind = np.empty(len(first) - 1, np.int64)
-    for chat, (low, high) in enumerate(pairwise(borders)):
-        pattern = codes[low:high]
-        if pattern not in numbers:
-            chat_roles = tuple(names[code] for code in np.frombuffer(pattern, np.int32).tolist())
-            accepted = bool(chat_roles) and all(chat_roles) and accepts(chat_roles)
-            numbers[pattern] = len(kinds) if accepted else -1
-            kinds += [chat_roles] if accepted else []
-        kind[chat] = numbers[pattern]
-    return ChatColumns(kinds, kind, *utf8_of(texts), first[:-1], np.diff(first))
-
-
 class Chats(Conversations):
     """What the chats of an SFT store must have become."""
 
@@ -311,12 +270,22 @@ class Chats(Conversations):
         return treat(read_again(self._images(sample), self.store.recipe, shown=self.template.shows_thinking), self._stripped, "strip")[0]
 
     def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
-        """Convert the rows with their schema."""
-        numbered = enumerate(zip(self._convert.rows(payloads), payloads, strict=True))
-        return [
-            example if type(example) is PlainChat else self._tokenized_again(as_example(example, identity(at), Sample), payload)
-            for at, (example, payload) in numbered
-        ]
+        """Convert the rows with their schema, apart from those that hold plain messages and nothing else."""
+        read = list(map(self._plain_row, payloads))
+        left = [at for at, chat in enumerate(read) if chat is None]
+        for at, example in zip(left, self._convert.rows([payloads[at] for at in left]), strict=True):
+            is_plain = type(example) is PlainChat
+            read[at] = example if is_plain else self._tokenized_again(as_example(example, identity(at), Sample), payloads[at])
+        return read
+
+    def _plain_row(self, payload: Mapping[str, Any]) -> Source | None:
+        """The chat of a row by a second reading; `None` where only the schema can say."""
+        plain = self._convert.plain(payload)
+        if not isinstance(plain, PlainMessages):
+            return None
+        turns = plain_turns(payload[plain.messages_key], plain.role_key, plain.content_key)
+        roles = tuple([plain.roles.get(tag, "") for tag in turns[0]]) if turns else ()
+        return PlainChat(roles, turns[1]) if turns and all(roles) and plain.accepts(roles) else None
 
     def _tokenized_again(self, sample: Sample, payload: Mapping[str, Any]) -> Sample:
         """Return a sample ready to render; a pretokenized one gets the ids of a second reading of its row."""
@@ -324,15 +293,6 @@ class Chats(Conversations):
         if sample.tokenized is not None and again is not None:
             sample = changed(sample, tokenized=changed(sample.tokenized, ids=tuple(again[0]), weights=tuple(again[1])))
         return self.treated(sample)
-
-    def columns(self, side: str, rows: MessageRows) -> ChatColumns | None:
-        """Columns where the schema reads messages only."""
-        plain = self._convert.plain(rows[0]) if len(rows) else None
-        if not isinstance(plain, PlainMessages):
-            return None
-        [messages] = rows.lists
-        assert isinstance(messages, Messages)
-        return chat_columns(messages.roles, messages.texts, messages.first, plain.roles.get, plain.accepts)
 
     def examples(self, name: str, only: Sequence[int] | None = None, blocks: Iterator[Selected] | None = None) -> Iterator[Examples]:
         """See `Conversations.examples`; with ``expand: turns`` a row may give several records."""
@@ -370,27 +330,15 @@ class Sides(Conversations):
 
     def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
         """A prompt and one answer to it."""
-        shown = self._template.shows_thinking
-        return [read_again(pair_sample(payload, side), self.store.recipe, shown=shown) for payload in payloads]
+        return [_plain_side(payload, side) or self._again(pair_sample(payload, side)) for payload in payloads]
 
-    def columns(self, side: str, rows: MessageRows) -> ChatColumns:
-        """Columns for pairs whose answer is a single assistant turn."""
-        import pyarrow as pa
+    def sample(self, chat: PlainChat) -> Sample:
+        """Only the answer, the last turn, is trained."""
+        *prompt, answer = chat.sample().turns
+        return self._again(Sample((*(weighted(turn, 0.0) for turn in prompt), weighted(answer, 1.0))))
 
-        prompt, answer = rows.lists[0], rows.lists[rows.fields.columns.index(side)]
-        asked, answered = np.diff(prompt.first), np.diff(answer.first)
-        count = int(prompt.first[-1])
-        order = np.empty(count + int(answer.first[-1]), np.int64)
-        order[np.arange(count) + np.repeat(answer.first[:-1], asked)] = np.arange(count)
-        order[np.arange(len(order) - count) + np.repeat(prompt.first[1:], answered)] = np.arange(count, len(order))
-        texts = pa.concat_arrays([prompt.texts, answer.texts]).take(in_arrow(order))
-        role_columns = [
-            turns.roles if isinstance(turns, Messages) else pa.repeat(pa.scalar(role), len(rows))
-            for turns, role in ((prompt, USER), (answer, ASSISTANT))
-        ]
-        roles = pa.concat_arrays(role_columns).take(in_arrow(order))
-        first = np.concatenate([[0], np.cumsum(asked + answered)])
-        return chat_columns(roles, texts, first, str, lambda roles: roles[-1] == ASSISTANT).only(answered == 1)
+    def _again(self, sample: Sample) -> Sample:
+        return read_again(sample, self.store.recipe, shown=self._template.shows_thinking)
 
     def plain(self, sample: Sample) -> PlainChat | None:
         """A conversation of which only the last turn is trained."""
@@ -399,6 +347,15 @@ class Sides(Conversations):
     def identity(self, stored: StoredRows) -> Callable[[int], str]:
         """Records are named by their lines."""
         return lambda at: f"line {stored.rows[at]}"
+
+
+def _plain_side(row: Mapping[str, Any], side: str) -> PlainChat | None:
+    """A prompt with an answer of one turn of an assistant, by a second reading; `None` for any other row."""
+    prompt = plain_turns(row["prompt"], role=USER) if row.keys() <= PLAIN_PAIR else None
+    answer = plain_turns(row[side], role=ASSISTANT) if prompt else None
+    if prompt is None or answer is None or answer[0] != (ASSISTANT,):
+        return None
+    return PlainChat(prompt[0] + answer[0], prompt[1] + answer[1])
 
 
 def fresh_render(identity: str, ids: Any, sample: Sample, template: ChatTemplate, *, allowed: bool = False) -> Conversation:

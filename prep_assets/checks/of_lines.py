@@ -30,12 +30,9 @@ from prep_assets.proofs.merged import Asked, MergedRows, check_merged_lines, che
 from prep_assets.proofs.plain_reading import Texts, pair_line, plain_texts
 from prep_assets.proofs.rows import (
     CONVERTED,
-    Alike,
-    Bools,
     Compared,
     Converted,
     Line,
-    are_lines,
     as_number,
     check_golds,
     check_lines,
@@ -46,7 +43,6 @@ from prep_assets.proofs.rows import (
     stands_in,
     worked_out,
 )
-from prep_assets.proofs.second_reading import MessageRows, Messages
 from prep_assets.proofs.selection import Selected
 from prep_assets.proofs.verdict import Verdict, combined
 from prep_assets.samples import Prompt
@@ -57,7 +53,6 @@ from prep_assets.stores.groups import PROMPTS, STREAMS, GroupStore, open_groups
 from prep_assets.stores.lines import INDEX_FIELDS, Lines, open_lines
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
-from prep_assets.text.chats import ByteSearch
 
 # Lines of a JSONL store of one domain, joined with their source rows.
 
@@ -100,10 +95,6 @@ class LinesMatch(OfLines):
         """Return the line of a row from its second reading; `None` where only the schema can convert it."""
         return None
 
-    def alike(self, rows: MessageRows, lines: MessageRows) -> Bools:
-        """Return which rows certainly equal their lines, both in columns."""
-        return np.zeros(len(rows), bool)
-
     def read(self, lines: StoredLines, blocks: Iterator[Selected]) -> Compared:
         """Return the result for a file."""
         return compared(self.lines(lines, blocks))
@@ -112,16 +103,12 @@ class LinesMatch(OfLines):
         """The verdict on all files."""
         return {"source_match": lines_verdict(results, stored=sum(map(len, self.files)))}
 
-    def lines(self, lines: StoredLines, blocks: Iterable[Selected]) -> Iterator[Line | Alike]:
+    def lines(self, lines: StoredLines, blocks: Iterable[Selected]) -> Iterator[Line]:
         """Yield each line of a file, in source order, with the line its row gives: by a second reading where that is enough, by the schema for
-        one in `ONE_IN` of these and for all others. Rows in columns that equal their lines are compared in bulk."""
+        one in `ONE_IN` of these and for all others."""
         domain = self.source.domain
         for block in map(readable, blocks) if len(lines) else ():
             matches = lines.of(block)
-            if isinstance(block.payloads, MessageRows):
-                sure = self._are_equal(block.payloads, lines, matches)
-                yield Alike(sum(sure), not isinstance(block.payloads.lists[0], Messages))
-                matches = [match for match, is_sure in zip(matches, sure, strict=True) if not is_sure]
             for (_, index), stored in zip(matches, lines.objects([line for line, _ in matches]), strict=True):
                 row, payload = block.rows[index], block.payloads[index]
                 texts = plain_texts(payload, domain.schema_name, domain.options)
@@ -130,15 +117,6 @@ class LinesMatch(OfLines):
                 yield Line(
                     f"{self.source.name}/{self.source.names[block.file]}:{row}", stored, converted, None if converted is None else texts
                 )
-
-    def _are_equal(self, rows: MessageRows, lines: StoredLines, matches: Sequence[tuple[int, int]]) -> list[bool]:
-        """Return for each match (line, index of the row) whether row and line are certainly equal."""
-        matched_rows = rows.taken(np.array([index for _, index in matches], np.int64))
-        stored = rows.fields.read(matched_rows.numbers, [line.removesuffix(b"\n") for line in lines.written([line for line, _ in matches])])
-        if stored is None:
-            return [False] * len(matches)
-        sure: list[bool] = (self.alike(matched_rows, stored) & (np.asarray(matched_rows.numbers) % ONE_IN != 0)).tolist()
-        return sure
 
     def _convert_row(self, payload: Row) -> Row | None:
         """Return the line that the schema makes of a row, after a JSON round trip; `None` for a rejected row."""
@@ -149,9 +127,8 @@ class LinesMatch(OfLines):
         return line
 
     def first_lines(self, count: int) -> list[Line]:
-        """Return the first lines of the store that are compared one by one."""
-        compared_lines = (line for lines in self.files for line in self.lines(StoredLines(lines), blocks_of(self.store)))
-        return list(islice((line for line in compared_lines if isinstance(line, Line)), count))
+        """Return the first lines of the store."""
+        return list(islice((line for lines in self.files for line in self.lines(StoredLines(lines), blocks_of(self.store))), count))
 
 
 class PairsMatch(LinesMatch):
@@ -161,11 +138,9 @@ class PairsMatch(LinesMatch):
         super().__init__(store)
         domain = self.source.domain
         self._form, self._reasoning = form_of(store.directory), unrendered_reasoning(store.workspace.family(Preference))
-        self._searched, self._ignored = ByteSearch(self._reasoning.strings), {*domain.ignore}
+        self._ignored = {*domain.ignore}
         fields = domain.weigh is None and domain.speaker_names == "keep" and not any("." in path for path in domain.ignore)
         self._by_texts = fields and self._ignored.isdisjoint(("prompt", "chosen", "rejected"))
-        unread = domain.options or domain.weigh is not None or domain.ignore
-        self._by_columns = domain.schema_name == "preference" and not unread
 
     def line(self, example: Any) -> Row:
         """A pair, or an answer with a label."""
@@ -177,11 +152,6 @@ class PairsMatch(LinesMatch):
             return None
         row = {key: row[key] for key in row if key not in self._ignored} if self._ignored else row
         return pair_line(row, texts, self.source.domain.schema_name, self._form, self._reasoning.strings)
-
-    def alike(self, rows: MessageRows, lines: MessageRows) -> Bools:
-        """For rows that the schema does not change."""
-        in_form = isinstance(lines.lists[0], Messages) is (self._form == "messages")
-        return are_lines(rows, lines, self._searched) if in_form and self._by_columns else super().alike(rows, lines)
 
 
 class PromptsMatch(LinesMatch):

@@ -570,8 +570,7 @@ def _read(store: Store, derivations: Sequence[tuple[Derivation, Sequence[Reader]
 
 def blocks_of(store: Store) -> Iterator[Selected]:
     """Yield the rows of a store's source, unjudged."""
-    source = source_of(store)
-    return select(source.rows(store.part, source.messages), Rules(deduplicate=False))
+    return select(source_of(store).rows(store.part), Rules(deduplicate=False))
 
 
 def read_by(items: Iterator[T], readers: Sequence[Callable[[Iterator[T]], Any]]) -> list[Any]:
@@ -705,8 +704,7 @@ class Selection(Derivation):
 
     def blocks(self) -> Iterator[Selected]:
         """Yield the rows with their fates."""
-        messages = self.origin.messages if self.rules.every else None
-        return select(self.origin.rows(self.store.part, messages), self.rules, self._believed)
+        return select(self.origin.rows(self.store.part), self.rules, self._believed)
 
     def readers(self) -> Sequence[Reader]:
         """The ledger is the only reader."""

@@ -33,12 +33,9 @@ from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import find_places, places
 from prep_assets.proofs.image_tokens import Size, counted_again
-from prep_assets.proofs.rows import PAIR_FIELDS
 from prep_assets.proofs.second_reading import (
     ALL,
     Between,
-    MessageFields,
-    MessageRows,
     Unsupported,
     canonical_json,
     decompressed,
@@ -48,7 +45,7 @@ from prep_assets.proofs.second_reading import (
 from prep_assets.proofs.second_reading import Rows as SourceRows
 from prep_assets.proofs.selection import Passages, Rules, Selected, select
 from prep_assets.samples import IMAGE, Group, Pair, Prompt, Record, Sample, Turn
-from prep_assets.schemas.reader import PlainMessages, Reader, apply, plain_rows_of
+from prep_assets.schemas.reader import Reader, apply
 from prep_assets.stores.arrays import Spool, argsort, prefetch, stretches, take
 from prep_assets.stores.lines import Lines, row_of
 from prep_assets.stores.segments import Window
@@ -170,44 +167,34 @@ class DomainSource:
         dropped = frozenset(self.dropped().rows) if self.dropped else frozenset[tuple[int, int]]()
         return Rules(domain.domain_key, value, domain.where, min(limits, default=None), deduplicate, passages, dropped, domain.forgotten)
 
-    @property
-    def messages(self) -> MessageFields | None:
-        """The layout of rows that hold only messages of a role and a text; `None` where the schema has no such rows."""
-        if self.domain.redact:
-            return None
-        if self.gives is Pair:
-            return PAIR_FIELDS if self.domain.schema_name == "preference" else None
-        plain = plain_rows_of(converter(self.domain, self.gives).convert)
-        return MessageFields((plain.messages_key,), plain.role_key, plain.content_key) if isinstance(plain, PlainMessages) else None
-
-    def rows(self, part: Part | None = None, messages: MessageFields | None = None) -> Iterator[tuple[int, bool, SourceRows]]:
-        """Yield number, held-out flag and rows of each file, or of a part; JSON lines laid out as `messages` come in columns. Files are opened lazily."""
+    def rows(self, part: Part | None = None) -> Iterator[tuple[int, bool, SourceRows]]:
+        """Yield number, held-out flag and rows of each file, or of a part. Files are opened lazily."""
         if part is not None:
-            yield from ((stretch.file, self.held_out[stretch.file], self._stretch(part, stretch, messages)) for stretch in part.stretches)
+            yield from ((stretch.file, self.held_out[stretch.file], self._stretch(part, stretch)) for stretch in part.stretches)
             return
         for number, file in enumerate(self.files):
-            yield number, self.held_out[number], _rows(file, self.domain.txt, messages=messages)
+            yield number, self.held_out[number], _rows(file, self.domain.txt)
 
-    def _stretch(self, part: Part, stretch: Stretch, messages: MessageFields | None) -> SourceRows:
+    def _stretch(self, part: Part, stretch: Stretch) -> SourceRows:
         """Yield the rows of a stretch."""
         file, within, end = self.files[stretch.file], stretch.part, part.rows_end(stretch)
         if file.format not in LINES or self.domain.txt == "file":
-            yield from _rows(file, self.domain.txt, Between(None, within.row, end), messages)
+            yield from _rows(file, self.domain.txt, Between(None, within.row, end))
             return
         if stretch.file not in self._open:  # keep compressed files open: the next stretch continues where this one ends
             self._open.clear()
             self._open[stretch.file] = decompressed(open_stored(file), file.compression)
         self._open[stretch.file].seek(within.start)
         size = None if within.stop is None else within.stop - within.start
-        rows = read_rows(self._open[stretch.file], file.format, None, between=Between(size, within.row, end), messages=messages)
+        rows = read_rows(self._open[stretch.file], file.format, None, between=Between(size, within.row, end))
         yield from rows if file.redact is None else _redacted(file.redact, rows)
 
 
-def _rows(file: SourceFile, txt: Literal["line", "file"], between: Between = ALL, messages: MessageFields | None = None) -> SourceRows:
+def _rows(file: SourceFile, txt: Literal["line", "file"], between: Between = ALL) -> SourceRows:
     with ExitStack() as stack:
         stream: IO[bytes] = stack.enter_context(seekable(file) if file.format in TABLES else open_stored(file))
         try:
-            read = read_rows(stream, file.format, file.compression, whole_file=txt == "file", between=between, messages=messages)
+            read = read_rows(stream, file.format, file.compression, whole_file=txt == "file", between=between)
             yield from read if file.redact is None else _redacted(file.redact, read)
         except Unsupported:  # raised before the first row: only the project's own reader can recover a damaged list
             for block in read_blocks(file, 0, txt=txt):
@@ -216,10 +203,8 @@ def _rows(file: SourceFile, txt: Literal["line", "file"], between: Between = ALL
 
 
 def _redacted(redact: Callable[[Any], Any], rows: SourceRows) -> SourceRows:
-    """`rows`, which come one by one, without private data."""
-    for row in rows:
-        assert not isinstance(row, MessageRows)
-        yield row[0], None if row[1] is None else redact(row[1])
+    """`rows` without private data."""
+    return ((number, None if row is None else redact(row)) for number, row in rows)
 
 
 class LineSource(Struct, frozen=True):
@@ -227,11 +212,9 @@ class LineSource(Struct, frozen=True):
 
     Attributes:
         paths: of the files, by file number.
-        messages: the layout of lines that may come in columns; `None` where none do.
     """
 
     paths: tuple[Path, ...]
-    messages: MessageFields | None
 
     @classmethod
     def of(cls, store: Store) -> LineSource:
@@ -239,7 +222,7 @@ class LineSource(Struct, frozen=True):
         source = store.asset.source
         assert isinstance(source, FromLines)
         paths = [store.above(asset, store.partition).directory / f"{name}.jsonl" for asset, name in source.files.values()]
-        return cls(tuple(paths), source.columns)
+        return cls(tuple(paths))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -255,11 +238,11 @@ class LineSource(Struct, frozen=True):
         """See `DomainSource.missing`."""
         return f"record {record:,} of {stream} is line {row}, which does not follow the one before it, or is not there"
 
-    def rows(self, part: Part | None = None, messages: MessageFields | None = None) -> Iterator[tuple[int, bool, SourceRows]]:
+    def rows(self, part: Part | None = None) -> Iterator[tuple[int, bool, SourceRows]]:
         """Yield the lines of each file; such stores have no parts."""
         for number, path in enumerate(self.paths):
             with path.open("rb") as file:
-                yield number, False, read_rows(file, "jsonl", None, messages=messages)
+                yield number, False, read_rows(file, "jsonl", None)
 
 
 def source_of(store: Store) -> DomainSource | LineSource:
@@ -312,8 +295,6 @@ class Rows(Struct, frozen=True):
 
 def readable(block: Selected) -> Rows:
     """Return the readable rows of a block."""
-    if isinstance(block.payloads, MessageRows):
-        return Rows(block.file, block.rows, block.payloads)
     readable_rows = [(row, payload) for row, payload in zip(block.rows, block.payloads, strict=True) if payload is not None]
     return Rows(block.file, [row for row, _ in readable_rows], [payload for _, payload in readable_rows])
 
@@ -363,10 +344,8 @@ def stored_rows(
         for block in map(readable, selected):
             offered, last_row = np.asarray(block.rows, np.int64), -1
             while len(indices := _next_rows(offered, block.file, stream, position, last_row, several)):
-                if isinstance(block.payloads, MessageRows) and not several:
-                    payloads: Sequence[Mapping[str, Any]] = block.payloads.taken(indices)
-                else:  # a list of its own, so that who keeps a few rows does not keep the others
-                    payloads = [block.payloads[number] for number in indices.tolist()]
+                # a list of its own, so that who keeps a few rows does not keep the others
+                payloads = [block.payloads[number] for number in indices.tolist()]
                 yield StoredRows(position, source.names[block.file], offered[indices], payloads)
                 position, last_row = position + len(indices), int(offered[indices[-1]])
     if position != len(stream):

@@ -32,7 +32,7 @@ from prep_assets.pipeline.merging import merge_parts
 from prep_assets.pipeline.pairs import SIDES, PairEncoder
 from prep_assets.pipeline.tokens import audit_tokens, tokenize_lines
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.rows import PAIR_FIELDS, check_pairs
+from prep_assets.proofs.rows import check_pairs
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Pair
 from prep_assets.stores.lines import Lines, open_lines
@@ -161,7 +161,7 @@ Pairs that are held out are in the folder `test`.""",
         derived("tokenization_identity", IDENTITY, Sides),
     ),
     streams=STREAMS,
-    source=FromLines({f"{folder}chosen": (PREFERENCES_BY_DOMAIN.name, name) for folder, name in FOLDERS.items()}, pair_lines, PAIR_FIELDS),
+    source=FromLines({f"{folder}chosen": (PREFERENCES_BY_DOMAIN.name, name) for folder, name in FOLDERS.items()}, pair_lines),
     may_be_empty=_only_unpaired,
     columns=MASKED_TOKEN_COLUMNS,
 )

@@ -35,7 +35,6 @@ from prep_assets.workers.pool import rare_collections
 if TYPE_CHECKING:
     from prep_assets.checks.of_stores import Kind, Reasons
     from prep_assets.checks.sources_again import Content, Part
-    from prep_assets.proofs.second_reading import MessageFields
     from prep_assets.proofs.selection import Again
 
 VERSIONS = {"raw": "3", "pretrain": "7", "sft": "9", "preference": "12", "rl": "8", "contrastive": "3", "export": "5"}
@@ -295,12 +294,10 @@ class FromLines(Struct, frozen=True):
     Attributes:
         files: stream → the asset and the file whose lines it holds.
         again: derives a second time why a line is rejected.
-        columns: the message fields of lines that can be read into columns; `None` if none can.
     """
 
     files: Mapping[str, tuple[str, str]]
     again: Callable[[Store], Again]
-    columns: MessageFields | None = None
 
 
 class FromParts(Struct, frozen=True):

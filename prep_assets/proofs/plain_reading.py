@@ -98,6 +98,22 @@ def pair_line(row: Row, texts: Texts, schema: str, form: str, tags: Iterable[str
     return texts if form == "text" else {key: [{"role": _ROLES[key], "content": text}] for key, text in texts.items()}
 
 
+PLAIN_PAIR = {*_ROLES, "margin"}
+"""Columns of a pair whose turns are all that a model sees."""
+
+
+def plain_turns(
+    value: Any, role_key: str = "role", content_key: str = "content", *, role: str = ""
+) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Return roles and texts of a string, which has the role `role`, or of messages with two fields each; `None` for any other value, or a blank text."""
+    if isinstance(value, str):
+        return ((role,), (value,)) if value.strip() else None
+    if not isinstance(value, list) or {*map(type, value)} != {dict} or {*map(len, value)} != {2}:
+        return None
+    roles, texts = (tuple([message.get(key) for message in value]) for key in (role_key, content_key))
+    return (roles, texts) if {*map(type, roles + texts)} == {str} and all(map(str.strip, texts)) else None
+
+
 def as_text(value: Any) -> str | None:
     """Return a string, strings joined by line breaks, or the content of a single plain message; `None` for anything else."""
     if isinstance(value, str):

@@ -14,17 +14,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from prep_assets.proofs.plain_reading import as_text
-from prep_assets.proofs.second_reading import MessageFields, MessageRows, Messages, Strings, fingerprint
+from prep_assets.proofs.second_reading import fingerprint
 from prep_assets.proofs.verdict import Verdict, Worst, fails, shown, some_fail
 from prep_assets.samples import UNATTENDED
 from prep_assets.stores.arrays import predecessors, sizes, stretches
 from prep_assets.stores.files import Digests, dumps
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import ATTENTION, TokenStore
-from prep_assets.text.chats import ByteSearch, ChatColumns
 
 # Row integrity: shapes, dtypes, ids inside the vocabulary, something trained in every row, consistent document borders.
 
@@ -207,31 +205,23 @@ class Line:
     plain: Mapping[str, str] | None
 
 
-class Alike(Struct, frozen=True):
-    """Lines that were compared with their rows in bulk, and equal them; `twice`: by a second reading as well."""
-
-    count: int
-    twice: bool
-
-
 Compared = tuple[dict[str, int], Worst | None]
 """The result on the lines of a file: figures, and the first line that fails."""
 
 
-def check_lines(lines: Iterable[Line | Alike], *, stored: int) -> Verdict:
+def check_lines(lines: Iterable[Line], *, stored: int) -> Verdict:
     """Compare every line; `stored`: number of lines, all of which must have a row."""
     return lines_verdict([compared(lines)], stored=stored)
 
 
-def compared(lines: Iterable[Line | Alike]) -> Compared:
+def compared(lines: Iterable[Line]) -> Compared:
     """Compare the lines of a file."""
     numbers = dict.fromkeys(("lines_checked", "lines_failed", "lines_read_twice"), 0)
     worst: Worst | None = None
     for line in lines:
-        count, twice = (line.count, line.twice) if isinstance(line, Alike) else (1, line.plain is not None)
-        numbers["lines_checked"] += count
-        numbers["lines_read_twice"] += count * twice
-        if isinstance(line, Line) and (fault := _fault(line)) is not None:
+        numbers["lines_checked"] += 1
+        numbers["lines_read_twice"] += line.plain is not None
+        if (fault := _fault(line)) is not None:
             numbers["lines_failed"] += 1
             worst = worst or Worst(line.id, fault)
     return numbers, worst
@@ -539,56 +529,3 @@ def _is_empty(value: Any) -> bool:
     content = value[-1].get("content", "")
     text = content if isinstance(content, str) else "".join(part["text"] for part in content)
     return not (text.strip() or value[-1].get("tool_calls"))
-
-
-# Preference pairs in columns: a prompt and two answers, as lists of messages.
-
-PAIR_FIELDS = MessageFields(("prompt", "chosen", "rejected"), "role", "content", strings=True)
-_ROLES = ("system", "user", "assistant")
-_LAST = ("user", "assistant", "assistant")
-"""Role of the last message of each column; of all of it where it is a string."""
-
-Bools = npt.NDArray[np.bool_]
-
-
-def are_lines(pairs: MessageRows, lines: MessageRows, searched: ByteSearch) -> Bools:
-    """Return which pairs certainly equal their lines: two different answers to a user, nothing blank, none of the searched strings. None
-    do if any line differs, or an answer has more than one turn."""
-    import pyarrow.compute as pc
-
-    single = all((np.diff(column.first) == 1).all() for column in pairs.lists[1:])
-    if not single or not all(map(_same_column, lines.lists, pairs.lists, _LAST)):
-        return np.zeros(len(pairs), bool)
-    good: Bools = np.asarray(pc.not_equal(*(column.texts for column in pairs.lists[1:])))
-    for column, last in zip(pairs.lists, _LAST, strict=True):
-        good &= _valid_texts(column, last, searched)
-    return good
-
-
-def _same_column(line: Strings, row: Strings, role: str) -> bool:
-    """Whether a column of lines equals that of their rows; a string counts as a message of this role."""
-    if type(line) is type(row):
-        return bool(line.column.equals(row.column))
-    messages, strings = (line, row) if isinstance(line, Messages) else (row, line)
-    single = bool((np.diff(messages.first) == 1).all())
-    return single and bool(messages.texts.equals(strings.texts)) and bool(_has_role(messages, (role,)).all())
-
-
-def _has_role(column: Strings, roles: Sequence[str]) -> Bools:
-    """Return which messages have one of these roles."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    assert isinstance(column, Messages)
-    has_role: Bools = np.asarray(pc.is_in(column.roles, value_set=pa.array(roles)))
-    return has_role
-
-
-def _valid_texts(column: Strings, last: str, searched: ByteSearch) -> Bools:
-    """Return the rows whose texts in this column are not blank, hold no searched string, and have known roles with `last` at the end."""
-    chats = ChatColumns.of_texts(*column.contents, column.first)
-    valid: Bools = ~chats.white()[0] & ~chats.holding(searched)
-    if isinstance(column, Messages):
-        last_ok = np.append(False, _has_role(column, (last,)))  # one more, for the last of no messages
-        valid &= last_ok[column.first[1:]] & ~chats.having(np.flatnonzero(~_has_role(column, _ROLES)))
-    return valid

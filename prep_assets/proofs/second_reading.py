@@ -1,4 +1,4 @@
-"""Second reading of source files: rows, their digests, message columns, and reasoning in answers."""
+"""Second reading of source files: rows, their digests, and reasoning in answers."""
 
 from __future__ import annotations
 
@@ -14,21 +14,17 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
 from hashlib import sha256
 from importlib import import_module
 from itertools import accumulate, chain
-from typing import IO, Any, NamedTuple, NoReturn, overload
+from typing import IO, Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 from msgspec import Struct
 
 from prep_assets.errors import CheckFailed
 from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Group, Sample, Turn, changed
-from prep_assets.stores.arrays import in_arrow
 
 # Digests of rows, computed a second time: whether rows are equal, and on which side of a split they belong.
 
@@ -206,152 +202,6 @@ def _finite(text: str) -> float:
     return value
 
 
-# Rows that hold only strings, or lists of messages of two strings, read from JSON lines into columns by pyarrow's own parser.
-
-Ints = npt.NDArray[np.int64]
-_ONE_THREAD: Mapping[str, Any] = {"use_threads": False}
-FEWEST = 64
-"""Fewest lines that are halved to find those that fit into columns."""
-
-
-class MessageFields(NamedTuple):
-    """The layout of such rows: columns, each with a list of messages, and the two fields of a message. With `strings` a row may have a string in
-    each column instead."""
-
-    columns: tuple[str, ...]
-    role: str
-    content: str
-    strings: bool = False
-
-    def read(self, numbers: Sequence[int], lines: Sequence[bytes]) -> MessageRows | None:
-        """Return the rows on lines with these numbers; `None` where one has another layout, or the parser is not sure.
-
-        Each line begins and ends with a brace. No JSON has a line break between a closing brace and an opening one, so as many rows as
-        lines means one row per line.
-        """
-        import pyarrow as pa
-        import pyarrow.json as pj
-
-        if not lines or not all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
-            return None
-        data = b"\n".join(lines)
-        message = pa.struct([(self.role, pa.string()), (self.content, pa.string())])
-        string = self.strings and lines[0].partition(b":")[2].lstrip().startswith(b'"')
-        schema = pa.schema([(column, pa.string() if string else pa.list_(message)) for column in self.columns])
-        try:
-            table = pj.read_json(
-                pa.BufferReader(data),
-                read_options=pj.ReadOptions(block_size=len(data), **_ONE_THREAD),
-                parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"),
-            )
-            table.validate(full=True)  # strings are UTF-8
-        except (pa.ArrowException, ValueError):  # what it says may be no UTF-8 either
-            return None
-        rows = MessageRows(
-            self, numbers, lines, tuple([(Strings if string else Messages)(column.combine_chunks()) for column in table.columns])
-        )
-        return rows if table.num_rows == len(lines) and all(message_column.has_all() for message_column in rows.lists) else None
-
-
-@dataclass(frozen=True)
-class Strings:
-    """A column with a string per row."""
-
-    column: Any
-
-    def has_all(self) -> bool:
-        """Whether nothing is null or missing."""
-        return not self.column.null_count
-
-    @cached_property
-    def first(self) -> Ints:
-        """int64[n + 1], number of the first text of each row, and the total."""
-        return np.arange(len(self.column) + 1)
-
-    @property
-    def texts(self) -> Any:
-        """All texts, as a column of strings."""
-        return self.column
-
-    @cached_property
-    def contents(self) -> tuple[bytes, Ints]:
-        """All texts in UTF-8, end to end; and the start of each, and the end of the last."""
-        return utf8_of(self.texts)
-
-
-class Messages(Strings):
-    """A column with a list of messages per row."""
-
-    def has_all(self) -> bool:
-        """Whether no list, message or string is null or missing."""
-        messages = self.column.values
-        return not any(array.null_count for array in (self.column, messages, *messages.flatten()))
-
-    @cached_property
-    def first(self) -> Ints:
-        """See `Strings`."""
-        return np.asarray(self.column.offsets).astype(np.int64)
-
-    @property
-    def roles(self) -> Any:
-        """The roles of all messages, as a column of strings."""
-        return self._messages.field(0)
-
-    @property
-    def texts(self) -> Any:
-        """The contents of all messages, as a column of strings."""
-        return self._messages.field(1)
-
-    @cached_property
-    def _messages(self) -> Any:
-        return self.column.flatten()  # only those of these rows
-
-
-@dataclass(frozen=True)
-class MessageRows(Sequence[Mapping[str, Any]]):
-    """Rows of messages or strings, in columns.
-
-    Attributes:
-        fields: their layout.
-        numbers: row numbers in the file.
-        lines: the JSON text of each row.
-        lists: the columns.
-    """
-
-    fields: MessageFields
-    numbers: Sequence[int]
-    lines: Sequence[bytes]
-    lists: tuple[Strings, ...]
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    @overload
-    def __getitem__(self, at: int) -> Mapping[str, Any]: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Mapping[str, Any]]: ...
-    def __getitem__(self, at: int | slice) -> Any:
-        return list(map(orjson.loads, self.lines[at])) if isinstance(at, slice) else orjson.loads(self.lines[at])
-
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        return map(orjson.loads, self.lines)
-
-    def taken(self, which: Ints) -> MessageRows:
-        """Return rows by index, ascending."""
-        if len(which) == len(self):
-            return self
-        chosen = in_arrow(which)
-        numbers, lines = ([values[at] for at in which.tolist()] for values in (self.numbers, self.lines))
-        return MessageRows(self.fields, numbers, lines, tuple([type(values)(values.column.take(chosen)) for values in self.lists]))
-
-
-def utf8_of(column: Any) -> tuple[bytes, Ints]:
-    """Return the bytes of an Arrow string column with offset 0; and the start of each string, and the end of the last."""
-    _, offsets, data = column.buffers()
-    places = np.frombuffer(offsets, np.int32, len(column) + 1).astype(np.int64)
-    return data.slice(0, int(places[-1])).to_pybytes() if data else b"", places
-
-
 # Second reading of source files: by orjson, the standard library and pyarrow, with none of the code in `data`.
 #
 # Row numbers are those of record ids: lines of JSONL and text files (blank ones counted, though they are no rows), elements of a JSON list, rows after the
@@ -359,18 +209,16 @@ def utf8_of(column: Any) -> tuple[bytes, Ints]:
 
 Row = tuple[int, dict[str, Any] | None]
 """Number and fields of a row; `None` for an unreadable one."""
-Rows = Iterator[Row | MessageRows]
-"""Rows, or several at once in columns where requested."""
+Rows = Iterator[Row]
 
 LINE_BYTES = 32 << 20
 """Longest line that is a row."""
 LINES, BYTES = 64, 1 << 18
 """Lines of JSON that are parsed at once, and about how many bytes of them."""
-MESSAGE_BYTES = 1 << 20
-"""Bytes of lines that are read into columns at once."""
 ROWS = 1024
 """Rows of a table that are held at a time."""
 _PARQUET: dict[str, Any] = {"buffer_size": 1 << 20, "pre_buffer": False}
+_ONE_THREAD: Mapping[str, Any] = {"use_threads": False}
 _AT_ONCE = 1 << 18
 """Bytes that are decompressed at a time."""
 _ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
@@ -399,7 +247,6 @@ def read_rows(
     *,
     whole_file: bool = False,
     between: Between = ALL,
-    messages: MessageFields | None = None,
 ) -> Rows:
     """Return the rows of an opened file.
 
@@ -408,7 +255,6 @@ def read_rows(
         compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or `None`.
         whole_file: a text file is one row.
         between: which rows; lines begin at the position of the stream.
-        messages: the layout of JSON lines that are read into columns.
 
     Raises:
         CheckFailed: the lines do not match `between`.
@@ -417,8 +263,6 @@ def read_rows(
     if format in ("parquet", "arrow"):
         return _tables(stream, format, between)
     opened = decompressed(stream, compression)
-    if format == "jsonl" and messages is not None:
-        return _message_lines(opened, between, messages)
     if format == "jsonl":
         return _json_lines(opened, between)
     if format == "json":
@@ -476,36 +320,6 @@ def _json_lines(stream: IO[bytes], between: Between) -> Rows:
             yield from zip(numbers, objects_of(batch), strict=True)
             numbers, batch, size = [], [], 0
     yield from zip(numbers, objects_of(batch), strict=True)
-
-
-def _message_lines(stream: IO[bytes], between: Between, fields: MessageFields) -> Rows:
-    numbers, batch, size = list[int](), list[bytes](), 0
-    for number, line in _lines(stream, between):
-        if line is None or size + len(line) > MESSAGE_BYTES:
-            yield from _in_columns(numbers, batch, fields)
-            numbers, batch, size = [], [], 0
-        if line is None:
-            yield number, None
-            continue
-        numbers.append(number)
-        batch.append(line)
-        size += len(line)
-    yield from _in_columns(numbers, batch, fields)
-
-
-def _in_columns(numbers: Sequence[int], lines: Sequence[bytes], fields: MessageFields) -> Rows:
-    """Yield lines in columns; where a line does not fit, try each half."""
-    if not lines:
-        return
-    rows = fields.read(numbers, lines)
-    if rows is not None:
-        yield rows
-    elif len(lines) <= FEWEST:
-        yield from zip(numbers, objects_of(lines), strict=True)
-    else:
-        half = len(lines) // 2
-        yield from _in_columns(numbers[:half], lines[:half], fields)
-        yield from _in_columns(numbers[half:], lines[half:], fields)
 
 
 def _json_list(stream: IO[bytes]) -> Rows:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from prep_assets.proofs.second_reading import MessageRows, Rows, canonical_json, digest, fingerprint, sorted_json
+from prep_assets.proofs.second_reading import Rows, canonical_json, digest, sorted_json
 from prep_assets.stores.arrays import sorted_groups
 from prep_assets.stores.files import Digests
 
@@ -159,11 +159,6 @@ class Rules(Struct, frozen=True):
     dropped: Set[tuple[int, int]] = frozenset()
     forgotten: frozenset[str] = frozenset()
 
-    @property
-    def every(self) -> bool:
-        """Whether every row but duplicates is selected."""
-        return self.key is None and not self.where and self.limit is None and self.passages is None and not (self.dropped or self.forgotten)
-
 
 @dataclass(frozen=True, slots=True)
 class Selected:
@@ -244,14 +239,7 @@ def _select_file(number: int, rows: Rows, rules: Rules, seen: First, remaining: 
             size = 0
             yield Selected(number, numbers, fates, payloads)
 
-    for row_or_rows in rows:
-        if isinstance(row_or_rows, MessageRows):
-            yield from block()
-            is_first = (seen(number, row, fingerprint(payload)) for row, payload in zip(row_or_rows.numbers, row_or_rows, strict=True))
-            fates = [GOOD if first else DUPLICATE for first in is_first] if rules.deduplicate else [GOOD] * len(row_or_rows)
-            yield Selected(number, row_or_rows.numbers, fates, row_or_rows)
-            continue
-        row, payload = row_or_rows
+    for row, payload in rows:
         if payload is not None and not belongs(payload, rules.key, rules.value):
             continue
         written = sorted_json(payload)

@@ -1,8 +1,7 @@
-"""The sides of pairs in columns are those that their lines say one by one; and records that are not their lines."""
+"""The sides of pairs by a second reading are those that their lines say; and records that are not their lines."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ from hypothesis import strategies as st
 from prep_assets.checks.of_conversations import Sides
 from prep_assets.engine.execute import verdicts_of as verdicts
 from prep_assets.graph.graph import EVERY, store_of
+from prep_assets.pipeline.lines import pair_sample
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.rows import PAIR_FIELDS
+from prep_assets.samples import PlainChat
 from prep_assets_tests.graph.workspaces import build_all, domain, jsonl, minimal, resealed, workspace_in
 from prep_assets_tests.proofs.conftest import spoilable
 
@@ -45,26 +45,21 @@ STRINGS = st.fixed_dictionaries({"prompt": TEXTS, "chosen": TEXTS, "rejected": T
 MESSAGES = st.fixed_dictionaries({"prompt": st.lists(MESSAGE, max_size=3), "chosen": ANSWERS, "rejected": ANSWERS})
 
 
-@given(
-    lines=st.lists(STRINGS, min_size=1, max_size=6) | st.lists(MESSAGES, min_size=1, max_size=6),
-    side=st.sampled_from(["chosen", "rejected"]),
-)
-def test_sides_in_columns(sides: Sides, lines: list[dict[str, Any]], side: str) -> None:
-    """A side has a kind where its answer is one turn of an assistant."""
-    rows = PAIR_FIELDS.read(range(len(lines)), [json.dumps(line).encode() for line in lines])
-    assert rows is not None
-    columns = sides.columns(side, rows)
-    for at, line in enumerate(lines):
-        turns = [
-            (role, [{"role": role, "content": part}] if isinstance(part, str) else part)
-            for role, part in (("user", line["prompt"]), ("assistant", line[side]))
-        ]
-        messages = [message for _, part in turns for message in part]
-        plain = len(turns[1][1]) == 1 and messages[-1]["role"] == "assistant"
-        assert bool(columns.kind[at] >= 0) is plain
-        if plain:
-            assert columns.kinds[columns.kind[at]] == tuple(message["role"] for message in messages)
-            assert columns.own(at) == [message["content"] for message in messages]
+@given(line=STRINGS | MESSAGES, side=st.sampled_from(["chosen", "rejected"]))
+def test_a_side_by_a_second_reading(sides: Sides, line: dict[str, Any], side: str) -> None:
+    """It is the one that the line says, where its answer is one turn of an assistant and no text is blank."""
+    [read] = sides.read(side, [line], str)
+    parts = [
+        [{"role": role, "content": part}] if isinstance(part, str) else part
+        for role, part in (("user", line["prompt"]), ("assistant", line[side]))
+    ]
+    plain = (
+        [message["role"] for message in parts[1]] == ["assistant"]
+        and parts[0]
+        and all(message["content"] for part in parts for message in part)
+    )
+    assert isinstance(read, PlainChat) is bool(plain)
+    assert (sides.sample(read) if isinstance(read, PlainChat) else read) == pair_sample(line, side)
 
 
 def test_only_some_records(sides: Sides) -> None:

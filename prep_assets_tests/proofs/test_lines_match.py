@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.rows import Alike, Line, check_lines
+from prep_assets.proofs.rows import Line, check_lines
 from prep_assets.proofs.verdict import Verdict, Worst
 
 ROW = {"prompt": "p", "chosen": [{"role": "assistant", "content": "c"}], "gold": 2.0}
@@ -24,12 +24,6 @@ def test_lines_of_their_rows() -> None:
     )
     thousands = check_lines([line(dict(ROW), plain=PLAIN)] * 2000, stored=2000)
     assert thousands.summary == "2,000 lines are those of their rows, 2,000 also by a second reading"
-
-
-def test_lines_that_were_compared_together() -> None:
-    numbers = {"lines_checked": 10, "lines_failed": 0, "lines_read_twice": 7}
-    assert check_lines([Alike(2, False), line(dict(ROW)), Alike(3, True), Alike(4, True)], stored=10).numbers == numbers
-    assert not check_lines([Alike(2, False), line(dict(ROW), None)], stored=3).passed
 
 
 LONG = "x" * 300

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.plain_reading import as_text, pair_line, plain_texts
+from prep_assets.proofs.plain_reading import as_text, pair_line, plain_texts, plain_turns
 
 
 def test_plain_rows() -> None:
@@ -31,6 +31,21 @@ def test_plain_rows() -> None:
     assert as_text("x") == "x" == as_text([{"role": "user", "content": "x"}])
     for value in ([], [{"role": "user"}], [{"role": "user", "content": "x"}] * 2, 1):
         assert as_text(value) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "turns"),
+    [
+        (" p", (("r",), (" p",))),
+        ([{"who": "a", "what": "x"}, {"what": "y ", "who": "b"}], (("a", "b"), ("x", "y "))),
+        *((value, None) for value in (" ", None, 7, {"who": "a", "what": "x"}, [], ["xy"], [{"who": "a", "what": "x", "n": 1}])),
+        *(([{"who": "a", "what": "x"}, other], None) for other in ({"who": "a", "text": "x"}, {"who": "a"}, {"who": 1, "what": "x"}, None)),
+        *(([{"who": "a", "what": what}], None) for what in (None, "", " \n", ["x"])),
+    ],
+)
+def test_turns_of_texts(value: Any, turns: Any) -> None:
+    assert plain_turns(value, "who", "what", role="r") == turns
+    assert plain_turns([{"role": "a", "content": "x"}]) == (("a",), ("x",))
 
 
 @pytest.mark.parametrize("field", ["system", "history", "tools", "documents", "chat_template_kwargs"])
