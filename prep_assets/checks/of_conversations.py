@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.checks.of_stores import Derivation, Reader, derived, proof
+from prep_assets.checks.of_stores import Derivation, Kind, Reader, derived, proof
 from prep_assets.checks.sources_again import (
     StoredRows,
     as_example,
@@ -271,14 +271,14 @@ class Chats(Conversations):
 
     def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
         """Convert the rows with their schema, apart from those that hold plain messages and nothing else."""
-        read = list(map(self._plain_row, payloads))
-        left = [at for at, chat in enumerate(read) if chat is None]
-        for at, example in zip(left, self._convert.rows([payloads[at] for at in left]), strict=True):
-            is_plain = type(example) is PlainChat
-            read[at] = example if is_plain else self._tokenized_again(as_example(example, identity(at), Sample), payloads[at])
-        return read
+        plain = list(map(self._plain_row, payloads))
+        converted = iter(self._convert.rows([payload for payload, chat in zip(payloads, plain, strict=True) if chat is None]))
+        return [chat or self._source(next(converted), payloads[at], identity(at)) for at, chat in enumerate(plain)]
 
-    def _plain_row(self, payload: Mapping[str, Any]) -> Source | None:
+    def _source(self, example: object, payload: Mapping[str, Any], identity: str) -> Source:
+        return example if isinstance(example, PlainChat) else self._tokenized_again(as_example(example, identity, Sample), payload)
+
+    def _plain_row(self, payload: Mapping[str, Any]) -> PlainChat | None:
         """The chat of a row by a second reading; `None` where only the schema can say."""
         plain = self._convert.plain(payload)
         if not isinstance(plain, PlainMessages):
@@ -371,108 +371,111 @@ def fresh_render(identity: str, ids: Any, sample: Sample, template: ChatTemplate
 # Scored groups.
 
 
-def _groups(store: Store, stored: GroupStore, blocks: Iterator[Selected] | None) -> Iterator[tuple[int, str, Group]]:
-    """Yield number in the store, id and source of each group.
+class StoredGroup(Struct, frozen=True):
+    """A group of a store with its source, and what its proofs compare.
+
+    Attributes:
+        number: its number in the store.
+        id: its record id.
+        source: the group that its row gives.
+    """
+
+    store: Store
+    stored: GroupStore
+    number: int
+    id: str
+    source: Group
+
+    @property
+    def records(self) -> Sequence[int]:
+        """The numbers of its responses."""
+        return self.stored.responses_of(self.number)
+
+    def _responses(self) -> Iterator[tuple[str, Sample, npt.NDArray[Any], npt.NDArray[Any]]]:
+        """Yield id, conversation, ids and mask of each response with its prompt; none where ids were sampled.
+
+        Raises:
+            StoreError: another number of responses than in the source.
+        """
+        if self.source.sampled is not None:
+            return
+        try:
+            samples = conversations(self.source)
+        except Refused as refusal:
+            raise StoreError(f"the store holds {self.id}, which cannot be read as a conversation: {refusal}") from refusal
+        if len(self.records) != len(samples):
+            raise StoreError(f"{self.id}: {len(self.records)} responses are stored, the source has {len(samples)}")
+        for number, (record, sample) in enumerate(zip(self.records, samples, strict=True)):
+            yield f"{self.id}, response {number}", sample, *self.stored.conversation(self.number, record)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield each response with its prompt, and what must be trained."""
+        expected = self.store.once("answers", lambda: answers_derivation(_template(self.store)))
+        return (Row(identity, ids, mask, expected(sample).expected) for identity, sample, ids, mask in self._responses())
+
+    def renders(self) -> Iterator[Conversation]:
+        """Yield each response with its prompt, and a fresh render of both."""
+        return (fresh_render(identity, ids, sample, _template(self.store)) for identity, sample, ids, _ in self._responses())
+
+    def prompts(self) -> Iterator[Conversation]:
+        """Yield the prompt with a fresh render that ends with the generation prompt, where the response begins; nothing where its ids were sampled."""
+        if self.source.sampled is None or self.source.sampled.prompt is None:
+            ids = self.stored.prompts.record(self.number, "tokens")
+            yield _prompted(self.store, f"{self.id}, prompt", ids, conversation_of(self.source, self.source.prompt))
+
+    def scores(self) -> Iterator[Scores]:
+        """Yield its rewards, and those of its source."""
+        yield Scores(self.id, self.stored.rewards.record(self.number, "rewards"), len(self.records), self.source.rewards)
+
+    def rollouts(self) -> Iterator[Rollout]:
+        """Yield its rollouts where the source has sampled ids."""
+        if self.source.sampled is not None:
+            responses = self.stored.responses
+            rollout = [{key: responses.record(record, key).tolist() for key in responses.arrays} for record in self.records]
+            yield Rollout(self.id, self.stored.prompts.record(self.number, "tokens").tolist(), rollout, self.source.sampled)
+
+    def stepwise(self) -> Iterator[Stepwise]:
+        """Yield each response that is judged step by step, with what stands at the ends of its steps."""
+        for number, (record, steps) in enumerate(zip(self.records, self.source.steps, strict=False)):
+            ids, ends, rewards = (self.stored.responses.record(record, key) for key in ("tokens", STEP_ENDS, STEP_REWARDS))
+            marked = np.flatnonzero(ends)
+            texts = [self.store.vocabulary.decode(ids[: end + 1]) for end in marked]
+            elsewhere, sampled, places = int(np.count_nonzero(rewards[ends == 0])), self.source.sampled, None
+            if sampled is not None and sampled.masks is not None:
+                edges = pairwise([*sampled.masks[number], 0])
+                places = marked.tolist(), [token for token, pair in enumerate(edges) if pair == (1, 0)]
+            yield Stepwise(f"{self.id}, response {number}", texts, rewards[marked].tolist(), elsewhere, steps, places)
+
+
+def stored_groups(store: Store, folder: Path, blocks: Iterator[Selected] | None = None) -> Iterator[StoredGroup]:
+    """Yield the groups of a split with their sources.
 
     Raises:
         StoreError: a record of the store gives no group, or is not in its source; groups of another domain.
     """
-    family, name = store.workspace.family(Rl), store.partition
+    stored, family, name = open_groups(folder), store.workspace.family(Rl), store.partition
     if list(stored.sources) != [name]:
         raise StoreError(f"its index has the domains {', '.join(stored.sources)}, it is of {name}")
-    shown, convert = store.workspace.template(family).shows_thinking, converter(domain_source(store).domain, Group)
+    shown, convert = _template(store).shows_thinking, converter(domain_source(store).domain, Group)
     numbers = compress(equals(stored.source, 0))
     stream = TokenStore({}, numbers, take(stored.prompts.file, numbers), take(stored.prompts.row, numbers))
     for place, identity, payload in source_records(store, stream, blocks=blocks):
         group = example_of(convert, payload, f"{name}/{identity}", Group)
-        yield int(numbers[place]), f"{name}/{identity}", group_again(group, family.model_dump(), shown=shown)
+        yield StoredGroup(store, stored, int(numbers[place]), f"{name}/{identity}", group_again(group, family.model_dump(), shown=shown))
 
 
-def _responses(
-    store: Store, stored: GroupStore, blocks: Iterator[Selected] | None
-) -> Iterator[tuple[str, Sample, npt.NDArray[Any], npt.NDArray[Any]]]:
-    """Yield id, conversation, ids and mask of each response with its prompt, for groups that were tokenized from texts.
-
-    Raises:
-        StoreError: another number of responses than in the source.
-    """
-    for number, identity, group in _groups(store, stored, blocks):
-        if group.sampled is not None:
-            continue
-        try:
-            records, samples = stored.responses_of(number), conversations(group)
-        except Refused as refusal:
-            raise StoreError(f"the store holds {identity}, which cannot be read as a conversation: {refusal}") from refusal
-        if len(records) != len(samples):
-            raise StoreError(f"{identity}: {len(records)} responses are stored, the source has {len(samples)}")
-        for i, (record, sample) in enumerate(zip(records, samples, strict=True)):
-            yield f"{identity}, response {i}", sample, *stored.conversation(number, record)
+def _template(store: Store) -> ChatTemplate:
+    return store.once("template", lambda: store.workspace.template(store.workspace.family(Rl)))
 
 
-def group_rows(store: Store, folder: Path, blocks: Iterator[Selected] | None = None) -> Iterator[Row]:
-    """Yield each response with its prompt, and what must be trained."""
-    expected = answers_derivation(store.workspace.template(store.workspace.family(Rl)))
-    for identity, sample, ids, mask in _responses(store, open_groups(folder), blocks):
-        yield Row(identity, ids, mask, expected(sample).expected)
+def _prompted(store: Store, identity: str, ids: Any, sample: Sample) -> Conversation:
+    """A prompt with a fresh render that ends with the generation prompt."""
 
+    def make() -> PlainDerivation:
+        return PlainDerivation(MaskOptions(), _template(store), typed_controls=False, prompted=True)
 
-def group_conversations(store: Store, folder: Path, blocks: Iterator[Selected] | None = None) -> Iterator[Conversation]:
-    """Yield each response with its prompt, and a fresh render of both."""
-    template = store.workspace.template(store.workspace.family(Rl))
-    for identity, sample, ids, _ in _responses(store, open_groups(folder), blocks):
-        yield fresh_render(identity, ids, sample, template)
-
-
-def group_prompts(store: Store, folder: Path, blocks: Iterator[Selected] | None = None) -> Iterator[Conversation]:
-    """Yield each prompt with a fresh render that ends with the generation prompt, where the response begins."""
-    stored, render = open_groups(folder), _prompted(store)
-    for number, identity, group in _groups(store, stored, blocks):
-        if group.sampled is None or group.sampled.prompt is None:
-            yield render(f"{identity}, prompt", stored.prompts.record(number, "tokens"), conversation_of(group, group.prompt))
-
-
-def _prompted(store: Store) -> Callable[[str, Any, Sample], Conversation]:
-    """Return a function that renders prompts with the generation prompt."""
-    derivation = PlainDerivation(MaskOptions(), store.workspace.template(store.workspace.family(Rl)), typed_controls=False, prompted=True)
-
-    def render(identity: str, ids: Any, sample: Sample) -> Conversation:
-        derived = derivation(sample)
-        return Conversation(identity, ids, derived.text, derived.controls, derived.typed)
-
-    return render
-
-
-def group_scores(store: Store, folder: Path, blocks: Iterator[Selected] | None = None) -> Iterator[Scores]:
-    """Yield the rewards of each group, and those of its source."""
-    stored = open_groups(folder)
-    for number, identity, group in _groups(store, stored, blocks):
-        yield Scores(identity, stored.rewards.record(number, "rewards"), len(stored.responses_of(number)), group.rewards)
-
-
-def group_samples(store: Store, folder: Path, blocks: Iterator[Selected] | None = None) -> Iterator[Rollout]:
-    """Yield each group whose source has sampled ids, with its stored rollouts."""
-    stored = open_groups(folder)
-    for number, identity, group in _groups(store, stored, blocks):
-        if group.sampled is not None:
-            keys, records = tuple(stored.responses.arrays), stored.responses_of(number)
-            rollout = [{key: stored.responses.record(record, key).tolist() for key in keys} for record in records]
-            yield Rollout(identity, stored.prompts.record(number, "tokens").tolist(), rollout, group.sampled)
-
-
-def group_steps(store: Store, folder: Path, blocks: Iterator[Selected] | None = None) -> Iterator[Stepwise]:
-    """Yield each response that is judged step by step, with what stands at the ends of its steps."""
-    stored = open_groups(folder)
-    for number, identity, group in _groups(store, stored, blocks):
-        for at, (record, steps) in enumerate(zip(stored.responses_of(number), group.steps, strict=False)):
-            ids, ends, rewards = (stored.responses.record(record, key) for key in ("tokens", STEP_ENDS, STEP_REWARDS))
-            marked = np.flatnonzero(ends)
-            texts = [store.vocabulary.decode(ids[: end + 1]) for end in marked]
-            places = None
-            if group.sampled is not None and group.sampled.masks is not None:
-                sampled = [*group.sampled.masks[at], 0]
-                places = marked.tolist(), [token for token, pair in enumerate(pairwise(sampled)) if pair == (1, 0)]
-            elsewhere = int(np.count_nonzero(rewards[ends == 0]))
-            yield Stepwise(f"{identity}, response {at}", texts, rewards[marked].tolist(), elsewhere, steps, places)
+    derived = store.once("prompted", make)(sample)
+    return Conversation(identity, ids, derived.text, derived.controls, derived.typed)
 
 
 def _group_integrity(store: Store) -> Verdict:
@@ -484,26 +487,29 @@ def _group_integrity(store: Store) -> Verdict:
 GROUP_ROWS = Check("row_integrity", "Ids are inside the vocabulary, and every response trains something.", _group_integrity)
 
 
-def _by_split(proof: Callable[[Store, Path, Iterator[Selected]], Verdict]) -> Callable[[Store], Sequence[Reader]]:
-    """Return one reader per split; `proof`: store, folder of a split, rows of the source → verdict."""
-    return lambda store: [partial(proof, store, folder) for folder in splits(store.directory).values()]
+def _of_groups(name: str, *proofs: tuple[Callable[[StoredGroup], Iterable[Any]], Callable[[Store, Iterable[Any]], Verdict]]) -> Kind:
+    """The proofs of one check; of each, what it compares of a group, and the proof of these."""
+
+    def readers(store: Store) -> Sequence[Reader]:
+        def read(folder: Path, rows: Iterator[Selected], *, compared: Any, prove: Any) -> Verdict:
+            verdict: Verdict = prove(store, chain.from_iterable(map(compared, stored_groups(store, folder, rows))))
+            return verdict
+
+        folders = splits(store.directory).values()
+        return [partial(read, folder, compared=compared, prove=prove) for folder in folders for compared, prove in proofs]
+
+    return proof(name, readers)
 
 
-def _identity_readers(store: Store) -> Sequence[Reader]:
-    def conversations(folder: Path, rows: Iterator[Selected]) -> Verdict:
-        return prove_identity(group_conversations(store, folder, rows), store.vocabulary)
-
-    def prompts(folder: Path, rows: Iterator[Selected]) -> Verdict:
-        return prove_identity(group_prompts(store, folder, rows), store.vocabulary)
-
-    return [partial(proof, folder) for folder in splits(store.directory).values() for proof in (conversations, prompts)]
+def _identical(store: Store, conversations: Iterable[Conversation]) -> Verdict:
+    return prove_identity(conversations, store.vocabulary)
 
 
-GROUP_MASKS = proof("mask_alignment", _by_split(lambda store, folder, rows: prove_masks(group_rows(store, folder, rows), store.vocabulary)))
-GROUP_IDENTITY = proof("tokenization_identity", _identity_readers)
-GROUP_REWARDS = proof("rewards", _by_split(lambda store, folder, rows: check_rewards(group_scores(store, folder, rows))))
-GROUP_STEPS = proof("step_rewards", _by_split(lambda store, folder, rows: check_steps(group_steps(store, folder, rows))))
-GROUP_SAMPLED = proof("sampled_ids", _by_split(lambda store, folder, rows: check_sampled(group_samples(store, folder, rows))))
+GROUP_MASKS = _of_groups("mask_alignment", (StoredGroup.rows, lambda store, rows: prove_masks(rows, store.vocabulary)))
+GROUP_IDENTITY = _of_groups("tokenization_identity", (StoredGroup.renders, _identical), (StoredGroup.prompts, _identical))
+GROUP_REWARDS = _of_groups("rewards", (StoredGroup.scores, lambda store, scores: check_rewards(scores)))
+GROUP_STEPS = _of_groups("step_rewards", (StoredGroup.stepwise, lambda store, responses: check_steps(responses)))
+GROUP_SAMPLED = _of_groups("sampled_ids", (StoredGroup.rollouts, lambda store, rollouts: check_sampled(rollouts)))
 
 
 # RL prompts.
@@ -514,15 +520,11 @@ def prompt_conversations(store: Store, name: str, blocks: Iterator[Selected] | N
     assert isinstance(store.asset.source, FromLines)
     asset, file = store.asset.source.files[name]
     require_current(store, "prompts", asset)
-    stream, render, shown = (
-        token_streams_of(store)[name],
-        _prompted(store),
-        store.workspace.template(store.workspace.family(Rl)).shows_thinking,
-    )
+    stream, shown = token_streams_of(store)[name], _template(store).shows_thinking
     for stored in stored_rows(store, stream, name, blocks=blocks):
         for place, (line, payload) in enumerate(zip(stored.rows.tolist(), stored.payloads, strict=True)):
             sample = read_again(sample_of(payload, turns_of(payload["prompt"], USER)), store.recipe, shown=shown)
-            yield render(f"{file} line {line + 1}", stream.record(stored.first + place, "tokens"), sample)
+            yield _prompted(store, f"{file} line {line + 1}", stream.record(stored.first + place, "tokens"), sample)
 
 
 def _prompt_readers(store: Store) -> Sequence[Reader]:

@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.checks.of_stores import Derivation, Reader, blocks_of
+from prep_assets.checks.of_stores import Derivation, Reader, blocks_of, line_of
 from prep_assets.checks.sources_again import StoredLines, domain_source, readable
 from prep_assets.config.models import Arithmetic, Preference, Rl
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import Check, FromParts, Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.groups import splits
-from prep_assets.pipeline.lines import contrast_row, form_of, preference_row, prompt_of, prompt_row
+from prep_assets.pipeline.lines import form_of, prompt_row
 from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.tokens import by_domain
 from prep_assets.pipeline.workspace import build_command
@@ -85,11 +85,11 @@ class OfLines(Derivation):
 
 
 class LinesMatch(OfLines):
-    """Compares the lines of a JSONL store with their rows: `source_match`. Subclasses convert an example to its line."""
+    """Compares the lines of a JSONL store with their rows: `source_match`."""
 
-    def line(self, example: Any) -> Row:
-        """Return the line of an example."""
-        raise NotImplementedError
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._line, self._form = line_of(store), form_of(store.directory)
 
     def whole(self, row: Row, texts: Texts) -> Row | None:
         """Return the line of a row from its second reading; `None` where only the schema can convert it."""
@@ -121,7 +121,7 @@ class LinesMatch(OfLines):
     def _convert_row(self, payload: Row) -> Row | None:
         """Return the line that the schema makes of a row, after a JSON round trip; `None` for a rejected row."""
         try:
-            line: Row = json.loads(json.dumps(self.line(apply(self.convert, payload))))
+            line: Row = json.loads(json.dumps(self._line(apply(self.convert, payload))[1](self._form)))
         except Refused:
             return None
         return line
@@ -137,14 +137,9 @@ class PairsMatch(LinesMatch):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         domain = self.source.domain
-        self._form, self._reasoning = form_of(store.directory), unrendered_reasoning(store.workspace.family(Preference))
-        self._ignored = {*domain.ignore}
+        self._reasoning, self._ignored = unrendered_reasoning(store.workspace.family(Preference)), {*domain.ignore}
         fields = domain.weigh is None and domain.speaker_names == "keep" and not any("." in path for path in domain.ignore)
         self._by_texts = fields and self._ignored.isdisjoint(("prompt", "chosen", "rejected"))
-
-    def line(self, example: Any) -> Row:
-        """A pair, or an answer with a label."""
-        return preference_row(self._reasoning.read(example), self._form)
 
     def whole(self, row: Row, texts: Texts) -> Row | None:
         """For schemas like `preference`."""
@@ -152,23 +147,6 @@ class PairsMatch(LinesMatch):
             return None
         row = {key: row[key] for key in row if key not in self._ignored} if self._ignored else row
         return pair_line(row, texts, self.source.domain.schema_name, self._form, self._reasoning.strings)
-
-
-class PromptsMatch(LinesMatch):
-    """Checks lines of prompts."""
-
-    def line(self, example: Any) -> Row:
-        """A prompt with its gold."""
-        reasoning = unrendered_reasoning(self.store.workspace.family(Rl))
-        return prompt_row(prompt_of(reasoning.read(example)), form_of(self.store.directory))
-
-
-class ContrastsMatch(LinesMatch):
-    """Checks lines of contrastive stores."""
-
-    def line(self, example: Any) -> Row:
-        """See `contrast_row`."""
-        return contrast_row(example)
 
 
 Gold = tuple[str, str, object, Fraction | Converted | None]

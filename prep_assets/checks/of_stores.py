@@ -19,19 +19,19 @@ from msgspec import Struct
 from prep_assets.checks.bounds import with_bounds
 from prep_assets.checks.sources_again import Unsound, by_fields, domain_source, held_out, prompt_of_line, source_of
 from prep_assets.config.family import PrivateKind
-from prep_assets.config.models import Preference, Pretrain, Rl
+from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
 from prep_assets.errors import Refused, StoreError
 from prep_assets.exports.readable import SIDES, Pairs
 from prep_assets.pipeline.asset import Check, FromLines, FromParts, FromRows, Store
 from prep_assets.pipeline.conversations import conversations_of
-from prep_assets.pipeline.documents import POLICY, MaskedDocuments, document_text, untemplated
+from prep_assets.pipeline.documents import MaskedDocuments, document_text
 from prep_assets.pipeline.examples import Item, Reading, Source, converter
 from prep_assets.pipeline.groups import TEST, Tokenize, splits
-from prep_assets.pipeline.images import ImageParts, stored_image_id
-from prep_assets.pipeline.lines import ContrastRows, form_of, preference_row, prompt_of, prompt_row
-from prep_assets.pipeline.pairs import PairEncoder, generation_prompt, prompt_encoder
-from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources, strings_in, unrendered_reasoning
+from prep_assets.pipeline.images import stored_image_id
+from prep_assets.pipeline.lines import LineOf, form_of
+from prep_assets.pipeline.sources import domain_of, read_sources, strings_in
+from prep_assets.pipeline.tokens import LineEncoder
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, books, places
 from prep_assets.proofs.image_tokens import check_images
@@ -49,7 +49,6 @@ from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import KEY_LENGTH, name_of
 from prep_assets.text.documents import sentences_of
-from prep_assets.text.encode import Encoder
 
 # Files and recipe of every store.
 
@@ -272,10 +271,10 @@ class Noted(Quarantine):
         self.add(refusal.id, refusal.stage, refusal.reason, refusal.detail, refusal.payload)
 
 
-def _reason(judge: Callable[..., object], *arguments: Any) -> str:
-    """Return why `judge` rejects its arguments; ``""`` where it does not."""
+def _reason(judge: Judge, item: Item) -> str:
+    """Return why `judge` rejects an item; ``""`` where it does not."""
     try:
-        judge(*arguments)
+        judge(item)
     except Refused as refusal:
         return f"{refusal.stage or 'pipeline'}/{refusal.reason}"
     return ""
@@ -283,6 +282,19 @@ def _reason(judge: Callable[..., object], *arguments: Any) -> str:
 
 def _one_by_one(judge: Judge) -> Reasons:
     return lambda items: [_reason(judge, item) for item in items]
+
+
+def _as_built(built: Callable[[Quarantine], Callable[[Sequence[Item]], object]]) -> Reasons:
+    """Return the reasons that a build notes for items; `built`: quarantine → what does with items as a build does."""
+    noted = Noted()
+    encode = built(noted)
+
+    def reasons(items: Sequence[Item]) -> list[str]:
+        noted.reasons.clear()
+        encode(items)
+        return [noted.reasons.get(item.id, "") for item in items]
+
+    return reasons
 
 
 def refused_rows(store: Store, source: FromRows) -> Again:
@@ -314,31 +326,23 @@ def refused_rows(store: Store, source: FromRows) -> Again:
     return again
 
 
-def pair_lines(store: Store) -> Again:
-    """Return a function that judges rejected lines of pairs again, by tokenizing them."""
-    heard, encoder = Heard(), PairEncoder(store.workspace)
-    return lambda _, rows, payloads: [
-        _reason(encoder.encode, [dict(payload)], row, heard) for row, payload in zip(rows, payloads, strict=True)
-    ]
+def refused_lines(encoder: LineEncoder) -> Again:
+    """Return a function that judges rejected lines again, by tokenizing them."""
 
+    def again(_: int, rows: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
+        noted = Noted()
+        encoder.encode(list(map(dict, payloads)), 0, noted, name="")
+        return [noted.reasons.get(f".jsonl:{at}", "") for at in range(len(rows))]
 
-def prompt_lines(store: Store) -> Again:
-    """Return a function that judges rejected lines of prompts again, by tokenizing them."""
-    workspace, family = store.workspace, store.workspace.family(Rl)
-    template, reasoning, encoder = workspace.template(family), inline_reasoning(workspace, family), prompt_encoder(workspace)
-
-    def tokenize(payload: Mapping[str, Any]) -> None:
-        for _, fault in encoder.encode([generation_prompt(template, reasoning, dict(payload))]).refused:
-            raise fault
-
-    return lambda _, rows, payloads: [_reason(tokenize, payload) for payload in payloads]
+    return again
 
 
 def documents(store: Store) -> Reasons:
     """Return a function that judges rejected documents again."""
     workspace, family = store.workspace, store.workspace.family(Pretrain)
     if family.image_token is not None or "trained_tokens" in store.manifest.counts:
-        return _one_by_one(_masked_documents(store))
+        masked = MaskedDocuments(workspace, family, domain_of(family, store.partition))
+        return _as_built(lambda quarantine: partial(masked.encode, quarantine=quarantine))
     options, vocabulary, engine = family.preprocessing, workspace.vocabulary(family), workspace.engines(family).reference
     fim, sentences = options.fim, sentences_of(family.split_sentences)
 
@@ -362,55 +366,30 @@ def documents(store: Store) -> Reasons:
     return _one_by_one(judge)
 
 
-def _masked_documents(store: Store) -> Judge:
-    workspace, family = store.workspace, store.workspace.family(Pretrain)
-    images = ImageParts.of_domain(workspace, family, domain_of(family, store.partition))
-    documents, heard = MaskedDocuments(untemplated(workspace, family), images, family), Heard()
-    encoder = Encoder(workspace.vocabulary(family), workspace.engines(family), POLICY, trains=False)
-
-    def judge(item: Item) -> None:
-        encoded = encoder.encode(documents.render([item], heard)[1])
-        for _, fault in (*encoded.refused, *documents.too_long(encoded.kept, np.diff(encoded.offsets)).items()):
-            raise fault
-
-    return judge
-
-
 def chats(store: Store) -> Reasons:
     """Return a function that judges rejected chats again."""
-    noted = Noted()
-    conversations = conversations_of(store.workspace, domain_of(store.family, store.partition), noted)
-
-    def reasons(items: Sequence[Item]) -> list[str]:
-        noted.reasons.clear()
-        conversations.encode(items)
-        return [noted.reasons.get(item.id, "") for item in items]
-
-    return reasons
-
-
-def pairs(store: Store) -> Reasons:
-    """Return a function that judges rejected pairs again."""
-    reasoning, form = unrendered_reasoning(store.workspace.family(Preference)), form_of(store.directory)
-    return _one_by_one(lambda item: preference_row(reasoning.read(item.example), form))
-
-
-def contrasts(store: Store) -> Reasons:
-    """Return a function that judges rejected contrastive rows again."""
-    judged = ContrastRows(store.workspace)
-    return _one_by_one(lambda item: judged.row(item.example))
-
-
-def prompts(store: Store) -> Reasons:
-    """Return a function that judges rejected prompts again."""
-    reasoning, form = unrendered_reasoning(store.workspace.family(Rl)), form_of(store.directory)
-    return _one_by_one(lambda item: prompt_row(prompt_of(reasoning.read(item.example)), form))
+    domain = domain_of(store.family, store.partition)
+    return _as_built(lambda quarantine: conversations_of(store.workspace, domain, quarantine).encode)
 
 
 def groups(store: Store) -> Reasons:
     """Return a function that judges rejected groups again."""
-    tokenize, heard = Tokenize(store.workspace, store.partition), Heard()
-    return _one_by_one(lambda item: list(tokenize([item], heard)))
+    tokenize = Tokenize(store.workspace, store.partition)
+    return _as_built(lambda quarantine: lambda items: deque(tokenize(items, quarantine), 0))
+
+
+def lines(store: Store) -> Reasons:
+    """Return a function that judges the rejected rows of a store of lines again."""
+    form = form_of(store.directory)
+    line = line_of(store)
+    return _one_by_one(lambda item: line(item.content)[1](form))
+
+
+def line_of(store: Store) -> LineOf:
+    """Return what makes lines of the examples of a store."""
+    source = store.asset.source
+    assert isinstance(source, FromRows) and source.line is not None
+    return source.line(store.workspace)
 
 
 # Row integrity of token streams of any family.
@@ -680,7 +659,7 @@ class Selection(Derivation):
             self._fields, fraction = self._passed_over(), getattr(store.family, "test_fraction", 0.0)
         else:
             assert isinstance(source, FromLines)
-            again = source.again(store)
+            again = refused_lines(source.encoder(store.workspace))
         seen = None if self._fields is None else self._fields.add
         self.ledger = Ledger(refusals, stored_of(store), self.origin.held_out, content, again, fraction, seen)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -18,13 +19,9 @@ from prep_assets.checks.of_blends import MIXTURE, blend_verdict
 from prep_assets.checks.of_conversations import (
     Chats,
     Conversations,
-    group_conversations,
-    group_prompts,
-    group_rows,
-    group_samples,
-    group_scores,
-    group_steps,
+    StoredGroup,
     prompt_conversations,
+    stored_groups,
 )
 from prep_assets.checks.of_documents import document_texts, masked_documents, prove_document_masks
 from prep_assets.checks.of_lines import LinesMatch, MergedStream, matched_questions, merged_files, merged_streams
@@ -218,16 +215,19 @@ def group_trials(store: Store) -> list[Trial]:
     identity = partial(prove_identity, vocabulary=vocabulary)
     moved = Mutation("border of prompt and response moved", IDENTITY, lambda prompts, at: [replace(prompts[at], ids=prompts[at].ids[:-1])])
     for folder in splits(store.directory).values():
-        if rows := first(group_rows(store, folder)):
-            prompts, scores = first(group_prompts(store, folder)), first(group_scores(store, folder))
-            trials += _rows(rows, first(group_conversations(store, folder)), vocabulary)
+
+        def compared(of_group: Callable[[StoredGroup], Iterable[T]], most: int = ROWS, folder: Path = folder) -> list[T]:
+            return first((part for group in stored_groups(store, folder) for part in of_group(group)), most)
+
+        if rows := compared(StoredGroup.rows):
+            prompts, scores = compared(StoredGroup.prompts), compared(StoredGroup.scores)
+            trials += _rows(rows, compared(StoredGroup.renders), vocabulary)
             trials.append(clean("every check of groups", [identity(prompts), check_rewards(scores)]))
             trials += trials_of(prompts, len(prompts), (moved,), {IDENTITY: identity})[1:]
             trials += trials_of(scores, len(scores), REWARD_MUTATIONS, {"rewards": check_rewards})[1:]
-        stepwise = first(group_steps(store, folder), TRIES)
-        trials += trials_of(stepwise, len(stepwise), STEP_MUTATIONS, {"step_rewards": check_steps}, what="step_rewards") if stepwise else []
-        groups = first(group_samples(store, folder), TRIES)
-        trials += trials_of(groups, len(groups), ROLLOUT_MUTATIONS, {"sampled_ids": check_sampled}, what="sampled_ids")
+        stepwise, rollouts = compared(StoredGroup.stepwise, TRIES), compared(StoredGroup.rollouts, TRIES)
+        trials += trials_of(stepwise, len(stepwise), STEP_MUTATIONS, {"step_rewards": check_steps}, what="step_rewards")
+        trials += trials_of(rollouts, len(rollouts), ROLLOUT_MUTATIONS, {"sampled_ids": check_sampled}, what="sampled_ids")
     return trials
 
 

@@ -40,10 +40,9 @@ from prep_assets.exports.readable import SIDES as SOURCE_SIDES
 from prep_assets.graph.graph import holds, one_partition
 from prep_assets.graph.pretrain import fill_in_the_middle
 from prep_assets.pipeline.conversations import conversations_of
-from prep_assets.pipeline.documents import POLICY, MaskedDocuments, untemplated
+from prep_assets.pipeline.documents import POLICY, MaskedDocuments
 from prep_assets.pipeline.examples import Item, converter
 from prep_assets.pipeline.groups import Tokenize
-from prep_assets.pipeline.images import ImageParts
 from prep_assets.pipeline.lines import contrast_row, form_of, preference_row, prompt_of, prompt_row
 from prep_assets.pipeline.pairs import SIDES, generation_prompt, pair_renderer, prompt_encoder, rendered_pair
 from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources, unrendered_reasoning
@@ -296,7 +295,7 @@ def documents(workspace: Workspace, name: str) -> Derive:
     family = workspace.family(Pretrain)
     domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
     convert, encoder = converter(domain, Sample), Encoder(vocabulary, workspace.engines(family), POLICY, trains=False)
-    rendering = MaskedDocuments(untemplated(workspace, family), ImageParts.of_domain(workspace, family, domain), family)
+    rendering = MaskedDocuments(workspace, family, domain)
     sentences = sentences_of(family.split_sentences)
     ends, fim = ends_of(vocabulary, family.bos, family.append_eod), family.preprocessing.fim
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from prep_assets.checks import of_stores
-from prep_assets.checks.of_lines import ContrastsMatch
+from prep_assets.checks.of_lines import LinesMatch
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived
 from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.models import Contrastive
@@ -53,7 +53,6 @@ Texts that are only to be embedded stand there with their ids.""",
         write_lines,
         doing="contrast",
         files=(TRAIN, TEST),
-        line_of=contrast_line,
         digest=contrast_digest,
         promises=("queries and texts are not empty",),
         counted=("positives", "negatives"),
@@ -71,11 +70,11 @@ Texts that are only to be embedded stand there with their ids.""",
             "Nothing is empty, no text stands twice in a row, no query in both train and test, no id is given twice.",
             _sanity,
         ),
-        derived("source_match", "Every line is what its row says, each text on its side.", ContrastsMatch),
+        derived("source_match", "Every line is what its row says, each text on its side.", LinesMatch),
         SELECTION,
     ),
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
-    source=FromRows(Contrast, of_stores.contrasts, by_fields),
+    source=FromRows(Contrast, of_stores.lines, by_fields, line=contrast_line),
     kind="json",
     columns=CONTRAST_COLUMNS,
 )

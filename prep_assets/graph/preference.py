@@ -9,7 +9,7 @@ from typing import Any
 from prep_assets.checks import of_stores
 from prep_assets.checks.of_conversations import IDENTITY, Sides
 from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, PairsMatch
-from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, SELECTION, derived, pair_lines, token_rows
+from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, SELECTION, derived, token_rows
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.exports.readable import Pairs
 from prep_assets.graph.optional import leaks_asset, quality_asset
@@ -77,7 +77,6 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
         write_lines,
         doing="pair",
         files=(TRAIN, TEST),
-        line_of=pair_line,
         digest=prompt_digest,
         promises=("prompts and answers are not empty", "chosen differs from rejected"),
         limit="max_per_source",
@@ -94,7 +93,7 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
         SELECTION,
     ),
     streams=FILES,
-    source=FromRows(Pair, of_stores.pairs, by_prompt, plain=True),
+    source=FromRows(Pair, of_stores.lines, by_prompt, plain=True, line=pair_line),
     kind="json",
     columns=PAIR_COLUMNS,
 )
@@ -147,7 +146,7 @@ PREFERENCE_TOKENS_BY_DOMAIN = Asset(
     description="""Both sides of every pair of a domain as token ids, loss on the answer and its stop token only.
 
 Pairs that are held out are in the folder `test`.""",
-    write=partial(tokenize_lines, encoder=PairEncoder, what="pairs", promises=PROMISES),
+    write=partial(tokenize_lines, what="pairs", promises=PROMISES),
     audit=audit_tokens,
     inputs=(("pairs", PREFERENCES_BY_DOMAIN),),
     partitioned=True,
@@ -161,7 +160,7 @@ Pairs that are held out are in the folder `test`.""",
         derived("tokenization_identity", IDENTITY, Sides),
     ),
     streams=STREAMS,
-    source=FromLines({f"{folder}chosen": (PREFERENCES_BY_DOMAIN.name, name) for folder, name in FOLDERS.items()}, pair_lines),
+    source=FromLines({f"{folder}chosen": (PREFERENCES_BY_DOMAIN.name, name) for folder, name in FOLDERS.items()}, PairEncoder),
     may_be_empty=_only_unpaired,
     columns=MASKED_TOKEN_COLUMNS,
 )

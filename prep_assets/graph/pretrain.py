@@ -128,7 +128,9 @@ def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[Re
     with closing(prefetch(_tokenized(read_documents(reading, text_of, check), encode))) as blocks:
         for documents, (flat, begins) in blocks:
             # a lossy text is rejected as lossy, whatever its length
-            faults = dict(too_long(flat, family.preprocessing.max_seq_len)) | lossy(flat, documents, vocabulary, byte_lengths, tokenized)
+            faults = dict(too_long(flat.offsets, family.preprocessing.max_seq_len)) | lossy(
+                flat, documents, vocabulary, byte_lengths, tokenized
+            )
             documents.write_refused(quarantine, list(faults.items()))
             to_dev, is_sound = _to_dev(documents.texts, documents.held_out, family.test_fraction), np.ones(len(documents.texts), bool)
             is_sound[list(faults)] = False

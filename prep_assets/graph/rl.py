@@ -18,8 +18,8 @@ from prep_assets.checks.of_conversations import (
     IDENTITY,
     PROMPT_IDENTITY,
 )
-from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, Golds, PromptsMatch, arithmetic_golds, questions_match
-from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, PLAIN_ROWS, SELECTION, derived, prompt_lines
+from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, Golds, LinesMatch, arithmetic_golds, questions_match
+from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, PLAIN_ROWS, SELECTION, derived
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
@@ -75,7 +75,6 @@ RL_PROMPTS_BY_DOMAIN = Asset(
         write_lines,
         doing="prompts",
         files=(TRAIN, TEST),
-        line_of=prompt_line,
         digest=prompt_digest,
         promises=("prompts are not empty",),
     ),
@@ -87,11 +86,11 @@ RL_PROMPTS_BY_DOMAIN = Asset(
         INTEGRITY,
         ACCOUNTING,
         derived("gold_answers", "Every gold equals a second reading of its source by other code.", Golds),
-        derived("source_match", "Every prompt is what its row says, with the gold of that row.", PromptsMatch),
+        derived("source_match", "Every prompt is what its row says, with the gold of that row.", LinesMatch),
         SELECTION,
     ),
     streams=FILES,
-    source=FromRows(Prompt, of_stores.prompts, by_prompt, plain=True),
+    source=FromRows(Prompt, of_stores.lines, by_prompt, plain=True, line=prompt_line),
     domains=prompt_domains,
     kind="json",
     columns=PROMPT_COLUMNS,
@@ -164,13 +163,13 @@ ARITHMETIC_TOKENS = Asset(
     name="arithmetic_tokens",
     family="rl",
     description="The arithmetic curriculum as token ids, ended by the template's generation prompt.",
-    write=partial(tokenize_lines, encoder=PromptEncoder, what=ARITHMETIC_STREAM, promises=PROMISES),
+    write=partial(tokenize_lines, what=ARITHMETIC_STREAM, promises=PROMISES),
     audit=audit_tokens,
     inputs=(("prompts", ARITHMETIC_PROMPTS),),
     options=OPTIONS,
     checks=PROMPT_CHECKS,
     streams={ARITHMETIC_STREAM: Stream(TokenStore, ARITHMETIC_STREAM)},
-    source=FromLines({ARITHMETIC_STREAM: (QUESTIONS, QUESTIONS)}, prompt_lines),
+    source=FromLines({ARITHMETIC_STREAM: (QUESTIONS, QUESTIONS)}, PromptEncoder),
     domains=lambda family: (),
     columns=TOKEN_COLUMNS,
 )
@@ -186,14 +185,14 @@ RL_TOKENS_BY_DOMAIN = Asset(
     name="rl_tokens_by_domain",
     family="rl",
     description="Training prompts of a domain as token ids, ended by the template's generation prompt.",
-    write=partial(tokenize_lines, encoder=PromptEncoder, what=STREAM, promises=PROMISES),
+    write=partial(tokenize_lines, what=STREAM, promises=PROMISES),
     audit=audit_tokens,
     inputs=(("prompts", RL_PROMPTS_BY_DOMAIN),),
     partitioned=True,
     options=OPTIONS,
     checks=PROMPT_CHECKS,
     streams={STREAM: Stream(TokenStore, STREAM)},
-    source=FromLines({STREAM: (RL_PROMPTS_BY_DOMAIN.name, TRAIN)}, prompt_lines),
+    source=FromLines({STREAM: (RL_PROMPTS_BY_DOMAIN.name, TRAIN)}, PromptEncoder),
     domains=prompt_domains,
     may_be_empty=_all_held_out,
     columns=TOKEN_COLUMNS,

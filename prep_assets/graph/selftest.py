@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from prep_assets.checks.of_conversations import Sides
-from prep_assets.checks.of_lines import ContrastsMatch, PairsMatch, PromptsMatch
+from prep_assets.checks.of_lines import LinesMatch, PairsMatch
 from prep_assets.checks.of_quality import LEAKS_AGAIN, VERDICTS_AGAIN, same_rows
 from prep_assets.checks.of_stores import ACCOUNTING, Selection, redaction_holds, stored_texts
 from prep_assets.checks.selftest import (
@@ -99,7 +99,7 @@ TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
     "preferences": merged_line_trials,
     "preference_tokens_by_domain": partial(masked_trials, Sides),
     "preference_tokens": merged_record_trials,
-    "rl_prompts_by_domain": partial(line_trials, PromptsMatch, "gold_answers", PROMPT_MUTATIONS),
+    "rl_prompts_by_domain": partial(line_trials, LinesMatch, "gold_answers", PROMPT_MUTATIONS),
     "rl_prompts": merged_line_trials,
     "arithmetic_prompts": question_trials,
     "rl_tokens_by_domain": prompt_token_trials,
@@ -107,7 +107,7 @@ TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
     "rl_tokens": merged_record_trials,
     "rl_groups_by_domain": group_trials,
     "rl_groups": merged_record_trials,
-    "contrastive": partial(line_trials, ContrastsMatch, "contrast_sanity", CONTRAST_MUTATIONS),
+    "contrastive": partial(line_trials, LinesMatch, "contrast_sanity", CONTRAST_MUTATIONS),
     **{f"{family}_quality": quality_trials for family in TRAINED},
     **{f"{family}_leaks": leak_trials for family in TRAINED},
 }

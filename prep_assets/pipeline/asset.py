@@ -35,7 +35,8 @@ from prep_assets.workers.pool import rare_collections
 if TYPE_CHECKING:
     from prep_assets.checks.of_stores import Kind, Reasons
     from prep_assets.checks.sources_again import Content, Part
-    from prep_assets.proofs.selection import Again
+    from prep_assets.pipeline.lines import LineOf
+    from prep_assets.pipeline.tokens import LineEncoder
 
 VERSIONS = {"raw": "3", "pretrain": "7", "sft": "9", "preference": "12", "rl": "8", "contrastive": "3", "export": "5"}
 """Code version of a family's assets, 1 where none is given; `raw`, `quality`, `leaks` and `export` cover all families. Raised when bytes change."""
@@ -280,12 +281,14 @@ class FromRows(Struct, frozen=True):
         judge: derives a second time why the asset rejects rows; see `Reasons`.
         content: the content that decides whether a row is held out, where the store does not hold it.
         plain: whether a prompt of one user turn is compared as text, whatever form the store has.
+        line: workspace → what makes lines of examples, for a store of lines.
     """
 
     gives: type
     judge: Callable[[Store], Reasons]
     content: Callable[[Store], Content]
     plain: bool = False
+    line: Callable[[Workspace], LineOf] | None = None
 
 
 class FromLines(Struct, frozen=True):
@@ -293,11 +296,11 @@ class FromLines(Struct, frozen=True):
 
     Attributes:
         files: stream → the asset and the file whose lines it holds.
-        again: derives a second time why a line is rejected.
+        encoder: workspace → what tokenizes the lines.
     """
 
     files: Mapping[str, tuple[str, str]]
-    again: Callable[[Store], Again]
+    encoder: Callable[[Workspace], LineEncoder]
 
 
 class FromParts(Struct, frozen=True):

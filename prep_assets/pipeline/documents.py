@@ -13,6 +13,7 @@ import numpy.typing as npt
 import xxhash
 from msgspec import Struct
 
+from prep_assets.config.family import Domain
 from prep_assets.config.models import Pretrain
 from prep_assets.data.files import SourceFile, record_id
 from prep_assets.data.quarantine import Quarantine, Refusal, refusal, unreadable
@@ -40,6 +41,7 @@ from prep_assets.text.vocabulary import Vocabulary, ends_of
 # A row goes the way of all examples: schema → `Sample` → `Rendered` → text. If the schema `text` would certainly make a document of a row, its text is taken
 # directly, which gives the same text without the intermediate forms.
 
+Ints = npt.NDArray[np.int64]
 BLOCK_BYTES = 1 << 20
 """Bytes of source in a block. It changes nothing in a store."""
 _NONCHARACTER = b"\xef\xb7"
@@ -160,9 +162,9 @@ def document_text(example: Example) -> str:
     return render(example, None).text
 
 
-def too_long(flat: Flat, max_seq_len: int | None) -> Iterator[tuple[int, Refused]]:
+def too_long(offsets: Ints, max_seq_len: int | None) -> Iterator[tuple[int, Refused]]:
     """Yield (index, rejection) of the documents with more than `max_seq_len` tokens."""
-    lengths = np.diff(flat.offsets)
+    lengths = np.diff(offsets)
     for i in np.flatnonzero(lengths > max_seq_len) if max_seq_len is not None else ():
         yield int(i), Refused("too_long", f"{lengths[i]:,} tokens, max_seq_len is {max_seq_len:,}", stage="tokenize")
 
@@ -222,8 +224,6 @@ def _totals(table: npt.NDArray[np.int64], flat: Flat) -> npt.NDArray[np.int64]:
 # A token has the weight of its region, 1 by default; tokens of images have 0; the end-of-text token has the weight of the last region before it that is no
 # image, and is attended. This path is slower than that of plain documents, so a domain is restarted on it at its first such document.
 
-Ints = npt.NDArray[np.int64]
-
 
 def stop_at_masks(example: Example, *, images: bool) -> None:
     """Raises:
@@ -267,17 +267,11 @@ def write_masked_documents(
         raise ConfigError(
             f"{reading.name} has images or regions that are not trained: preprocessing.fim would cut documents around them. Set fim.rate to 0"
         )
-    documents = MaskedDocuments(untemplated(workspace, family), ImageParts.of_domain(workspace, family, reading.domain), family)
+    documents = MaskedDocuments(workspace, family, reading.domain)
     ends = ends_of(vocabulary, family.bos, family.append_eod)
-    encoder = Encoder(vocabulary, workspace.engines(family), POLICY, trains=False)
     counts = {"read": 0, "kept": 0, "tokens": 0, "tokens_train": 0, "tokens_dev": 0, "images": 0, "trained_tokens": 0}
     for items, in_test in reading.examples("tokenize", quarantine):
-        kept, rendered = documents.render(items, quarantine)
-        encoded = encoder.encode(rendered)
-        faults = {**dict(encoded.refused), **documents.too_long(encoded.kept, np.diff(encoded.offsets))}
-        for at, fault in sorted(faults.items()):
-            kept[at].reject(quarantine, fault)
-        sound = np.array([int(at) not in faults for at in encoded.kept], bool)
+        kept, rendered, encoded, sound = documents.encode(items, quarantine)
         digests = [xxhash.xxh3_128_digest(rendered[int(at)].text.encode()) for at in encoded.kept]
         dev = np.array([in_test or held_out(digest, family.test_fraction) for digest in digests], bool)
         ending = np.array([documents.ending(kept[int(at)].example) for at in encoded.kept], np.float32)
@@ -305,9 +299,21 @@ POLICY = MaskPolicy({}, "train", "none")
 class MaskedDocuments:
     """The documents of a domain, checked and rendered."""
 
-    def __init__(self, template: ChatTemplate, images: ImageParts, family: Pretrain) -> None:
-        self._template, self.images, self._options = template, images, family.preprocessing
+    def __init__(self, workspace: Workspace, family: Pretrain, domain: Domain) -> None:
+        self._template, self._limit = untemplated(workspace, family), family.preprocessing.max_seq_len
+        self.images = ImageParts.of_domain(workspace, family, domain)
         self._sizes = Sizes(family.preprocessing.min_chars, family.preprocessing.max_chars)
+        self._encoder = Encoder(workspace.vocabulary(family), workspace.engines(family), POLICY, trains=False)
+
+    def encode(self, items: Sequence[Item], quarantine: Quarantine) -> tuple[list[Item], list[Rendered], Encoded, npt.NDArray[np.bool_]]:
+        """See `render`; with the tokens, and which of them are of documents that are kept. Rejected ones are in quarantine."""
+        kept, rendered = self.render(items, quarantine)
+        encoded = self._encoder.encode(rendered)
+        long = {int(encoded.kept[at]): fault for at, fault in too_long(encoded.offsets, self._limit)}
+        faults = {**dict(encoded.refused), **long}
+        for at, fault in sorted(faults.items()):
+            kept[at].reject(quarantine, fault)
+        return kept, rendered, encoded, ~np.isin(encoded.kept, list(long))
 
     def render(self, items: Sequence[Item], quarantine: Quarantine) -> tuple[list[Item], list[Rendered]]:
         """The items that are documents of valid size with existing images, and their renders. Rejected ones are in quarantine."""
@@ -336,12 +342,6 @@ class MaskedDocuments:
     def ending(example: Example) -> float:
         """The weight of the end-of-text token after a document."""
         return (_weights(example) or [1.0])[-1] if isinstance(example, Sample) else 1.0
-
-    def too_long(self, numbers: Ints, lengths: Ints) -> dict[int, Refused]:
-        """Return number → rejection of the documents with more than `max_seq_len` tokens."""
-        limit = self._options.max_seq_len
-        long = [] if limit is None else np.flatnonzero(lengths > limit).tolist()
-        return {int(numbers[at]): Refused("too_long", f"{lengths[at]:,} tokens, max_seq_len is {limit:,}", stage="tokenize") for at in long}
 
 
 # Rows that bring their token ids and loss weights: proven row by row, then stored unchanged.

@@ -79,6 +79,13 @@ _PACKED = msgspec.msgpack.Encoder(order="sorted")
 AnyExample = Example | PlainChat | PlainPair
 
 
+def as_example(content: AnyExample) -> Example:
+    """An example, given as it is or in columns."""
+    if isinstance(content, PlainChat):
+        return content.sample()
+    return content.pair() if isinstance(content, PlainPair) else content
+
+
 class Item(msgspec.Struct, frozen=True, gc=False):
     """An example with its record; `content` is the example, or a plain chat or pair in columns."""
 
@@ -89,9 +96,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     @property
     def example(self) -> Example:
         """The example."""
-        if isinstance(self.content, PlainChat):
-            return self.content.sample()
-        return self.content.pair() if isinstance(self.content, PlainPair) else self.content
+        return as_example(self.content)
 
     @property
     def id(self) -> str:

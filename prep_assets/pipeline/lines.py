@@ -12,11 +12,11 @@ from typing import Any, Literal
 import msgspec
 import xxhash
 
-from prep_assets.config.models import Contrastive, Form
+from prep_assets.config.models import Contrastive, Form, Preference, Rl
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import FromRows, NeedsMore, Target
-from prep_assets.pipeline.examples import AnyExample, Item, Source, held_out, passed_over
+from prep_assets.pipeline.examples import AnyExample, Source, as_example, held_out, passed_over
 from prep_assets.pipeline.images import reject_images
 from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.workspace import Workspace
@@ -60,7 +60,7 @@ def form_of(directory: Path) -> RowForm:
     """The form of the rows of a store, from its first row."""
     lines = (line for path in sorted(directory.glob("*.jsonl")) for line in open_lines(directory, path.stem))
     first = next(lines, None)
-    return "text" if first is None or isinstance(first["prompt"], str) else "messages"
+    return "text" if first is None or isinstance(first.get("prompt", ""), str) else "messages"
 
 
 UNTEMPLATED = "untemplated"
@@ -401,6 +401,8 @@ BLOCK_BYTES, AUTO_BYTES = 4 << 20, 256 << 10
 """Bytes of source read at a time: fewer if a row may show that the file needs the other form."""
 Line = Callable[[RowForm], Mapping[str, Any]]
 """Gives the line of an example in a form, or raises `Refused`."""
+LineOf = Callable[[AnyExample], tuple[AnyExample, Line]]
+"""The content of an item → the example as it is written, with reasoning read, and its line; or raises `Refused`."""
 
 
 def write_lines(
@@ -409,7 +411,6 @@ def write_lines(
     *,
     doing: str,
     files: tuple[str, str],
-    line_of: Callable[[Target], Callable[[Item], tuple[AnyExample, Line]]],
     digest: Callable[[AnyExample], bytes],
     promises: tuple[str, ...],
     counted: tuple[str, ...] = (),
@@ -423,7 +424,6 @@ def write_lines(
     Args:
         doing: label of the progress.
         files: names of the files of training and held-out lines.
-        line_of: target → function from an item to the example as written, with reasoning read, and its line.
         digest: hash of the content that decides whether an example is held out.
         promises: guarantees about the store, for its manifest.
         counted: columns of lists whose lengths are counted.
@@ -435,7 +435,8 @@ def write_lines(
     auto = configured == "auto" and not target.needed
     form: RowForm = "messages" if target.needed or configured == "messages" else "text"
     reading = Source.of(target.workspace, type(family), target.partition, gives=source.gives, limit=limit).reading()
-    line, untemplated, lists = line_of(target), 0, dict.fromkeys(counted, 0)
+    assert source.line is not None
+    line, untemplated, lists = source.line(target.workspace), 0, dict.fromkeys(counted, 0)
     with ExitStack() as stack:
 
         def open_writers(names: tuple[str, str]) -> list[LinesWriter]:
@@ -446,7 +447,7 @@ def write_lines(
         for items, in_test in reading.examples(doing, quarantine, block_bytes=AUTO_BYTES if auto else BLOCK_BYTES, plain=plain):
             for item in items:
                 try:
-                    example, write = line(item)
+                    example, write = line(item.content)
                     row = _row_in_form(write, form, auto)
                 except Refused as refusal:
                     item.reject(quarantine, refusal)
@@ -493,14 +494,10 @@ def audit_lines(target: Target, *, fault: Callable[[Mapping[str, Any]], str]) ->
                 raise StoreError(f"{path.name} line {number}: {error}")
 
 
-def contrast_line(target: Target) -> Callable[[Item], tuple[AnyExample, Line]]:
+def contrast_line(workspace: Workspace) -> LineOf:
     """Lines of queries with their texts."""
-    judged = ContrastRows(target.workspace)
-
-    def line(item: Item) -> tuple[AnyExample, Line]:
-        return item.example, lambda form: judged.row(item.example)
-
-    return line
+    judged = ContrastRows(workspace)
+    return lambda content: (content, lambda form: judged.row(content))
 
 
 def contrast_digest(example: AnyExample) -> bytes:
@@ -508,25 +505,24 @@ def contrast_digest(example: AnyExample) -> bytes:
     return xxhash.xxh3_128_digest(msgspec.json.encode(example.query if isinstance(example, Contrast) else ""))
 
 
-def pair_line(target: Target) -> Callable[[Item], tuple[AnyExample, Line]]:
+def pair_line(workspace: Workspace) -> LineOf:
     """Lines of pairs and of labelled answers."""
-    reasoning = unrendered_reasoning(target.family)
+    reasoning = unrendered_reasoning(workspace.family(Preference))
 
-    def line(item: Item) -> tuple[AnyExample, Line]:
-        content = item.content
+    def line(content: AnyExample) -> tuple[AnyExample, Line]:
         plain = isinstance(content, PlainPair) and reasoning.leaves((*content.prompt.texts, content.chosen, content.rejected))
-        example = content if plain else reasoning.read(item.example)
+        example = content if plain else reasoning.read(as_example(content))
         return example, partial(preference_row, example)
 
     return line
 
 
-def prompt_line(target: Target) -> Callable[[Item], tuple[AnyExample, Line]]:
+def prompt_line(workspace: Workspace) -> LineOf:
     """Lines of prompts with their gold answers."""
-    reasoning = unrendered_reasoning(target.family)
+    reasoning = unrendered_reasoning(workspace.family(Rl))
 
-    def line(item: Item) -> tuple[AnyExample, Line]:
-        prompt = prompt_of(reasoning.read(item.example))
+    def line(content: AnyExample) -> tuple[AnyExample, Line]:
+        prompt = prompt_of(reasoning.read(as_example(content)))
         return prompt, partial(prompt_row, prompt)
 
     return line

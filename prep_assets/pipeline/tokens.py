@@ -350,13 +350,10 @@ class LineEncoder(Protocol):
         tokens. Rejected lines are in quarantine."""
 
 
-def tokenize_lines(
-    target: Target, quarantine: Quarantine, *, encoder: Callable[[Workspace], LineEncoder], what: str, promises: tuple[str, ...]
-) -> Draft:
+def tokenize_lines(target: Target, quarantine: Quarantine, *, what: str, promises: tuple[str, ...]) -> Draft:
     """Tokenize the lines that an asset is made from into its token streams, folder by folder.
 
     Args:
-        encoder: makes the encoder of a workspace.
         what: what the lines are, for progress.
         promises: guarantees about the store, for its manifest.
     """
@@ -372,7 +369,7 @@ def tokenize_lines(
         with writers_of(target, stems, {"loss_mask": "uint8"} if masked else {}) as writers:
             source, encode = (
                 LineSource(workspace, target.family, doing, lines),
-                partial(_encode_lines, encoder=encoder, name=name, masked=masked),
+                partial(_encode_lines, encoder=asset.source.encoder, name=name, masked=masked),
             )
             encoded = encode_in_shards(source, encode, writers, quarantine, target.payload)
         add(counts, {**encoded, **({"kept_test": encoded["kept"]} if folder else {})})

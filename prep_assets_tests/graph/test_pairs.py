@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from prep_assets.caches import CACHES
 from prep_assets.checks import of_lines as source_match
-from prep_assets.checks.sources_again import DomainSource, prompt_of_line
+from prep_assets.checks.sources_again import prompt_of_line
 from prep_assets.config.models import Preference
 from prep_assets.engine import state
 from prep_assets.engine.execute import verdicts_of as verdicts
@@ -28,7 +28,6 @@ from prep_assets.graph.graph import EVERY
 from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.pairs import PairEncoder
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs import second_reading as source_rows
 from prep_assets.proofs.mutations import PAIR_MUTATIONS
 from prep_assets.proofs.rows import Line, check_pairs
 from prep_assets.proofs.verdict import Verdict
@@ -56,8 +55,7 @@ from prep_assets_tests.proofs import corruption
 from prep_assets_tests.proofs.conftest import spoilable
 from prep_assets_tests.proofs.spoiled_lines import next_lines, one_swapped, reversed_lines, sides_swapped
 
-# Pairs whose rows are read into columns are judged as those whose rows are read one by one.
-
+# Pairs that a second reading takes for their lines are judged as those that only their schema reads.
 
 BY_DOMAIN = "preferences_by_domain"
 Rows = list[dict[str, Any]]
@@ -102,17 +100,11 @@ def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
 
 
 def both_ways(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> dict[str, Verdict]:
-    """The verdicts, which are the same where no row comes in columns."""
-    published = workspace.built(BY_DOMAIN, "pairs")
-    sealed, sure = resealed(published), source_match.LinesMatch._are_equal
-    came: list[bool] = []
-    monkeypatch.setattr(source_rows, "FEWEST", 4)
-    monkeypatch.setattr(source_match.LinesMatch, "_are_equal", lambda *given: (found := sure(*given), came.extend(found))[0])
-    expected = dict(verdicts(workspace, EVERY[BY_DOMAIN], sealed, EVERY[BY_DOMAIN].checks))
-    assert any(came)
-    came.clear()
-    monkeypatch.setattr(DomainSource, "messages", None)
-    assert dict(verdicts(workspace, EVERY[BY_DOMAIN], sealed, EVERY[BY_DOMAIN].checks)) == expected and not came
+    """The verdicts, which are the same where only the schema reads the rows."""
+    sealed, check = resealed(workspace.built(BY_DOMAIN, "pairs")), EVERY[BY_DOMAIN].checks
+    expected = dict(verdicts(workspace, EVERY[BY_DOMAIN], sealed, check))
+    monkeypatch.setattr(source_match.PairsMatch, "whole", lambda *_: None)
+    assert dict(verdicts(workspace, EVERY[BY_DOMAIN], sealed, check)) == expected
     return expected
 
 
@@ -147,7 +139,6 @@ def another_role(rows: Rows) -> Rows:
     return rows
 
 
-@pytest.mark.parametrize("file", ["preferences", "preferences_test"])
 @pytest.mark.parametrize(
     "change",
     [
@@ -157,12 +148,12 @@ def another_role(rows: Rows) -> Rows:
     ],
 )
 def test_spoiled_lines_are_judged_alike(
-    made: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, change: Callable[[Rows], Rows]
+    made: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Rows], Rows]
 ) -> None:
     workspace = spoilable(made, tmp_path, BY_DOMAIN)
     published = workspace.built(BY_DOMAIN, "pairs")
-    corruption.lines(published, file, change)
-    same = [json.loads(line) for line in (published.directory / f"{file}.jsonl").open()]
+    corruption.lines(published, "preferences", change)
+    same = [json.loads(line) for line in (published.directory / "preferences.jsonl").open()]
     assert not both_ways(workspace, monkeypatch)["source_match"].passed or len({row["rejected"] == "No." for row in same}) == 1
 
 
