@@ -66,7 +66,7 @@ def specialty(name: str) -> int:
     turns rows of other kinds into pretraining text."""
     if name.endswith("PretrainHandler"):
         return 2
-    return int("_hook" in name or name.endswith("Handler") or name in ("common_words_mask", "sections"))
+    return int("_hook" in name or name.endswith("Handler") or name in ("common_words_mask", "sections", "anthropic"))
 
 
 # LLaMA-Factory's ``dataset_info.json``, which ModelLink's `LlamaFactoryInstructionHandler` reads too, as domains of a configuration.

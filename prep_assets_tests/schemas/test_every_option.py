@@ -87,6 +87,12 @@ ROWS_OF: Mapping[tuple[str, str], Mapping[str, Any]] = {
         for name, row in ROWS.items()
         if name in ("sharegpt", "sharegpt_pairwise")
     },
+    **{(name, "request_key"): {"request": schemas()[name].example} for name in ("anthropic", "openai_responses")},
+    ("anthropic", "response_key"): {**schemas()["anthropic"].example, "response": {"content": [{"type": "text", "text": "4."}]}},
+    ("openai_responses", "response_key"): {
+        **schemas()["openai_responses"].example,
+        "response": {"output": [{"role": "user", "content": "So?"}]},
+    },
     ("rl_prompt", "arguments_key"): {"prompt": "1 + 2?", "gold": "3", "v": ["1"]},
     **{("kto", option): PLAIN_KTO for option in ("prompt_key", "completion_key", "template")},
     **{("preference", option): SIDES for option in ("user_mark", "assistant_mark")},
@@ -173,6 +179,8 @@ OTHER: Mapping[tuple[str, str], tuple[Any, Mapping[str, Any]]] = {
     ("prompt_completion", "separator"): ("\n", {}),
     ("prompt_completion", "strip"): (True, {}),
     ("prompt_completion", "template"): (True, {}),
+    **{(name, "request_key"): ("request", {}) for name in ("anthropic", "openai_responses")},
+    **{(name, "response_key"): ("response", {}) for name in ("anthropic", "openai_responses")},
     ("rl_prompt", "arguments_key"): ("v", {}),
     ("rl_prompt", "system"): ("Be brief.", {}),
     ("rl_prompt", "verifier"): ("text", {}),
