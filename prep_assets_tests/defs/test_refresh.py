@@ -76,29 +76,6 @@ def test_new_files_are_built_at_the_second_look(watch: Watch) -> None:
     assert watch.look() == [] and watch.skipped == "no new or changed source files"
 
 
-def test_only_the_domain_that_changed_is_asked_for(watch: Watch) -> None:
-    watch.settle()
-    watch.write("b1", "another answer")
-    assert watch.settle() == ["b"]
-    assert watch.settle() == []
-
-
-def test_the_same_content_with_a_new_time_is_not_asked_for(watch: Watch) -> None:
-    watch.settle()
-    watch.write("a1", "a1")
-    assert watch.look() == [] and "a: new or changed" in watch.skipped
-    assert watch.look() == []
-    assert watch.settle() == []
-
-
-def test_a_file_that_is_being_written_waits_until_it_has_stopped_growing(watch: Watch) -> None:
-    watch.settle()
-    for size in range(1, 4):
-        watch.write("a1", *["row"] * size)
-        assert watch.look() == []
-    assert [request.partition_key for request in watch.look()] == ["a"]
-
-
 def test_a_sign_that_differs_at_each_look_is_never_built(watch: Watch) -> None:
     clock = iter(range(1000))
     assert [watch.look(sign=lambda file: str(next(clock))) for _ in range(4)] == [[]] * 4
@@ -142,14 +119,6 @@ def test_a_domain_that_is_taken_out_is_reported(watch: Watch) -> None:
     assert "b: removed from the configuration; to delete the stores: prep-assets prune --removed" in watch.skipped
 
 
-def test_a_file_that_is_added_or_removed_changes_its_domain(watch: Watch) -> None:
-    watch.settle()
-    added = watch.write("a2", "more")
-    assert watch.settle() == ["a"]
-    added.unlink()
-    assert watch.settle() == ["a"]
-
-
 def test_a_missing_source_is_said_and_does_not_keep_others_waiting(watch: Watch) -> None:
     watch.settle()
     (watch.folder / "a1.jsonl").unlink()
@@ -157,16 +126,6 @@ def test_a_missing_source_is_said_and_does_not_keep_others_waiting(watch: Watch)
     assert "a1" in watch.skipped or "a*" in watch.skipped
     watch.write("b1", "other")
     assert watch.settle() == ["b"]
-
-
-def test_a_source_that_comes_back_as_it_was_is_not_built_again(watch: Watch) -> None:
-    watch.settle()
-    (watch.folder / "a1.jsonl").unlink()
-    watch.look()
-    watch.write("a1", "a1")
-    assert watch.settle() == []
-    watch.write("a1", "new")
-    assert watch.settle() == ["a"]
 
 
 def test_a_source_that_vanishes_while_it_is_hashed_does_not_keep_others_waiting(watch: Watch) -> None:
@@ -181,13 +140,6 @@ def test_a_source_that_vanishes_while_it_is_hashed_does_not_keep_others_waiting(
     assert [request.partition_key for request in watch.look(sign=sign)] == ["b"]
     watch.write("a1", "a1")
     assert watch.settle() == ["a"]
-
-
-def test_a_restart_does_not_ask_again(watch: Watch) -> None:
-    assert watch.settle() == ["a", "b"]
-    again = Watch(watch.folder)  # another process: the files are written anew, the cursor is what Dagster has kept
-    again.cursor = watch.cursor
-    assert again.settle() == []
 
 
 def test_the_order_of_domains_does_not_matter(watch: Watch) -> None:
