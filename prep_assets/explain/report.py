@@ -187,36 +187,46 @@ def shares(published: Published) -> tuple[dict[str, float], dict[str, float]]:
     return realised, dict(manifest.recipe["packing"]["weights"] or {}) if realised else {}
 
 
-# Pictures as inline SVG, drawn with the page's own colours so that they are right in light and dark.
+# Pictures, in numbers: `pictures.html.jinja` draws them, 640 wide.
 
 WIDTH, HEIGHT, BINS = 640, 180, 40
-_LABEL, _ROW = 170, 26
 
 
-def histogram(lengths: npt.NDArray[np.int64], unit: str) -> Markup:
+class Histogram(Struct, frozen=True):
+    """Counts of lengths: (x, height, title) of each bar that is not empty, (x, length) of each tick, the distance of bars and the count of the fullest bin."""
+
+    caption: str
+    bars: list[tuple[float, float, str]]
+    ticks: list[tuple[float, int]]
+    step: float
+    top: int
+
+
+class Bar(Struct, frozen=True):
+    """A bar with its words; `asked`: where a line shows what was asked for. Positions are from the left end of all bars."""
+
+    label: str
+    kind: str
+    start: float
+    width: float
+    figures: str
+    asked: float | None = None
+
+
+def histogram(lengths: npt.NDArray[np.int64], unit: str) -> Histogram:
     """A histogram of lengths, on a log scale where they differ more than fiftyfold."""
-    low, high = int(lengths.min()), int(lengths.max())
     counts, edges, wide = binned(lengths, BINS)
-    top, step = int(counts.max()), WIDTH / len(counts)
+    top, step, bounds = int(counts.max()), WIDTH / len(counts), edges.astype(int).tolist()
+    ends = [max(low, int(np.ceil(high)) - 1) for low, high in zip(bounds, edges[1:], strict=False)]
     bars = [
-        Markup('<rect class="bar" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>').format(
-            f"{at * step + 1:.1f}",
-            f"{20 + HEIGHT * (1 - count / top):.1f}",
-            f"{max(step - 2, 1):.1f}",
-            f"{HEIGHT * count / top:.1f}",
-            f"{int(edges[at]):,} to {max(int(edges[at]), int(np.ceil(edges[at + 1])) - 1):,} {unit}: {count:,}",
-        )
+        (round(at * step, 1), round(HEIGHT * count / top, 1), f"{bounds[at]:,} to {ends[at]:,} {unit}: {count:,}")
         for at, count in enumerate(counts.tolist())
         if count
     ]
-    ticks = [
-        _text(at * step, HEIGHT + 38, f"{int(edges[at]):,}", "start" if at == 0 else "end" if at == len(counts) else "middle")
-        for at in sorted({round(len(counts) * quarter / 4) for quarter in range(5)})
-    ]
-    scale = ", on a log scale" if wide else ""
+    ticks = [(round(at * step, 1), bounds[at]) for at in sorted({round(len(counts) * quarter / 4) for quarter in range(5)})]
+    low, high, scale = int(lengths.min()), int(lengths.max()), ", on a log scale" if wide else ""
     caption = f"Histogram of lengths from {low:,} to {high:,} {unit}{scale}; the fullest bin holds {top:,}"
-    axis = Markup(f'<line class="axis" x1="0" x2="{WIDTH}" y1="{HEIGHT + 20}" y2="{HEIGHT + 20}"/>')
-    return _svg([*bars, axis, *ticks, _text(0, 12, f"{top:,}", "start")], WIDTH, HEIGHT + 46, caption)
+    return Histogram(caption, bars, ticks, step, top)
 
 
 def binned(lengths: npt.NDArray[np.int64], bins: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], bool]:
@@ -228,52 +238,28 @@ def binned(lengths: npt.NDArray[np.int64], bins: int) -> tuple[npt.NDArray[np.in
     return counts, edges, wide
 
 
-def mixture(shares: Mapping[str, float], weights: Mapping[str, float]) -> Markup:
-    """A bar chart of shares by domain, with a line at the share that the weights ask for."""
-    total, width, parts = sum(weights.values()), WIDTH - _LABEL - 190, list[Markup]()
-    largest = max([*shares.values(), *(weight / total for weight in weights.values())], default=1.0) or 1.0
-    for number, (name, share) in enumerate(sorted(shares.items(), key=lambda item: (-item[1], item[0]))):
-        y, wanted = 4 + number * _ROW, weights[name] / total if name in weights and total else None
-        figures = f"{share:.1%}" + (f", asked {wanted:.1%}" if wanted is not None else "")
-        parts.append(_text(_LABEL - 8, y + 15, _shorten(name), "end"))
-        parts.append(_bar("bar", _LABEL, y, width * share / largest))
-        if wanted is not None:
-            parts.append(_bar("asked", _LABEL + width * wanted / largest - 1, y - 2, 2, 24))
-        parts.append(_text(_LABEL + width * max(share, wanted or 0.0) / largest + 8, y + 15, figures, "start"))
-    caption = "; ".join(f"{name} {share:.1%}" for name, share in sorted(shares.items()))
-    return _svg(parts, WIDTH, 8 + _ROW * len(shares), f"Share of the tokens: {caption}")
+def mixture(shares: Mapping[str, float], weights: Mapping[str, float]) -> list[Bar]:
+    """Shares by domain, largest first, each with a line at the share that the weights ask for."""
+    total = sum(weights.values())
+    wanted = {name: weight / total for name, weight in weights.items()} if total else {}
+    scale = 280 / (max([*shares.values(), *wanted.values()], default=1.0) or 1.0)
+    bars = []
+    for name, share in sorted(shares.items(), key=lambda item: (-item[1], item[0])):
+        asked = wanted.get(name)
+        figures = f"{share:.1%}" + ("" if asked is None else f", asked {asked:.1%}")
+        bars.append(Bar(name, "bar", 0, round(share * scale, 1), figures, None if asked is None else round(asked * scale, 1)))
+    return bars
 
 
-def waterfall(steps: Sequence[tuple[str, str, int]]) -> Markup:
-    """A waterfall chart of (kind, label, records); kinds are ``read``, ``refused`` and ``kept``. Rejected records hang from the end of the last bar."""
-    largest, width, parts, at = max((count for _, _, count in steps), default=1) or 1, WIDTH - 330, list[Markup](), 0
-    for number, (kind, label, count) in enumerate(steps):
-        y, size = 4 + number * _ROW, width * count / largest
-        at = at - count if kind == "refused" else count
-        x = 240 + (width * at / largest if kind == "refused" else 0)
-        parts.append(_text(232, y + 15, _shorten(label, 34), "end"))
-        parts.append(_bar(kind, x, y, max(size, 2)))
-        parts.append(_text(x + size + 8, y + 15, f"−{count:,}" if kind == "refused" else f"{count:,}", "start"))
-    caption = "; ".join(f"{label}: {count:,}" for _, label, count in steps)
-    return _svg(parts, WIDTH, 8 + _ROW * len(steps), f"Records: {caption}")
-
-
-def _bar(kind: str, x: float, y: float, width: float, height: int = 20) -> Markup:
-    return Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}" rx="2"/>').format(kind, f"{x:.1f}", y, f"{width:.1f}", height)
-
-
-def _text(x: float, y: float, text: str, anchor: str) -> Markup:
-    return Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(f"{x:.1f}", y, anchor, one_line(text))
-
-
-def _shorten(name: str, most: int = 24) -> str:
-    shown = one_line(name)
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
-
-
-def _svg(parts: Sequence[Markup], width: int, height: int, caption: str) -> Markup:
-    head = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(width, height, one_line(caption))
-    return Markup("").join([head, *parts, Markup("</svg>")])
+def waterfall(steps: Steps) -> list[Bar]:
+    """(kind, label, records); kinds are ``read``, ``refused`` and ``kept``. Rejected records hang from the end of the last bar."""
+    scale, bars, end = 310 / (max((count for _, _, count in steps), default=1) or 1), list[Bar](), 0
+    for kind, label, count in steps:
+        refused = kind == "refused"
+        end = end - count if refused else count
+        figures = f"−{count:,}" if refused else f"{count:,}"
+        bars.append(Bar(label, kind, round(end * scale, 1) if refused else 0, max(round(count * scale, 1), 2), figures))
+    return bars
 
 
 # Pages: facts, charts and rows of stores as one self-contained HTML file.
@@ -419,7 +405,8 @@ def report(
         "figures": _figures(stores),
         "checks": [(store.manifest.label, name, *result) for store in stores for name, result in (store.results or {}).items()],
         "measured": measure([entry.stream for entry in entries]),
-        "pictures": list(_pictures(stores, [entry.stream for entry in entries])),
+        "histograms": list(_histograms([entry.stream for entry in entries])),
+        "mixture": mixture(*shares(stores[0])),
         "quality": list(_quality(workspace, chain)),
         "steps": steps,
         "waterfall": waterfall(steps),
@@ -550,20 +537,12 @@ def _figures(stores: Sequence[Published]) -> list[tuple[str, str]]:
     return [*figures, ("refused here", f"{sum(refused_counts(stores).values()):,}"), ("size", shown)]
 
 
-def _pictures(stores: Sequence[Published], every: Sequence[Stream]) -> Iterator[tuple[str, Markup, str]]:
-    """Yield heading, SVG and note of every chart."""
+def _histograms(every: Sequence[Stream]) -> Iterator[tuple[str, Histogram]]:
     for unit in dict.fromkeys(stream.unit for stream in every):
         parts = [part.lengths for stream in every if stream.unit == unit for part in stream.parts()]
         lengths = np.concatenate(parts) if parts else np.zeros(0, np.int64)
         if len(lengths):
-            yield f"Length of documents in {unit}", histogram(lengths, unit), f"{len(lengths):,} documents"
-    realised, weights = shares(stores[0])
-    if realised:
-        yield (
-            "Mixture: share of the tokens",
-            mixture(realised, weights),
-            "a red line is the share asked for" if weights else "no weights asked for",
-        )
+            yield f"Length of {len(lengths):,} documents in {unit}", histogram(lengths, unit)
 
 
 def _commands(asset: str, partition: str) -> list[tuple[str, str]]:

@@ -11,8 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
+from prep_assets.explain.report import Bar, Histogram, Measured
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 
@@ -46,9 +45,12 @@ def hostile_workspace(folder: Path, **options: Any) -> Workspace:
 
 def page_of(text: str, **more: Any) -> dict[str, Any]:
     """What the template shows, on a page of no rows on which everything says `text`."""
+    bars, measured = [Bar(text, "bar", 0, 1, text, 1)], Measured(text, text, text, 1, 1, 1, 1, 1, 1)
+    histogram = Histogram(text, [(0, 1, text)], [(0, 1)], 1, 1)
     return {
-        "measured": [], "steps": [], "waterfall": Markup(""), "stages": [], "shown": 0, "total": 0, "refused": 0, "refused_total": 0,
-        "title": text, "summary": text, "figures": [(text, text)], "checks": [(text, text, False, text)], "pictures": [(text, Markup(""), text)],
+        "measured": [measured], "steps": [text], "waterfall": bars, "mixture": bars,
+        "histograms": [(text, histogram)], "stages": [], "shown": 0, "total": 0, "refused": 0, "refused_total": 0,
+        "title": text, "summary": text, "figures": [(text, text)], "checks": [(text, text, False, text)],
         "files": [(text, 1, text)], "recipe": [(text, text)], "quality": [(text, text, text, text)], "commands": [(text, text)], "notes": [text], **more,
     }  # fmt: skip
 
