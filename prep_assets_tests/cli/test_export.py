@@ -20,7 +20,6 @@ from prep_assets.exports.registry import opening
 from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.lines import Lines
-from prep_assets.stores.manifest import Result
 from prep_assets_tests.cli.conftest import Run
 from prep_assets_tests.graph.workspaces import make, tree
 
@@ -114,33 +113,6 @@ def test_list_shows_every_format_with_what_it_takes_and_who_reads_it(run: Any) -
         assert each.read_by.split(",")[0] in row
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("sft_paked", "-t", "mds"), "no asset 'sft_paked'; did you mean 'sft_packed'"),
-        (("sft_packed", "-t", "mdss"), "no export format 'mdss'; did you mean 'mds'"),
-        (("sft_packed", "-t", "mds", "-s", "dev"), "sft_packed has no stream 'dev'. It has: sft_packed, sft_dev_packed"),
-        (("sft_packed", "-t", "mds", "--option", "size=1"), "no option 'size'"),
-        (("sft_packed", "-t", "mds", "--option", "size_limt=1"), "no option 'size_limt'; did you mean 'size_limit'"),
-        (("sft_packed", "-t", "mds", "--option", "size_limit"), "needs the form KEY=VALUE"),
-        (("sft_packed", "-t", "mds", "--option", "size_limit=big"), "--option size_limit=big: "),
-        (("sft_packed", "-t", "hf_arrow", "--option", "split=a", "--option", "split=b"), "given twice"),
-        (("sft_raw", "-p", "chats", "-t", "mds"), "no asset 'sft_raw' that can be exported"),
-        (("sft_tokens", "-t", "mds"), "Say which with --partition: dolly, chats"),
-        (("sft_tokens", "-p", "chats", "-t", "megatron"), "would lose the loss mask of sft_tokens"),
-        (("pretrain_tokens", "-t", "litdata"), "needs the option 'block_size'"),
-        (("rl_prompts", "-t", "verl"), "data_source is needed"),
-        (("sft_packed", "-t", "packed_parquet", "--option", "rows_per_file=0"), "--option rows_per_file=0: Input should be greater than"),
-        (("sft_packed", "-t", "megatron", "--option", "name=../../escape"), "--option name=../../escape: must be the name of a file"),
-    ],
-)
-def test_an_error_is_one_message_and_leaves_nothing(built: Any, run: Any, tmp_path: Path, words: tuple[str, ...], message: str) -> None:
-    result = run("export", *words, "-o", tmp_path / "a")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert message in result.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("words", [(), ("sft_packed",), ("sft_packed", "-t", "mds"), ("sft_packed", "-o", "x")])
 def test_an_incomplete_command_line(built: Any, run: Any, words: tuple[str, ...]) -> None:
     result = run("export", *words)
@@ -153,17 +125,6 @@ def test_a_folder_that_is_in_use_is_left_alone(built: Any, run: Any, tmp_path: P
     result = run("export", "sft_packed", "-t", "mds", "-o", tmp_path)
     assert result.exit_code == 1 and "is not empty" in result.stderr
     assert tree(tmp_path) == {"mine.txt": b"keep"}
-
-
-def test_a_damaged_store_is_refused(mine: Any, run: Any, tmp_path: Path) -> None:
-    path = mine.stores / "sft_packed" / "current" / "sft_packed.h5"
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    result = run("export", "sft_packed", "-t", "mds", "-o", tmp_path / "a")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "sft_packed.h5: content altered" in result.stderr
-    assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize(
@@ -206,12 +167,6 @@ def test_the_trainer_that_is_named_reads_the_lines(tmp_path: Path, name: str, tr
     assert f"\n{trainer}Trainer(model=model" in lines and lines.count("Trainer") == 1
 
 
-def test_a_store_that_is_not_built_comes_with_its_command(empty: Any, run: Any, tmp_path: Path) -> None:
-    result = run("export", "sft_packed", "-t", "mds", "-o", tmp_path / "a")
-    assert result.exit_code == 1
-    assert "prep-assets build sft_packed" in result.stderr
-
-
 def test_configured_exports_are_assets_like_the_others(mine: Any, run: Any) -> None:
     path = mine.configs / "sft.yaml"
     config = yaml.safe_load(path.read_text("utf-8"))
@@ -230,14 +185,6 @@ def test_configured_exports_are_assets_like_the_others(mine: Any, run: Any) -> N
     assert "no record was refused here" in run("quarantine", "sft_export_trl").stdout
     looked = run("inspect", "sft_export_trl")
     assert looked.exit_code == 1 and "prep-assets inspect sft_packed" in looked.stderr
-
-
-def test_a_broken_export_in_the_configuration_is_a_message(mine: Any, run: Any) -> None:
-    path = mine.configs / "sft.yaml"
-    path.write_text(path.read_text("utf-8") + "exports: {trl: {from: sft_packed, to: hf_arow}}\n", "utf-8")
-    result = run("status")
-    assert result.exit_code == 1
-    assert "exports.trl.to: no export format 'hf_arow'; did you mean 'hf_arrow'" in result.stdout
 
 
 # -- `prep-assets launch-snippet` --------------------------------------------------------------------------------------------------------
@@ -269,39 +216,7 @@ def test_a_padded_vocabulary_is_told(built: Workspace, run: Run, tmp_path: Path)
     assert "the model has 50,304 ids (pad_vocab_to), the tokenizer" in said and "vocab_size: 50304" in said
 
 
-def test_bad_input(built: Workspace, run: Run) -> None:
-    assert "did you mean 'axolotl'" in run("launch-snippet", "--trainer", "axolotel").stderr
-    assert run("launch-snippet", "--trainer", "verl", "sft_packed").exit_code == 1
-
-
 # -- `prep-assets path` ------------------------------------------------------------------------------------------------------------------
-
-
-def test_prints_the_stable_link_and_nothing_else(built: Any, run: Any) -> None:
-    result = run("path", "sft_packed")
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == f"{built.stores / 'sft_packed' / 'current'}\n"
-    assert (Path(result.stdout.strip()) / "sft_packed.h5").is_file()
-
-
-def test_of_a_partition(built: Any, run: Any) -> None:
-    assert run("path", "sft_tokens", "--partition", "chats").stdout == f"{built.stores / 'sft_tokens' / 'chats' / 'current'}\n"
-
-
-def test_the_only_partition_goes_without_saying(built: Any, run: Any) -> None:
-    assert run("path", "rl_raw").stdout == f"{built.stores / 'rl_raw' / 'gsm8k' / 'current'}\n"
-
-
-def test_several_partitions_must_be_chosen_from(built: Any, run: Any) -> None:
-    result = run("path", "sft_tokens")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "--partition: dolly, chats" in result.stderr
-
-
-def test_a_missing_store_comes_with_its_command(empty: Any, run: Any) -> None:
-    result = run("path", "sft_tokens", "-p", "dolly")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.endswith("\n  prep-assets build sft_tokens --partition dolly\n")
 
 
 def test_a_pointer_file_in_place_of_a_link(mine: Any, run: Any) -> None:
@@ -310,26 +225,3 @@ def test_a_pointer_file_in_place_of_a_link(mine: Any, run: Any) -> None:
     current.unlink()
     current.write_text(f"versions/{version.name}\n", "utf-8")
     assert run("path", "sft_packed").stdout == f"{version}\n"
-
-
-def test_a_store_that_fails_its_checks_is_refused(mine: Any, run: Any) -> None:
-    """It was given without a word."""
-    store = mine.published("sft_packed")
-    mine.place("sft_packed").record(store, {"mask_alignment": Result(False, "row 7 trains the prompt")})
-    result = run("path", "sft_packed")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "mask_alignment: row 7 trains the prompt" in result.stderr
-    assert run("path", "sft_packed", "--even-if-failed").stdout == f"{mine.stores / 'sft_packed' / 'current'}\n"
-
-
-def test_a_store_that_is_out_of_date_is_given_with_a_word(mine: Any, run: Any) -> None:
-    path = mine.configs / "sft.yaml"
-    path.write_text(path.read_text("utf-8").replace("row_len: 256", "row_len: 128"), "utf-8")
-    result = run("path", "sft_packed")
-    assert result.exit_code == 0 and result.stdout.endswith("current\n")
-    assert "changed: packing.row_len" in result.stderr
-
-
-def test_without_a_draft(built: Any, run: Any) -> None:
-    result = run("path", "sft_packed", "--draft")
-    assert result.exit_code == 1 and "sft_packed has no draft" in result.stderr

@@ -131,11 +131,3 @@ def test_colour_where_there_is_a_terminal(built: Any, run: Any, monkeypatch: pyt
     assert "\x1b[1;32m" in coloured and "⟦" not in body(re.sub(r"\x1b\[[0-9;]*m", "", coloured))
     monkeypatch.setenv("NO_COLOR", "1")
     assert "⟦" in run("inspect", "sft_packed").stdout
-
-
-def test_a_damaged_payload_is_a_message(mine: Any, run: Any) -> None:
-    payload = (mine.stores / "sft_packed" / "current").resolve() / "sft_packed.h5"
-    payload.write_bytes(payload.read_bytes()[:100])
-    result = run("inspect", "sft_packed")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "truncated file" in result.stderr and "prep-assets verify sft_packed" in result.stderr

@@ -197,12 +197,6 @@ def test_partitions_that_are_not_built(mine: Any, run: Any) -> None:
     assert found["not_built"] == ["sft_tokens[chats]"]
 
 
-def test_nothing_built(empty: Any, run: Any) -> None:
-    result = run("stats", "sft_tokens", "--json")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "prep-assets build sft_tokens --partition dolly" in result.stderr
-
-
 # -- `prep-assets prune`: what is used stays, what is not goes ---------------------------------------------------------------------------
 
 
@@ -292,14 +286,6 @@ def test_what_a_removed_domain_and_a_killed_build_left_is_named_and_goes(mine: A
     assert not (mine.stores / "sft_tokens" / "chats").exists() and mine.published("sft_tokens", "dolly")
 
 
-def test_with_a_broken_configuration_nothing_of_its_family_counts_as_removed(mine: Any, run: Any) -> None:
-    (mine.configs / "sft.yaml").write_text("domains: {}", "utf-8")
-    result = run("status")
-    assert result.exit_code == 1
-    assert "sft.yaml" in result.stdout and "any more" not in result.stdout
-    assert "rl_tokens" in result.stdout
-
-
 # -- `prep-assets quarantine` ------------------------------------------------------------------------------------------------------------
 
 
@@ -334,17 +320,3 @@ def test_one_reason_with_or_without_its_stage(built: Any, run: Any) -> None:
         run("quarantine", "sft_tokens", "--reason", "too_long").stdout
         == run("quarantine", "sft_tokens", "--reason", "tokenize/too_long").stdout
     )
-
-
-def test_nothing_refused_points_upstream(built: Any, run: Any) -> None:
-    result = run("quarantine", "sft_packed")
-    assert result.exit_code == 0
-    assert result.stdout == "sft_packed: no record was refused here; what feeds it: prep-assets quarantine sft_tokens\n"
-
-
-def test_a_quarantine_file_that_is_gone(mine: Any, run: Any) -> None:
-    directory = (mine.stores / "sft_tokens" / "chats" / "current").resolve()
-    directory.with_name(f"{directory.name}.quarantine.jsonl").unlink()
-    result = run("quarantine", "sft_tokens", "-p", "chats")
-    assert result.exit_code == 1
-    assert "is gone" in result.stderr

@@ -162,7 +162,7 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "builds what is missing or stale upstream first": (
             "defs/test_command_line.py::def test_what_is_upstream_was_built_and_recorded_by_the_same_run",
         ),
-        "where a trainer's labels differ": ("cli/test_build.py::def test_labels_that_differ",),
+        "where a trainer's labels differ": ("cli/test_said.py::labels are equal on 0 of 20 rows",),
         "with card and Croissant": ("neighbours/test_read.py::def test_mlcroissant_finds_no_fault_and_loads_ten_records",),
         "it becomes a partition": ("defs/test_building.py::def test_a_partition_brings_only_its_own_source_up_to_date",),
         "says which schema fits a file": ("cli/test_schemas.py::def test_a_schema_that_fits_some_rows_says_why_not_all",),
