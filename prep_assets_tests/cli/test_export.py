@@ -79,7 +79,7 @@ def test_every_format_has_lines_for_everything_that_it_takes(built: Any, tmp_pat
             trainer, lines = opening(name, tmp_path, source, {**options, "layout": layout})
             assert trainer in exports()[name].read_by
             assert tmp_path.as_posix() in lines
-            assert 3 <= len(lines.splitlines()) <= 4
+            assert 2 <= len(lines.splitlines()) <= 4
             assert not re.search(r"\{\w+\}", lines)
 
 

@@ -34,6 +34,13 @@ def cut_short(workspace: Workspace) -> None:
     payload.write_bytes(payload.read_bytes()[:100])
 
 
+def altered(workspace: Workspace) -> None:
+    payload = (workspace.stores / "sft_packed" / "current").resolve() / "sft_packed.h5"
+    content = bytearray(payload.read_bytes())
+    content[len(content) // 2] ^= 1
+    payload.write_bytes(content)
+
+
 def failed(workspace: Workspace) -> None:
     store = workspace.built("sft_packed")
     workspace.place("sft_packed").record(store, {"mask_alignment": Result(False, "row 7 trains the prompt")})
@@ -52,6 +59,7 @@ FAULTS: Mapping[str, Callable[[Workspace], None]] = {
     "mistyped export": edited("sft", "", "exports: {trl: {from: sft_packed, to: hf_arow}}\n"),
     "quarantine gone": without_quarantine,
     "file cut short": cut_short,
+    "file altered": altered,
     "failed check": failed,
 }
 SHOWING = ("path", "inspect", "verify", "stats", "quarantine")
@@ -117,6 +125,7 @@ FAULTY = (
     ("file cut short", "inspect sft_packed", "truncated file"),
     ("file cut short", "inspect sft_packed", "prep-assets verify sft_packed"),
     ("file cut short", f"export sft_packed -t mds {OUT}", "sft_packed.h5: "),
+    ("file altered", f"export sft_packed -t mds {OUT}", "sft_packed.h5: content altered"),
     ("failed check", "path sft_packed", "mask_alignment: row 7 trains the prompt"),
 )
 SAID = (
